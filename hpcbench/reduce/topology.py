@@ -13,7 +13,7 @@ from hpcbench.units import rank_list
 
 CONTENTS: Contents = {"topology": Described(
     "one line: ranks, a place for each rank, and gpus, how the GPUs of a node are joined; see "
-    "docs/provenance.md", LINES)}
+    "docs/telemetry.md", LINES)}
 ONE_BOARD = ("NV", "PSB")
 """Beginnings of links between GPUs that NVLink joins, or that share a board."""
 

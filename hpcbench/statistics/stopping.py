@@ -21,7 +21,7 @@ coverage)."""
 LEAST_PASS_S = 0.1
 """A pass does not converge sooner. Samples of a few milliseconds show one state of the machine,
 however well they agree: medians of passes that were cut at 10 ms had a range of 27 %, of 8.5 % at
-0.1 s, and of no less at 0.27 s (`benchmarks/pass_length.py`)."""
+0.1 s, and of no less at 0.27 s."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ CONTENTS: Contents = {
     "header": Described("one line: who wrote the trace, as in the attributes, with versions of "
                         "libraries and the environment", LINES),
     "environment": Described(
-        "one line: the environment of the header alone; see docs/provenance.md", LINES),
+        "one line: the environment of the header alone; see docs/telemetry.md", LINES),
     "plan": Described("one line: the plan, in the trace of rank 0 only", LINES),
     "notes": Described("a line for each event beside the cases: kind and data", LINES),
     "damage": Described("a line for each part of the journal that could not be read", LINES),

@@ -16,12 +16,9 @@ import virtual_hosts
 from launcher import ROOT, MpiLauncher, TimeoutExpired
 
 FOLDER = ROOT / "benchmarks"
-SHARED = {"launching.py", "overlap_bare.py", "overlap_bare_calls.py", "overlap_bare_scatter.py",
-          "overlap_bare_sums.py", "overlap_peer.py", "overlap_variants.py", "paired.py",
-          "ratios.py"}
+SHARED = {"launching.py", "paired.py", "ratios.py"}
 """What benchmarks import, and what is none."""
 ELSEWHERE = {
-    "bubble.py": "tests/workloads/test_bubble_benchmark.py",
     "compare.py": "tests/unit/test_compare.py",
     "conditions.py": "tests/unit/test_conditions.py",
     "coverage.py": "tests/unit/test_coverage_benchmark.py",
@@ -42,7 +39,7 @@ ELSEWHERE = {
     "stragglers.py": "tests/unit/test_stragglers_benchmark.py",
 }
 """Benchmarks that a test of their own runs."""
-ON_VIRTUAL_HOSTS = {"overlap.py", "overlap_bound.py"}
+ON_VIRTUAL_HOSTS = {"overlap.py"}
 
 
 @dataclass(frozen=True)
@@ -70,15 +67,11 @@ TINY = {
     "many_ranks.py": Tiny("--ranks 2", ("2 ranks", "nothing lost")),
     "overhead.py": Tiny("--passes 2 --warmup 1 --iterations 3 --sizes 8", ("at most 10 us",)),
     "overlap.py": Tiny("--passes 1 --iterations 2 --orders AG_before", ("x torch", "loopback")),
-    "overlap_bound.py": Tiny("--passes 1 --iterations 2 --bare-passes 2 --calls 1",
-                             ("nothing awaited", "A/A", "best: ")),
     "pairs.py": Tiny("--ranks 2 --iterations 2", ("2 links", "goals:")),
-    "pass_length.py": Tiny("--passes 2 --seconds 0.02", ("ms of each pass", "of 10"), codes=(0,)),
     "quiet.py": Tiny("--ranks 2 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
     "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 2 --parts",
                        ("4 ranks", "bare read", "goals:")),
     "restart.py": Tiny("--ranks 2 --faults 1", ("right rank blamed 1 of 1",)),
-    "row_bound.py": Tiny("--passes 2 --seconds 0.02", ("mpi broadcast", "CPU time", "narrow rows")),
     "shipped_job.py": Tiny("--runs 1 -- --only all_gather --iters 3 --passes 1", ("good",),
                            codes=(0, 1, 3)),
     "stream.py": Tiny("--passes 2 --calls 2 --size-mib 1",
@@ -109,13 +102,6 @@ def test_a_text_as_exit_code_would_pass_for_a_missed_goal() -> None:
 @pytest.mark.parametrize("name", TINY)
 def test_it_runs(mpirun: MpiLauncher, name: str) -> None:
     run_tiny(mpirun, name, TINY[name])
-
-
-@pytest.mark.mpi
-def test_the_bound_of_the_other_order_runs(mpirun: MpiLauncher) -> None:
-    of_scatter = TINY["overlap_bound.py"]
-    run_tiny(mpirun, "overlap_bound.py", Tiny(
-        f"{of_scatter.words} --order AR_after", (*of_scatter.prints, "gloo all_reduce")))
 
 
 def run_tiny(mpirun: MpiLauncher, name: str, tiny: Tiny) -> None:

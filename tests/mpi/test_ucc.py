@@ -1,4 +1,4 @@
-"""Every collective on a real UCC, where one is installed (docs/backends.md)."""
+"""Every collective on a real UCC, where one is installed (docs/primitives.md)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_with_the_defaults_each_skip_says_what_makes_the_run_fit(
     benchmark: Any, unit: str, without: int,
 ) -> None:
     found = list(benchmark.skipped(benchmark.UNITS[unit], CROSS_ENTROPY, synced=False))
-    assert len(found) == without, "docs/performance.md and docs/predicted-memory.md say so"
+    assert len(found) == without, "docs/performance.md and docs/training.md say so"
     assert all(one.fitting for one in found), [one.words for one in found if not one.fitting]
 
 

@@ -162,13 +162,12 @@ def test_both_ways_to_write_clocks_describe_the_same(tmp_path: Path) -> None:
 
 
 def test_the_topics_of_the_environment_are_those_of_their_page(results: Path) -> None:
-    page = (ROOT / "docs" / "provenance.md").read_text("utf-8")
+    page = (ROOT / "docs" / "telemetry.md").read_text("utf-8").split("\n#")[1]
     topics = {name for line in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
-              for name in re.findall("`(\\w+)`", line)} - {"TUNING"}
+              for name in re.findall("`(\\w+)`", line)}
     with h5py.File(results / "results.h5") as file:
         environment = json.loads(file["run"][0])["environment"]
-    told_in_logs = {name for name in topics if name.isupper()}
     later = {"gpu_topology"}  # these traces are older
     rare = {"faults", "lost"}
-    assert topics - told_in_logs - rare - later == environment.keys() - rare
+    assert topics - rare - later == environment.keys() - rare
     assert {"MOMENTARY", "RANK_SPECIFIC"} <= vars(environments).keys()

@@ -27,7 +27,7 @@ BLOCK: dict[str, Any] = {
     "kind": "memory", "model": "gpt2", "layers": 4, "hidden": 64, "heads": 4, "vocab": 2048,
     "seq_length": 64, "batch_size": 4, "world_size": 2}
 METHOD_ERROR = 0.005
-"""By what share the followed peak may differ from the allocator's (docs/memory.md)."""
+"""By what share the followed peak may differ from the allocator's (docs/training.md)."""
 
 
 def works(**block: Any) -> list[Training]:

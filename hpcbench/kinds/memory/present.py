@@ -1,4 +1,4 @@
-"""The presenter of memory, and its fields of summary.json and summary.csv (docs/memory.md)."""
+"""The presenter of memory, and its fields of summary.json and summary.csv (docs/training.md)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ MEMORY_DEFINITIONS = (
     "memory: parts of the most that the rank with most held at once, in a step that was followed;",
     "  temporary = copies of weights, exchanged gradients, what the optimizer works on, the batch;",
     "  deviation = peak / predicted - 1; efficiency = parameters, gradients and states of the",
-    "  whole model, each once / peaks of all ranks (docs/memory.md)")
+    "  whole model, each once / peaks of all ranks (docs/training.md)")
 
 
 def _key(item: CaseResult) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ _COLUMNS = (
 LARGEST_DEFINITIONS = (
     "largest batch: the most samples of a replica whose steps fitted into the limit on every rank,",
     "  to 5 %, or to what batches are multiples of; too large = the fewest tried that did not fit;",
-    "  each try has new workers (docs/memory.md)")
+    "  each try has new workers (docs/training.md)")
 
 
 def largest_batch_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
