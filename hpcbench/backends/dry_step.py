@@ -15,7 +15,7 @@ FakeTensorMode has no public name. It was tried with torch 2.13
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -331,7 +331,7 @@ def _collective(func: Any, args: Any, kwargs: Any, given: Made) -> Any:
     return made
 
 
-Opener = Callable[[Place], AnyOperation]
+Opener = Callable[[Place], AbstractContextManager[AnyOperation]]
 """What sets the operation of a case up."""
 
 
@@ -372,11 +372,11 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
 def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:
     ledger = CallLog()
     world = open_rehearsal(case.world_size, ledger)
-    operation = opened(Place(0, case.world_size, world, torch.device("cpu")))
-    for _ in range(case.workload.features.rehearsal_calls):
-        operation.prepare()
-        ledger.tally.clear()
-        operation.run()
-    counted = {name: (len(sizes), sum(sizes)) for name, sizes in ledger.tally.items()}
-    close(operation)
+    with opened(Place(0, case.world_size, world, torch.device("cpu"))) as operation:
+        for _ in range(case.workload.features.rehearsal_calls):
+            operation.prepare()
+            ledger.tally.clear()
+            operation.run()
+        counted = {name: (len(sizes), sum(sizes)) for name, sizes in ledger.tally.items()}
+        close(operation)
     return counted

@@ -179,7 +179,7 @@ class _ProfileTurn:
                 continue
             if self.lacking:
                 yield case, ProfileNote(case.case_id, is_wanted=False, why=self.lacking)
-            elif case.workload.next_try(()) is not None:
+            elif case.workload.next_try(()).workload is not None:
                 yield case, ProfileNote(case.case_id, is_wanted=False, why=(
                     "it is many runs of different workloads"))
             elif self.generation.inline and not job.inline:

@@ -81,7 +81,8 @@ def run_tries(
     tries: list[Tried] = []
     best: TriedCase | None = None
     last: TriedCase | None = None
-    while len(tries) < MOST_TRIES and (work := case.workload.next_try(tries)) is not None:
+    while len(tries) < MOST_TRIES and (
+            work := case.workload.next_try(tries).workload) is not None:
         workers.dismiss()  # nothing of an earlier try is left, neither memory nor its limit
         one, began = replace(case, workload=work), time.monotonic()
         outcome = run(one)
@@ -95,7 +96,7 @@ def run_tries(
     assert last is not None  # noqa: S101  (a case without tries is not run here)
     outcome, rows = _final(case, tries, best, last)
     if tells:
-        detail = {**outcome.own.detail, **case.workload.told_of_tries(tries)}
+        detail = {**outcome.own.detail, **case.workload.next_try(tries).detail}
         outcome = replace(outcome, own=replace(outcome.own, detail=detail))
     return TriedCase(outcome, rows)
 
@@ -436,7 +437,7 @@ class _GenerationRunner:
 
     def _all_runs(self, case: Case) -> tuple[CaseOutcome, Samples]:
         """Run a case, or all its tries by new workers; return how it ended and its samples."""
-        if case.workload.next_try(()) is None:
+        if case.workload.next_try(()).workload is None:
             return self._run_once(case), self.workers.rows
         self._close_workers()
         return run_tries(case, self.workers, self._run_once, tells=self._members.rank == 0)

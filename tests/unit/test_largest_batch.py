@@ -99,7 +99,7 @@ def test_a_case_has_the_limit_and_begins_with_what_is_predicted_to_fit() -> None
     assert (case.memory_bytes, case.skip) == (LIMIT, None)
     assert "batch=largest limit=64MiB" in case.label
     assert case.case_id != planned(memory_limit="128MiB").case_id
-    assert case.workload.axes()["largest_batch"] is True
+    assert case.workload.choice().axes["largest_batch"] is True
     many = make_plan(check_config({"benchmarks": [
         BLOCK | {"memory_limit": ["64MiB", "1GiB"], "checkpointing": ["none", "full"]}]}, "c"), 2)
     assert len(many.cases) == 4
@@ -282,7 +282,7 @@ def test_of_other_cases_and_without_the_tries_nothing_was_found() -> None:
     case = planned(largest_batch=None, memory_limit=None)
     record = MemoryDeriver().derive([searched(case)], {})[case.case_id]
     assert record.largest is None
-    assert case.workload.next_try(()) is None
-    tried = planned().workload.next_try(())
-    assert isinstance(tried, MemoryWork) and tried.next_try(()) is None
+    assert case.workload.next_try(()).workload is None
+    tried = planned().workload.next_try(()).workload
+    assert isinstance(tried, MemoryWork) and tried.next_try(()).workload is None
     assert f"batch={tried.training.batch_size} " in " ".join(tried.words(2))

@@ -20,7 +20,6 @@ from hpcbench.operations.collectives import (
     Call,
     CollectiveSpec,
     calls_of,
-    cold_bytes,
     cold_sets,
     collective_spec,
     collectives,
@@ -28,6 +27,7 @@ from hpcbench.operations.collectives import (
     rank_bytes,
     rounded,
     smallest_bytes,
+    too_many_cold_sets,
 )
 from hpcbench.plan.case import CANARY_ID, Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
@@ -41,8 +41,8 @@ from hpcbench.plan.points import (
     too_large,
 )
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
-from hpcbench.plan.workload import Features, Gpu, Workload
-from hpcbench.units import plural, size_text
+from hpcbench.plan.workload import Choice, Features, Workload
+from hpcbench.units import plural
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
@@ -81,10 +81,11 @@ class Collective(Workload):
     group_stride: int = 1
     later = ("buffers", "group_stride")
 
-    def axes(self) -> dict[str, Any]:
+    def choice(self) -> Choice:
         """Return what tells it from others; sizes as the sweep file has them."""
-        return {name: value for name, value in asdict(self).items()
+        axes = {name: value for name, value in asdict(self).items()
                 if name not in ("size_bytes", "count")}
+        return Choice(axes, axes)
 
     @property
     def name(self) -> str:
@@ -98,21 +99,14 @@ class Collective(Workload):
         return Call(self.collective, self.dtype, self.op, self.split, self.in_place,
                     is_case=True)
 
+    @property
+    def cold_bytes(self) -> int:
+        """Return the bytes of the buffers of a call that takes turns over sets of them, else 0."""
+        return self.size_bytes if self.buffers == "cold" else 0
+
     def sets(self, together_bytes: int) -> int:
         """Return over how many sets of buffers the calls take turns, which hold that together."""
-        return cold_sets(self.size_bytes, together_bytes) if self.buffers == "cold" else 1
-
-    def too_many_sets(self, together_bytes: int, where: str = "") -> str | None:
-        """Return why buffers cannot be cold where all sets hold that together, or None."""
-        if (sets := self.sets(together_bytes)) <= MOST_COLD_SETS:
-            return None
-        return (f"buffers cold: {self.size_bytes} B would need {sets} sets of buffers{where}; it "
-                f"begins at {-(-together_bytes // MOST_COLD_SETS)} B")
-
-    def unfit_for(self, gpu: Gpu) -> str | None:
-        where = (" on a GPU of unknown cache" if gpu.cache_bytes is None else
-                 f" on a GPU with a cache of {size_text(gpu.cache_bytes)}")
-        return self.too_many_sets(cold_bytes(gpu.cache_bytes), where)
+        return cold_sets(self.cold_bytes, together_bytes) if self.cold_bytes else 1
 
     @property
     def features(self) -> Features:
@@ -126,6 +120,7 @@ class Collective(Workload):
         return Features(
             calls=calls_of(traits.calls, self.dtype) or (self.own_call(),),
             profiled_for=frozenset({"communication"}), has_result=traits.moves_data, settles=True,
+            cold_bytes=self.cold_bytes,
             needs_all_ranks=traits.needs_all_ranks and self.split != "zero")
 
     def words(self, world_size: int) -> list[str]:
@@ -332,7 +327,7 @@ def _unfit_for_cold(work: Collective, *, cuda_graph: bool) -> str | None:
         return None
     if cuda_graph:
         return "buffers cold: a CUDA graph repeats the call of one set of buffers"
-    return work.too_many_sets(COLD_BYTES)
+    return too_many_cold_sets(work.cold_bytes, COLD_BYTES)
 
 
 def _rounded_to_nothing(point: Point, work: Collective) -> str | None:

@@ -29,7 +29,7 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case, PlanRequest, case_id
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.plan.points import too_large
-from hpcbench.plan.workload import Ended, Features, Tried, Workload
+from hpcbench.plan.workload import Choice, Ended, Features, NextTry, Tried, Workload
 from hpcbench.units import format_bytes
 
 
@@ -167,34 +167,31 @@ class MemoryWork(Workload):
             rest[at:at + 1] = [what, *limit]
         return [f"{self.name} {first}", *rest]
 
-    def next_try(self, tries: Sequence[Tried]) -> MemoryWork | None:
-        """Return the training of the batch that is tried next; None if none is looked for."""
+    def next_try(self, tries: Sequence[Tried]) -> NextTry:
+        """Return the training of the batch that is tried next, and how each that was tried ended.
+        """
         search = self.search
         if search is None or search.batch:
-            return None
-        batch = next_batch(search, [(size, one.ended is Ended.OK) for size, one in _sized(tries)])
-        return None if batch is None else MemoryWork(
+            return NextTry()
+        sized = _sized(tries)
+        batch = next_batch(search, [(size, one.ended is Ended.OK) for size, one in sized])
+        work = None if batch is None else MemoryWork(
             with_batch(self.training, batch), replace(search, batch=batch))
+        return NextTry(work, {TRIES: told(sized)})
 
-    def told_of_tries(self, tries: Sequence[Tried]) -> dict[str, Any]:
-        """Return each batch that was tried, and how that ended."""
-        return {TRIES: told(_sized(tries))}
-
-    def axes(self) -> dict[str, Any]:
-        """Return what tells it from others."""
-        axes = self.training.axes()
-        if self.search is None:
-            return axes
-        del axes["batch_size"]
-        return {**axes, "largest_batch": True, "memory_limit": self.search.limit_bytes}
-
-    def choice(self) -> None:
-        """Return None: what counts is memory, not time."""
+    def choice(self) -> Choice:
+        """Return no task: what counts is memory, not time."""
+        axes = dict(self.training.choice().axes)
+        if self.search is not None:
+            del axes["batch_size"]
+            axes |= {"largest_batch": True, "memory_limit": self.search.limit_bytes}
+        return Choice(axes, None)
 
     @property
     def features(self) -> Features:
         """Return those of the training, but no profile shows it."""
-        return self.training.features._replace(profiled_for=frozenset(), compiled_graphs=0)
+        return self.training.features._replace(
+            profiled_for=frozenset(), compiled_graphs=0, rehearsal=None)
 
     def to_json(self) -> dict[str, Any]:
         searched = {"search": asdict(self.search)} if self.search else {}

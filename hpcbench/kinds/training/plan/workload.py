@@ -96,18 +96,15 @@ class Training(Workload):
     loss: str = CROSS_ENTROPY
     later = ("named_extents", "count_step", "loss")
 
-    def axes(self) -> dict[str, Any]:
-        return {**{name: getattr(self, name) for name in _AXES},
+    def choice(self) -> Choice:
+        """Return the step of so many samples in all, and the strategy; no task of no training."""
+        axes = {**{name: getattr(self, name) for name in _AXES},
                 **{f"options.{name}": value for name, value in self.options}}
-
-    def choice(self) -> Choice | None:
-        """Return the step of so many samples in all, and the strategy; None of no training."""
         if not self.trains:
-            return None
-        axes = self.axes()
+            return Choice(axes, None)
         task = {name: value for name, value in axes.items()
                 if not name.startswith("options.") and name not in ("strategy", "batch_size")}
-        return Choice({**task, "global_batch": self.global_batch}, {
+        return Choice(axes, {**task, "global_batch": self.global_batch}, {
             name: value for name, value in axes.items() if name not in {*task, "batch_size"}},
             any_ranks=True)
 
@@ -156,12 +153,10 @@ class Training(Workload):
             selectors={"model": self.model, "strategy": self.strategy},
             profiled_for=_PROFILED_FOR[self.communication], not_captured=_NOT_CAPTURED,
             compiled_graphs=2 * self.compiles, drawn_numbers=self.parameters,
+            # compiled or not it calls the same
+            rehearsal=replace(self, compile=False) if self.compile else None,
             rehearsal_calls=1 if self.strategy in _SAME_STEPS else 2,
             has_whole_samples=self.pp == 1, has_phases=True)
-
-    def rehearsed(self) -> Training:
-        """Return it as it is written: compiled or not it calls the same."""
-        return replace(self, compile=False)
 
     @property
     def compiles(self) -> bool:
