@@ -107,7 +107,7 @@ def _final(
     """Return how the whole case ended: as its last try if that says no more than that it failed."""
     outcome, reason = last.outcome, last.outcome.verdict.reason
     if tries[-1].ended is Ended.ERROR:
-        words = " ".join(tries[-1].workload.words(case.world_size))
+        words = " ".join(tries[-1].workload.label(case.world_size).words)
         return _with_reason(last, f"try {len(tries)} ({words}): {reason}")
     if outcome.stop:
         return last._replace(outcome=replace(

@@ -94,7 +94,7 @@ class Case:
     @property
     def label(self) -> str:
         """Return a one-line name for progress lines and messages."""
-        title, *rest = self.workload.words(self.world_size)
+        title, *rest = self.workload.label(self.world_size).words
         parts = [title, self.backend, self.device, *rest]
         parts += [self.mode] if self.mode != DEFAULT_MODE else []
         parts += ["cuda_graph"] if self.cuda_graph else []

@@ -55,6 +55,16 @@ class Choice(NamedTuple):
     any_ranks: bool = False
 
 
+class Label(NamedTuple):
+    """What is run, in one word (``all_reduce``), and the words of a case's label.
+
+    Backend and device follow the first of the words.
+    """
+
+    name: str
+    words: Sequence[str]
+
+
 class NextTry(NamedTuple):
     """What is run after some tries of a case, and what rank 0's record keeps of them.
 
@@ -137,14 +147,14 @@ class Workload(ABC):
     """The field that says what the problem was derived from (``model layer``): cases that differ in
     it alone are one case."""
 
-    @property
     @abstractmethod
-    def name(self) -> str:
-        """Return what is run, in one word: ``all_reduce``."""
+    def label(self, world_size: int) -> Label:
+        """Return its name, and the words of the label of a case on so many ranks."""
 
-    @abstractmethod
-    def words(self, world_size: int) -> list[str]:
-        """Return the words of its label; backend and device follow the first."""
+    @property
+    def name(self) -> str:
+        """Return what is run, in one word."""
+        return self.label(1).name
 
     @property
     def features(self) -> Features:
@@ -190,10 +200,6 @@ class UnknownWorkload(Workload):
     kind: str = "unknown"
 
     @property
-    def name(self) -> str:
-        return str(self.data.get("name", self.kind))
-
-    @property
     def dtype(self) -> str:  # type: ignore[override]
         return str(self.data.get("dtype", ""))
 
@@ -207,10 +213,11 @@ class UnknownWorkload(Workload):
         stride = self.data.get("group_stride", 1)
         return stride if isinstance(stride, int) else 1
 
-    def words(self, world_size: int) -> list[str]:
+    def label(self, world_size: int) -> Label:
+        name = str(self.data.get("name", self.kind))
         plain = [f"{key}={value}" for key, value in self.data.items()
                  if isinstance(value, (str, int, float)) and key != "name"]
-        return [self.name, *plain, f"ranks={world_size}"]
+        return Label(name, [name, *plain, f"ranks={world_size}"])
 
     def choice(self) -> Choice:
         """Return no task: which of its values are settings is unknown."""

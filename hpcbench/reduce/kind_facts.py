@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from hpcbench.kinds.registry import KindSpec, in_this_package, kinds
-from hpcbench.plan.case import STATUSES, Case
+from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
@@ -159,8 +159,38 @@ class SentBytes:
     count: float
 
 
+@dataclass(frozen=True, slots=True)
+class MachineRate:
+    """A rate that a case measured of this machine, beside which records of other cases are.
+
+    Attributes:
+        limit: ``flops`` (a rank's product, while all ranks work, in FLOP/s), ``memory`` (of a rank,
+            in bytes/s), ``links`` or ``messages`` (between two ranks, in bytes/s, in messages/s).
+        name: device and dtype (``cpu fp32``); the device; the key of `reduce.roofline.link_key`.
+        ranks: how many ranks worked at once.
+        cached: it may be that of a cache, so it counts only where there is no other.
+    """
+
+    limit: str
+    name: str
+    ranks: int
+    rate: float
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValues:
+    """A case's values of `Deriver.columns` that are not in fields of its record of the same name.
+
+    None, or left out: it has none.
+    """
+
+    values: Mapping[str, Any]
+
+
 ReadSamples = Callable[[], CaseSamples | None]
-Fact = SentBytes | CallWork | Lateness | Waiting | RankWork | PairRates | RankRates
+Fact = (SentBytes | CallWork | Lateness | Waiting | RankWork | PairRates | RankRates | MachineRate
+        | ColumnValues | Violation)
 F = TypeVar("F", SentBytes, CallWork, Lateness, Waiting, RankWork, PairRates, RankRates)
 
 
@@ -345,7 +375,7 @@ def kind_columns(results: Results) -> KindColumns:
             own = {column.name: column for column in deriver.columns}
             _check(own, columns)
             rows = {item.case.case_id: _own_row(
-                own, deriver.column_values(item, results.record_of(item))) for item in items}
+                own, deriver, item, results.record_of(item)) for item in items}
         except Exception as error:  # of a plug-in: it must not cost the results of the run
             missing[kind] = f"{type(error).__name__}: {error}"
             continue
@@ -367,8 +397,13 @@ def _check(own: Mapping[str, CaseColumn], others: Mapping[str, CaseColumn]) -> N
             raise ValueError(f"column {name} has other units or another type in another kind")
 
 
-def _own_row(own: Mapping[str, CaseColumn], values: Mapping[str, Any]) -> Row:
+def _own_row(
+    own: Mapping[str, CaseColumn], deriver: Deriver, item: CaseResult, record: Any | None,
+) -> Row:
     """Return what can be stored. Raises ValueError, TypeError or KeyError for what cannot."""
+    values = {name: getattr(record, name) for name in own if hasattr(record, name)}
+    for fact in deriver.facts(item, record, lambda: None):
+        values |= fact.values if isinstance(fact, ColumnValues) else {}
     return {name: plain(own[name], value) for name, value in values.items()}
 
 
@@ -402,13 +437,16 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     ``record`` is a frozen dataclass of JSON values in SI units: None where there is no number,
     never NaN. It is stored in results.h5; ``version`` grows when a formula changes. A record that
     compares ranks has a field ``comparisons``, a tuple of `reduce.comparison.Comparison`: those of
-    all records of a report are one family of tests. ``columns`` are those that the kind adds to
-    ``/cases`` of results.h5: all that one plots its results by.
+    all records of a report are one family of tests. It may also have a method
+    ``settled(records)``, which returns it without what its comparisons, which now say what holds,
+    refuse. ``columns`` are those that the kind adds to ``/cases`` of results.h5: all that one plots
+    its results by. A kind that ``measures`` yields `MachineRate`s; it is derived before others.
     """
 
     record: type[Any] = NothingDerived
     version: int = 1
     columns: Sequence[CaseColumn] = ()
+    measures = False
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -416,19 +454,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """Return the ``record`` of each case of this kind by case id; cases may be left out.
 
         ``items`` are all cases of the kind; ``hardware`` is the section of the sweep file, and in
-        ``measured`` what kinds measured of this machine (`measured`).
-        """
-        return {}
-
-    def measured(
-        self, items: Sequence[CaseResult], records: Mapping[str, Any],
-    ) -> Mapping[str, Mapping[str, float]]:
-        """Return what these cases tell of a device of this machine, for the records of others.
-
-        ``flops``: device and dtype (``cpu fp32``) -> FLOP/s of a rank's product while all ranks
-        work; ``memory``: device -> bytes/s of a rank; ``links`` and ``messages``: the key of
-        `reduce.ceilings.link_key` -> bytes/s, and messages/s, between two ranks. What was not
-        measured is left out.
+        ``measured`` what kinds measured of this machine (`reduce.roofline.machine_rates`).
         """
         return {}
 
@@ -437,22 +463,13 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """
         return {}
 
-    def settled(self, records: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the records without what their comparisons, which now say what holds, refuse."""
-        return records
-
-    def column_values(self, item: CaseResult, record: Any | None) -> Mapping[str, Any]:
-        """Return the case's values of ``columns`` by name; None, or left out: it has none.
-
-        ``record`` is None where there is none.
-        """
-        return {}
-
     def facts(
         self, item: CaseResult, record: Any | None, read: ReadSamples,
     ) -> Iterable[Fact]:
         """Yield what else is known of a case: the classes of `reduce.kind_facts`, each optional.
 
+        A `Violation` is what contradicts other cases, which all have their times by then: it leaves
+        the case its times; one that ``rejects`` makes the run one with bad findings.
         ``record`` is None where there is none. ``read`` reads the samples of the case, which takes
         time; it gives None where nobody asks for what follows from them.
         """
@@ -466,16 +483,6 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
 
         ``item`` has no statistics yet, but its time, and in ``detail`` what its ranks recorded.
         ``nodes`` maps each rank to its machine; ``hardware`` is the section of the sweep file.
-        """
-        return ()
-
-    def joint_problems(
-        self, items: Sequence[CaseResult], records: Mapping[str, Any],
-    ) -> Iterable[tuple[Case, Violation]]:
-        """Yield what contradicts itself between cases, with the case that it is told of.
-
-        Both have their times by then. What ``rejects`` leaves them, but makes the run one with bad
-        findings.
         """
         return ()
 

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.memory.derive import MemoryDeriver
+from hpcbench.kinds.memory.derive import MemoryDeriver, column_values
 from hpcbench.kinds.memory.plan import (
     TRIES,
     MemoryWork,
@@ -264,8 +264,8 @@ def test_what_was_found_stands_beside_what_was_predicted(
     assert found.predicted_largest_batch == predicted_largest(work_of(case).training, 1, LIMIT)
     assert found.batch_deviation == 31 / (found.predicted_largest_batch or 0) - 1
     assert record.predicted_peak_bytes == predicted(with_batch(work_of(case).training, 31))
-    assert MemoryDeriver.column_values(item, record)["largest_batch"] == 31
-    assert MemoryDeriver.column_values(item, record)["batch_size"] == 31
+    assert column_values(item, record)["largest_batch"] == 31
+    assert column_values(item, record)["batch_size"] == 31
     write_summary(make_results((item,)), tmp_path)
     row, = json.loads((tmp_path / "summary.json").read_text("utf-8"))["results"]["memory"]
     assert (row["largest_batch"], row["too_large_batch"], row["tries"]) == (31, 32, 4)

@@ -25,7 +25,7 @@ from launcher import ROOT
 DOC = (ROOT / "docs/primitives.md").read_text()
 PLUGINS = (ROOT / "docs/plugins.md").read_text()
 REGISTRY = load_registry()
-OUR_OWN = {"implementer", "record", "to_json"}
+OUR_OWN = {"implementer", "name", "record", "to_json"}
 """What kinds do not answer: it follows from hooks or fields; or it is a class, no hook."""
 OURS = [name for name in cells(REGISTRY) if name in REGISTRY.implementations]
 
@@ -114,7 +114,7 @@ def test_the_page_on_plug_ins_has_the_tested_files_whole(path: Path) -> None:
 
 
 SIDES = (Workload, Planner, Runner, Deriver, Presenter)
-MOST_HOOKS = 38
+MOST_HOOKS = 25
 """Of a kind: it stays small."""
 
 

@@ -41,7 +41,7 @@ from hpcbench.plan.points import (
     too_large,
 )
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
-from hpcbench.plan.workload import Choice, Features, Workload
+from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.units import plural
 
 if TYPE_CHECKING:
@@ -88,10 +88,6 @@ class Collective(Workload):
         return Choice(axes, axes)
 
     @property
-    def name(self) -> str:
-        return self.collective
-
-    @property
     def traits(self) -> CollectiveSpec:
         return collective_spec(self.collective)
 
@@ -123,7 +119,7 @@ class Collective(Workload):
             cold_bytes=self.cold_bytes,
             needs_all_ranks=traits.needs_all_ranks and self.split != "zero")
 
-    def words(self, world_size: int) -> list[str]:
+    def label(self, world_size: int) -> Label:
         traits, parts = self.traits, [self.collective]
         parts += [self.dtype] if traits.moves_data else []
         parts += [self.op] if self.op else []
@@ -133,7 +129,7 @@ class Collective(Workload):
         parts += ["out_of_place"] if self.in_place is False and traits.in_place == (True,) else []
         own = self.unusual_words()
         split = [own.pop("split")] if "split" in own else []
-        return [*parts, *split, f"n={world_size}", *own.values()]
+        return Label(self.collective, [*parts, *split, f"n={world_size}", *own.values()])
 
     def unusual(self) -> dict[str, Any]:
         """Return those of USUAL that are otherwise."""

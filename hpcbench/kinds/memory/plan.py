@@ -29,7 +29,7 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case, PlanRequest, case_id
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.plan.points import too_large
-from hpcbench.plan.workload import Choice, Ended, Features, NextTry, Tried, Workload
+from hpcbench.plan.workload import Choice, Ended, Features, Label, NextTry, Tried, Workload
 from hpcbench.units import format_bytes
 
 
@@ -154,18 +154,14 @@ class MemoryWork(Workload):
     def groups(self) -> int:  # type: ignore[override]
         return self.training.groups
 
-    @property
-    def name(self) -> str:
-        return "memory"
-
-    def words(self, world_size: int) -> list[str]:
-        first, *rest = self.training.words(world_size)
+    def label(self, world_size: int) -> Label:
+        first, *rest = self.training.label(world_size).words
         if (search := self.search) is not None:
             limit = [f"limit={format_bytes(search.limit_bytes)}"] if search.limit_bytes else []
             what = f"batch={search.batch}" if search.batch else "batch=largest"
             at = next(at for at, word in enumerate(rest) if word.startswith("batch="))
             rest[at:at + 1] = [what, *limit]
-        return [f"{self.name} {first}", *rest]
+        return Label("memory", [f"memory {first}", *rest])
 
     def next_try(self, tries: Sequence[Tried]) -> NextTry:
         """Return the training of the batch that is tried next, and how each that was tried ended.

@@ -332,17 +332,15 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
             "batch=largest" if searched and word.startswith("batch=") else word
             for word in words.what])
 
-    def definitions(self, items: Items, derived: Records) -> Iterable[str]:
-        searches, others = _apart(items)
-        return (*(MEMORY_DEFINITIONS if others else ()), *(LARGEST_DEFINITIONS if searches else ()))
-
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
         searches, others = _apart(items)
         yield from memory_tables(title, others, derived)
         yield from largest_batch_tables(title, searches, derived)
 
-    def charts(self, items: Items, derived: Records) -> Iterable[chart.Chart]:
+    def overviews(self, items: Items, derived: Records) -> Iterator[chart.Chart | Line]:
         searches, others = _apart(items)
+        yield from map(Line, (*(MEMORY_DEFINITIONS if others else ()),
+                              *(LARGEST_DEFINITIONS if searches else ())))
         yield from memory_charts(others, derived)
         yield from largest_batch_charts(searches, derived)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hpcbench.operations.collectives import calls_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
-from hpcbench.plan.workload import Choice, Features, Workload
+from hpcbench.plan.workload import Choice, Features, Label, Workload
 
 _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")
 
@@ -57,10 +57,6 @@ class Primitive(Workload):
     origin = "shape"
     later = ("variables", "connects", "peers", "capability", "multiprocessors")
 
-    @property
-    def name(self) -> str:
-        return self.primitive
-
     def choice(self) -> Choice:
         """Return the problem, and how it is solved; parts alone have no task.
 
@@ -99,10 +95,11 @@ class Primitive(Workload):
         """Return the value of an option. Raises KeyError."""
         return dict(self.options)[name]
 
-    def words(self, world_size: int) -> list[str]:
-        return [f"{self.primitive} {self.implementation}", self.dtype,
-                f"m={self.m}", f"n={self.n}", f"k={self.k}", self.order,
-                *(f"{name}={value}" for name, value in self.options), f"ranks={world_size}"]
+    def label(self, world_size: int) -> Label:
+        return Label(self.primitive, [
+            f"{self.primitive} {self.implementation}", self.dtype,
+            f"m={self.m}", f"n={self.n}", f"k={self.k}", self.order,
+            *(f"{name}={value}" for name, value in self.options), f"ranks={world_size}"])
 
 
 def primitive_of(case: Case) -> Primitive:

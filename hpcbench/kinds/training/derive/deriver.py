@@ -22,6 +22,7 @@ from hpcbench.reduce.kind_facts import (
     EXCHANGE,
     OWN_WORK,
     CaseColumn,
+    ColumnValues,
     Deriver,
     Fact,
     Lateness,
@@ -275,6 +276,28 @@ class TrainingRecord:
     pop: Pop | None = None
     rooflines: tuple[roofline.Roofline, ...] = ()
 
+    def settled(self, records: Mapping[str, TrainingRecord]) -> TrainingRecord:
+        """Return it without what its comparisons refuse, and beside the base of its scaling."""
+        def holds(what: str, rank: int, own: TrainingRecord | None = self) -> bool:
+            found = clear(own.comparisons, what) if own else None
+            return found is not None and found.rank == rank
+
+        base = self.scaling.base_case if self.scaling else ""
+        record = records.get(base)
+        late, alone, known = self.late_rank, self.slow_alone, self.stalls
+        if known is not None:
+            last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
+            sync = stalls.settled_variance(known.sync, self.comparisons)
+            known = replace(known, last=last, sync=sync)
+        return replace(
+            self, stalls=known,
+            late_rank=late if late and holds(slow_ranks.ARRIVES, late.rank) else None,
+            slow_phases=tuple(slow for slow in self.slow_phases if holds(slow.phase, slow.rank)),
+            slow_alone=alone if alone and holds(
+                slow_ranks.STEP, alone.rank, records.get(alone.case_id)) else None,
+            pop=stalls.beside_base(self.pop, self.scaling, {
+                base: record.pop} if record else {}))
+
 
 NOTHING_KNOWN = TrainingRecord()
 
@@ -285,7 +308,6 @@ class TrainingDeriver(Deriver):
     record = TrainingRecord
     version = 8
     columns = COLUMNS
-    column_values = staticmethod(column_values)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -310,15 +332,12 @@ class TrainingDeriver(Deriver):
         told = stalls.from_stamps(item, samples)
         return {**fields, "pop": told} if told else fields
 
-    def settled(self, records: Mapping[str, TrainingRecord]) -> Mapping[str, TrainingRecord]:
-        known = {case_id: record.pop for case_id, record in records.items()}
-        return {case_id: replace(
-            _settled(record, records), pop=stalls.beside_base(record.pop, record.scaling, known))
-            for case_id, record in records.items()}
-
     def facts(
         self, item: CaseResult, record: TrainingRecord | None, read: ReadSamples,
     ) -> Iterator[Fact]:
+        yield ColumnValues(column_values(item, record))
+        if record:
+            yield from _above_others(record)
         if (sent := rates.counted_wire_bytes(item)) is not None:
             yield SentBytes(sent)
         yield from lateness(item, record)
@@ -341,16 +360,12 @@ class TrainingDeriver(Deriver):
                           "is predicted of its traffic does not hold here: report it",
                           rejects=False)
 
-    def joint_problems(
-        self, items: Sequence[CaseResult], records: Mapping[str, TrainingRecord],
-    ) -> Iterator[tuple[Case, Violation]]:
-        """Yield HB158 for large models that differ from another's, HB146 for too high an MFU."""
-        for item in items:
-            record = records.get(item.case.case_id, NOTHING_KNOWN)
-            for problem in roofline.over_measured("its MFU", record.mfu_of_measured):
-                yield item.case, problem
-            if record.counterpart and record.counterpart.n_wrong:
-                yield item.case, Violation("HB158", fingerprints.disagreement(record.counterpart))
+
+def _above_others(record: TrainingRecord) -> Iterator[Violation]:
+    """Yield HB146 for too high an MFU, HB158 for a large model that differs from another's."""
+    yield from roofline.over_measured("its MFU", record.mfu_of_measured)
+    if record.counterpart and record.counterpart.n_wrong:
+        yield Violation("HB158", fingerprints.disagreement(record.counterpart))
 
 
 def _contradictions(
@@ -366,24 +381,6 @@ def _contradictions(
             work, definition, time_s, item.case.world_size, hardware.get("peak_flops", {}))
     for text in rates.violations(replace(computed, utilisations=shares)):
         yield Violation("HB149", text)
-
-
-def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> TrainingRecord:
-    def holds(what: str, rank: int, own: TrainingRecord | None = record) -> bool:
-        found = clear(own.comparisons, what) if own else None
-        return found is not None and found.rank == rank
-
-    late, alone, known = record.late_rank, record.slow_alone, record.stalls
-    if known is not None:
-        last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
-        sync = stalls.settled_variance(known.sync, record.comparisons)
-        known = replace(known, last=last, sync=sync)
-    return replace(
-        record, stalls=known,
-        late_rank=late if late and holds(slow_ranks.ARRIVES, late.rank) else None,
-        slow_phases=tuple(slow for slow in record.slow_phases if holds(slow.phase, slow.rank)),
-        slow_alone=alone if alone and holds(
-            slow_ranks.STEP, alone.rank, records.get(alone.case_id)) else None)
 
 
 def _alone(

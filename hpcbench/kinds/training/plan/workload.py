@@ -10,7 +10,7 @@ from hpcbench.operations.collectives import calls_of
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
-from hpcbench.plan.workload import Choice, Features, Workload
+from hpcbench.plan.workload import Choice, Features, Label, Workload
 
 CROSS_ENTROPY = "cross_entropy"
 """The loss that is as torch has it: all logits at once."""
@@ -109,10 +109,6 @@ class Training(Workload):
             any_ranks=True)
 
     @property
-    def name(self) -> str:
-        return self.strategy
-
-    @property
     def trains(self) -> bool:
         """Return whether its steps are those of a training, with all communication."""
         return self.communication == "on"
@@ -178,7 +174,7 @@ class Training(Workload):
         """Return the value of an option. Raises KeyError."""
         return dict(self.options)[name]
 
-    def words(self, world_size: int) -> list[str]:
+    def label(self, world_size: int) -> Label:
         parts = [f"{self.model} {self.strategy}", self.dtype]
         wide = f"width={self.width}" if self.of_images else f"hidden={self.hidden}"
         parts += [f"layers={self.layers}", wide] if self.changed else []
@@ -191,7 +187,7 @@ class Training(Workload):
         options = [option for option in self.options if option[0] not in ("tp", "pp")]
         parts += [f"{name}={value}" for name, value in (
             *self.unusual(), *communication, *self.degrees(), *options)]
-        return [*parts, f"ranks={world_size}"]
+        return Label(self.strategy, [*parts, f"ranks={world_size}"])
 
 
 def training_of(case: Case) -> Training:
