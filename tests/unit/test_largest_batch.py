@@ -285,4 +285,4 @@ def test_of_other_cases_and_without_the_tries_nothing_was_found() -> None:
     assert case.workload.next_try(()).workload is None
     tried = planned().workload.next_try(()).workload
     assert isinstance(tried, MemoryWork) and tried.next_try(()).workload is None
-    assert f"batch={tried.training.batch_size} " in " ".join(tried.words(2))
+    assert f"batch={tried.training.batch_size} " in " ".join(tried.label(2).words)
