@@ -273,15 +273,11 @@ def _workload(point: Point) -> Collective:
     return Collective(
         collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
         root=point.root if traits.has_root else None,
-        in_place=_form(traits.in_place, point.in_place),
+        in_place=None if traits.in_place is None else (
+            traits.in_place[0] if point.in_place is None else point.in_place),
         requested_bytes=point.size if traits.moves_data else 0, size_bytes=size, count=count,
         split=split, groups=division.groups, group_stride=division.stride,
         buffers=point.buffers if traits.moves_data else "warm")
-
-
-def _form(forms: tuple[bool, ...] | None, requested: bool | None) -> bool | None:
-    """Return whether to run in place: as requested, else the collective's first form."""
-    return None if forms is None else forms[0] if requested is None else requested
 
 
 def _estimate_s(

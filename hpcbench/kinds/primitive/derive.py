@@ -111,7 +111,6 @@ def work(item: CaseResult, record: Any | None) -> CallWork | None:
         return None
     options = " ".join(f"{name}={value}" for name, value in of.options)
     exposed_s = record.exposed_s if record else None
-    exposed_s = record.exposed_s if record else None
     return CallWork(
         task=(of.primitive, of.order, of.dtype, of.n, of.k, of.groups),
         title=f"{of.primitive} {of.order} {of.dtype} n={of.n} k={of.k}",

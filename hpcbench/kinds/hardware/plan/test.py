@@ -37,10 +37,10 @@ class HardwareWork(Workload):
 class HardwareTest:
     """A test as the planner sees it.
 
-    ``operation``, ``module:class`` below `kinds.hardware.run`, takes the workload, the place,
-    whether to check, and the ranks of the node. ``axes`` gives the values of each axis that only
-    this test reads; ``drafts`` the drafts of one common point: one for each combination of those
-    axes. ``problem`` says what is wrong with those keys, if anything is.
+    ``operation``, ``module:class`` below `kinds.hardware.run`, takes the workload, the place and
+    whether to check. ``axes`` gives the values of each axis that only this test reads; ``drafts``
+    the drafts of one common point: one for each combination of those axes. ``problem`` says what is
+    wrong with those keys, if anything is.
     """
 
     name: str

@@ -18,6 +18,4 @@ class HardwareRunner(Runner):
         assert isinstance(work, HardwareWork)
         module, _, name = TESTS[work.test].operation.partition(":")
         operation: type = getattr(import_module(f"{__package__}.{module}"), name)
-        return operation(  # type: ignore[no-any-return]
-            work, place, validate=validate,
-            local_size=min(place.local_size, place.world_size))
+        return operation(work, place, validate=validate)  # type: ignore[no-any-return]
