@@ -112,9 +112,10 @@ def one(
     # Both load torch, which a case that is skipped does without.
     from hpcbench.backends.dry_step import dry_step
     from hpcbench.kinds.training.run.runner import TrainingRunner
+    from hpcbench.measure.runner import opened
 
-    step = dry_step(planned, lambda place: TrainingRunner().open(planned.workload, place,
-                                                                 validate=False))
+    step = dry_step(planned, lambda place: opened(TrainingRunner(), planned.workload, place,
+                                                  validate=False))
     if step.needed:
         return {"failed": True, "reason": f"took memory for values: {step.needed}"}
     return {"cpu_s": time.process_time(),

@@ -72,7 +72,7 @@ from hpcbench.measure.loop import (
     of_one_rank,
     slowest_rank,
 )
-from hpcbench.measure.runner import runner_of
+from hpcbench.measure.runner import opened, runner_of
 from hpcbench.operations.place import AnyOperation, CanSlowDown, Place, Stepping, close, total_wrong
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -136,7 +136,7 @@ class Worker:
 
         runner = self._runner(case.kind)
         return DryRunAnswer(*dry_step(
-            case, lambda place: runner.open(case.workload, place, validate=False)))
+            case, lambda place: opened(runner, case.workload, place, validate=False)))
 
     def _join(self, request: JoinRequest) -> DoneAnswer:
         """Join the group of gloo over all workers of this generation; choose what lines them up."""
@@ -214,10 +214,9 @@ class Worker:
     def _opened(
         self, case: Case, device: AnyDevice, *, validate: bool,
     ) -> Iterator[AnyOperation]:
-        """Give the operation of a case, set up in what its kind wants around it."""
-        runner = self._runner(case.kind)
-        with runner.around(case.workload, device.torch_device, self._member.local_size):
-            operation = runner.open(case.workload, self._place(case, device), validate=validate)
+        """Give the operation of a case."""
+        with opened(self._runner(case.kind), case.workload, self._place(case, device),
+                    validate=validate) as operation:
             if isinstance(operation, Stepping):
                 operation.tell_step = self._progress.step
             yield captured(operation, self._control(case.backend)) if case.cuda_graph else operation
@@ -226,7 +225,7 @@ class Worker:
         rank = self._member.rank
         ranks = next(ranks for ranks in case.group_ranks if rank in ranks)
         return Place(ranks.index(rank), len(ranks), self._groups[_group_key(case)],
-                     device.torch_device, ranks.start, ranks.step)
+                     device.torch_device, ranks.start, ranks.step, self._member.local_size)
 
     def _open_group(self, case: Case, device: AnyDevice) -> int:
         """Open this rank's group under test, never the control group even when both are gloo.

@@ -148,7 +148,7 @@ def varying(side: Side) -> list[str]:
 def parameters(case: Case) -> dict[str, Any]:
     """Return what tells a case from others; variables of its environment as ``env.NAME``."""
     return {"kind": case.kind, **{name: getattr(case, name) for name in PLACE},
-            **case.workload.axes(), **{f"{ENV}{name}": value for name, value in case.env}}
+            **case.workload.choice().axes, **{f"{ENV}{name}": value for name, value in case.env}}
 
 
 def _same_tasks(

@@ -261,8 +261,8 @@ def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[Done]:
     for at, run in enumerate(runs):
         for item in run.results.cases:
             case, timing, choice = item.case, item.timing, item.case.workload.choice()
-            if (item.status != "ok" or item.statistics is None or timing is None or choice is None
-                    or case.kind in run.results.missing_kinds
+            if (item.status != "ok" or item.statistics is None or timing is None
+                    or choice.task is None or case.kind in run.results.missing_kinds
                     or (across_ranks and not choice.any_ranks)):
                 continue
             task = {"kind": case.kind, "device": case.device, "mode": case.mode,

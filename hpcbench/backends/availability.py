@@ -24,11 +24,11 @@ from hpcbench.backends.gpus import NvmlRefusals
 from hpcbench.errors import PluginError, how_to_install
 from hpcbench.kinds.registry import spec_of
 from hpcbench.measure.runner import runner_of
-from hpcbench.operations.collectives import Call
+from hpcbench.operations.collectives import Call, cold_bytes, too_many_cold_sets
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Gpu
+from hpcbench.plan.workload import Features
 from hpcbench.trace.schema import bare_uuid
-from hpcbench.units import grouped, plural, rank_list
+from hpcbench.units import grouped, plural, rank_list, size_text
 
 _LAST_CUDA = {(5, 0): "12.6", (6, 0): "12.6", (7, 0): "12.6"}
 """Compute capability -> CUDA of the newest wheels of torch that have code for it, for those that
@@ -430,15 +430,27 @@ def _unfit_gpu(case: Case, ranks: Sequence[RankFacts]) -> str | None:
         reasons = [_older(rank, index, least) for rank, index in zip(ranks, indices, strict=True)]
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer} of {work.dtype} needs {reason}"
-    reasons = [None if index is None else work.unfit_for(
-        Gpu(_gpu_number(rank, "multiprocessors", index), _gpu_number(rank, "cache_bytes", index)))
+    reasons = [None if index is None else _unfit_size(
+        work.features, _told(rank, "multiprocessors", index), _told(rank, "cache_bytes", index))
         for rank, index in zip(ranks, indices, strict=True)]
     reason = first_reason(ranks, reasons)
     return reason and f"{work.implementer}: {reason}"
 
 
-def _gpu_number(rank: RankFacts, what: str, index: int) -> int | None:
-    """Return a number of a GPU that the rank sees, None where it is unknown."""
+def _unfit_size(
+    features: Features, multiprocessors: int | None, cache_bytes: int | None,
+) -> str | None:
+    """Return for what a GPU is too small, or its cache too large; None: it has not told."""
+    least = features.least_multiprocessors
+    if multiprocessors is not None and multiprocessors < least:
+        return f"the GPU has {multiprocessors} multiprocessors, and {least} are needed"
+    where = (" on a GPU of unknown cache" if cache_bytes is None else
+             f" on a GPU with a cache of {size_text(cache_bytes)}")
+    return too_many_cold_sets(features.cold_bytes, cold_bytes(cache_bytes), where)
+
+
+def _told(rank: RankFacts, what: str, index: int) -> int | None:
+    """Return a number of one of the GPUs that a rank sees, None where it is not told."""
     numbers: Sequence[int | None] = rank.facts["cuda"].get(what, ())
     return numbers[index] if numbers else None
 

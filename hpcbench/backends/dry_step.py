@@ -11,7 +11,7 @@ FakeTensorMode has no public name; tried with torch 2.13 (tests/workloads/test_f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -319,6 +319,10 @@ def _collective(func: Any, args: Any, kwargs: Any, given: Made) -> Any:
     return made
 
 
+Opener = Callable[[Place], AbstractContextManager[AnyOperation]]
+"""What sets the operation of a case up."""
+
+
 SMALL_BYTES = 2**25
 """What a case may take with memory: so small ones are tried sooner than without."""
 
@@ -331,7 +335,7 @@ class DryStep(NamedTuple):
     needed: str = ""
 
 
-def dry_step(case: Case, opened: Callable[[Place], AnyOperation]) -> DryStep:
+def dry_step(case: Case, opened: Callable[[Place], AbstractContextManager[AnyOperation]]) -> DryStep:
     """Set the case up and call it; a large one with tensors that have no memory.
 
     Raises CaseError if it fails or rank 0 does not fit the available memory.
@@ -351,14 +355,14 @@ def dry_step(case: Case, opened: Callable[[Place], AnyOperation]) -> DryStep:
     return DryStep(_calls_of(case, opened), missing)
 
 
-def _calls_of(case: Case, opened: Callable[[Place], AnyOperation]) -> dict[str, tuple[int, int]]:
+def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:
     call_log = CallLog()
     world = open_counting_world(case.world_size, call_log)
-    operation = opened(Place(0, case.world_size, world, torch.device("cpu")))
-    for _ in range(case.workload.features.rehearsal_calls):
-        operation.prepare()
-        call_log.tally.clear()
-        operation.run()
-    counted = {name: (len(sizes), sum(sizes)) for name, sizes in call_log.tally.items()}
-    close(operation)
+    with opened(Place(0, case.world_size, world, torch.device("cpu"))) as operation:
+        for _ in range(case.workload.features.rehearsal_calls):
+            operation.prepare()
+            call_log.tally.clear()
+            operation.run()
+        counted = {name: (len(sizes), sum(sizes)) for name, sizes in call_log.tally.items()}
+        close(operation)
     return counted

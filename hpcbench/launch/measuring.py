@@ -188,7 +188,7 @@ class _ProfileTurn:
     ) -> tuple[bool, str]:
         if self.lacking:
             return False, self.lacking
-        if case.workload.next_try(()) is not None:
+        if case.workload.next_try(()).workload is not None:
             return False, "its tries run different workloads"
         if self.generation.inline and not self.job.inline:
             return False, "it runs in the MPI process (backend mpi), which a profiler could crash"

@@ -79,7 +79,8 @@ def run_tries(
     tries: list[Tried] = []
     best: TriedCase | None = None
     last: TriedCase | None = None
-    while len(tries) < MOST_TRIES and (work := case.workload.next_try(tries)) is not None:
+    while len(tries) < MOST_TRIES and (
+            work := case.workload.next_try(tries).workload) is not None:
         workers.dismiss()  # nothing of an earlier try is left, neither memory nor its limit
         one, began = replace(case, workload=work), time.monotonic()
         outcome = run(one)
@@ -93,7 +94,7 @@ def run_tries(
     assert last is not None  # noqa: S101  (a case without tries is not run here)
     outcome, rows = _final(case, tries, best, last)
     if keeps_tries:
-        detail = {**outcome.own.detail, **case.workload.told_of_tries(tries)}
+        detail = {**outcome.own.detail, **case.workload.next_try(tries).detail}
         outcome = replace(outcome, own=replace(outcome.own, detail=detail))
     return TriedCase(outcome, rows)
 
@@ -104,7 +105,7 @@ def _final(
     """Return how the whole case ended: as its last try if that reports nothing but failure."""
     outcome, reason = last.outcome, last.outcome.verdict.reason
     if tries[-1].ended is Ended.ERROR:
-        words = " ".join(tries[-1].workload.words(case.world_size))
+        words = " ".join(tries[-1].workload.label(case.world_size).words)
         return _with_reason(last, f"try {len(tries)} ({words}): {reason}")
     if outcome.stop:
         return last._replace(outcome=replace(
@@ -413,7 +414,7 @@ class _GenerationRunner:
 
     def _all_runs(self, case: Case) -> tuple[CaseOutcome, Samples]:
         """Run a case, or all its tries by new workers; return how it ended and its samples."""
-        if case.workload.next_try(()) is None:
+        if case.workload.next_try(()).workload is None:
             return self._run_once(case), self.workers.rows
         self._close_workers()
         return run_tries(case, self.workers, self._run_once, keeps_tries=self.members.rank == 0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 from hpcbench.kinds.registry import spec_of
 
@@ -17,15 +17,22 @@ class Runner(ABC):
     """Runs the cases of one kind in a worker."""
 
     @abstractmethod
-    def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
-        """Allocate a workload on this rank; if ``validate``, prove what must hold before it."""
+    def open(
+        self, work: Workload, place: Place, *, validate: bool,
+    ) -> AnyOperation | AbstractContextManager[AnyOperation]:
+        """Allocate a workload on this rank; if ``validate``, prove what must hold before it.
 
-    def around(
-        self, work: Workload, device: Any, local_size: int,
-    ) -> contextlib.AbstractContextManager[None]:
-        """Return a context of set-up and measurement, e.g. to explain a lack of memory. ``device``
-        is a torch device."""
-        return contextlib.nullcontext()
+        A context manager, which gives the operation, is entered around set-up and measurement; it
+        may say more of a lack of memory.
+        """
+
+
+def opened(
+    runner: Runner, work: Workload, place: Place, *, validate: bool,
+) -> AbstractContextManager[AnyOperation]:
+    """Return what gives the operation of a workload on this rank."""
+    found = runner.open(work, place, validate=validate)
+    return found if isinstance(found, AbstractContextManager) else nullcontext(found)
 
 
 def runner_of(kind: str) -> Runner:

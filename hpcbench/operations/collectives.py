@@ -374,6 +374,15 @@ def cold_sets(size_bytes: int, together_bytes: int = COLD_BYTES) -> int:
     return max(math.ceil(together_bytes / max(size_bytes, 1)), 2)
 
 
+def too_many_cold_sets(size_bytes: int, together_bytes: int, where: str = "") -> str | None:
+    """Return why buffers cannot be cold where all sets hold that together, or None."""
+    if not size_bytes or (sets := cold_sets(size_bytes, together_bytes)) <= MOST_COLD_SETS:
+        return None
+    return (f"buffers cold: {size_bytes} B would need {sets} sets of buffers{where}; it begins at "
+            f"{-(-together_bytes // MOST_COLD_SETS)} B")
+
+
+
 def rank_bytes(
     collective: str, in_place: bool | None, world_size: int, size_bytes: int, split: str = "even",
 ) -> int:

@@ -22,7 +22,8 @@ class Place:
     """Where an operation runs: rank and size in the group under test, the group, the device.
 
     ``first`` is the global rank of the group's rank 0, and its ranks are ``stride`` apart. Data
-    depend on global ranks, so that what another group sent is wrong here.
+    depend on global ranks, so that what another group sent is wrong here. ``local_size`` ranks of
+    the job share the node.
     """
 
     rank: int
@@ -31,6 +32,7 @@ class Place:
     device: torch.device
     first: int = 0
     stride: int = 1
+    local_size: int = 1
 
     @property
     def number(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +94,7 @@ class Case:
     @property
     def label(self) -> str:
         """Return a one-line name for progress lines and messages."""
-        title, *rest = self.workload.words(self.world_size)
+        title, *rest = self.workload.label(self.world_size).words
         parts = [title, self.backend, self.device, *rest]
         parts += [self.mode] if self.mode != DEFAULT_MODE else []
         parts += ["cuda_graph"] if self.cuda_graph else []
@@ -198,10 +198,6 @@ class Planner(ABC):
     @abstractmethod
     def workload_from_json(self, data: Mapping[str, Any]) -> Workload:
         """Rebuild a workload from `Workload.to_json`, also from that of earlier versions."""
-
-    def merged(self, same: Sequence[Workload]) -> Workload:
-        """Return the one workload that stands for several with one case id; the first."""
-        return same[0]
 
     def advice(self, work: Workload, available_bytes: int) -> str:
         """Return in words what would fit into so much memory; "" where unknown."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -30,7 +30,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
         blocks = _chosen_blocks(config, world_size)
         planners = {kind: planner_of(kind) for kind in {block.kind for _, block in blocks}}
         every = _every_case(blocks, planners, PlanRequest(config, world_size))
-        distinct = _distinct(every, planners)
+        distinct = _distinct(every)
         kept = ordered(_of_target(_matching(_selected(distinct, config), config), config))
         cases = tuple(replace(case, index=index)
                       for index, case in enumerate(_with_budget(kept, config)))
@@ -59,12 +59,21 @@ def _every_case(
     return found
 
 
-def _distinct(every: Sequence[Case], planners: Mapping[str, Planner]) -> list[Case]:
-    """Return one case of each id; its planner merges the points that are the same."""
+def _distinct(every: Sequence[Case]) -> list[Case]:
+    """Return one case of each id, with the origins of all that have it."""
     cases_by_id = grouped((case.case_id, case) for case in every)
-    return [same[0] if len(same) == 1 else replace(
-        same[0], workload=planners[same[0].kind].merged([case.workload for case in same]))
-        for same in cases_by_id.values()]
+    return [same[0] if len(same) == 1 or not (name := same[0].workload.origin) else replace(
+        same[0], workload=replace(same[0].workload, **{name: joined_origins(  # type: ignore[type-var]
+            getattr(case.workload, name) for case in same)})) for same in cases_by_id.values()]
+
+
+def joined_origins(origins: Iterable[str]) -> str:
+    """Return what one problem was derived from: ``a, b mlp tp=2``; each name once."""
+    models: dict[str, dict[str, None]] = {}
+    for origin in filter(None, origins):
+        model, _, layer = origin.partition(" ")
+        models.setdefault(layer, {})[model] = None
+    return ", ".join(f"{', '.join(names)} {layer}" for layer, names in models.items())
 
 
 def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:
@@ -107,7 +116,7 @@ def _scaled(titled: Sequence[tuple[str, Block]], world_size: int) -> list[tuple[
 
 
 def _labels(case: Case) -> tuple[str, ...]:
-    first = case.workload.next_try(())
+    first = case.workload.next_try(()).workload
     return (case.label, *([replace(case, workload=first).label] if first else []))
 
 

@@ -41,24 +41,39 @@ class Tried:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What a workload does, and how: ``task`` and ``setting`` share out its axes.
+class Choice(NamedTuple):
+    """What tells a workload from others by name (an option is ``options.NAME``), and its task.
 
-    Cases with one task can be compared by time. ``any_ranks``: more or fewer ranks do the same.
+    Cases with one ``task`` can be compared by time; ``setting`` is how each does it. The backend, a
+    CUDA graph and the environment are beside its own settings. Where ``task`` is None the workload
+    is compared with no other. ``any_ranks``: more or fewer ranks do the same.
     """
 
-    task: Mapping[str, Any]
-    setting: Mapping[str, Any]
+    axes: Mapping[str, Any]
+    task: Mapping[str, Any] | None
+    setting: Mapping[str, Any] = MappingProxyType({})
     any_ranks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A rank's GPU: multiprocessors, bytes of its last cache; None where torch does not know."""
+class Label(NamedTuple):
+    """What is run, in one word (``all_reduce``), and the words of a case's label.
 
-    multiprocessors: int | None
-    cache_bytes: int | None
+    Backend and device follow the first of the words.
+    """
+
+    name: str
+    words: Sequence[str]
+
+
+class NextTry(NamedTuple):
+    """What is run after some tries of a case, and what rank 0's record keeps of them.
+
+    ``workload`` None: the case is done, or, before any try, is one run, as most are. ``detail`` has
+    JSON values by key of the record's detail.
+    """
+
+    workload: Workload | None = None
+    detail: Mapping[str, Any] = MappingProxyType({})
 
 
 class Features(NamedTuple):
@@ -70,6 +85,9 @@ class Features(NamedTuple):
         needs: what it needs of a machine beside backend and device: modules, ``compiler``.
         only_on: the devices that it runs on; none named: all that the backend has.
         least_capability: the least compute capability of a GPU of CUDA; (): any.
+        least_multiprocessors: how many multiprocessors a GPU must have.
+        cold_bytes: of the buffers of a call that takes turns over sets, so that none is in a cache;
+            a GPU whose cache asks for too many sets cannot run it. 0: it does not.
         needs_ranks: only real ranks can run it: a library of its own connects them.
         reads_peers: ranks read each other's GPU memory, which not all GPUs can.
         selectors: the values by which keys of the sweep file, such as ``model``, select it.
@@ -77,6 +95,7 @@ class Features(NamedTuple):
         not_captured: why a CUDA graph cannot hold a call of it.
         compiled_graphs: how many graphs torch.compile makes when it is set up.
         drawn_numbers: how many random numbers a rank draws on its device when it is set up.
+        rehearsal: the form that a dry run tries, if it is another.
         rehearsal_calls: how often a dry run calls it; the last call is counted.
         has_result: a call leaves a result that can be checked.
         has_whole_samples: each rank sees samples from end to end, so that one can take longer.
@@ -91,6 +110,8 @@ class Features(NamedTuple):
     needs: tuple[str, ...] = ()
     only_on: tuple[str, ...] = ()
     least_capability: tuple[int, ...] = ()
+    least_multiprocessors: int = 0
+    cold_bytes: int = 0
     needs_ranks: bool = False
     reads_peers: bool = False
     selectors: Mapping[str, str] = MappingProxyType({})
@@ -98,6 +119,7 @@ class Features(NamedTuple):
     not_captured: str | None = None
     compiled_graphs: int = 0
     drawn_numbers: int = 0
+    rehearsal: Workload | None = None
     rehearsal_calls: int = 1
     has_result: bool = True
     has_whole_samples: bool = False
@@ -121,15 +143,18 @@ class Workload(ABC):
     group_stride: int = 1
     later: ClassVar[tuple[str, ...]] = ()
     """Fields that earlier versions did not store: they are stored where they are not as usual."""
+    origin: ClassVar[str] = ""
+    """The field that says what the problem was derived from (``model layer``): cases that differ in
+    it alone are one case."""
+
+    @abstractmethod
+    def label(self, world_size: int) -> Label:
+        """Return its name, and the words of the label of a case on so many ranks."""
 
     @property
-    @abstractmethod
     def name(self) -> str:
-        """Return what is run, in one word: ``all_reduce``."""
-
-    @abstractmethod
-    def words(self, world_size: int) -> list[str]:
-        """Return the words of its label; backend and device follow the first."""
+        """Return what is run, in one word."""
+        return self.label(1).name
 
     @property
     def features(self) -> Features:
@@ -141,10 +166,6 @@ class Workload(ABC):
         """Return the library or method that runs it, for messages about what is missing."""
         return self.features.implementer or self.name
 
-    def unfit_for(self, gpu: Gpu) -> str | None:
-        """Return why a rank that has this GPU cannot run it, or None."""
-        return None
-
     def step_words(self, rank: int, world_size: int, step: int) -> str:
         """Return where in a sample a rank is that told this step (`operations.operation.Stepping`).
 
@@ -152,34 +173,15 @@ class Workload(ABC):
         """
         return ""
 
-    def next_try(self, tries: Sequence[Tried]) -> Workload | None:
-        """Return what is run next, by new workers, after these tries; None: it is done.
+    def next_try(self, tries: Sequence[Tried]) -> NextTry:
+        """Return what new workers run after these tries. Pure: all ranks ask."""
+        return NextTry()
 
-        None where nothing was tried: the case is one run, as most are. Pure: all ranks ask.
+    def choice(self) -> Choice:
+        """Return what tells it from others, without what follows from that; its task and setting.
         """
-        return None
-
-    def told_of_tries(self, tries: Sequence[Tried]) -> Mapping[str, Any]:
-        """Return what rank 0's record keeps of the tries, as JSON values by key of its detail."""
-        return {}
-
-    def rehearsed(self) -> Workload:
-        """Return the form that a dry run tries."""
-        return self
-
-    def axes(self) -> dict[str, Any]:
-        """Return what tells it from others by name, without what follows from that.
-
-        An option is ``options.NAME``.
-        """
-        return self.to_json()
-
-    def choice(self) -> Choice | None:
-        """Return what it does and how, by the names of `axes`; None: it is compared with no other.
-
-        The backend, a CUDA graph and the environment are beside its own settings.
-        """
-        return Choice(self.axes(), {})
+        axes = self.to_json()
+        return Choice(axes, axes)
 
     def to_json(self) -> dict[str, Any]:
         """Return its fields as plain JSON values."""
@@ -198,10 +200,6 @@ class UnknownWorkload(Workload):
     kind: str = "unknown"
 
     @property
-    def name(self) -> str:
-        return str(self.data.get("name", self.kind))
-
-    @property
     def dtype(self) -> str:  # type: ignore[override]
         return str(self.data.get("dtype", ""))
 
@@ -215,13 +213,15 @@ class UnknownWorkload(Workload):
         stride = self.data.get("group_stride", 1)
         return stride if isinstance(stride, int) else 1
 
-    def words(self, world_size: int) -> list[str]:
+    def label(self, world_size: int) -> Label:
+        name = str(self.data.get("name", self.kind))
         plain = [f"{key}={value}" for key, value in self.data.items()
                  if isinstance(value, (str, int, float)) and key != "name"]
-        return [self.name, *plain, f"ranks={world_size}"]
+        return Label(name, [name, *plain, f"ranks={world_size}"])
 
-    def choice(self) -> None:
-        """Return None: which fields are settings is unknown here."""
+    def choice(self) -> Choice:
+        """Return no task: which of its values are settings is unknown."""
+        return Choice(self.data, None)
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.data)

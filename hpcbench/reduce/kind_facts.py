@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from hpcbench.kinds.registry import KindSpec, in_this_package, kinds
-from hpcbench.plan.case import STATUSES, Case
+from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results, Statistics, Timing, Usage
@@ -128,8 +128,38 @@ class SentBytes:
     count: float
 
 
+@dataclass(frozen=True, slots=True)
+class MachineRate:
+    """A rate that a case measured of this machine, beside which records of other cases are.
+
+    Attributes:
+        limit: ``flops`` (a rank's product, while all ranks work, in FLOP/s), ``memory`` (of a rank,
+            in bytes/s), ``links`` or ``messages`` (between two ranks, in bytes/s, in messages/s).
+        name: device and dtype (``cpu fp32``); the device; the key of `reduce.roofline.link_key`.
+        ranks: how many ranks worked at once.
+        cached: it may be that of a cache, so it counts only where there is no other.
+    """
+
+    limit: str
+    name: str
+    ranks: int
+    rate: float
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValues:
+    """A case's values of `Deriver.columns` that are not in fields of its record of the same name.
+
+    None, or left out: it has none.
+    """
+
+    values: Mapping[str, Any]
+
+
 ReadSamples = Callable[[], CaseSamples | None]
-Fact = SentBytes | CallWork | Lateness | Waiting | RankWork | PairRates | RankRates
+Fact = (SentBytes | CallWork | Lateness | Waiting | RankWork | PairRates | RankRates | MachineRate
+        | ColumnValues | Violation)
 F = TypeVar("F", SentBytes, CallWork, Lateness, Waiting, RankWork, PairRates, RankRates)
 
 
@@ -270,9 +300,8 @@ def kind_columns(results: Results) -> KindColumns:
             deriver = deriver_of(kinds()[kind])
             own = {column.name: column for column in deriver.columns}
             _check(own, columns)
-            rows = {item.case.case_id: {
-                name: plain(own[name], value) for name, value in deriver.column_values(
-                    item, results.record_of(item)).items()} for item in items}
+            rows = {item.case.case_id: _own_row(
+                own, deriver, item, results.record_of(item)) for item in items}
         except Exception as error:  # of a plug-in: it must not cost the results of the run
             missing[kind] = f"{type(error).__name__}: {error}"
             continue
@@ -295,6 +324,16 @@ def _check(own: Mapping[str, CaseColumn], others: Mapping[str, CaseColumn]) -> N
             raise ValueError(f"column {name} has other units or another type in another kind")
 
 
+def _own_row(
+    own: Mapping[str, CaseColumn], deriver: Deriver, item: CaseResult, record: Any | None,
+) -> Row:
+    """Return what can be stored. Raises ValueError, TypeError or KeyError for what cannot."""
+    values = {name: getattr(record, name) for name in own if hasattr(record, name)}
+    for fact in deriver.facts(item, record, lambda: None):
+        values |= fact.values if isinstance(fact, ColumnValues) else {}
+    return {name: plain(own[name], value) for name, value in values.items()}
+
+
 def settings(pairs: Iterable[tuple[str, object]]) -> list[str]:
     return [f"{name}={value}" for name, value in pairs]
 
@@ -314,47 +353,46 @@ class NothingDerived:
 
 
 class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
-    """Computes the derived records of one kind. ``record`` is a frozen dataclass of JSON values in
-    SI units, None instead of NaN; ``version`` grows when a formula changes. A record that compares
-    ranks has a field ``comparisons`` of `reduce.comparison.Comparison`. ``columns`` are added to
-    ``/cases`` of results.h5."""
+    """Computes the derived records of one kind from the results of a run.
+
+    ``record`` is a frozen dataclass of JSON values in SI units: None where there is no number,
+    never NaN. It is stored in results.h5; ``version`` grows when a formula changes. A record that
+    compares ranks has a field ``comparisons``, a tuple of `reduce.comparison.Comparison`: those of
+    all records of a report are one family of tests. It may also have a method
+    ``settled(records)``, which returns it without what its comparisons, which now say what holds,
+    refuse. ``columns`` are those that the kind adds to ``/cases`` of results.h5: all that one plots
+    its results by. A kind that ``measures`` yields `MachineRate`s; it is derived before others.
+    """
 
     record: type[Any] = NothingDerived
     version: int = 1
     columns: Sequence[CaseColumn] = ()
+    measures = False
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """Return the ``record`` of cases of this kind by case id. ``hardware`` is the section of
-        the sweep file; its ``measured`` has what kinds measured of this machine."""
-        return {}
+        """Return the ``record`` of each case of this kind by case id; cases may be left out.
 
-    def measured(
-        self, items: Sequence[CaseResult], records: Mapping[str, Any],
-    ) -> Mapping[str, Mapping[str, float]]:
-        """Return rates of this machine for the records of others. ``flops``: device and dtype
-        (``cpu fp32``) -> FLOP/s of a rank while all work; ``memory``: device -> bytes/s; ``links``
-        and ``messages``: `link_key` -> bytes/s, and messages/s, between two ranks."""
+        ``items`` are all cases of the kind; ``hardware`` is the section of the sweep file, and in
+        ``measured`` what kinds measured of this machine (`reduce.roofline.machine_rates`).
+        """
         return {}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
         """Return fields of the record that follow from stamps; they replace `derive`'s."""
         return {}
 
-    def settled(self, records: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the records without what their comparisons, now judged, refute."""
-        return records
-
-    def column_values(self, item: CaseResult, record: Any | None) -> Mapping[str, Any]:
-        """Return the case's values of ``columns`` by name; None, or left out: it has none."""
-        return {}
-
     def facts(
         self, item: CaseResult, record: Any | None, read: ReadSamples,
     ) -> Iterable[Fact]:
-        """Yield further facts of a case: classes of `reduce.kind_facts`, each optional. ``read``
-        reads the samples, which takes time; it gives None where they are not needed."""
+        """Yield what else is known of a case: the classes of `reduce.kind_facts`, each optional.
+
+        A `Violation` is what contradicts other cases, which all have their times by then: it leaves
+        the case its times; one that ``rejects`` makes the run one with bad findings.
+        ``record`` is None where there is none. ``read`` reads the samples of the case, which takes
+        time; it gives None where nobody asks for what follows from them.
+        """
         return ()
 
     def problems(
@@ -363,13 +401,6 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     ) -> Iterable[Violation]:
         """Yield what contradicts itself, the plan or the declared hardware in an ok case. ``item``
         has no statistics yet; ``nodes`` maps each rank to its machine."""
-        return ()
-
-    def joint_problems(
-        self, items: Sequence[CaseResult], records: Mapping[str, Any],
-    ) -> Iterable[tuple[Case, Violation]]:
-        """Yield contradictions between cases; those that ``rejects`` leave times but fail the
-        run."""
         return ()
 
 

@@ -15,10 +15,11 @@ import h5py
 from pydantic import TypeAdapter
 
 from hpcbench.kinds.registry import in_this_package, kinds
+from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import LATE_START, Comparison, holm_corrected
-from hpcbench.reduce.kind_facts import Deriver, deriver_of
+from hpcbench.reduce.kind_facts import Deriver, MachineRate, deriver_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
-from hpcbench.reduce.roofline import MEASURED
+from hpcbench.reduce.roofline import MEASURED, machine_rates
 from hpcbench.reduce.topology import Topology
 from hpcbench.statistics.overlap import PassTimes
 from hpcbench.trace.columns import json_line, read_lines, write_lines
@@ -153,13 +154,14 @@ def with_records(
     derived: dict[str, Mapping[str, Any]] = {}
     seen = observed or Observations(results.topology)
     hardware = dict(results.plan.config.get("hardware", {}))
-    measuring_first = sorted(
-        derivers.items(), key=lambda one: type(one[1]).measured is Deriver.measured)
-    for kind, deriver in measuring_first:
+    for kind, deriver in sorted(derivers.items(), key=lambda one: not one[1].measures):
         with _may_fail(kind, missing):
             records = _derived(deriver, by_kind[kind], hardware, seen)
-            hardware[MEASURED] = {**hardware.get(MEASURED, {}),
-                                  **deriver.measured(by_kind[kind], records)}
+            if deriver.measures:
+                hardware[MEASURED] = {**hardware.get(MEASURED, {}), **machine_rates(
+                    fact for item in by_kind[kind] for fact in deriver.facts(
+                        item, records.get(item.case.case_id), lambda: None)
+                    if isinstance(fact, MachineRate))}
             _lines(deriver, by_kind[kind], records)  # raises ValueError where one cannot be stored
             derived[kind] = records
     in_order = {kind: derived[kind] for kind in derivers if kind in derived}
@@ -167,7 +169,8 @@ def with_records(
     final: dict[str, Mapping[str, Any]] = {}
     for kind, records in judged.items():
         with _may_fail(kind, missing):
-            final[kind] = derivers[kind].settled(records)
+            final[kind] = {case_id: record.settled(records) if hasattr(record, "settled") else
+                           record for case_id, record in records.items()}
     return replace(results, cases=cases, derived=final, missing_kinds=missing)
 
 
@@ -178,9 +181,10 @@ def with_joint_findings(results: Results) -> Results:
     for kind, records in results.derived.items():
         try:
             found += [Finding(problem.code, "case" if problem.rejects else "note",
-                              f"case {case.label} ({case.case_id}): {problem.message}")
-                      for case, problem in deriver_of(kinds()[kind]).joint_problems(
-                          by_kind[kind], records)]
+                              f"case {item.case.label} ({item.case.case_id}): {problem.message}")
+                      for item in by_kind[kind] for problem in deriver_of(kinds()[kind]).facts(
+                          item, records.get(item.case.case_id), lambda: None)
+                      if isinstance(problem, Violation)]
         except Exception as error:
             if in_this_package(kinds()[kind].deriver_path):
                 raise

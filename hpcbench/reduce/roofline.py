@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.reduce.checks import MOST_OF_MEASURED, MOST_OF_PEAK, Violation
-from hpcbench.reduce.kind_facts import CaseColumn
+from hpcbench.reduce.kind_facts import CaseColumn, MachineRate
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.columns import PURE, TEXT
-from hpcbench.units import format_seconds, plural, round_bytes, to_gb_per_s, to_tflop_per_s
+from hpcbench.units import format_seconds, grouped, plural, round_bytes, to_gb_per_s, to_tflop_per_s
 
 COMPUTE, MEMORY, COMMUNICATION, LATENCY = "compute", "memory", "communication", "latency"
 LIMITS = (COMPUTE, MEMORY, COMMUNICATION, LATENCY)
@@ -70,6 +70,23 @@ def measured_rate(
     ``what`` is ``flops`` or ``memory``, ``name`` device and type (``cpu fp32``) or device."""
     rates: Mapping[str, float] = hardware.get(MEASURED, {}).get(what, {})
     return rates.get(_of_ranks(name, item.case.world_size), rates.get(name))
+
+
+def machine_rates(found: Iterable[MachineRate]) -> dict[str, dict[str, float]]:
+    """Return limit -> name -> the best rate that cases measured of this machine.
+
+    A link's is that of any number of ranks; one that may be a cache's stands where no other does.
+    """
+    by_limit = grouped((one.limit, one) for one in found)
+    rates = {limit: most_rates((one.name, one.ranks, one.rate) for one in by_limit.get(limit, ()))
+             for limit in ("flops", "memory")}
+    for limit in ("links", "messages"):
+        best: dict[bool, dict[str, float]] = {True: {}, False: {}}
+        for one in by_limit.get(limit, ()):
+            known = best[one.cached]
+            known[one.name] = max(known.get(one.name, one.rate), one.rate)
+        rates[limit] = best[True] | best[False]
+    return rates
 
 
 def most_rates(measured: Iterable[tuple[str, int, float]]) -> dict[str, float]:

@@ -320,8 +320,9 @@ def _charts(
         items = by_kind.get(kind)
         if not items:  # its presenter need not be loaded
             continue
-        for chart in presenter_of(kind).charts(items, results.derived.get(kind, {})):
-            yield _with_timing(chart, results)
+        for shown in presenter_of(kind).overviews(items, results.derived.get(kind, {})):
+            if isinstance(shown, Chart):
+                yield _with_timing(shown, results)
     for one in told:
         yield from one.topic.charts(one.record)
     yield from _map(results, source, named)

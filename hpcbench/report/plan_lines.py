@@ -59,7 +59,7 @@ def by_rule(skips: Iterable[tuple[str, Case]]) -> Mapping[str, list[Case]]:
 
 def _rule(reason: str, case: Case) -> str:
     """Return a reason without its numbers and without the words of its case."""
-    own = {part for word in case.workload.words(case.world_size)
+    own = {part for word in case.workload.label(case.world_size).words
            for part in _WORD.findall(word)}
     return _WORD.sub(lambda found: "#" if found[0] in own or any(map(str.isdigit, found[0]))
                      else found[0], reason)

@@ -227,7 +227,8 @@ def _blocks(results: Results, items: Sequence[CaseResult]) -> Iterator[Table]:
 
 
 def _overviews(results: Results, kind: str, items: Sequence[CaseResult]) -> Iterator[Table]:
-    yield from _presenter(results, kind).overviews(items, results.derived.get(kind, {}))
+    yield from (shown for shown in _presenter(results, kind).overviews(
+        items, results.derived.get(kind, {})) if isinstance(shown, Table))
 
 
 def _presenter(results: Results, kind: str) -> Presenter[Any, Any]:
@@ -274,8 +275,10 @@ def definition_lines(results: Results) -> Iterator[str]:
                f"{FEWEST_LAUNCHES};")
         yield f"launches = {launches}"
     yield from dict.fromkeys(  # kinds share some
-        line for kind, items in items_by_kind(ran).items() if kind not in results.missing_kinds
-        for line in presenter_of(kind).definitions(items, results.derived.get(kind, {})))
+        shown.text for kind, items in items_by_kind(ran).items()
+        if kind not in results.missing_kinds
+        for shown in presenter_of(kind).overviews(items, results.derived.get(kind, {}))
+        if isinstance(shown, Line))
     if checks := _clock_checks(results):
         yield f"clocks were synchronised{checks}"
     used = {word for item in ran if item.timing for word in item.timing.quality}

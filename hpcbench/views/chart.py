@@ -87,11 +87,6 @@ def roofline_tables(what: str, shown: Sequence[Shown], *, of: bool = False) -> I
                 notes=tuple(_sentences(shown)))
 
 
-def roofline_definitions(shown: Sequence[Shown]) -> Sequence[str]:
-    """Return what the columns mean; nothing where no roofline is shown."""
-    return DEFINITION if any(one.found.bound_by for one in shown) else ()
-
-
 def _sentences(shown: Sequence[Shown]) -> Iterator[Line]:
     """Yield the evidence, one line for all that have the same."""
     groups = grouped(((one.found.bound_by, one.found.evidence), one.title) for one in shown)
@@ -101,6 +96,16 @@ def _sentences(shown: Sequence[Shown]) -> Iterator[Line]:
     more = len(groups) - MOST_SENTENCES
     if more > 0:
         yield Line(f"  {more} more: bound_evidence and phase_bounds in summary.json", "quiet")
+
+
+def rooflines_shown(
+    what: str, shown: Sequence[Shown], *, of: bool = False,
+) -> Iterator[Table | Line | RooflineChart]:
+    """Yield the table of all rooflines, what its columns mean, and the charts."""
+    yield from roofline_tables(what, shown, of=of)
+    if any(one.found.bound_by for one in shown):
+        yield from map(Line, DEFINITION)
+    yield from roofline_charts(what, shown)
 
 
 def roofline_charts(what: str, shown: Sequence[Shown]) -> Iterator[RooflineChart]:

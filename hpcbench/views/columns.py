@@ -259,7 +259,7 @@ def _any_row(item: CaseResult) -> Row:
 
 
 def _case_cells(case: Case, device: str) -> tuple[Cell, ...]:
-    words = case.workload.words(case.world_size)
+    words = case.workload.label(case.world_size).words
     return " ".join(words), backend_text(case), device, case.world_size
 
 

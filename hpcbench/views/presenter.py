@@ -75,25 +75,22 @@ class Presenter(Generic[W, R]):
         """Return short words for what several cases span."""
         return Words(types=[work.dtype for work in works])
 
-    def definitions(self, items: Items, derived: Mapping[str, R]) -> Iterable[str]:
-        """Yield what the columns of the tables of these cases mean."""
-        return ()
-
     def tables(self, title: str, items: Items, derived: Mapping[str, R]) -> Iterable[Table] | None:
         """Return the tables of one block's results; None: as those of any kind."""
         return None
 
-    def overviews(self, items: Items, derived: Mapping[str, R]) -> Iterable[Table]:
-        """Yield tables of the results of all blocks, which stand below those of the blocks."""
+    def overviews(
+        self, items: Items, derived: Mapping[str, R],
+    ) -> Iterable[Table | Chart | Line]:
+        """Yield what the results of all blocks show, which stands below the tables of the blocks.
+
+        Tables; charts, to which is added how the cases were timed; lines: what columns mean.
+        """
         return ()
 
     def profile(self, items: Items, derived: Mapping[str, R]) -> Iterable[Line | Table] | None:
         """Return findings, then tables of a profile, at most a screen; None: as of any kind."""
         return None
-
-    def charts(self, items: Items, derived: Mapping[str, R]) -> Iterable[Chart]:
-        """Yield the charts of the results of all blocks; how they were timed is added to them."""
-        return ()
 
     def heat_map_case(self, case: Case) -> HeatMapCase | None:
         """Return what a heat map of the case's samples says; None: its name, most ranks first."""

@@ -77,4 +77,4 @@ def _is_read_where_it_is_not_installed(folder: Path, elsewhere: Path) -> None:
     assert shown.count("ring_all_gather") >= len(SIZES)
     (row,) = [item.case.workload for item in read(elsewhere / "run").results.cases
               if item.case.workload.name == "ring_all_gather" and item.case.device == "cuda"]
-    assert row.words(2) == ["ring_all_gather", "fp32", "1024B", "n=2"]
+    assert row.label(2).words == ["ring_all_gather", "fp32", "1024B", "n=2"]

@@ -41,7 +41,7 @@ def test_what_ranks_hold_is_measured_beside_what_was_predicted(mpirun: MpiLaunch
     job = mpirun.run(2, config=SWEEP, timeout=240).check(1)
     mpirun.assert_no_orphans()
     results = read(job.folder).results
-    found = {item.case.workload.axes()["strategy"]: item for item in results.cases
+    found = {item.case.workload.choice().axes["strategy"]: item for item in results.cases
              if item.case.kind == "memory"}
     failed = found.pop("zero1")
     assert (failed.status, failed.blamed_rank) == ("failed", 1)

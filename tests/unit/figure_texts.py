@@ -21,7 +21,8 @@ def charts_of_kind(kind: str, items: Sequence[CaseResult]) -> list[Any]:
     """Return the charts that a kind chooses for these cases."""
     results = make_results(tuple(items))
     own = [item for item in items if item.case.kind == kind]
-    return list(presenter_of(kind).charts(own, results.derived.get(kind, {})))
+    return [shown for shown in presenter_of(kind).overviews(own, results.derived.get(kind, {}))
+            if isinstance(shown, Chart)]
 
 
 def first_figure(results: Results) -> Figure:

@@ -42,7 +42,8 @@ def streams(**hardware: float) -> BarChart:
     case = replace(make_case(world_size=2), kind="hardware", workload=Stream("fp64", "copy", 0, 0))
     item = replace(ok(case, 4e7 / 2e10), detail={"0": {"stream": {"array_bytes": 2 * 10**7}}})
     records = HardwareDeriver().derive([item], hardware)
-    chart, = HardwarePresenter().charts([item], records)
+    chart, = (one for one in HardwarePresenter().overviews([item], records)
+              if isinstance(one, BarChart))
     assert isinstance(chart, BarChart)
     return chart
 
@@ -94,12 +95,13 @@ def test_spots_that_differ_in_an_option_alone_are_told_apart() -> None:
                  ("torch", ())))]
     items = [ok(case, 1e-2) for case in cases]
     records = PrimitiveDeriver().derive(items, MEASURES)
-    (chart,) = (one for one in PrimitivePresenter().charts(items, records)
+    (chart,) = (one for one in PrimitivePresenter().overviews(items, records)
                 if isinstance(one, RooflineChart))
     labels = [spot.label.partition(":")[0] for spot in chart.panels[0].spots]
     assert labels == ["chunked_pipeline chunks=2", "chunked_pipeline chunks=4", "torch"]
     assert "fp32" in chart.subtitle and "2 ranks" in chart.subtitle
-    (table,) = PrimitivePresenter().overviews(items, records)
+    (table,) = (one for one in PrimitivePresenter().overviews(items, records)
+                if isinstance(one, Table))
     assert len({row.cells[0] for row in table.rows}) == 3
 
 

@@ -13,6 +13,7 @@ from hpcbench.errors import ExitCode
 from hpcbench.kinds.primitive.derive import PrimitiveDeriver
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingDeriver
 from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Results
 from results_factory import make_primitive, make_primitive_case, ok
@@ -65,12 +66,16 @@ def test_hb146_more_than_the_products_that_were_measured() -> None:
     product = make_primitive_case(work)
     for share, codes in ((1.04, []), (1.47, ["HB146"])):
         records = {case.case_id: replace(NOTHING_KNOWN, mfu_of_measured=share)}
-        found = [*TrainingDeriver().joint_problems([trained(case)], records)]
+        found = [*TrainingDeriver().facts(
+            trained(case), records[case.case_id], lambda: None)]
         computed = PrimitiveDeriver().derive([ok(product, work.flops / 1e11 / share)], {
             "measured": {"flops": {"cpu fp32": 1e11}}})
-        found_too = [*PrimitiveDeriver().joint_problems([ok(product)], computed)]
-        assert [[problem.code for _, problem in some] for some in (found, found_too)] == [codes] * 2
-        assert not any(problem.rejects for _, problem in (*found, *found_too))
+        found_too = [*PrimitiveDeriver().facts(
+            ok(product), computed[product.case_id], lambda: None)]
+        problems = [[fact for fact in some if isinstance(fact, Violation)]
+                    for some in (found, found_too)]
+        assert [[one.code for one in some] for some in problems] == [codes] * 2
+        assert not any(one.rejects for some in problems for one in some)
 
 
 def test_hb128_communication_of_a_primitive(tmp_path: Path) -> None:

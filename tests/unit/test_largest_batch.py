@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.memory.derive import MemoryDeriver
+from hpcbench.kinds.memory.derive import MemoryDeriver, column_values
 from hpcbench.kinds.memory.plan import (
     TRIES,
     MemoryWork,
@@ -99,7 +99,7 @@ def test_a_case_has_the_limit_and_begins_with_what_is_predicted_to_fit() -> None
     assert (case.memory_bytes, case.skip) == (LIMIT, None)
     assert "batch=largest limit=64MiB" in case.label
     assert case.case_id != planned(memory_limit="128MiB").case_id
-    assert case.workload.axes()["largest_batch"] is True
+    assert case.workload.choice().axes["largest_batch"] is True
     many = make_plan(check_config({"benchmarks": [
         BLOCK | {"memory_limit": ["64MiB", "1GiB"], "checkpointing": ["none", "full"]}]}, "c"), 2)
     assert len(many.cases) == 4
@@ -264,8 +264,8 @@ def test_what_was_found_stands_beside_what_was_predicted(
     assert found.predicted_largest_batch == predicted_largest(work_of(case).training, 1, LIMIT)
     assert found.batch_deviation == 31 / (found.predicted_largest_batch or 0) - 1
     assert record.predicted_peak_bytes == predicted(with_batch(work_of(case).training, 31))
-    assert MemoryDeriver.column_values(item, record)["largest_batch"] == 31
-    assert MemoryDeriver.column_values(item, record)["batch_size"] == 31
+    assert column_values(item, record)["largest_batch"] == 31
+    assert column_values(item, record)["batch_size"] == 31
     write_summary(make_results((item,)), tmp_path)
     row, = json.loads((tmp_path / "summary.json").read_text("utf-8"))["results"]["memory"]
     assert (row["largest_batch"], row["too_large_batch"], row["tries"]) == (31, 32, 4)
@@ -282,7 +282,7 @@ def test_of_other_cases_and_without_the_tries_nothing_was_found() -> None:
     case = planned(largest_batch=None, memory_limit=None)
     record = MemoryDeriver().derive([searched(case)], {})[case.case_id]
     assert record.largest is None
-    assert case.workload.next_try(()) is None
-    tried = planned().workload.next_try(())
-    assert isinstance(tried, MemoryWork) and tried.next_try(()) is None
-    assert f"batch={tried.training.batch_size} " in " ".join(tried.words(2))
+    assert case.workload.next_try(()).workload is None
+    tried = planned().workload.next_try(()).workload
+    assert isinstance(tried, MemoryWork) and tried.next_try(()).workload is None
+    assert f"batch={tried.training.batch_size} " in " ".join(tried.label(2).words)

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from figure_texts import figure_of, texts_of
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.hardware.derive import Distance, HardwareRecord, PairsRecord, observed, peaks
+from hpcbench.kinds.hardware.derive import (
+    Distance,
+    HardwareDeriver,
+    HardwareRecord,
+    PairsRecord,
+    observed,
+)
 from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of, peer_in, rounds, slots
 from hpcbench.kinds.hardware.plan.planner import HardwarePlanner
 from hpcbench.kinds.hardware.present import HardwarePresenter
@@ -21,9 +27,12 @@ from hpcbench.launch.verdict import Evidence, RankOutcome, judge
 from hpcbench.operations.collectives import COLD_BYTES, MOST_COLD_BYTES
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
+from hpcbench.reduce.kind_facts import MachineRate
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.roofline import machine_rates
 from hpcbench.reduce.stack import Use
 from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
+from hpcbench.views.chart import HeatMap
 from hpcbench.views.table import Range
 from results_factory import make_case, make_results, make_samples, ok
 
@@ -175,7 +184,8 @@ def test_tables_and_heat_maps_name_the_worst_link() -> None:
             for row in table.groups[0].rows]
     assert [row["distance"] for row in rows] == ["same node", "other node"]
     assert rows[1]["worst"] == "2 to 0"
-    (chart,) = PRESENTED.charts([item], derived)
+    *_, chart = PRESENTED.overviews([item], derived)
+    assert isinstance(chart, HeatMap)
     shown = texts_of(figure_of(chart, make_results((item,))))
     for words in ("latency between every two ranks", "other rank", "8 B"):
         assert words in shown
@@ -186,8 +196,9 @@ def test_tables_and_heat_maps_name_the_worst_link() -> None:
 @pytest.mark.parametrize("greatest_s", [10.0004e-6, 10.00001e-6, 10.1e-6, 90e-6])
 def test_no_two_ticks_of_the_colours_read_the_same(greatest_s: float) -> None:
     item, samples = measured(WORK)
-    (chart,) = PRESENTED.charts([item], {item.case.case_id: HardwareRecord(
+    *_, chart = PRESENTED.overviews([item], {item.case.case_id: HardwareRecord(
         **observed(item, samples))})
+    assert isinstance(chart, HeatMap)
     values = np.where(np.eye(3), np.nan, [[10e-6], [10e-6], [greatest_s]])
     figure = figure_of(replace(chart, values=values, limits=Range(10e-6, greatest_s)),
                        make_results((item,)))
@@ -201,8 +212,9 @@ def test_a_case_that_failed_has_a_row_without_links() -> None:
                    statistics=None)
     (table,) = PRESENTED.tables("block", [item], {})
     assert len(table.groups[0].rows) == 1
-    assert not list(PRESENTED.charts([item], {item.case.case_id: HardwareRecord(
-        pairs=PairsRecord((), (Distance("same node", 2, 1.0, 1.0, 1.0, 0, 1, 2),)))}))
+    shown = PRESENTED.overviews([item], {item.case.case_id: HardwareRecord(
+        pairs=PairsRecord((), (Distance("same node", 2, 1.0, 1.0, 1.0, 0, 1, 2),)))})
+    assert not any(isinstance(one, HeatMap) for one in shown)
 
 
 @pytest.mark.parametrize(("at_once", "step", "words"), [
@@ -264,8 +276,9 @@ def test_the_measured_link_is_that_of_cold_messages_where_there_are_any() -> Non
         item, samples = measured(replace(WORK, what="bandwidth", message_bytes=size, cache=cache))
         item = replace(item, case=replace(item.case, case_id=cache))
         found[cache] = item, observed(item, samples)["pairs"]
-    items = [item for item, _ in found.values()]
-    known = {item.case.case_id: record for item, record in found.values()}
-    cold = peaks(items[1:], known, "bandwidth")
-    assert peaks(items, known, "bandwidth") == cold != peaks(items[:1], known, "bandwidth")
-    assert peaks(items[:1], known, "bandwidth")
+    warm, cold = ([fact for fact in HardwareDeriver().facts(
+        item, HardwareRecord(pairs=record), lambda: None) if isinstance(fact, MachineRate)]
+        for item, record in found.values())
+    links = machine_rates(cold)["links"]
+    assert machine_rates([*warm, *cold])["links"] == links != machine_rates(warm)["links"]
+    assert machine_rates(warm)["links"]

@@ -227,7 +227,7 @@ def test_cold_buffers_are_a_case_of_their_own_with_the_memory_of_all_sets() -> N
     assert warm.case_id == only_case({"size": "16MiB"}).case_id
     assert cold.label == warm.label + " buffers=cold" and cold.case_id != warm.case_id
     assert cold.memory_bytes == 8 * warm.memory_bytes and cold.skip is None
-    assert barrier.workload.axes()["buffers"] == "warm"
+    assert barrier.workload.choice().axes["buffers"] == "warm"
 
 
 def test_a_ucc_layer_is_chosen_by_the_environment_of_its_workers() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.kinds.registry import KindSpec, kinds
 from hpcbench.plan.case import Planner, case_from_json, case_to_json
-from hpcbench.plan.workload import UnknownWorkload, Workload
+from hpcbench.plan.workload import Label, UnknownWorkload, Workload
 from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_listing
 from hpcbench.report.summary import case_rows, summary_document
@@ -38,12 +38,8 @@ class Opaque(Workload):
     dtype: str = "uint8"
     groups: int = 1
 
-    @property
-    def name(self) -> str:
-        return "opaque"
-
-    def words(self, world_size: int) -> list[str]:
-        return [self.name]
+    def label(self, world_size: int) -> Label:
+        return Label("opaque", ["opaque"])
 
 
 class BadPlanner(Planner):
@@ -67,7 +63,7 @@ class BadPresenter(Presenter[Any, Any]):
     def _early(self, *values: object) -> Any:
         raise ZeroDivisionError("early")
 
-    listing = definitions = overviews = charts = _late
+    listing = overviews = _late
     tables = dry_run_lines = words = row = sections = heat_map_case = _early
 
 
@@ -141,7 +137,7 @@ def test_a_listing_that_raises_is_told(capsys: Capture) -> None:
 def test_every_answer_is_that_of_any_kind() -> None:
     presenter, item = presenter_of("sleep"), ok(CASE, 1e-3)
     assert presenter.fields == ("milliseconds",)
-    assert list(presenter.charts([item], {})) == list(presenter.overviews([item], {})) == []
+    assert list(presenter.overviews([item], {})) == []
     assert presenter.words([SLEEP]) == ((), ["uint8"], ())
     assert list(presenter.dry_run_lines(SLEEP, None)) == []
     assert presenter.plan_table("naps", [CASE], listed=True) is None

@@ -18,7 +18,7 @@ from golden import RUNS
 from hpcbench.kinds.collective.derive import CollectiveDeriver, CollectiveRecord
 from hpcbench.plan.case import plan_to_json
 from hpcbench.plan.workload import UnknownWorkload
-from hpcbench.reduce.kind_facts import CaseColumn, Deriver
+from hpcbench.reduce.kind_facts import CaseColumn, ColumnValues, Deriver, Fact
 from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
@@ -86,8 +86,10 @@ class Stating(CollectiveDeriver):
 
     columns = (CaseColumn("weight_kg", "kg", "weight of the cable"),)
 
-    def column_values(self, item: CaseResult, record: Any) -> dict[str, Any]:
-        return {"weight_kg": 2}
+    weight: Any = 2
+
+    def facts(self, *known: Any) -> Iterator[Fact]:
+        yield ColumnValues({"weight_kg": self.weight})
 
 
 @pytest.mark.parametrize(("changes", "reason"), [
@@ -96,8 +98,7 @@ class Stating(CollectiveDeriver):
     ({"columns": (CaseColumn("a/b", "1", "no name"),)}, "cannot have the name 'a/b'"),
     ({"columns": (CaseColumn("weight_kg", "kg", "text", list),)}, "values are str, int or float"),
     ({"columns": ()}, "KeyError"), ({"columns": None}, "TypeError"),
-    ({"column_values": lambda *_: {"weight_kg": "heavy"}}, "ValueError: could not convert"),
-    ({"column_values": lambda *_: 1 / 0}, "ZeroDivisionError"),
+    ({"weight": "heavy"}, "ValueError: could not convert"),
 ])
 def test_a_kind_that_cannot_state_its_columns_costs_these_only(
     tmp_path: Path, install: Install, changes: dict[str, Any], reason: str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,6 @@ from figure_texts import figure_of, texts_of
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.collective.derive import CollectiveDeriver
-from hpcbench.kinds.hardware import derive as pairs
 from hpcbench.kinds.hardware.derive import (
     Distance,
     HardwareDeriver,
@@ -33,6 +32,7 @@ from hpcbench.kinds.training.derive.deriver import TrainingDeriver
 from hpcbench.kinds.training.derive.rates import shown_definition
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
+from hpcbench.reduce.kind_facts import MachineRate
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (
     COMMUNICATION,
@@ -45,9 +45,12 @@ from hpcbench.reduce.roofline import (
     Demand,
     Roofline,
     ceilings_of,
+    machine_rates,
     measured_link,
     roofline,
 )
+from hpcbench.views.chart import Chart
+from hpcbench.views.table import Table
 from results_factory import (
     make_case,
     make_primitive,
@@ -251,6 +254,14 @@ def test_a_stream_is_beside_the_best_and_the_declared_rate() -> None:
     assert shares == [(pytest.approx(0.5), pytest.approx(0.25)), (1, pytest.approx(0.5))] * 2
 
 
+def measured(
+    records: Mapping[str, HardwareRecord], items: Sequence[CaseResult],
+) -> dict[str, dict[str, float]]:
+    facts = (fact for item in items for fact in HardwareDeriver().facts(
+        item, records[item.case.case_id], lambda: None))
+    return machine_rates(fact for fact in facts if isinstance(fact, MachineRate))
+
+
 def test_pairs_measure_links_and_messages() -> None:
     told = {str(rank): {"node": f"node{rank // 2}"} for rank in range(4)}
     items = [replace(of_machine(Pairs(what, "one way", True, 8, 10), 1e-3, 4), detail=told)
@@ -259,8 +270,9 @@ def test_pairs_measure_links_and_messages() -> None:
         Distance("same node", 4, 1, median, 3, 0, 1, 2),
         Distance("other node", 8, 1, far, 3, 0, 2, 3)))
         for item, median, far in zip(items, (1e-5, 2e9), (1e-4, 1e9), strict=True)}
-    assert pairs.peaks(items, records, "bandwidth") == {"cpu gloo 2": 2e9, "cpu gloo 3": 1e9}
-    assert pairs.peaks(items, records, "latency") == pytest.approx(
+    found = measured({name: HardwareRecord(pairs=one) for name, one in records.items()}, items)
+    assert found["links"] == {"cpu gloo 2": 2e9, "cpu gloo 3": 1e9}
+    assert found["messages"] == pytest.approx(
         {"cpu gloo 2": 1e5, "cpu gloo 3": 1e4})
 
 
@@ -303,16 +315,16 @@ def test_a_primitive_is_beside_the_measured_product() -> None:
 def test_what_a_rank_alone_computes_is_beside_the_product_of_a_rank_alone() -> None:
     """The best product of 1 rank is 2e11, of 2 ranks at once 1e11 (`machine`)."""
     items, records = machine()
-    measured = {"measured": HardwareDeriver().measured(items, records)}
+    beside = {"measured": measured(records, items)}
     rate = {ranks: next(one.rate for one in ceilings_of(
-        ok(make_case(world_size=ranks)), "fp32", measured) if one.limit == COMPUTE)
+        ok(make_case(world_size=ranks)), "fp32", beside) if one.limit == COMPUTE)
         for ranks in (1, 2, 4)}
     assert rate == {1: 2e11, 2: 1e11, 4: 1e11}
     case = training_case("single", dp=1, calls=(), case={"world_size": 1})
     alone = trained(case)
     step_s = alone.statistics.median_s if alone.statistics else 0.0
     flops = dict(training_of(case).flops)[shown_definition(training_of(case)) or ""]
-    record = TrainingDeriver().derive([alone], measured)[case.case_id]
+    record = TrainingDeriver().derive([alone], beside)[case.case_id]
     assert record.mfu_of_measured == pytest.approx(flops / step_s / 2e11)
 
 
@@ -331,16 +343,20 @@ def test_steps_and_phases_that_meet_once_have_rooflines() -> None:
     assert TrainingDeriver().derive(items, {})[items[0].case.case_id].rooflines == ()
 
 
+def tables_in(shown: Iterable[object]) -> list[Table]:
+    return [one for one in shown if isinstance(one, Table)]
+
+
 def test_tables_and_charts_show_ceilings_evidence_and_scores() -> None:
     items, records = machine()
     presenter = HardwarePresenter()
-    (table,) = presenter.overviews(items, records)
+    (table,) = tables_in(presenter.overviews(items, records))
     assert [row.cells[-3:-1] for row in table.rows][:2] == [("compute", pytest.approx(0.5)),
                                                             ("compute", None)]
     assert any("measured, 0.2 TFLOP/s" in line.text for line in table.lead)
     assert "bound by compute" in table.notes[0].text
-    charts = [chart for chart in presenter.charts(items, records)
-              if chart.file_stem.startswith("roofline")]
+    charts = [chart for chart in presenter.overviews(items, records)
+              if isinstance(chart, Chart) and chart.file_stem.startswith("roofline")]
     assert [chart.file_stem for chart in charts] == [
         "roofline-matrix_products-1", "roofline-matrix_products-2"]
     text = texts_of(figure_of(charts[0], make_results(tuple(items))))
@@ -352,7 +368,7 @@ def test_tables_and_charts_show_ceilings_evidence_and_scores() -> None:
 def test_where_nothing_is_known_a_line_says_what_to_add() -> None:
     items = [trained(training_case("data"))]
     records = TrainingDeriver().derive(items, {})
-    (*_, table) = TrainingPresenter().overviews(items, records)
+    (*_, table) = tables_in(TrainingPresenter().overviews(items, records))
     assert table.title == "roofline of trainings" and not table.rows
     assert "kind: hardware, test: gemm" in table.lead[0].text
 
@@ -360,11 +376,11 @@ def test_where_nothing_is_known_a_line_says_what_to_add() -> None:
 def test_where_only_some_ceilings_are_known_a_line_says_what_lacks() -> None:
     items = [trained(training_case("data")), trained(training_case("data", index=1))]
     records = TrainingDeriver().derive(items, {"peak_flops": {"fp32": 1e11}})
-    (*_, table) = TrainingPresenter().overviews(items, records)
+    (*_, table) = tables_in(TrainingPresenter().overviews(items, records))
     assert not table.rows
     assert "  none: unknown without a ceiling of memory (test stream" in table.lead[0].text
-    assert not any(chart.file_stem.startswith("roofline")
-                   for chart in TrainingPresenter().charts(items, records))
+    assert not any(isinstance(chart, Chart) and chart.file_stem.startswith("roofline")
+                   for chart in TrainingPresenter().overviews(items, records))
 
 
 def test_peaks_of_products_alone_may_be_declared() -> None:

@@ -42,7 +42,7 @@ from hpcbench.kinds.training.run import parity as timed_model
 from hpcbench.kinds.training.run.strategies.base import Grid
 from hpcbench.launch.messages import JoinRequest
 from hpcbench.measure.control import SharedProgress
-from hpcbench.measure.runner import runner_of
+from hpcbench.measure.runner import opened, runner_of
 from hpcbench.operations.place import Place, close
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
@@ -222,9 +222,8 @@ def outcome(case: Case) -> str:
 def called_twice(case: Case) -> None:
     device, runner = CudaDevice(0), runner_of(case.kind)
     place = Place(0, case.world_size, open_counting_world(case.world_size, CallLog()),
-                  device.torch_device)
-    with runner.around(case.workload, device.torch_device, case.world_size):
-        operation = runner.open(case.workload, place, validate=False)
+                  device.torch_device, local_size=case.world_size)
+    with opened(runner, case.workload, place, validate=False) as operation:
         call = device.prepared(operation.run, time.perf_counter_ns)
         for _ in range(2):
             operation.prepare()
@@ -272,9 +271,9 @@ def memory() -> dict[str, int]:
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         fake.may_turn_const = lambda _: False
         group = open_counting_world(4, CallLog())
-        opened = runner_of(case.kind).open(
+        operation: Any = runner_of(case.kind).open(
             case.workload, Place(0, 4, group, torch.device("cuda", 0)), validate=False)
-    return {"free": free, "sets": len(opened.sets)}
+    return {"free": free, "sets": len(operation.sets)}
 
 
 def opened_by_worker(backend: str) -> Any:

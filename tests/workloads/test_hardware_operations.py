@@ -40,7 +40,7 @@ def called(operation: Any) -> Any:
 @pytest.mark.parametrize("shape", [(48, 64, 32), (32, 16, 4096)])
 def test_products_are_right(dtype: str, shape: tuple[int, int, int]) -> None:
     work = Gemm(dtype, *shape, right=PRODUCTS[dtype].right)
-    operation = called(GemmOperation(work, PLACE, validate=True, local_size=1))
+    operation = called(GemmOperation(work, PLACE, validate=True))
     assert operation.check() is None
     operation.corrupt_output()
     found = operation.check()
@@ -53,7 +53,7 @@ def test_operands_lie_as_cublaslt_takes_them(dtype: str, place: Place) -> None:
     """Without a GPU: products of int8 are traced on cuda, those of fp8 lie alike everywhere."""
     traits, work = PRODUCTS[dtype], Gemm(dtype, 64, 32, 48, right=PRODUCTS[dtype].right)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        operation = GemmOperation(work, place, validate=False, local_size=1)
+        operation = GemmOperation(work, place, validate=False)
     assert traits.column_major and operation.right.stride() == (1, work.k)
     assert operation.left.is_contiguous() and operation.output.is_contiguous()
     assert operation.left.device.type == place.device.type
@@ -69,17 +69,17 @@ def test_a_product_needs_the_memory_that_was_planned(
     """With the reference that it is compared with: a case that does not fit must be a skip."""
     work = Gemm(dtype, *shape)
     with LiveStorages((), ()) as live:
-        called(GemmOperation(work, PLACE, validate=True, local_size=1)).check()
+        called(GemmOperation(work, PLACE, validate=True)).check()
     held = sum(live.at_peak().values())
     assert held <= work.needs_bytes(checked=True) <= 1.6 * held
     with LiveStorages((), ()) as live:
-        called(GemmOperation(work, PLACE, validate=False, local_size=1))
+        called(GemmOperation(work, PLACE, validate=False))
     assert sum(live.at_peak().values()) <= work.needs_bytes(checked=False)
 
 
 @pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16", "fp16"])
 def test_a_term_that_is_left_out_is_found(dtype: str) -> None:
-    operation = called(GemmOperation(Gemm(dtype, 64, 64, 256), PLACE, validate=True, local_size=1))
+    operation = called(GemmOperation(Gemm(dtype, 64, 64, 256), PLACE, validate=True))
     left, right = operation.left.double(), operation.right.double()
     operation.output = (left[:, 1:] @ right[1:]).to(operation.output.dtype)
     found = operation.check()
@@ -87,7 +87,7 @@ def test_a_term_that_is_left_out_is_found(dtype: str) -> None:
 
 
 def test_a_product_that_wrote_nothing_is_wrong() -> None:
-    operation = GemmOperation(Gemm("fp32", 8, 8, 8), PLACE, validate=True, local_size=1)
+    operation = GemmOperation(Gemm("fp32", 8, 8, 8), PLACE, validate=True)
     operation.prepare()
     found = operation.check()
     assert found is not None and found.n_wrong == 64
@@ -97,7 +97,7 @@ def test_a_product_that_wrote_nothing_is_wrong() -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_kernels_are_right(kernel: str, dtype: str) -> None:
     work = Stream(dtype, kernel, 4096, 1)
-    operation = called(StreamOperation(work, PLACE, validate=True, local_size=1))
+    operation = called(StreamOperation(work, PLACE, validate=True))
     try:
         assert operation.check() is None
         called(operation)
@@ -113,7 +113,7 @@ def test_kernels_are_right(kernel: str, dtype: str) -> None:
 
 def test_more_threads_than_cores_are_refused() -> None:
     with pytest.raises(CaseError, match="more than the"):
-        StreamOperation(Stream("fp32", "copy", 64, 4000), PLACE, validate=True, local_size=1)
+        StreamOperation(Stream("fp32", "copy", 64, 4000), PLACE, validate=True)
 
 
 @pytest.mark.parametrize(("ranks", "threads"), [(1, 2), (2, 1), (8, 1)])
@@ -124,8 +124,9 @@ def test_all_threads_are_those_that_a_quota_grants(
     monkeypatch.setattr(stream_run, "own_cores", lambda: [*range(16)])
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     before = torch.get_num_threads()
-    operation = StreamOperation(Stream("fp32", "copy", 4096, ALL_THREADS), PLACE, validate=True,
-                                local_size=ranks)
+    operation = StreamOperation(
+        Stream("fp32", "copy", 4096, ALL_THREADS),
+        replace(PLACE, world_size=ranks, local_size=ranks), validate=True)
     try:
         assert torch.get_num_threads() == threads
     finally:
@@ -135,8 +136,7 @@ def test_all_threads_are_those_that_a_quota_grants(
 
 def test_a_numa_node_that_is_not_there_is_refused() -> None:
     with pytest.raises(CaseError, match="no core of NUMA node 900"):
-        StreamOperation(Stream("fp32", "copy", 64, 1, numa_node=900), PLACE, validate=True,
-                        local_size=1)
+        StreamOperation(Stream("fp32", "copy", 64, 1, numa_node=900), PLACE, validate=True)
 
 
 def test_what_is_refused_leaves_the_rank_as_it_was(
@@ -149,11 +149,9 @@ def test_what_is_refused_leaves_the_rank_as_it_was(
     (tmp_path / "node" / "node0" / "cpulist").write_text(f"{core}\n")
     monkeypatch.setattr(stream_run, "_SYSTEM", tmp_path)
     with pytest.raises(CaseError, match="more than the 1 core"):
-        StreamOperation(Stream("fp32", "copy", 64, 4000, numa_node=0), PLACE, validate=True,
-                        local_size=1)
+        StreamOperation(Stream("fp32", "copy", 64, 4000, numa_node=0), PLACE, validate=True)
     with pytest.raises(RuntimeError):
-        StreamOperation(Stream("fp32", "copy", 2**60, 1, numa_node=0), PLACE, validate=True,
-                        local_size=1)
+        StreamOperation(Stream("fp32", "copy", 2**60, 1, numa_node=0), PLACE, validate=True)
     assert (os.sched_getaffinity(0), torch.get_num_threads()) == (before, threads)
 
 
@@ -184,7 +182,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
                                     "write_one_file"])
 def test_files_are_right(access: str, folder: Path) -> None:
     work = Storage(access, 2**20, str(folder))
-    operation = called(StorageOperation(work, PLACE, validate=True, local_size=1))
+    operation = called(StorageOperation(work, PLACE, validate=True))
     try:
         assert operation.check() is None
         operation.corrupt_output()
@@ -203,15 +201,14 @@ def test_random_reads_are_of_whole_pages() -> None:
 def test_a_disk_without_space_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Space(2**40, 2**40 - 2**20, 2**20))
     with pytest.raises(CaseError, match="give a smaller size, or another folder"):
-        StorageOperation(Storage("read_random", 2**20, str(folder)), PLACE, validate=True,
-                         local_size=1)
+        StorageOperation(Storage("read_random", 2**20, str(folder)), PLACE, validate=True)
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CaseError, match="file/x: Not a directory"):
         StorageOperation(Storage("read_random", 2**20, str(tmp_path / "file" / "x")), PLACE,
-                         validate=True, local_size=1)
+                         validate=True)
 
 
 def test_the_kernel_tells_what_it_has_of_a_file(tmp_path: Path) -> None:

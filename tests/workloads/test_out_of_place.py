@@ -70,5 +70,6 @@ def test_an_output_that_is_not_written_out_of_place_is_wrong() -> None:
 
 
 def test_labels_tell_the_forms_apart() -> None:
-    words = [opened(_Lane(lambda _: None), in_place=form).spec.words(4) for form in (True, False)]
+    words = [opened(_Lane(lambda _: None), in_place=form).spec.label(4).words
+             for form in (True, False)]
     assert "out_of_place" not in words[0] and "out_of_place" in words[1]

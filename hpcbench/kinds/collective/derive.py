@@ -15,7 +15,15 @@ from hpcbench.operations.collectives import (
     wire_rate,
 )
 from hpcbench.reduce.checks import Violation, bandwidth_problem
-from hpcbench.reduce.kind_facts import CallWork, CaseColumn, Deriver, Fact, ReadSamples, SentBytes
+from hpcbench.reduce.kind_facts import (
+    CallWork,
+    CaseColumn,
+    ColumnValues,
+    Deriver,
+    Fact,
+    ReadSamples,
+    SentBytes,
+)
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (
     BOUND_COLUMNS,
@@ -119,7 +127,6 @@ class CollectiveDeriver(Deriver):
     record = CollectiveRecord
     version = 4
     columns = COLUMNS
-    column_values = staticmethod(column_values)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -127,6 +134,7 @@ class CollectiveDeriver(Deriver):
         return {item.case.case_id: _record(item, hardware) for item in items}
 
     def facts(self, item: CaseResult, record: Any | None, read: ReadSamples) -> Iterator[Fact]:
+        yield ColumnValues(column_values(item, record))
         if (sent := sent_bytes(item)) is not None:
             yield SentBytes(sent)
         if found := work(item):

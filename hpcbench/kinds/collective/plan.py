@@ -21,7 +21,6 @@ from hpcbench.operations.collectives import (
     Call,
     CollectiveSpec,
     calls_of,
-    cold_bytes,
     cold_sets,
     collective_spec,
     collectives,
@@ -29,6 +28,7 @@ from hpcbench.operations.collectives import (
     rank_bytes,
     rounded,
     smallest_bytes,
+    too_many_cold_sets,
 )
 from hpcbench.plan.case import CANARY_ID, Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
@@ -42,8 +42,8 @@ from hpcbench.plan.points import (
     too_large,
 )
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
-from hpcbench.plan.workload import Features, Gpu, Workload
-from hpcbench.units import plural, size_text
+from hpcbench.plan.workload import Choice, Features, Label, Workload
+from hpcbench.units import plural
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
@@ -82,14 +82,11 @@ class Collective(Workload):
     group_stride: int = 1
     later = ("buffers", "group_stride")
 
-    def axes(self) -> dict[str, Any]:
+    def choice(self) -> Choice:
         """Return what tells it from others; sizes as the sweep file has them."""
-        return {name: value for name, value in asdict(self).items()
+        axes = {name: value for name, value in asdict(self).items()
                 if name not in ("size_bytes", "count")}
-
-    @property
-    def name(self) -> str:
-        return self.collective
+        return Choice(axes, axes)
 
     @property
     def traits(self) -> CollectiveSpec:
@@ -99,21 +96,14 @@ class Collective(Workload):
         return Call(self.collective, self.dtype, self.op, self.split, self.in_place,
                     is_case=True)
 
+    @property
+    def cold_bytes(self) -> int:
+        """Return the bytes of the buffers of a call that takes turns over sets of them, else 0."""
+        return self.size_bytes if self.buffers == "cold" else 0
+
     def sets(self, together_bytes: int) -> int:
         """Return over how many sets of buffers the calls take turns, which hold that together."""
-        return cold_sets(self.size_bytes, together_bytes) if self.buffers == "cold" else 1
-
-    def too_many_sets(self, together_bytes: int, where: str = "") -> str | None:
-        """Return why buffers cannot be cold where all sets hold that together, or None."""
-        if (sets := self.sets(together_bytes)) <= MOST_COLD_SETS:
-            return None
-        return (f"buffers cold: {self.size_bytes} B would need {sets} sets of buffers{where}; it "
-                f"begins at {-(-together_bytes // MOST_COLD_SETS)} B")
-
-    def unfit_for(self, gpu: Gpu) -> str | None:
-        where = (" on a GPU of unknown cache" if gpu.cache_bytes is None else
-                 f" on a GPU with a cache of {size_text(gpu.cache_bytes)}")
-        return self.too_many_sets(cold_bytes(gpu.cache_bytes), where)
+        return cold_sets(self.cold_bytes, together_bytes) if self.cold_bytes else 1
 
     @property
     def features(self) -> Features:
@@ -127,9 +117,10 @@ class Collective(Workload):
         return Features(
             calls=calls_of(traits.calls, self.dtype) or (self.own_call(),),
             profiled_for=frozenset({"communication"}), has_result=traits.moves_data, settles=True,
+            cold_bytes=self.cold_bytes,
             needs_all_ranks=traits.needs_all_ranks and self.split != "zero")
 
-    def words(self, world_size: int) -> list[str]:
+    def label(self, world_size: int) -> Label:
         traits, parts = self.traits, [self.collective]
         parts += [self.dtype] if traits.moves_data else []
         parts += [self.op] if self.op else []
@@ -139,7 +130,7 @@ class Collective(Workload):
         parts += ["out_of_place"] if self.in_place is False and traits.in_place == (True,) else []
         own = self.unusual_words()
         split = [own.pop("split")] if "split" in own else []
-        return [*parts, *split, f"n={world_size}", *own.values()]
+        return Label(self.collective, [*parts, *split, f"n={world_size}", *own.values()])
 
     def unusual(self) -> dict[str, Any]:
         """Return those of USUAL that are otherwise."""
@@ -283,15 +274,11 @@ def _workload(point: Point) -> Collective:
     return Collective(
         collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
         root=point.root if traits.has_root else None,
-        in_place=_form(traits.in_place, point.in_place),
+        in_place=None if traits.in_place is None else (
+            traits.in_place[0] if point.in_place is None else point.in_place),
         requested_bytes=point.size if traits.moves_data else 0, size_bytes=size, count=count,
         split=split, groups=division.groups, group_stride=division.stride,
         buffers=point.cache if traits.moves_data else "warm")
-
-
-def _form(forms: tuple[bool, ...] | None, requested: bool | None) -> bool | None:
-    """Return whether to run in place: as requested, else the collective's first form."""
-    return None if forms is None else forms[0] if requested is None else requested
 
 
 def _estimate_s(
@@ -333,7 +320,7 @@ def _unfit_for_cold(work: Collective, *, cuda_graph: bool) -> str | None:
         return None
     if cuda_graph:
         return "buffers cold: a CUDA graph repeats the call of one set of buffers"
-    return work.too_many_sets(COLD_BYTES)
+    return too_many_cold_sets(work.cold_bytes, COLD_BYTES)
 
 
 def _rounded_to_nothing(point: Point, work: Collective) -> str | None:

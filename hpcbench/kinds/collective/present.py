@@ -43,6 +43,7 @@ from hpcbench.views.table import (
     Cell,
     Column,
     Group,
+    Line,
     Range,
     Row,
     Show,
@@ -494,6 +495,18 @@ COMMUNICATION_FIELDS = (
 )
 
 
+def _definitions(derived: Records) -> Iterator[str]:
+    yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
+    if any(record.of_link is not None for record in derived.values()):
+        yield ("of link = busbw (of an all_reduce by NVLS: algbw x (n + 1) / n) over what the "
+               "declared links allow")
+    if any(record.of_measured_link is not None for record in derived.values()):
+        yield ("of pair = the same over what two ranks of this backend reached alone in this "
+               "run (kind hardware, test pairs);")
+        yield ("  it is above 100 % where a call uses more links than two ranks do; bound by: "
+               "see docs/hardware.md")
+
+
 class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     """Presents collectives."""
 
@@ -505,10 +518,6 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     tables = staticmethod(result_tables)
     heat_map_case = staticmethod(collective_heat_map_case)
 
-    def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
-        for group in groups(items):
-            yield _dots(group, derived) if len(group.sizes) == 1 else _lines(group, derived)
-
     def words(self, works: Sequence[Collective]) -> Words:
         """Return splits, groups and buffers where they are not the usual ones; sizes."""
         found = {name: distinct(sorted({getattr(work, name) for work in works})) for name in USUAL}
@@ -516,16 +525,10 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
                       if value != str(USUAL[name])],
                      list(map(collective_type_word, works)), [size_range(works)])
 
-    def definitions(self, items: Items, derived: Records) -> Iterator[str]:
-        yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
-        if any(record.of_link is not None for record in derived.values()):
-            yield ("of link = busbw (of an all_reduce by NVLS: algbw x (n + 1) / n) over what the "
-                   "declared links allow")
-        if any(record.of_measured_link is not None for record in derived.values()):
-            yield ("of pair = the same over what two ranks of this backend reached alone in this "
-                   "run (kind hardware, test pairs);")
-            yield ("  it is above 100 % where a call uses more links than two ranks do; bound by: "
-                   "see docs/hardware.md")
+    def overviews(self, items: Items, derived: Records) -> Iterator[Chart | Line]:
+        yield from map(Line, _definitions(derived))
+        for group in groups(items):
+            yield _dots(group, derived) if len(group.sizes) == 1 else _lines(group, derived)
 
     def row(self, item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
         link = item.timing and item.timing.link_bytes_per_s

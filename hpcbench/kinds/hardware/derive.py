@@ -18,8 +18,10 @@ from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of, phase_name, roun
 from hpcbench.kinds.hardware.plan.test import storage_of, stream_of, work_of
 from hpcbench.reduce.kind_facts import (
     CaseColumn,
+    ColumnValues,
     Deriver,
     Fact,
+    MachineRate,
     PairRates,
     RankRates,
     ReadSamples,
@@ -39,7 +41,7 @@ from hpcbench.reduce.roofline import (
     declared_memory,
     device_of,
     link_key,
-    most_rates,
+    machine_rates,
     roofline,
 )
 from hpcbench.reduce.stack import counts
@@ -221,7 +223,7 @@ class HardwareDeriver(Deriver):
     record = HardwareRecord
     version = 4
     columns = COLUMNS
-    column_values = staticmethod(column_values)
+    measures = True
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -231,39 +233,20 @@ class HardwareDeriver(Deriver):
         _mark_best(items, alone)
         return {item.case.case_id: _beside(
             alone[item.case.case_id], item,
-            {**hardware, MEASURED: self.measured(same, alone)})
+            {**hardware, MEASURED: machine_rates(
+                rate for one in same for rate in _machine_rates(one, alone[one.case.case_id]))})
             for same in grouped((item.case.world_size, item) for item in items).values()
             for item in same}
-
-    def measured(
-        self, items: Sequence[CaseResult], records: Mapping[str, HardwareRecord],
-    ) -> Mapping[str, Mapping[str, float]]:
-        """Return the best rates of a rank, of the most ranks that were measured at once.
-
-        Copies from or to a host do not count as rates of memory.
-        """
-        ok = [(item, records.get(item.case.case_id, NOTHING)) for item in items
-              if item.status == "ok"]
-        known = {item.case.case_id: record.pairs for item, record in ok if record.pairs}
-        tested = [item for item, record in ok if record.pairs]
-        return {
-            "flops": most_rates(
-                (f"{device_of(item)} {gemm_of(item.case).dtype}", item.case.world_size, rate)
-                for item, record in ok if record.gemm and (rate := record.gemm.rank_flops_per_s)),
-            "memory": most_rates(
-                (device_of(item), item.case.world_size, rate)
-                for item, record in ok if record.stream
-                and (rate := record.stream.rank_bytes_per_s) and not stream_of(item.case).memory),
-            "links": peaks(tested, known, "bandwidth"),
-            "messages": peaks(tested, known, "latency")}
 
     def facts(
         self, item: CaseResult, record: HardwareRecord | None, read: ReadSamples,
     ) -> Iterator[Fact]:
-        """Yield the matrix of pairs, or each rank's rate in its own times.
+        """Yield the matrix of pairs, or each rank's rate in its own times; rates of the machine.
 
         The rate of files is no fact of the node alone.
         """
+        yield ColumnValues(column_values(item, record))
+        yield from _machine_rates(item, record)
         if record and record.pairs and (found := _pair_rates(item, record.pairs)):
             yield found
         if record and work_of(item.case).test in ("gemm", "stream"):
@@ -276,6 +259,26 @@ class HardwareDeriver(Deriver):
         amount = _amount(item)
         return {"rank_rates": own_rates(amount, samples, item.case.batch,
                                         on_device=test != "storage") if amount else ()}
+
+
+def _machine_rates(item: CaseResult, record: HardwareRecord | None) -> Iterator[MachineRate]:
+    """Yield the rates of an ok case. Copies from or to a host are no rates of memory.
+
+    Of each distance of pairs the median link counts. The key has the fewest of the first ranks that
+    are so far apart.
+    """
+    if record is None or item.status != "ok":
+        return
+    ranks, device = item.case.world_size, device_of(item)
+    if record.gemm and (rate := record.gemm.rank_flops_per_s):
+        yield MachineRate("flops", f"{device} {gemm_of(item.case).dtype}", ranks, rate)
+    if (record.stream and (rate := record.stream.rank_bytes_per_s)
+            and not stream_of(item.case).memory):
+        yield MachineRate("memory", device, ranks, rate)
+    for one in record.pairs.distances if record.pairs else ():
+        work, key = pairs_of(item.case), link_key(item, one.first_ranks)
+        yield (MachineRate("links", key, ranks, one.median, cached=work.cache != "cold")
+               if work.what == "bandwidth" else MachineRate("messages", key, ranks, 1 / one.median))
 
 
 def _amount(item: CaseResult) -> int | None:
@@ -455,29 +458,6 @@ MOST_STORED = 64
 SAME_BOARD, SAME_NODE, SAME_SWITCH, OTHER_NODE, UNKNOWN = DISTANCES = (
     "same board", "same node", "same switch", "other node", "distance unknown")
 """A link has the first of these that is known to hold (docs/hardware.md)."""
-
-
-def peaks(
-    items: Sequence[CaseResult], known: Mapping[str, PairsRecord], what: str,
-) -> dict[str, float]:
-    """Return the best rate between two ranks, by `reduce.roofline.link_key`.
-
-    ``what`` is ``bandwidth``, in bytes/s, or ``latency``, in messages/s. Of each distance the
-    median link counts, of several cases the best one. The key has the fewest of the first ranks
-    that are so far apart. A bandwidth of warm messages counts only where there is none of cold
-    ones: it may be that of a cache.
-    """
-    found: dict[str, dict[str, float]] = {"cold": {}, "warm": {}}
-    for item in items:
-        work, record = pairs_of(item.case), known.get(item.case.case_id)
-        if record is None or work.what != what:
-            continue
-        rates = found[work.cache if what == "bandwidth" else "warm"]
-        for one in record.distances:
-            key = link_key(item, one.first_ranks)
-            rate = 1 / one.median if what == "latency" else one.median
-            rates[key] = max(rates.get(key, rate), rate)
-    return found["warm"] | found["cold"]
 
 
 def _pair_rates(item: CaseResult, record: PairsRecord) -> PairRates | None:

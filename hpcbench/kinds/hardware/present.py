@@ -38,9 +38,7 @@ from hpcbench.views.chart import (
     Shown,
     file_name,
     is_wide,
-    roofline_charts,
-    roofline_definitions,
-    roofline_tables,
+    rooflines_shown,
 )
 from hpcbench.views.presenter import Presenter
 from hpcbench.views.table import (
@@ -448,22 +446,15 @@ class HardwarePresenter(Presenter[HardwareWork, HardwareRecord]):
         for test in TESTS.values():
             yield Line(f"  {test.name:<20}{test.meaning}")
 
-    def definitions(self, items: Items, derived: Records) -> Iterator[str]:
-        for test in _by_test(items):
-            yield from _TESTS[test].definitions
-        yield from roofline_definitions(_rooflines(items, derived))
-
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
         for test, same in _by_test(items).items():
             yield from _TESTS[test].tables(f"{title}: {test}", same, derived)
 
-    def charts(self, items: Items, derived: Records) -> Iterable[Chart]:
+    def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
         for test, same in _by_test(items).items():
+            yield from map(Line, _TESTS[test].definitions)
             yield from _TESTS[test].charts(same, derived)
-        yield from roofline_charts(ROOFLINE_OF, _rooflines(items, derived))
-
-    def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
-        yield from roofline_tables(ROOFLINE_OF, _rooflines(items, derived))
+        yield from rooflines_shown(ROOFLINE_OF, _rooflines(items, derived))
 
     def row(self, item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
         test = work_of(item.case).test

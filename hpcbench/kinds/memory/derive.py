@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from hpcbench.kinds.training.derive.deriver import OF_TRAINING, training_values
 from hpcbench.kinds.training.plan.memory import Memory
 from hpcbench.kinds.training.plan.predict import is_predicted, predict
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.reduce.kind_facts import CaseColumn, Deriver
+from hpcbench.reduce.kind_facts import CaseColumn, ColumnValues, Deriver, Fact, ReadSamples
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.columns import PURE, TEXT
 
@@ -145,12 +145,16 @@ class MemoryDeriver(Deriver):
     record = MemoryRecord
     version = 2
     columns = COLUMNS
-    column_values = staticmethod(column_values)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, MemoryRecord]:
         return {item.case.case_id: record for item in items if (record := _record(item))}
+
+    def facts(
+        self, item: CaseResult, record: MemoryRecord | None, read: ReadSamples,
+    ) -> Iterator[Fact]:
+        yield ColumnValues(column_values(item, record))
 
 
 def _record(item: CaseResult) -> MemoryRecord | None:

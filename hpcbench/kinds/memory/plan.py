@@ -29,7 +29,7 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case, PlanRequest, case_id
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.plan.points import too_large
-from hpcbench.plan.workload import Ended, Features, Tried, Workload
+from hpcbench.plan.workload import Choice, Ended, Features, Label, NextTry, Tried, Workload
 from hpcbench.units import format_bytes
 
 
@@ -138,44 +138,42 @@ class MemoryWork(Workload):
     def groups(self) -> int:  # type: ignore[override]
         return self.training.groups
 
-    @property
-    def name(self) -> str:
-        return "memory"
-
-    def words(self, world_size: int) -> list[str]:
-        first, *rest = self.training.words(world_size)
+    def label(self, world_size: int) -> Label:
+        first, *rest = self.training.label(world_size).words
         if (search := self.search) is not None:
             limit = [f"limit={format_bytes(search.limit_bytes)}"] if search.limit_bytes else []
             what = f"batch={search.batch}" if search.batch else "batch=largest"
             at = next(at for at, word in enumerate(rest) if word.startswith("batch="))
             rest[at:at + 1] = [what, *limit]
-        return [f"{self.name} {first}", *rest]
+        return Label("memory", [f"memory {first}", *rest])
 
-    def next_try(self, tries: Sequence[Tried]) -> MemoryWork | None:
+    def next_try(self, tries: Sequence[Tried]) -> NextTry:
+        """Return the training of the batch that is tried next, and how each that was tried ended.
+        """
         search = self.search
         if search is None or search.batch:
-            return None
-        batch = next_batch(search, [(size, one.ended is Ended.OK) for size, one in _sized(tries)])
-        return None if batch is None else MemoryWork(
+            return NextTry()
+        sized = _sized(tries)
+        batch = next_batch(search, [(size, one.ended is Ended.OK) for size, one in sized])
+        work = None if batch is None else MemoryWork(
             with_batch(self.training, batch), replace(search, batch=batch))
+        return NextTry(work, {TRIES: [
+            {"batch": batch, "ended": one.ended.value, "reason": one.reason,
+             "seconds": round(one.seconds, 3)} for batch, one in sized]})
 
-    def told_of_tries(self, tries: Sequence[Tried]) -> dict[str, Any]:
-        return {TRIES: [{"batch": batch, "ended": one.ended.value, "reason": one.reason,
-                         "seconds": round(one.seconds, 3)} for batch, one in _sized(tries)]}
-
-    def axes(self) -> dict[str, Any]:
-        axes = self.training.axes()
-        if self.search is None:
-            return axes
-        del axes["batch_size"]
-        return {**axes, "largest_batch": True, "memory_limit": self.search.limit_bytes}
-
-    def choice(self) -> None:
-        """Return None: what counts is memory, not time."""
+    def choice(self) -> Choice:
+        """Return no task: what counts is memory, not time."""
+        axes = dict(self.training.choice().axes)
+        if self.search is not None:
+            del axes["batch_size"]
+            axes |= {"largest_batch": True, "memory_limit": self.search.limit_bytes}
+        return Choice(axes, None)
 
     @property
     def features(self) -> Features:
-        return self.training.features._replace(profiled_for=frozenset(), compiled_graphs=0)
+        """Return those of the training, but no profile shows it."""
+        return self.training.features._replace(
+            profiled_for=frozenset(), compiled_graphs=0, rehearsal=None)
 
     def to_json(self) -> dict[str, Any]:
         searched = {"search": asdict(self.search)} if self.search else {}

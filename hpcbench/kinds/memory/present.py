@@ -302,18 +302,17 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
             "batch=largest" if searched and word.startswith("batch=") else word
             for word in words.what])
 
-    def definitions(self, items: Items, derived: Records) -> Iterable[str]:
-        searches, others = _apart(items)
-        return (*(MEMORY_DEFINITIONS if others else ()), *(LARGEST_DEFINITIONS if searches else ()))
-
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
         searches, others = _apart(items)
         yield from memory_tables(title, others, derived)
         yield from largest_batch_tables(title, searches, derived)
 
-    def charts(self, items: Items, derived: Records) -> Iterable[chart.Chart]:
+    def overviews(self, items: Items, derived: Records) -> Iterator[chart.Chart | Line]:
+        apart = _apart(items)
         searches, others = ([(item, record) for item in same if (
-            record := derived.get(item.case.case_id))] for same in _apart(items))
+            record := derived.get(item.case.case_id))] for same in apart)
+        yield from map(Line, (*(MEMORY_DEFINITIONS if apart[1] else ()),
+                              *(LARGEST_DEFINITIONS if apart[0] else ())))
         yield from _charts(_MEMORY_FORM, [
             (_key(item), item, record) for item, record in others if record.held_bytes],
             _memory_bar)

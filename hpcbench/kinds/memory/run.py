@@ -18,17 +18,19 @@ from typing import Any
 
 import psutil
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from hpcbench.backends.counting_backend import COUNTING_BACKEND
 from hpcbench.backends.devices import out_of_memory
 from hpcbench.errors import CaseError
 from hpcbench.kinds.memory.plan import PARTS, MemoryWork
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.kinds.training.run.memory import Storages
 from hpcbench.kinds.training.run.parity import small_training
-from hpcbench.kinds.training.run.runner import TrainingOperation, TrainingRunner
+from hpcbench.kinds.training.run.runner import TrainingOperation, advising
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
 from hpcbench.measure.process import KernelFiles, granted_memory
 from hpcbench.measure.runner import Runner
@@ -208,10 +210,9 @@ ALLOCATED = "cuda allocated"
 class MemoryOperation(TrainingOperation):
     """Steps of a training. Its losses are checked; what proves a strategy would take memory."""
 
-    def __init__(
-        self, work: MemoryWork, place: Place, local_size: int, limits: Limits | None = None,
-    ) -> None:
-        self._local_size, self._limits = local_size, limits
+    def __init__(self, work: MemoryWork, place: Place, limits: Limits | None = None) -> None:
+        """Build model and strategy; ``limits`` of a try stand in place of the node's share."""
+        self._limits = limits
         if place.device.type == "cuda":
             torch.cuda.empty_cache()  # what earlier cases left is no overhead of this one
         super().__init__(work.training, place, validate=False)
@@ -232,7 +233,8 @@ class MemoryOperation(TrainingOperation):
         of = ALLOCATED if device.type == "cuda" else FOLLOWED
         answer["held"] = {**parts, "overhead": None if taken is None else taken - peak, "of": of}
         outer |= {"peak": peak, "peak_of": of}
-        size, of = (self._limits and self._limits.limit) or _capacity(device, self._local_size)
+        size, of = (self._limits and self._limits.limit) or _capacity(
+            device, self.place.local_size)
         answer["capacity"] = {"bytes": size, "of": of}
         return answer
 
@@ -274,39 +276,35 @@ def _capacity(device: torch.device, local_size: int) -> tuple[int, str]:
 
 
 class MemoryRunner(Runner):
-    """Opens trainings whose memory is measured."""
-
-    def __init__(self) -> None:
-        self._local_size = 1
-        self._limits: Limits | None = None
-
-    def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
-        assert isinstance(work, MemoryWork)
-        if work.search is not None and self._limits is not None:
-            warm_up_process(work.training, work.search.unit, place)
-            self._limits.begin(work.search.limit_bytes)
-        return MemoryOperation(work, place, self._local_size, self._limits)
-
-    def around(
-        self, work: Workload, device: torch.device, local_size: int,
-    ) -> contextlib.AbstractContextManager[None]:
-        """Name settings that would have fitted when a training runs out of memory; a search is
-        limited."""
-        assert isinstance(work, MemoryWork)
-        self._local_size = local_size
-        if work.search is not None:
-            return self._limited(device)
-        return TrainingRunner().around(work.training, device, local_size)
+    """Opens trainings whose memory is measured; nothing is proved before: that takes memory, too.
+    """
 
     @contextlib.contextmanager
-    def _limited(self, device: torch.device) -> Iterator[None]:
-        with limits_of(device, self._local_size) as self._limits:
-            try:
-                yield
-            except Exception as error:
-                if not (self._limits.limit and refused_memory(error)):
-                    raise
-                raise MemoryError(str(error).partition("\n")[0]) from error
+    def open(self, work: Workload, place: Place, *, validate: bool) -> Iterator[AnyOperation]:
+        assert isinstance(work, MemoryWork)
+        if work.search is None:
+            with advising(work.training, place):
+                yield MemoryOperation(work, place)
+        elif dist.get_backend(place.group) == COUNTING_BACKEND:
+            yield MemoryOperation(work, place)
+        else:
+            with _limited(work, place) as limits:
+                yield MemoryOperation(work, place, limits)
+
+
+@contextlib.contextmanager
+def _limited(work: MemoryWork, place: Place) -> Iterator[Limits]:
+    """Limit a try of a search, which says itself what would fit, after what any training takes."""
+    assert work.search is not None
+    with limits_of(place.device, place.local_size) as limits:
+        try:
+            warm_up_process(work.training, work.search.unit, place)
+            limits.begin(work.search.limit_bytes)
+            yield limits
+        except Exception as error:
+            if not (limits.limit and refused_memory(error)):
+                raise
+            raise MemoryError(str(error).partition("\n")[0]) from error
 
 
 def warm_up_process(training: Training, unit: int, place: Place) -> None:

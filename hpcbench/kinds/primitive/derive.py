@@ -21,6 +21,7 @@ from hpcbench.reduce.checks import MOST_OF_PEAK, Violation, bandwidth_problem
 from hpcbench.reduce.kind_facts import (
     CallWork,
     CaseColumn,
+    ColumnValues,
     Deriver,
     Fact,
     ReadSamples,
@@ -109,7 +110,6 @@ def work(item: CaseResult, record: Any | None) -> CallWork | None:
     if not does_both(of) or item.statistics is None:
         return None
     options = " ".join(f"{name}={value}" for name, value in of.options)
-    exposed_s = record.exposed_s if record else None
     exposed_s = record.exposed_s if record else None
     return CallWork(
         task=(of.primitive, of.order, of.dtype, of.n, of.k, of.groups),
@@ -308,7 +308,6 @@ class PrimitiveDeriver(Deriver):
     record = PrimitiveRecord
     version = 4
     columns = COLUMNS
-    column_values = staticmethod(column_values)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -322,6 +321,9 @@ class PrimitiveDeriver(Deriver):
     def facts(
         self, item: CaseResult, record: PrimitiveRecord | None, read: ReadSamples,
     ) -> Iterator[Fact]:
+        yield ColumnValues(column_values(item, record))
+        if record:
+            yield from over_measured("its FLOP rate", record.of_measured_product)
         yield SentBytes(float(primitive_of(item.case).wire_bytes * item.case.world_size))
         if found := work(item, record):
             yield found
@@ -336,14 +338,6 @@ class PrimitiveDeriver(Deriver):
             yield from bandwidth_problem(
                 item.case, WireRate(rates.busbw_bytes_per_s), nodes, hardware)
         yield from _flops_problem(work, time_s, hardware)
-
-    def joint_problems(
-        self, items: Sequence[CaseResult], records: Mapping[str, PrimitiveRecord],
-    ) -> Iterator[tuple[Case, Violation]]:
-        for item in items:
-            if record := records.get(item.case.case_id):
-                for problem in over_measured("its FLOP rate", record.of_measured_product):
-                    yield item.case, problem
 
 
 def _flops_problem(

@@ -45,9 +45,7 @@ from hpcbench.views.chart import (
     Look,
     Shown,
     file_name,
-    roofline_charts,
-    roofline_definitions,
-    roofline_tables,
+    rooflines_shown,
 )
 from hpcbench.views.columns import ends_of, middle_cell, names_of, over_passes_cell, pass_range
 from hpcbench.views.presenter import Presenter, Words
@@ -476,19 +474,13 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
                       distinct(work.order for work in works), *extents],
                      [work.dtype for work in works])
 
-    def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
-        yield from roofline_tables("primitives", rooflines(items, derived),
-                                   of=any(item.status == "ok" for item in items))
-
-    def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
+    def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
+        yield from map(Line, DEFINITIONS)
         problems = grouped((_key(item), item) for item in items if item.statistics is not None)
         for key, same in problems.items():
             yield from _charts(key, same, derived)
-        yield from roofline_charts("primitives", rooflines(items, derived))
-
-    def definitions(self, items: Items, derived: Records) -> Sequence[str]:
-        return (*DEFINITIONS,
-                *roofline_definitions(rooflines(items, derived)))
+        yield from rooflines_shown("primitives", rooflines(items, derived),
+                                   of=any(item.status == "ok" for item in items))
 
     def row(self, item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
         known = record or NOTHING

@@ -20,7 +20,7 @@ from hpcbench.plan.case import Case, PlanRequest
 from hpcbench.plan.order import CASE_S, DRAWN_PER_S, FLOPS_PER_S, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world
-from hpcbench.plan.workload import Features
+from hpcbench.plan.workload import Features, Label
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +149,12 @@ class Gemm(HardwareWork):
         return (operands * ELEMENT_BYTES.get(self.dtype, 4)
                 + self.m * self.n * RESULT_BYTES.get(self.dtype, 4))
 
-    def words(self, world_size: int) -> list[str]:
+    def label(self, world_size: int) -> Label:
         right = [f"by={self.right}"] if self.right else []
         fast = ["sums=fast"] if self.fast_accumulation else []
-        return [self.test, self.dtype, *right, f"{self.m}x{self.n}x{self.k}", *fast,
-                f"ranks={world_size}"]
+        return Label(self.test, [
+            self.test, self.dtype, *right, f"{self.m}x{self.n}x{self.k}", *fast,
+            f"ranks={world_size}"])
 
 
 def gemm_of(case: Case) -> Gemm:

@@ -25,7 +25,7 @@ from hpcbench.plan.case import Case, PlanRequest
 from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
-from hpcbench.plan.workload import Features
+from hpcbench.plan.workload import Features, Label
 from hpcbench.units import format_bytes, plural
 
 Pair = tuple[int, int]
@@ -102,12 +102,13 @@ class Pairs(HardwareWork):
     cache: str = "warm"
     later = ("cache",)
 
-    def words(self, world_size: int) -> list[str]:
+    def label(self, world_size: int) -> Label:
         size = f"{format_bytes(self.message_bytes).removesuffix('B')}B"
         cache = [] if self.cache == CACHE[self.what] else [f"cache={self.cache}"]
-        return [self.test, self.what, self.direction.replace(" ", "_"),
-                "at_once" if self.at_once else "one_by_one", size, f"x{self.messages}",
-                f"ranks={world_size}", *cache]
+        return Label(self.test, [
+            self.test, self.what, self.direction.replace(" ", "_"),
+            "at_once" if self.at_once else "one_by_one", size, f"x{self.messages}",
+            f"ranks={world_size}", *cache])
 
     @property
     def place_bytes(self) -> int:

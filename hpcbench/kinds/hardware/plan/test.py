@@ -17,7 +17,7 @@ from hpcbench.plan.case import Case, PlanRequest
 from hpcbench.plan.order import CASE_S, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world
-from hpcbench.plan.workload import Features, Workload
+from hpcbench.plan.workload import Features, Label, Workload
 from hpcbench.units import format_bytes
 
 W = TypeVar("W", bound="HardwareWork")
@@ -29,10 +29,6 @@ class HardwareWork(Workload):
     __slots__ = ()
     test: str
 
-    @property
-    def name(self) -> str:
-        return self.test
-
     def identity(self) -> dict[str, Any]:
         return {"kind": "hardware", **self.to_json()}
 
@@ -41,10 +37,10 @@ class HardwareWork(Workload):
 class HardwareTest:
     """A test as the planner sees it.
 
-    ``operation``, ``module:class`` below `kinds.hardware.run`, takes the workload, the place,
-    whether to check, and the ranks of the node. ``axes`` gives the values of each axis that only
-    this test reads; ``drafts`` the drafts of one common point: one for each combination of those
-    axes. ``problem`` says what is wrong with those keys, if anything is.
+    ``operation``, ``module:class`` below `kinds.hardware.run`, takes the workload, the place and
+    whether to check. ``axes`` gives the values of each axis that only this test reads; ``drafts``
+    the drafts of one common point: one for each combination of those axes. ``problem`` says what is
+    wrong with those keys, if anything is.
     """
 
     name: str
@@ -101,12 +97,12 @@ class Stream(HardwareWork):
     groups: int = 1
     test: str = "stream"
 
-    def words(self, world_size: int) -> list[str]:
+    def label(self, world_size: int) -> Label:
         parts = [self.test, self.kernel, self.dtype]
         parts += [format_bytes(self.size_bytes)] if self.size_bytes else []
         parts += [f"threads={self.threads or 'all'}"] if not self.memory else [self.memory]
         parts += [f"numa={self.numa_node}"] if self.numa_node >= 0 else []
-        return [*parts, f"ranks={world_size}"]
+        return Label(self.test, [*parts, f"ranks={world_size}"])
 
     def moved_bytes(self, array_bytes: int) -> int:
         return ARRAYS[self.kernel] * array_bytes
@@ -204,8 +200,9 @@ class Storage(HardwareWork):
         """Return that torch's checkpoint needs ranks, which exchange a plan."""
         return Features(needs_ranks=self.access == "write_dcp")
 
-    def words(self, world_size: int) -> list[str]:
-        return [self.test, self.access, format_bytes(self.size_bytes), f"ranks={world_size}"]
+    def label(self, world_size: int) -> Label:
+        return Label(self.test, [
+            self.test, self.access, format_bytes(self.size_bytes), f"ranks={world_size}"])
 
 
 def storage_of(case: Case) -> Storage:

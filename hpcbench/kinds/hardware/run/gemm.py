@@ -45,7 +45,7 @@ class GemmOperation:
     expected: torch.Tensor
     bound: torch.Tensor | None = None
 
-    def __init__(self, work: Gemm, place: Place, *, validate: bool, local_size: int) -> None:
+    def __init__(self, work: Gemm, place: Place, *, validate: bool) -> None:
         """Draw operands of this rank. Raises CaseError if torch has no such product here."""
         self.name, self.place, self._dtype = work.name, place, work.dtype
         generator = torch.Generator().manual_seed(place.number)

@@ -106,7 +106,7 @@ def _peer(place: Place, rank: int) -> _Peer:
 class PairsOperation:
     """All pairs once. ``tell_step`` is told where this rank is (`Pairs.step_words`)."""
 
-    def __init__(self, work: Pairs, place: Place, *, validate: bool, local_size: int) -> None:
+    def __init__(self, work: Pairs, place: Place, *, validate: bool) -> None:
         """Allocate the places of messages; what is expected needs no memory to check."""
         self.name, self.place, self._work = work.name, place, work
         self.tell_step: Callable[[int], None] = _untold

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
 
 from hpcbench.kinds.hardware.plan.planner import TESTS
 from hpcbench.kinds.hardware.plan.test import HardwareWork
@@ -17,19 +14,8 @@ from hpcbench.plan.workload import Workload
 class HardwareRunner(Runner):
     """Opens tests of the machine."""
 
-    def __init__(self) -> None:
-        self._local_size = 1
-
-    @contextlib.contextmanager
-    def around(self, work: Workload, device: Any, local_size: int) -> Iterator[None]:
-        """Keep how many ranks share the node: they share its caches, cores and disks."""
-        self._local_size = local_size
-        yield
-
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
         assert isinstance(work, HardwareWork)
         module, _, name = TESTS[work.test].operation.partition(":")
         operation: type = getattr(import_module(f"{__package__}.{module}"), name)
-        return operation(  # type: ignore[no-any-return]
-            work, place, validate=validate,
-            local_size=min(self._local_size, place.world_size))
+        return operation(work, place, validate=validate)  # type: ignore[no-any-return]

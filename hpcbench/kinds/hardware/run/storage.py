@@ -42,7 +42,7 @@ _NAME = "hpcbench-storage"
 class StorageOperation:
     """One way to read or write ``size_bytes`` a rank."""
 
-    def __init__(self, work: Storage, place: Place, *, validate: bool, local_size: int) -> None:
+    def __init__(self, work: Storage, place: Place, *, validate: bool) -> None:
         """Make the folder and what is read. Raises CaseError if there is too little space."""
         self.name, self.place, self._work = work.name, place, work
         self._group: dist.ProcessGroup = place.group

@@ -42,19 +42,20 @@ _SYSTEM = Path("/sys/devices/system")
 class StreamOperation:
     """One kernel on arrays a, b and c; ``output`` is what it writes."""
 
-    def __init__(self, work: Stream, place: Place, *, validate: bool, local_size: int) -> None:
-        """Allocate on this rank, of ``local_size`` on the node. Raises CaseError if it cannot."""
+    def __init__(self, work: Stream, place: Place, *, validate: bool) -> None:
+        """Allocate on this rank. Raises CaseError if it cannot."""
         self.name, self.place, self._work = work.name, place, work
         self._threads_before = torch.get_num_threads()
         self._affinity = _bound(work.numa_node)
         try:
-            self._set_up(local_size)
+            self._set_up()
         except BaseException:
             self.close()  # an inline worker goes on in this process
             raise
 
-    def _set_up(self, local_size: int) -> None:
+    def _set_up(self) -> None:
         work, place = self._work, self.place
+        local_size = min(place.local_size, place.world_size)
         self._threads = _threads(work, place, local_size)
         torch.set_num_threads(self._threads or self._threads_before)
         dtype = DTYPES[work.dtype]

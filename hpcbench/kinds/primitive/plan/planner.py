@@ -29,7 +29,6 @@ from hpcbench.kinds.primitive.plan.spec import (
     Problem,
     Shape,
     Work,
-    joined_origins,
     options_of,
     shapes,
 )
@@ -55,7 +54,6 @@ from hpcbench.plan.points import (
     wanted,
 )
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
-from hpcbench.plan.workload import Workload
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
@@ -236,10 +234,6 @@ class PrimitivePlanner(Planner):
             for name, value in data.items() if name not in ("inputs", "runner")}
         kept["options"] = tuple((str(name), value) for name, value in data["options"])
         return Primitive(**kept)
-
-    def merged(self, same: Sequence[Workload]) -> Workload:
-        works = [work for work in same if isinstance(work, Primitive)]
-        return replace(works[0], shape=joined_origins(work.shape for work in works))
 
 
 def make_workload(

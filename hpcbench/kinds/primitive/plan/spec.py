@@ -7,7 +7,7 @@ of (k, n); biases and the attention itself are not products with a weight and ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -58,15 +58,6 @@ def shapes(block: PrimitiveBlock, primitive: PrimitiveSpec) -> Iterator[Callable
             block.model, block.layer or primitive.layers, block.tokens or (),
             block.degree or (None,)):
         yield partial(_of_layer, primitive, model, layer, tokens, degree)
-
-
-def joined_origins(origins: Iterable[str]) -> str:
-    """Return what one problem was derived from: ``a, b mlp tp=2``; each name once."""
-    models: dict[str, dict[str, None]] = {}
-    for origin in filter(None, origins):
-        model, _, layer = origin.partition(" ")
-        models.setdefault(layer, {})[model] = None
-    return ", ".join(f"{', '.join(names)} {layer}" for layer, names in models.items())
 
 
 def _given(shape: Shape, ranks: int) -> Shape:

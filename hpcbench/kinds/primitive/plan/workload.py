@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from hpcbench.operations.collectives import calls_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
-from hpcbench.plan.workload import Choice, Features, Gpu, Workload
+from hpcbench.plan.workload import Choice, Features, Label, Workload
 
 _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")
 
@@ -55,18 +54,11 @@ class Primitive(Workload):
     connects: bool = False
     peers: bool = False
     multiprocessors: int = 0
+    origin = "shape"
     later = ("variables", "connects", "peers", "capability", "multiprocessors")
 
-    @property
-    def name(self) -> str:
-        return self.primitive
-
-    def axes(self) -> dict[str, Any]:
-        return {**{name: getattr(self, name) for name in _AXES},
-                **{f"options.{name}": value for name, value in self.options}}
-
-    def choice(self) -> Choice | None:
-        """Return the problem, and how it is solved; None of parts alone.
+    def choice(self) -> Choice:
+        """Return the problem, and how it is solved; parts alone have no task.
 
         Options of the primitive are of the problem, those of the implementation are its own. Which
         are which is not known of a primitive that is not installed here.
@@ -75,13 +67,14 @@ class Primitive(Workload):
             installed,  # it imports this module
         )
 
+        axes = {**{name: getattr(self, name) for name in _AXES},
+                **{f"options.{name}": value for name, value in self.options}}
         spec = installed().primitives.get(self.primitive)
         if spec is None or not (self.flops and self.size_bytes):
-            return None
+            return Choice(axes, None)
         own = {f"options.{name}" for name, _ in self.options if name not in spec.options}
         own |= {"implementation", "order"}
-        axes = self.axes()
-        return Choice({name: value for name, value in axes.items() if name not in own},
+        return Choice(axes, {name: value for name, value in axes.items() if name not in own},
                       {name: value for name, value in axes.items() if name in own}, any_ranks=True)
 
     @property
@@ -93,24 +86,20 @@ class Primitive(Workload):
         return Features(
             implementer=self.implementation, calls=calls_of(self.calls, self.dtype, split),
             needs=(*self.modules, *(("compiler",) if self.compiles else ())),
-            only_on=self.devices, least_capability=self.capability, needs_ranks=self.connects,
+            only_on=self.devices, least_capability=self.capability,
+            least_multiprocessors=self.multiprocessors, needs_ranks=self.connects,
             reads_peers=self.peers, profiled_for=frozenset({shown} if shown else ()),
             compiled_graphs=int(self.compiles), settles=True)
-
-    def unfit_for(self, gpu: Gpu) -> str | None:
-        if gpu.multiprocessors is None or gpu.multiprocessors >= self.multiprocessors:
-            return None
-        return (f"the GPU has {gpu.multiprocessors} multiprocessors, and {self.multiprocessors} "
-                "are needed")
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""
         return dict(self.options)[name]
 
-    def words(self, world_size: int) -> list[str]:
-        return [f"{self.primitive} {self.implementation}", self.dtype,
-                f"m={self.m}", f"n={self.n}", f"k={self.k}", self.order,
-                *(f"{name}={value}" for name, value in self.options), f"ranks={world_size}"]
+    def label(self, world_size: int) -> Label:
+        return Label(self.primitive, [
+            f"{self.primitive} {self.implementation}", self.dtype,
+            f"m={self.m}", f"n={self.n}", f"k={self.k}", self.order,
+            *(f"{name}={value}" for name, value in self.options), f"ranks={world_size}"])
 
 
 def primitive_of(case: Case) -> Primitive:

@@ -14,7 +14,6 @@ from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.models import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.plan.case import Case
 from hpcbench.reduce import roofline
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison, clear
@@ -22,6 +21,7 @@ from hpcbench.reduce.kind_facts import (
     EXCHANGE,
     OWN_WORK,
     CaseColumn,
+    ColumnValues,
     Deriver,
     Fact,
     Lateness,
@@ -242,6 +242,29 @@ class TrainingRecord:
     pop: Pop | None = None
     rooflines: tuple[roofline.Roofline, ...] = ()
 
+    def settled(self, records: Mapping[str, TrainingRecord]) -> TrainingRecord:
+        """Return it without what its comparisons refuse, and beside the base of its scaling."""
+        def holds(what: str, rank: int, own: TrainingRecord | None = self) -> bool:
+            found = clear(own.comparisons, what) if own else None
+            return found is not None and found.rank == rank
+
+        base = self.scaling.base_case if self.scaling else ""
+        record = records.get(base)
+        late, alone, known = self.late_rank, self.slow_alone, self.stalls
+        if known is not None:
+            last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
+            sync = known.sync and replace(known.sync, is_high=known.sync.is_high and clear(
+                self.comparisons, stalls.SYNC) is not None)
+            known = replace(known, last=last, sync=sync)
+        return replace(
+            self, stalls=known,
+            late_rank=late if late and holds(slow_ranks.ARRIVES, late.rank) else None,
+            slow_phases=tuple(slow for slow in self.slow_phases if holds(slow.phase, slow.rank)),
+            slow_alone=alone if alone and holds(
+                slow_ranks.STEP, alone.rank, records.get(alone.case_id)) else None,
+            pop=stalls.beside_base(self.pop, self.scaling, {
+                base: record.pop} if record else {}))
+
 
 NOTHING_KNOWN = TrainingRecord()
 
@@ -252,7 +275,6 @@ class TrainingDeriver(Deriver):
     record = TrainingRecord
     version = 8
     columns = COLUMNS
-    column_values = staticmethod(column_values)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -277,15 +299,12 @@ class TrainingDeriver(Deriver):
         pop = stalls.from_stamps(item, samples)
         return {**fields, "pop": pop} if pop else fields
 
-    def settled(self, records: Mapping[str, TrainingRecord]) -> Mapping[str, TrainingRecord]:
-        known = {case_id: record.pop for case_id, record in records.items()}
-        return {case_id: replace(
-            _settled(record, records), pop=stalls.beside_base(record.pop, record.scaling, known))
-            for case_id, record in records.items()}
-
     def facts(
         self, item: CaseResult, record: TrainingRecord | None, read: ReadSamples,
     ) -> Iterator[Fact]:
+        yield ColumnValues(column_values(item, record))
+        if record:
+            yield from _above_others(record)
         if (sent := rates.counted_wire_bytes(item)) is not None:
             yield SentBytes(sent)
         yield from lateness(item, record)
@@ -314,35 +333,12 @@ class TrainingDeriver(Deriver):
                           "is predicted of its traffic does not hold here: report it",
                           rejects=False)
 
-    def joint_problems(
-        self, items: Sequence[CaseResult], records: Mapping[str, TrainingRecord],
-    ) -> Iterator[tuple[Case, Violation]]:
-        """Yield HB158 for large models that differ from another's, HB146 for too high an MFU."""
-        for item in items:
-            record = records.get(item.case.case_id, NOTHING_KNOWN)
-            for problem in roofline.over_measured("its MFU", record.mfu_of_measured):
-                yield item.case, problem
-            if record.counterpart and record.counterpart.n_wrong:
-                yield item.case, Violation("HB158", fingerprints.disagreement(record.counterpart))
 
-
-def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> TrainingRecord:
-    def holds(what: str, rank: int, own: TrainingRecord | None = record) -> bool:
-        found = clear(own.comparisons, what) if own else None
-        return found is not None and found.rank == rank
-
-    late, alone, known = record.late_rank, record.slow_alone, record.stalls
-    if known is not None:
-        last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
-        sync = known.sync and replace(known.sync, is_high=known.sync.is_high and clear(
-            record.comparisons, stalls.SYNC) is not None)
-        known = replace(known, last=last, sync=sync)
-    return replace(
-        record, stalls=known,
-        late_rank=late if late and holds(slow_ranks.ARRIVES, late.rank) else None,
-        slow_phases=tuple(slow for slow in record.slow_phases if holds(slow.phase, slow.rank)),
-        slow_alone=alone if alone and holds(
-            slow_ranks.STEP, alone.rank, records.get(alone.case_id)) else None)
+def _above_others(record: TrainingRecord) -> Iterator[Violation]:
+    """Yield HB146 for too high an MFU, HB158 for a large model that differs from another's."""
+    yield from roofline.over_measured("its MFU", record.mfu_of_measured)
+    if record.counterpart and record.counterpart.n_wrong:
+        yield Violation("HB158", fingerprints.disagreement(record.counterpart))
 
 
 def _alone(

@@ -10,7 +10,7 @@ from hpcbench.operations.collectives import calls_of
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
-from hpcbench.plan.workload import Choice, Features, Workload
+from hpcbench.plan.workload import Choice, Features, Label, Workload
 
 CROSS_ENTROPY = "cross_entropy"  # the loss that is as torch has it: all logits at once
 CHUNKED = "chunked_cross_entropy"
@@ -87,24 +87,17 @@ class Training(Workload):
     loss: str = CROSS_ENTROPY
     later = ("named_extents", "count_step", "loss")
 
-    def axes(self) -> dict[str, Any]:
-        return {**{name: getattr(self, name) for name in _AXES},
+    def choice(self) -> Choice:
+        """Return the step of so many samples in all, and the strategy; no task of no training."""
+        axes = {**{name: getattr(self, name) for name in _AXES},
                 **{f"options.{name}": value for name, value in self.options}}
-
-    def choice(self) -> Choice | None:
-        """Return the step of so many samples in all, and the strategy; None of no training."""
         if not self.trains:
-            return None
-        axes = self.axes()
+            return Choice(axes, None)
         task = {name: value for name, value in axes.items()
                 if not name.startswith("options.") and name not in ("strategy", "batch_size")}
-        return Choice({**task, "global_batch": self.global_batch}, {
+        return Choice(axes, {**task, "global_batch": self.global_batch}, {
             name: value for name, value in axes.items() if name not in {*task, "batch_size"}},
             any_ranks=True)
-
-    @property
-    def name(self) -> str:
-        return self.strategy
 
     @property
     def trains(self) -> bool:
@@ -143,11 +136,10 @@ class Training(Workload):
             selectors={"model": self.model, "strategy": self.strategy},
             profiled_for=_PROFILED_FOR[self.communication], not_captured=_NOT_CAPTURED,
             compiled_graphs=2 * self.compiles, drawn_numbers=self.parameters,
+            # compiled or not it calls the same
+            rehearsal=replace(self, compile=False) if self.compile else None,
             rehearsal_calls=1 if self.strategy in _SAME_STEPS else 2,
             has_whole_samples=self.pp == 1, has_phases=True)
-
-    def rehearsed(self) -> Training:
-        return replace(self, compile=False)
 
     @property
     def compiles(self) -> bool:
@@ -166,7 +158,7 @@ class Training(Workload):
     def option(self, name: str) -> Option:
         return dict(self.options)[name]
 
-    def words(self, world_size: int) -> list[str]:
+    def label(self, world_size: int) -> Label:
         parts = [f"{self.model} {self.strategy}", self.dtype]
         wide = f"width={self.width}" if self.of_images else f"hidden={self.hidden}"
         parts += [f"layers={self.layers}", wide] if self.changed else []
@@ -179,7 +171,7 @@ class Training(Workload):
         options = [option for option in self.options if option[0] not in ("tp", "pp")]
         parts += [f"{name}={value}" for name, value in (
             *self.unusual(), *communication, *self.degrees(), *options)]
-        return [*parts, f"ranks={world_size}"]
+        return Label(self.strategy, [*parts, f"ranks={world_size}"])
 
 
 def training_of(case: Case) -> Training:

@@ -31,7 +31,7 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import grouped, plural, to_ms
 from hpcbench.views import table as words
-from hpcbench.views.chart import Chart, roofline_charts, roofline_definitions, roofline_tables
+from hpcbench.views.chart import Chart, rooflines_shown
 from hpcbench.views.columns import COST, cost_cells, ends_of, names_of
 from hpcbench.views.presenter import CountedCall, Presenter, Words
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
@@ -241,25 +241,19 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
         yield from tables.result_tables(title, items, derived)
         yield from tables.counted_tables(title, items, derived)
 
-    def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
+    def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
         yield from tables.overviews(items, derived)
         yield from tables.efficiencies(items, derived)
-        yield from roofline_tables("trainings", charts.rooflines(items, derived),
-                                   of=any(item.status == "ok" for item in items))
-
-    def definitions(self, items: Items, derived: Records) -> Iterator[str]:
-        yield from tables.definitions(items, derived)
+        yield from map(Line, tables.definitions(items, derived))
         records = [record for item in items if (record := derived.get(item.case.case_id))]
         if any(record.scaling for record in records):
-            yield from tables.SCALING_DEFINITION
+            yield from map(Line, tables.SCALING_DEFINITION)
         if any(record.pop for record in records):
-            yield from tables.EFFICIENCY_DEFINITION
-        yield from roofline_definitions(charts.rooflines(items, derived))
-
-    def charts(self, items: Items, derived: Records) -> Iterator[Chart]:
+            yield from map(Line, tables.EFFICIENCY_DEFINITION)
         yield from charts.charts(items, derived)
         yield from charts.stall_charts(items, derived)
-        yield from roofline_charts("trainings", charts.rooflines(items, derived))
+        yield from rooflines_shown("trainings", charts.rooflines(items, derived),
+                                   of=any(item.status == "ok" for item in items))
 
     def row(self, item: CaseResult, record: deriver.TrainingRecord | None) -> dict[str, Any]:
         """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""

@@ -464,26 +464,27 @@ def _wait(works: Sequence[Any]) -> None:
 class TrainingRunner(Runner):
     """Opens trainings."""
 
-    def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
-        assert isinstance(work, Training)
-        if work.communication == "only":
-            return ReplayOperation(work, place)
-        return TrainingOperation(work, place, validate=validate)
-
     @contextlib.contextmanager
-    def around(self, work: Workload, device: torch.device, local_size: int) -> Iterator[None]:
-        """Say of a training that runs out of memory what of it would have fitted."""
+    def open(self, work: Workload, place: Place, *, validate: bool) -> Iterator[AnyOperation]:
         assert isinstance(work, Training)
-        peak, (available, of) = Peak(device), _available(device, local_size)
-        try:
-            yield
-        except Exception as error:
-            if not out_of_memory(error):
-                raise
-            most = peak.read().get("peak")
-            used = f"{int(most) / 1e9:.3g}" if most is not None else "unknown"
-            raise OutOfMemory(f"peak {used} GB of {available / 1e9:.3g} GB ({of}); "
-                              f"{advice(work, available)}") from error
+        with advising(work, place):
+            yield (ReplayOperation(work, place) if work.communication == "only" else
+                   TrainingOperation(work, place, validate=validate))
+
+
+@contextlib.contextmanager
+def advising(work: Training, place: Place) -> Iterator[None]:
+    """Say of a training that runs out of memory what of it would have fitted."""
+    peak, (available, of) = Peak(place.device), _available(place.device, place.local_size)
+    try:
+        yield
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        most = peak.read().get("peak")
+        used = f"{int(most) / 1e9:.3g}" if most is not None else "unknown"
+        raise OutOfMemory(f"peak {used} GB of {available / 1e9:.3g} GB ({of}); "
+                          f"{advice(work, available)}") from error
 
 
 class OutOfMemory(MemoryError):

@@ -24,9 +24,6 @@ class SleepDeriver(Deriver):
     version = 1
     columns = (CaseColumn("overslept_s", "s", "median beyond what was asked"),)
 
-    def column_values(self, item: CaseResult, record: SleepRecord | None) -> Mapping[str, Any]:
-        return {"overslept_s": record and record.overslept_s}
-
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, SleepRecord]:

@@ -12,6 +12,7 @@ from hpcbench.plugins import (
     Case,
     Config,
     Draft,
+    Label,
     Planner,
     PlanRequest,
     Workload,
@@ -31,12 +32,8 @@ class Sleep(Workload):
     dtype: str
     groups: int = 1
 
-    @property
-    def name(self) -> str:
-        return "sleep"
-
-    def words(self, world_size: int) -> list[str]:
-        return [self.name, f"{self.milliseconds}ms", f"ranks={world_size}"]
+    def label(self, world_size: int) -> Label:
+        return Label("sleep", ["sleep", f"{self.milliseconds}ms", f"ranks={world_size}"])
 
 
 class SleepPlanner(Planner):

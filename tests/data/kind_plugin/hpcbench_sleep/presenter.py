@@ -32,9 +32,6 @@ class SleepPresenter(Presenter[Sleep, SleepRecord]):
         longest = max(work.milliseconds for work in works)
         return Words(what=[f"up to {longest} ms"], types=[work.dtype for work in works])
 
-    def definitions(self, items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
-        yield "overslept = time p50 less what was asked"
-
     def tables(
         self, title: str, items: Sequence[CaseResult], derived: Records,
     ) -> Iterator[table.Table]:
@@ -43,7 +40,10 @@ class SleepPresenter(Presenter[Sleep, SleepRecord]):
                      for item in items if item.case.case_id in derived)
         yield table.Table(title, COLUMNS, (table.Group("", rows),))
 
-    def charts(self, items: Sequence[CaseResult], derived: Records) -> Iterator[chart.BarChart]:
+    def overviews(
+        self, items: Sequence[CaseResult], derived: Records,
+    ) -> Iterator[table.Line | chart.BarChart]:
+        yield table.Line("overslept = time p50 less what was asked")
         bars = tuple(chart.Bar(item.case.label, (), ((item.statistics.median_s, LOOK),))
                      for item in items if item.statistics)
         if bars:
