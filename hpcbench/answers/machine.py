@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.answers.answer import (
-    CANNOT_TELL,
     CLEAR,
     EXPLAINS,
     MOST_NAMED,

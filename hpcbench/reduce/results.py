@@ -21,25 +21,17 @@ from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode
 from hpcbench.trace.columns import Rows
 
 QUALITIES = {
-    "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",
-    "late_starts": "some rank began over 10 us late in more than 20 % of the samples, and that "
-                   "moves the median by more than its interval",
-    "fragile": "without late samples and outliers the median moves by more than its interval, or "
-               "too few are left",
-    "two_modes": "times have two modes, and the median lies between them: both are shown, with "
-                 "their shares",
-    "ci_unreliable": "no sound interval: fewer than 20 samples, or samples that depend on one "
-                     "another too much, or passes that differ and are fewer than 8, or drift",
-    "repeats": "the launches are repeats in the same processes (backend mpi, or --inline): there "
-               "is no range or interval over launches, and the interval is of these processes only",
-    "ramp": "the first samples of a pass differ from its steady state, and count: the number of "
-            "iterations was given",
-    "trend": "the time rises or falls during a pass, which moves the median by more than its "
-             "interval",
-    "change_point": "the time changes by 5 % or more within a pass, which moves the median by more "
-                    "than its interval",
-    "unsteady": "no steady state within the first half of a pass, which moves the median by more "
-                "than its interval",
+    "clock_unreliable": "the clock error exceeds 5 % of the time; fold local_max is used",
+    "late_starts": "late starts (over 10 us in 20 % of the samples) move the median",
+    "fragile": "outliers move the median beyond its interval",
+    "two_modes": "the times have two modes around the median",
+    "ci_unreliable": "confidence interval unreliable: too few samples, autocorrelated samples, "
+                     "passes that differ, or drift",
+    "repeats": "launches in one process (mpi, --inline): no interval over launches",
+    "ramp": "the first samples of a pass are not in steady state, and count (fixed iterations)",
+    "trend": "a trend within a pass moves the median beyond its interval",
+    "change_point": "a level shift of 5 % or more within a pass moves the median",
+    "unsteady": "no steady state within the first half of a pass",
 }
 """Word -> what it says of a case's samples (docs/method.md)."""
 
@@ -99,10 +91,7 @@ class Canary:
     tau: float | None
 
 
-CANARY_QUALITIES = {
-    "drifting": "the canary's runs rise or fall so steadily that at most 1 of 100 stationary "
-                "series do, by more than 3 %",
-}
+CANARY_QUALITIES = {"drifting": "the canary case drifts steadily by more than 3 %"}
 """Word -> what it says of the whole run (docs/method.md)."""
 
 

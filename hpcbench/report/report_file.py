@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from hpcbench import __version__
@@ -27,7 +26,7 @@ from hpcbench.answers.compare import (
     totals_line,
     unmatched_table,
 )
-from hpcbench.answers.topics import TOPICS, TopicResult, ending_lines, told_of
+from hpcbench.answers.topics import TOPICS, TopicResult, summary_lines, told_of
 from hpcbench.config.axes import RETRIED
 from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
 from hpcbench.plan.case import Case
@@ -42,15 +41,15 @@ from hpcbench.report.plan_lines import by_rule
 from hpcbench.report.results_lines import (
     FAILED,
     LEFT_OUT,
+    count_lines,
     definition_lines,
     evidence_of,
+    header_line,
     how_lines,
     items_by_kind,
     limit_lines,
-    run_lines,
     start_up_tables,
     tables_of_kind,
-    total_line,
 )
 from hpcbench.texts import from_json, printable
 from hpcbench.trace.container import whole_file
@@ -104,7 +103,7 @@ def _items(found: Compared, *, full: bool) -> Iterator[Item]:
 
 
 RESUMED = "HB150"
-_MOST_COMMANDS, _MOST_NOTES = 3, 2
+_MOST_COMMANDS = 3
 
 
 def verdict_section(run: Run, told: Sequence[TopicResult]) -> ReportSection:
@@ -112,10 +111,10 @@ def verdict_section(run: Run, told: Sequence[TopicResult]) -> ReportSection:
     results = run.results
     return ReportSection("verdict", "Verdict", (
         *(Line(text, "warning") for text in _first(results)),
-        *(Line(line.plain) for line in islice(run_lines(results), 1, None)), total_line(results),
+        Line(header_line(results), "quiet"), *map(Line, count_lines(results)),
     ), tuple(part for part in (
         ReportSection("why", "Why",
-                      (*ending_lines(results, told), *_notes(results), *limit_lines(results))),
+                      (*summary_lines(results, told), *limit_lines(results))),
         ReportSection("next", "Next", tuple(_next(run, told))),
     ) if part.items))
 
@@ -140,14 +139,6 @@ def _first(results: Results) -> Iterator[str]:
                f"{bad[0].message}")
     for kind, reason in results.missing_kinds.items():
         yield f"Kind {kind} {reason}; its rows lack what the kind derives."
-
-
-def _notes(results: Results) -> Iterator[Line]:
-    """Yield what checks say of the circumstances, which no number shows: a busy machine, say."""
-    notes = [one for one in results.findings if one.scope == "note" and one.code != RESUMED]
-    yield from (Line(f"{one.code}: {one.message}", "warning") for one in notes[:_MOST_NOTES])
-    if len(notes) > _MOST_NOTES:
-        yield Line(f"{plural(len(notes) - _MOST_NOTES, 'more note')}: see Findings", "quiet")
 
 
 def _next(run: Run, told: Sequence[TopicResult]) -> Iterator[Line]:

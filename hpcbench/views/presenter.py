@@ -83,6 +83,16 @@ class Presenter(Generic[W, R]):
         """Return the tables of one block's results; None: as those of any kind."""
         return None
 
+    def brief_tables(
+        self, title: str, items: Items, derived: Mapping[str, R],
+    ) -> Iterable[Table] | None:
+        """Return a block's tables as the end of a run shows them; None: ``tables`` in brief."""
+        return None
+
+    def highlights(self, items: Items, derived: Mapping[str, R]) -> Iterable[Line]:
+        """Yield the results in a line each, with a topic, for the summary of a run."""
+        return ()
+
     def overviews(self, items: Items, derived: Mapping[str, R]) -> Iterable[Table]:
         """Yield tables of the results of all blocks, which stand below those of the blocks."""
         return ()

@@ -35,7 +35,7 @@ from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import grouped, plural, to_ms
 from hpcbench.views import table as words
 from hpcbench.views.chart import Chart, roofline_charts, roofline_definitions, roofline_tables
-from hpcbench.views.columns import COST, cost_cells, ends_of, names_of
+from hpcbench.views.columns import COST, cost_cells, ends_of, median_cell, names_of
 from hpcbench.views.presenter import CountedCall, Presenter, Words
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
 
@@ -247,6 +247,22 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
         yield from tables.result_tables(title, items, derived)
         yield from tables.counted_tables(title, items, derived)
+
+    def highlights(self, items: Items, derived: Records) -> Iterator[Line]:
+        """Yield the training with the most samples a second, and its share of communication."""
+        found = [(record.samples_per_s, item, record) for item in items if item.status == "ok"
+                 and (record := charts.record_of(item, derived)).samples_per_s]
+        if not found:
+            return
+        _, item, record = max(found, key=lambda one: one[0] or 0.0)
+        work, steps = training_of(item.case), item.timing.steps if item.timing else None
+        rate = words.cell_text(words.like_median(
+            record.samples_per_s, median_cell(item.statistics)), Show.NUMBER)
+        shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
+        share = shares.get("exchange")
+        exchange = f", gradient exchange {share:.0%} of a step" if share else ""
+        yield Line(f"{rate} samples/s ({work.model}, {charts.strategy_text(work)}){exchange}",
+                   topic="training")
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Table]:
         yield from tables.overviews(items, derived)
