@@ -198,5 +198,5 @@ def bandwidth_charts(found: BandwidthTruth) -> Iterator[DotChart]:
             (Column("problem", "note"),), rows)
 
 
-TOPIC = Topic("bandwidth", "how much of the links was used, and which values cannot be true",
+TOPIC = Topic("bandwidth", "link use, and bandwidths that are too high",
               bandwidth, bandwidth_tables, bandwidth_charts)

@@ -397,5 +397,5 @@ def conditions_charts(record: Conditions) -> Iterator[DotChart]:
                 for label, value, one in rows[:MOST_ROWS]))
 
 
-TOPIC = Topic("conditions", "what changed or disturbed the machine meanwhile, and what that cost",
+TOPIC = Topic("conditions", "drift, throttling and other processes",
               conditions, conditions_tables, conditions_charts, is_told=True, is_quiet=True)

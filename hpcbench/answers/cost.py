@@ -458,5 +458,5 @@ def _course(label: str, choices: Sequence[CostChoice], *, is_joined: bool = Fals
     return Course(label, tuple((one.time_s, ChartPoint(one.spent)) for one in ordered), is_joined)
 
 
-TOPIC = Topic("cost", "what training costs in time, money and energy, and which choice is best",
+TOPIC = Topic("cost", "time, cost and energy of training",
               cost, cost_tables, cost_charts)

@@ -255,5 +255,5 @@ def diagnose_charts(record: Diagnosis) -> Iterator[DotChart]:
                       (one.host or None, one.phase or None)) for one in named[:MOST_ROWS]))
 
 
-TOPIC = Topic("diagnose", "which ranks the others wait for, and by how much", diagnose,
+TOPIC = Topic("diagnose", "stragglers", diagnose,
               diagnose_tables, diagnose_charts, is_told=True)

@@ -442,5 +442,5 @@ def machine_charts(found: Machine) -> Iterator[DotChart]:
                 for part in found.parts))
 
 
-TOPIC = Topic("machine", "which links and nodes of the machine are slow", machine, machine_tables,
+TOPIC = Topic("machine", "slow links and nodes", machine, machine_tables,
               machine_charts)

@@ -592,5 +592,5 @@ def _winner(rows: Sequence[Dot | Bar], winners: Winners) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-TOPIC = Topic("recommend", "which setting is best for what, and by how much", recommend,
+TOPIC = Topic("recommend", "fastest settings", recommend,
               recommend_tables, recommend_charts, is_told=True)

@@ -341,5 +341,5 @@ def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> Course:
                                           for ranks, value in values if value)))
 
 
-TOPIC = Topic("scaling", "how work scales over ranks, and what keeps it from it", scaling,
+TOPIC = Topic("scaling", "scaling over ranks", scaling,
               scaling_tables, scaling_charts)

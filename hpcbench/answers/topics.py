@@ -49,19 +49,38 @@ def told_of(run: Run) -> tuple[TopicResult, ...]:
 
 def summary_lines(results: Results, told: Sequence[TopicResult] = ()) -> Iterator[Line]:
     """Yield the summary of a run, a line a fact: answers, highlights of kinds, flags, warnings."""
+    yield from best_lines(results, told)
+    yield from problem_lines(results, told)
+
+
+def best_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
+    """Yield which settings are best, and the highlights of each kind."""
+    yield from _answer_lines(results, [one for one in told if one.topic is recommend.TOPIC])
+    for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
+        if kind not in results.missing_kinds:
+            yield from presenter_of(kind).highlights(items, results.derived.get(kind, {}))
+
+
+def problem_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
+    """Yield what is wrong with the machine or with the samples, or that nothing is."""
+    yield from _answer_lines(results, [one for one in told if one.topic is not recommend.TOPIC])
+    yield from _flag_lines(results, _labels(results))
+    yield from _spread_lines(results, told)
+    yield from warning_lines(results)
+
+
+def _labels(results: Results) -> Mapping[str, str]:
+    """Return the label of each case without what tells none apart."""
     labels = short_labels(item.case.label for item in results.cases)
-    labels = {label: with_sizes(short) for label, short in labels.items()}
-    before = ""
+    return {label: with_sizes(short) for label, short in labels.items()}
+
+
+def _answer_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
+    labels, before = _labels(results), ""
     for text, tone in (found for one in told for found in _sentences(one)):
         line = _labelled(shortened(text, labels), tone)
         yield line if line.topic != before else replace(line, topic="")
         before = line.topic or before
-    for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
-        if kind not in results.missing_kinds:
-            yield from presenter_of(kind).highlights(items, results.derived.get(kind, {}))
-    yield from _flag_lines(results, labels)
-    yield from _spread_lines(results, told)
-    yield from warning_lines(results)
 
 
 def with_sizes(label: str) -> str:

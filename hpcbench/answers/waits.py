@@ -397,5 +397,5 @@ def _range(one: Stalled) -> Range:
     return Range(one.low or 0.0, one.high or 0.0)
 
 
-TOPIC = Topic("waits", "how much ranks wait for one another, and what makes one slow", waits,
+TOPIC = Topic("waits", "waiting for other ranks, and its cause", waits,
               waits_tables, waits_charts, is_told=True, is_quiet=True)

@@ -117,7 +117,7 @@ def count_lines(results: Results) -> Iterator[str]:
              + (f" in {rough_time(took_s)}" if spans else "")]
     parts += [f"{counts[status]} {status.replace('_', ' ')}" for status in FAILED if counts[status]]
     parts += [f"{counts['skipped']} skipped"] if counts["skipped"] else []
-    reasons = [f"{len(cases)} x {_short_reason(rule)}" for rule, cases in sorted(
+    reasons = [f"{len(cases)} x {short_reason(rule)}" for rule, cases in sorted(
         skip_rules(results).items(), key=lambda pair: -len(pair[1]))]
     line = ", ".join(parts)
     if len(text := f"{line}: {', '.join(reasons)}") <= MOST_COLUMNS:
@@ -127,7 +127,7 @@ def count_lines(results: Results) -> Iterator[str]:
         yield from (f"  {one}" for one in reasons)
 
 
-def _short_reason(text: str) -> str:
+def short_reason(text: str) -> str:
     """Return the first clause of a reason; what stands before its colon where that says enough."""
     first = text.split(": ")[0]
     return first if " " in first else text.split(", ")[0]
