@@ -145,7 +145,7 @@ def percent_text(share: float, low: float, high: float) -> str:
     """
     if share >= 1:
         return f"{1 + share:.2g}x (CI {1 + low:.2g} to {1 + high:.2g})"
-    return f"{100 * share:.3g} % (CI {100 * low:.2g} to {100 * high:.2g})"
+    return f"{100 * share:.3g} % (CI {100 * low:.3g} to {100 * high:.3g})"
 
 
 def interval_text(one: Interval, *, percent: bool = False) -> str:

@@ -419,7 +419,8 @@ def totals_line(found: SideComparison) -> str:
     mean, scope = found.geometric_mean, scope_of(found.cases)
     over_all = f"; geometric mean {100 * (mean - 1):+.1f} %" if mean else ""
     where = f" {scope}" if scope else ""
-    return f"{plural(len(found.cases), 'case')} compared{where}: {counts}{over_all}"
+    verdicts = f": {counts}" if counts else ""
+    return f"{plural(len(found.cases), 'case')} compared{where}{verdicts}{over_all}"
 
 
 def needed_line(found: SideComparison) -> str:

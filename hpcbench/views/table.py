@@ -213,12 +213,14 @@ class Table:
     def brief(self) -> Table:
         """Return the table with what varies: without details, quiet notes and usual values.
 
-        What all rows have in common, where it is a text, goes into the title.
+        What all rows have in common among the texts that begin them goes into the title.
         """
         rows, shared, kept = self.rows, [], []
+        n_labels = next((at for at, column in enumerate(self.columns)
+                         if column.show is not Show.TEXT), len(self.columns))
         for at, column in enumerate(self.columns):
             values = {row.cells[at] for row in rows}
-            is_same_text = at and len(rows) > 1 and len(values) == 1 and column.show is Show.TEXT
+            is_same_text = 0 < at < n_labels and len(rows) > 1 and len(values) == 1
             if not (column.detail or values == {column.usual} or is_same_text):
                 kept.append(at)
             elif is_same_text and column.usual is None and not column.detail:

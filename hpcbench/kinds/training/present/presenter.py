@@ -256,8 +256,9 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
             return
         _, item, record = max(found, key=lambda one: one[0] or 0.0)
         work, steps = training_of(item.case), item.timing.steps if item.timing else None
-        rate = words.cell_text(words.like_median(
-            record.samples_per_s, median_cell(item.statistics)), Show.NUMBER)
+        found_rate = words.like_median(record.samples_per_s, median_cell(item.statistics))
+        rate = (f"{found_rate:.3g}" if isinstance(found_rate, float) else
+                words.cell_text(found_rate, Show.NUMBER))
         shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
         share = shares.get("exchange")
         exchange = f", gradient exchange {share:.0%} of a step" if share else ""
