@@ -353,7 +353,7 @@ def _of_step(task: TrainingTask, step: RanksStep) -> Answer:
     """Return from which number of samples on more ranks are faster, and what an hour costs."""
     what = plural(step.more_nodes, "more node") if step.more_nodes > 0 else "more ranks"
     head = f"{what}: {step.second} takes {interval_text(step.time, percent=True)} of the time"
-    about = (f"instead of {step.first}",)
+    about: tuple[str, ...] = (f"instead of {step.first}",)
     if step.verdict in (SLOWER, SAME):
         return Answer(NONE, f"{head}: never pays", about)
     if step.hour_saved is None:

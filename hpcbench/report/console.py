@@ -22,7 +22,7 @@ from hpcbench.reduce.results import Results
 from hpcbench.reduce.suite_file import FINDINGS, MEMBER_STATUSES, MISSED, OK, Member, Suite
 from hpcbench.report import results_lines as lines
 from hpcbench.report.answer_lines import reason_lines
-from hpcbench.report.plan_lines import case_tables, plan_header, plan_total, skip_lines
+from hpcbench.report.plan_lines import case_tables, note_lines, plan_header, plan_total, skip_lines
 from hpcbench.report.results_lines import (
     brief_tables_of,
     closing_lines,
@@ -83,7 +83,7 @@ def print_results(
     print_lines(chain(
         [Text(lines.header_line(results), style="bold")], map(Text, lines.count_lines(results)),
         lines.run_lines(results) if full else chain(
-            fault_lines(results), lines.note_lines(results.plan)),
+            fault_lines(results), note_lines(results.plan)),
         map(Text, how_lines(results)) if full or explain else (),
         map(Text, definition_lines(results)) if explain else (),
         [Text(), Text(title, style="bold")] if title else [],

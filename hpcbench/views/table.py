@@ -215,7 +215,8 @@ class Table:
 
         What all rows have in common among the texts that begin them goes into the title.
         """
-        rows, shared, kept = self.rows, [], []
+        rows, kept = self.rows, list[int]()
+        shared: list[Cell] = []
         n_labels = next((at for at, column in enumerate(self.columns)
                          if column.show is not Show.TEXT), len(self.columns))
         for at, column in enumerate(self.columns):
@@ -283,8 +284,9 @@ def _in_unit(column: Column, cells: Iterable[Cell]) -> Column:
     values = [abs(cell.greatest if isinstance(cell, Range) else cell.value if isinstance(
         cell, WithInterval) else cell) for cell in cells if cell is not None and not isinstance(
             cell, str)]
-    show = next((show for show in (Show.S, Show.MS) if values and max(values) >= _TIMES[show]),
-                Show.US)
+    if not values:
+        return replace(column, unit="")
+    show = next((show for show in (Show.S, Show.MS) if max(values) >= _TIMES[show]), Show.US)
     return replace(column, show=show,
                    unit=column.unit.removesuffix(column.show.value) + show.value)
 

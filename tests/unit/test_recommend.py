@@ -62,9 +62,9 @@ def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:
     assert "(95 % CI 1.48 to 1.52, 6 passes)" in answer.evidence[1]
     assert answer.evidence[0].endswith("in one launch")
     (table,) = recommend_tables(found)
-    assert [row.cells[-1] for row in table.rows] == ["shortest", "clearly slower"]
+    assert [row.cells[-1] for row in table.rows] == ["fastest", "clearly slower"]
     assert [column.title for column in table.columns] == [
-        "backend", "time", "times as long", "95 % interval", "by chance", "pairs", "verdict"]
+        "backend", "time", "times as long", "95 % interval", "pairs", "verdict"]
     (chart,) = recommend_charts(found)
     assert [(row.label, row.cells) for row in chart.rows] == [
         ("mpi", ("clearly slower than gloo",))]
@@ -144,8 +144,7 @@ def test_neighbours_that_differ_in_one_word_are_told_as_a_range() -> None:
 def test_the_command() -> None:
     file = str(RUNS["collective"])
     shown = CliRunner().invoke(app, ["advise", file, "-v"])
-    assert shown.exit_code == 0 and "no clear winner" in shown.output or "fastest backend" in shown.output or (
-        "not enough data" in shown.output)
+    assert shown.exit_code == 0 and "which backend is fastest" in shown.output
     plain = json.loads(CliRunner().invoke(app, ["advise", file, "--json"]).output)
     assert plain["schema"] == "hpcbench.advise" and plain["topics"]["recommend"]["answers"]
     wrong = CliRunner().invoke(app, ["advise", file, "--only", "recomend"])

@@ -72,7 +72,8 @@ def test_flags_stand_in_their_row_with_figures_and_a_legend(
     print_all(make_results((clean, noisy)), tmp_path, Verbosity.VERBOSE, explain=True)
     text = capsys.readouterr().out
     assert text.count("late: 25%, fragile: 900.00 us without late samples, trend\n") == 1
-    assert cell_text(flag_cell(noisy, Show.MS), Show.TEXT).endswith("fragile: 0.900 ms without late samples, trend")
+    cell = cell_text(flag_cell(noisy, Show.MS), Show.TEXT)
+    assert cell.endswith("fragile: 0.900 ms without late samples, trend")
     for word in ("late_starts", "fragile", "trend"):
         assert f"1 {FLAGS[word]} row" in text and QUALITIES[word] in text
         assert f"\nflag {FLAGS[word]}: {QUALITIES[word]}" in text

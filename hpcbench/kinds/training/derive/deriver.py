@@ -422,7 +422,7 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
         item, hardware, "flops", f"{roofline.device_of(item)} {work.dtype}")
     return {**row, "mfu": rates.mfu(work, definition, *timed),
             "mfu_missing": None if work.dtype in timed[2] else
-            f"needs hardware.peak_flops.{work.dtype} (gen-config fills it)",
+            f"hardware.peak_flops has no {work.dtype}",
             "mfu_of_measured": rates.mfu(
                 work, definition, *timed[:2], {work.dtype: measured} if measured else {})}
 

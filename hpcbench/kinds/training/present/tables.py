@@ -205,7 +205,7 @@ def _same_programs(listed: Sequence[Member], options: Mapping[Training, str]) ->
     for first, *others in groups.values():
         if others:
             yield Line(f"{first}: the same program as {', '.join(others)}; what they differ by is "
-                       "noise", "quiet")
+                       "noise")
 
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
@@ -220,7 +220,7 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
         yield Line(f"timed model of {plural(count, 'row')}: {text}", "quiet")
     reasons = Counter(record.mfu_missing for _, record in listed if record.mfu_missing)
     for reason, count in reasons.items():
-        yield Line(f"MFU ({plural(count, 'row')}): {reason}", "quiet")
+        yield Line(f"MFU ({plural(count, 'row')}): {reason}; gen-config fills it", "quiet")
     missing = Counter(reason for _, record in listed for reason in record.exposure.missing)
     for reason, count in missing.items():
         yield Line(f"{plural(count, 'row')} not paired: {reason}", "quiet")
