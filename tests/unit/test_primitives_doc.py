@@ -114,7 +114,7 @@ def test_the_page_on_plug_ins_has_the_tested_files_whole(path: Path) -> None:
 
 
 SIDES = (Workload, Planner, Runner, Deriver, Presenter)
-MOST_HOOKS = 38
+MOST_HOOKS = 40
 """Of a kind: it stays small."""
 
 
