@@ -116,7 +116,7 @@ def results_texts(name: str) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         shutil.copy(RESULTS[name], folder / "results.h5")
-        shown, _, _ = hpcbench("show", made).partition(f"in {made}")
+        shown, _, _ = hpcbench("show", made).rpartition("\n\n")
         drawn = hpcbench("plot", made, "--format", "svg")
         drawn += "".join(f"\n{path.name}\n{_figure_texts(path)}{path.with_suffix('.txt').name}\n"
                          f"{path.with_suffix('.txt').read_text('utf-8')}"
@@ -156,8 +156,8 @@ def unpacked(kind: str, parent: Path) -> Path:
 def _reduced(folder: Path) -> dict[str, str]:
     with mock.patch("matplotlib.figure.Figure.savefig", _blank):
         printed = hpcbench("reduce", str(folder))
-    shown, end, last = printed.partition("in " + str(folder))
-    return {"show.txt": shown, "reduced.txt": end + last}
+    shown, _, last = printed.rpartition("\n\n")
+    return {"show.txt": shown, "reduced.txt": last}
 
 
 def _blank(figure: object, target: Path | io.StringIO | io.BytesIO, **_: object) -> None:

@@ -39,8 +39,8 @@ class Answer:
 
     Attributes:
         certainty: one of CERTAINTIES.
-        sentence: what holds, with its number and the interval of it; of ``cannot tell`` also why.
-        evidence: from which cases and figures it follows, a phrase each.
+        sentence: ``label: result``, with its number and interval, or what is missing; one line.
+        evidence: from which cases and figures it follows, what to do; a phrase each.
         command: the command that shows or repeats it; empty where there is none.
         subject: what it is about, such as ``all_reduce 4 MiB`` or ``rank 2``.
     """
@@ -123,31 +123,38 @@ def with_command(
 
 
 def cannot_tell(
-    what: str, why: str, evidence: Iterable[str] = (), subject: str = "",
+    label: str, why: str, evidence: Iterable[str] = (), subject: str = "",
 ) -> Answer:
-    """Return the answer that something cannot be told, with the reason."""
-    return Answer(CANNOT_TELL, f"cannot tell {what}, because {why}", tuple(evidence),
-                  subject=subject)
+    """Return the answer that the data do not decide, with the reason or the remedy."""
+    return Answer(CANNOT_TELL, f"{label}: cannot tell ({why})", tuple(evidence), subject=subject)
 
 
 def seconds_text(value: float, low: float, high: float) -> str:
-    """Return a time with its 99 % interval."""
-    return (f"{format_seconds(value)} (99 % interval {format_seconds(low)} to "
-            f"{format_seconds(high)})")
+    """Return a time with its interval: ``1.80 ms (CI 1.66 to 1.93)``, in one unit if they can be.
+    """
+    least, greatest = sorted((low, high))
+    if least <= 0 or greatest >= 10 * least:
+        return f"{format_seconds(value)} (CI {format_seconds(least)} to {format_seconds(greatest)})"
+    number, unit = format_seconds(value).split()
+    scale = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
+    return f"{number} {unit} (CI {least * scale:.3g} to {greatest * scale:.3g})"
 
 
 def percent_text(share: float, low: float, high: float) -> str:
-    """Return a share with its 99 % interval, in per cent."""
-    return f"{100 * share:.3g} % (99 % interval {100 * low:.3g} to {100 * high:.3g} %)"
+    """Return a share more with its interval: ``12 % (CI 9.1 to 15)``, from 1 on ``2.1x (CI ...)``.
+    """
+    if share >= 1:
+        return f"{1 + share:.2g}x (CI {1 + low:.2g} to {1 + high:.2g})"
+    return f"{100 * share:.3g} % (CI {100 * low:.3g} to {100 * high:.3g})"
 
 
 def interval_text(one: Interval, *, percent: bool = False) -> str:
-    """Return ``87.1 % (95 % interval 84 to 90 %)``, or the value alone where it has none."""
+    """Return ``87.1 % (CI 84 to 90 %)``, or the value alone where it has none."""
     scale, unit = (100.0, " %") if percent else (1.0, "")
     text = f"{scale * one.value:.3g}{unit}"
     if one.low is None or one.high is None:
         return text
-    return f"{text} (95 % interval {scale * one.low:.3g} to {scale * one.high:.3g}{unit})"
+    return f"{text} (CI {scale * one.low:.3g} to {scale * one.high:.3g}{unit})"
 
 
 def range_of(one: Interval | None) -> Range | None:

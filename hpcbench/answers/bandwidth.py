@@ -77,7 +77,7 @@ def bandwidth(runs: Sequence[Run], asked: TopicOptions) -> BandwidthTruth:
     cases = tuple(case for run in runs for case in _of_run(run))
     if not cases:
         return BandwidthTruth((), (
-            cannot_tell("bandwidths", "no case that is ok has a bus bandwidth"),))
+            cannot_tell("bus bandwidth", "no measured case has one"),))
     answers = (_of_link(cases), *_of_counters(cases), _of_library(cases))
     return BandwidthTruth(cases, with_command(answers, runs, "bandwidth", "--json"))
 
@@ -106,30 +106,30 @@ def _carried(item: CaseResult, rate: float, best: float, of_link: float | None) 
         library.get("protocol", UNKNOWN))
     share, problem = case.counted_share, ""
     if case.of_link is not None and case.of_link > MOST_OF_PEAK:
-        problem = "impossible: more than the declared link carries"
+        problem = "above the declared link peak"
     elif share is not None and share > MOST_COUNTED:
-        problem = "more was sent than the formula says"
+        problem = "more sent than predicted"
     elif share is not None and share < LEAST_COUNTED:
-        problem = "no interface carried it, as in shared memory"
+        problem = "bypassed the interfaces (shared memory)"
     return replace(case, problem=problem)
 
 
 def _of_link(cases: Sequence[Carried]) -> Answer:
     shares = [(case.of_link, case.label) for case in cases if case.of_link is not None]
     if not shares:
-        return cannot_tell("the share of a link", "the sweep declares none: give "
-                           "hardware.link_peaks or hardware.network_bandwidth_gbps")
+        return cannot_tell("share of link peak", "none declared: set hardware.link_peaks or "
+                           "hardware.network_bandwidth_gbps")
     beyond = [label for share, label in shares if share > MOST_OF_PEAK]
     evidence = tuple(f"{label}: {100 * share:.1f} %" for share, label in sorted(shares)[::-1][:8])
     if beyond:
         return Answer(CLEAR, (
-            f"{len(beyond)} of {plural(len(shares), 'case')} moved more than the declared links "
-            f"carry, at most {100 * max(shares)[0]:.0f} % ({max(shares)[1]}): data stayed in a "
-            "cache, a switch reduced them, or the declared peak is wrong"), evidence)
+            f"share of link peak: {len(beyond)} of {plural(len(shares), 'case')} above 100 %, up "
+            f"to {100 * max(shares)[0]:.0f} % ({max(shares)[1]})"), (
+            "the data stayed in a cache, a switch reduced them, or the declared peak is wrong",
+            *evidence))
     return Answer(NONE, (
-        f"no case is beyond the declared links: {100 * min(shares)[0]:.1f} % to "
-        f"{100 * max(shares)[0]:.1f} % of them were used, most by {max(shares)[1]}"),
-        evidence)
+        f"share of link peak: {100 * min(shares)[0]:.1f} % to {100 * max(shares)[0]:.1f} %, most "
+        f"in {max(shares)[1]}"), evidence)
 
 
 def _of_counters(cases: Sequence[Carried]) -> Iterator[Answer]:
@@ -138,29 +138,27 @@ def _of_counters(cases: Sequence[Carried]) -> Iterator[Answer]:
         shares = [(share, case.label) for case in same if (share := case.counted_share) is not None]
         evidence = tuple(f"{label}: {share:.3g} times" for share, label in shares[:8])
         if not shares:
-            yield cannot_tell(f"what {backend} sent", "no counter of an interface was read "
-                              "(docs/telemetry.md)", subject=backend)
+            yield cannot_tell(f"bytes sent by {backend}", "no interface counters were read",
+                              subject=backend)
         elif max(shares)[0] < LEAST_COUNTED:
             yield Answer(CLEAR, (
-                f"{backend}: interfaces counted at most {max(shares)[0]:.2g} times the bytes that "
-                f"the formulas say, in {plural(len(shares), 'case')}, so the data took a way that "
-                "no interface counts, such as shared memory"), evidence, subject=backend)
+                f"bytes sent by {backend}: at most {max(shares)[0]:.2g}x the predicted bytes on "
+                "the network interfaces: the data bypassed them (shared memory)"),
+                evidence, subject=backend)
         else:
             yield Answer(NONE if max(shares)[0] <= MOST_COUNTED else CLEAR, (
-                f"{backend}: interfaces counted {min(shares)[0]:.2f} to {max(shares)[0]:.2f} times "
-                f"the bytes that the formulas say, in {plural(len(shares), 'case')}; most in "
-                f"{max(shares)[1]}"), evidence, subject=backend)
+                f"bytes sent by {backend}: {min(shares)[0]:.2f} to {max(shares)[0]:.2f}x the "
+                f"predicted bytes, most in {max(shares)[1]}"), evidence, subject=backend)
 
 
 def _of_library(cases: Sequence[Carried]) -> Answer:
     seen = grouped(((case.backend, case.algorithm, case.protocol), case.label) for case in cases
                    if case.algorithm != UNKNOWN or case.protocol != UNKNOWN)
     if not seen:
-        return cannot_tell("which algorithm and protocol were used",
-                           "no library told them in its log")
-    words = "; ".join(f"{backend} used {algorithm} with {protocol} in {plural(len(same), 'case')}"
+        return cannot_tell("algorithm and protocol", "no library logged them")
+    words = "; ".join(f"{backend} {algorithm} {protocol} in {plural(len(same), 'case')}"
                       for (backend, algorithm, protocol), same in seen.items())
-    return Answer(CLEAR, f"by the libraries' logs {words}")
+    return Answer(CLEAR, f"algorithm and protocol: {words}")
 
 
 def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
@@ -173,11 +171,11 @@ def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
                optional=True),
         Column("of_best", "of best", Show.PERCENT, "%", "of the highest of the backend"),
         Column("counted", "counted", Show.MB, "MB", "sent by interfaces in a pass", optional=True),
-        Column("computed", "computed", Show.MB, "MB", "sent by formula", optional=True),
+        Column("computed", "computed", Show.MB, "MB", "predicted", optional=True),
         Column("share", "counted / computed", Show.RATIO, optional=True),
         Column("algorithm", "algorithm", optional=True),
         Column("protocol", "protocol", optional=True),
-        Column("problem", "what it says", optional=True),
+        Column("problem", "note", optional=True),
     ), (Row((case.label, case.busbw_bytes_per_s, case.of_link, case.of_best,
              case.counted_bytes, case.computed_bytes, case.counted_share,
              _known(case.algorithm), _known(case.protocol), case.problem or None),
@@ -195,10 +193,10 @@ def bandwidth_charts(found: BandwidthTruth) -> Iterator[DotChart]:
     if rows:
         yield DotChart(
             "Bandwidth beside the declared links", "share of what the declared links allow",
-            "bandwidth", ("More than 1 is impossible: see what it says.",),
+            "bandwidth", ("More than 1 is impossible: see the note.",),
             tuple(case.case_id for case in found.cases), Axis("share of link", Show.RATIO),
-            (Column("problem", "what it says"),), rows)
+            (Column("problem", "note"),), rows)
 
 
-TOPIC = Topic("bandwidth", "how much of the links was used, and which values cannot be true",
+TOPIC = Topic("bandwidth", "link use, and bandwidths that are too high",
               bandwidth, bandwidth_tables, bandwidth_charts)

@@ -91,8 +91,8 @@ def _limits(found: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str,
             scope = f" within {plural(case.jobs, 'job')}" if case.jobs < n else ""
             yield {"metric": "median_s", "of": "launches", "select": {"case_id": case_id},
                    "max": float(f"{slowest * (1 + MARGIN) * 1e6:.4g}"), "unit": "us",
-                   "why": f"{case.case.label}: slowest of {n} launches{scope} + {MARGIN:.0%}; "
-                          f"{share:.0%} hold it with {1 - share ** n:.1%} confidence"}
+                   "why": f"{case.case.label}: slowest of {n} launches{scope} + {MARGIN:.0%} "
+                          f"({share:.0%} pass with {1 - share ** n:.1%} confidence)"}
 
 
 def _refuse_unclean(side: Side) -> None:
@@ -165,7 +165,7 @@ def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
         if not chosen:
             wanted = " ".join(f"{name}={value}" for name, value in limit.select.items())
             reasons.append(Reason(MISSING, f"{limit.metric} of {wanted or 'all cases'}",
-                                  "no case is what the limit selects"))
+                                  "no case matches select"))
         for item, row in chosen:
             looked_at.add(item.case.case_id)
             reasons += _of_case(limit, item, row, columns[limit.metric])
@@ -202,7 +202,7 @@ def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -
 def missing_ranks(results: Results) -> Iterator[Reason]:
     gone = sorted({*range(results.run.world_size)} - {*results.run.ranks_present})
     if gone:
-        yield Reason(MISSING, "ranks", f"nothing of rank {rank_list(gone)} of "
+        yield Reason(MISSING, "ranks", f"no trace of rank {rank_list(gone)} of "
                      f"{results.run.world_size}")
 
 
@@ -272,7 +272,8 @@ def _beyond(
             yield Reason(SLOW, item.case.label, f"{shown}, {text}", item.case.case_id)
         elif worst > edge:
             yield Reason(CANNOT_TELL, item.case.label,
-                         f"{shown}, {text}; the interval holds the limit", item.case.case_id)
+                         f"{shown}, {text}; undecided: the limit lies inside the interval",
+                         item.case.case_id)
 
 
 def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iterator[Reason]:
@@ -418,7 +419,7 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
     if not found.cases:
         reasons.append(Reason(MISSING, "baseline", "no case has times on both sides"))
     named = {reason.case_id for reason in reasons}
-    reasons += [Reason(MISSING, case.case.label, "the baseline has it, these results have no times",
+    reasons += [Reason(MISSING, case.case.label, "no times here, but in the baseline",
                        case_id) for case_id, case in old.items()
                 if case.launch_s and case_id not in named and not (
                     case_id in new and new[case_id].launch_s)]
@@ -430,9 +431,9 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
             reasons.append(Reason(SLOW, case.label, change, case.key))
         elif case.verdict not in (FASTER, SAME):
             more = "" if case.more_launches is None else (
-                f"; {at_most(case.more_launches)} launches a side may tell")
-            reasons.append(Reason(CANNOT_TELL, case.label, f"{change}: {case.reason}{more}",
-                                  case.key))
+                f"; use {at_most(case.more_launches)} launches a side")
+            reasons.append(Reason(CANNOT_TELL, case.label,
+                                  f"{change}: undecided; {case.reason}{more}", case.key))
     return concluded(reasons, 0, len(found.cases))
 
 

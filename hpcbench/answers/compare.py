@@ -216,8 +216,8 @@ def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide) -> CaseComparison
 def _judged(case: CaseComparison, smallest: float, family: int) -> CaseComparison:
     if case.low is not None and case.high is not None and case.chance is not None:
         if not case.low * (1 - _ROUNDING) <= case.ratio <= case.high * (1 + _ROUNDING):
-            return replace(case, reason="the change of the medians lies outside the interval: "
-                           "launches of a side have several levels")
+            return replace(case, reason="launches of a side have several levels: the "
+                           "interval excludes the change of the medians")
         if 1 / (1 + smallest) <= case.low and case.high <= 1 + smallest:
             return replace(case, verdict=SAME)
         if case.false_share is not None and case.false_share <= FALSE_SHARE:
@@ -227,7 +227,7 @@ def _judged(case: CaseComparison, smallest: float, family: int) -> CaseCompariso
                 return replace(case, verdict=FASTER)
     wanted = None if case.in_launch else _launches_wanted(case, smallest, max(family, 1))
     return replace(case, more_launches=wanted, reason=case.reason or (
-        "the interval holds both a change that matters and none" if case.low is not None else
+        "the interval includes 0 % and a change that matters" if case.low is not None else
         "too few launches for an interval"))
 
 
@@ -255,13 +255,13 @@ def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
     if several:
         return ""
     if first.repeats or second.repeats:
-        return "launches in one process (backend mpi, --inline) count as one: start jobs instead"
+        return "launches in one process (mpi, --inline) count as one: start several jobs"
     a, b = ([time_s for time_s in side.pass_s if time_s] for side in (first, second))
     if len(a) > 2 and len(b) > 2:
         for low, high, word in ((a, b, SLOWER), (b, a, FASTER)):
             if min(high) > max(low) * (1 + SUSPECT):
                 return f"one launch a side; suspect: every pass is {word}"
-    return "one launch on a side cannot tell a change from launches that differ"
+    return "one launch a side: the spread between launches is unknown"
 
 
 def _phases(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange]:
@@ -339,10 +339,7 @@ def _refuse_nothing(found: Sequence[SideComparison]) -> None:
 
 
 MEANINGS = {
-    SLOWER: "slower: clear among all cases, by more than the smallest effect that matters",
-    FASTER: "faster: clear among all cases, by more than the smallest effect that matters",
-    INCONCLUSIVE: "inconclusive: these launches cannot tell",
-    SAME: "same: the whole interval is within the smallest effect that matters",
+    SLOWER: "slower", FASTER: "faster", INCONCLUSIVE: "undecided", SAME: "same",
 }
 CHANGE = Column("change", "change", Show.PERCENT, "%", "second side over the first, less 1", "less")
 _MIDDLE = "median over launches, or geometric mean over passes of one launch"
@@ -360,7 +357,7 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
         Column("second", "second", Show.US, "us", f"{found.second}: {_MIDDLE}"), CHANGE,
         Column("interval", "95 % interval", Show.PERCENT, "%"),
         Column("launches", "n", meaning="launches, or passes of one launch, of each side"),
-        Column("more", "launches needed", meaning="of each side: so many would probably tell",
+        Column("more", "launches needed", meaning="of each side, estimated, for a verdict",
                optional=True),
         Column("why", "why", optional=True))
     groups = []
@@ -384,7 +381,7 @@ def difference_table(differences: Sequence[SideDifference], labels: Sequence[str
     shown = differences if full else differences[:_DIFFERENCES_SHOWN]
     left = len(differences) - len(shown)
     return Table(
-        "what else differs: each may be the cause of a change",
+        "other differences, possible causes of a change",
         (Column("key", "key"), *(Column(f"side_{at}", _short(label), Show.TEXT)
                                  for at, label in enumerate(labels))),
         (Group("", tuple(Row((one.key, *map(_short, one.values))) for one in shown)),),
@@ -417,11 +414,13 @@ def comparison_chart(found: SideComparison) -> DotChart | None:
 
 def totals_line(found: SideComparison) -> str:
     """Return how many cases have each verdict, and the geometric mean of all changes."""
-    counts = ", ".join(f"{len(found.having(verdict))} {verdict}" for verdict in VERDICTS)
+    counts = ", ".join(f"{n} {MEANINGS[verdict]}" for verdict in VERDICTS
+                       if (n := len(found.having(verdict))))
     mean, scope = found.geometric_mean, scope_of(found.cases)
-    over_all = f"; geometric mean of the changes {100 * (mean - 1):+.1f} %" if mean else ""
+    over_all = f"; geometric mean {100 * (mean - 1):+.1f} %" if mean else ""
     where = f" {scope}" if scope else ""
-    return f"{plural(len(found.cases), 'case')} compared{where}: {counts}{over_all}"
+    verdicts = f": {counts}" if counts else ""
+    return f"{plural(len(found.cases), 'case')} compared{where}{verdicts}{over_all}"
 
 
 def needed_line(found: SideComparison) -> str:
@@ -435,7 +434,7 @@ def needed_line(found: SideComparison) -> str:
     there = " and ".join(str(low) if low == high else f"{low} to {high}" for low, high in spans)
     needs = at_most(one) if every == one else (
         f"{every} if every case changed, {at_most(one)} if one did")
-    return f"launches a side: {there}; a verdict needs {needs} (jobs at other times, or --launches)"
+    return f"launches a side: {there}; a verdict needs {needs} (other jobs, or --launches)"
 
 
 def _row(case: CaseComparison) -> Row:

@@ -60,8 +60,8 @@ TELLS = 0.1
 CANARY = "canary"
 """The subject of an answer that rests on the canary alone."""
 _DRIFT_TO_DO = (
-    "to do: compare what was measured in the same pass, see what else changed on the machine "
-          "(clocks, other jobs), and run again")
+    "fix: see what changed on the machine (clocks, other jobs) and run again; cases of the same "
+    "pass still compare")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,34 +113,32 @@ def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[A
     drifting = [one for one in canaries if "drifting" in one.quality]
     if not named:
         yield from (Answer(
-            CLEAR, f"the machine drifted: {_canary_text(one)}",
-            ("of runs that do not drift at most 1 % are named (HB145)", _DRIFT_TO_DO),
+            CLEAR, f"drift: {_canary_text(one)}",
+            ("false alarms in at most 1 % of runs (HB145)", _DRIFT_TO_DO),
             subject=CANARY) for one in drifting)
     rest = [one for one in series if not one.is_clear]
     telling = [one for one in rest if one.reach <= TELLS]
     if telling and not named and not drifting:
         worst = max(telling, key=lambda one: one.reach)
-        yield Answer(NONE, f"no time drifts over the passes in {_series_text(len(telling))}: "
-                     f"99 % intervals exclude a change by over {100 * worst.reach:.2g} % from "
-                     "the first pass to the last",
-                     (f"the widest: {worst.label}, {_change(worst)} over {worst.passes} passes",
+        yield Answer(NONE, f"drift: none (smallest detectable change {100 * worst.reach:.2g} %)",
+                     (f"checked {_series_text(len(telling))}; widest interval: {worst.label}, "
+                      f"{_change(worst)} over {worst.passes} passes",
                       *map(_canary_text, canaries)))
     if why := "; ".join(_unknown(runs, rest)):
-        yield cannot_tell("whether times of cases drift", why, map(_canary_text, canaries))
+        yield cannot_tell("drift", why, map(_canary_text, canaries))
 
 
 def _of_series(
     one: Drifting, made: int, named: Sequence[Drifting], canaries: Sequence[Canary],
 ) -> Answer:
-    within = f", within {one.lasted_s:.0f} s" if one.lasted_s is not None else ""
-    beside = (", beside what all cases do" if one.case_id and any(
+    within = f" in {one.lasted_s:.0f} s" if one.lasted_s is not None else ""
+    beside = (", in addition to the drift of all cases" if one.case_id and any(
         not other.case_id and other.path == one.path for other in named) else "")
     return Answer(
-        CLEAR, f"the time of {one.label} {'rises' if one.change > 0 else 'falls'} by "
-        f"{_change(one)} from the first to the last of {one.passes} passes{within}{beside}: "
-        "the machine was not the same in all passes",
-        (f"Kendall's tau {one.tau:+.2f}; it holds among {_series_text(made)}; of runs "
-         f"without drift at most {FALSE_ALARMS:.0%} name any", *map(_canary_text, canaries),
+        CLEAR, f"drift: {one.label} gets {'slower' if one.change > 0 else 'faster'} by "
+        f"{_change(one)} over {plural(one.passes, 'pass')}{within}{beside}",
+        (f"Kendall's tau {one.tau:+.2f}; significant among {_series_text(made)}; false alarms in "
+         f"at most {FALSE_ALARMS:.0%} of runs", *map(_canary_text, canaries),
          _DRIFT_TO_DO), subject=one.label)
 
 
@@ -148,7 +146,7 @@ def _canary_text(one: Canary) -> str:
     assert one.drift is not None and one.tau is not None
     lasted_s = one.runs[-1].since_start_s - one.runs[0].since_start_s
     does = f"changes steadily by {100 * one.drift:+.3g} %" if "drifting" in one.quality else (
-        "neither rises nor falls steadily")
+        "does not change steadily")
     return (f"the canary ({one.label}) {does} over {plural(len(one.runs), 'run')} in "
             f"{lasted_s:.0f} s (Kendall's tau {one.tau:+.2f})")
 
@@ -159,23 +157,22 @@ def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
     passes = [len(medians) for medians in timed]
     few = [count for count in passes if count < FEWEST_RUNS]
     if lost := sum(not all(medians) for medians in timed):
-        yield f"not all passes were run in {plural(lost, 'case')}"
+        yield f"{plural(lost, 'case')} lack passes"
     if max(passes, default=0) > MOST_VALUES:
-        yield f"{max(passes)} passes are more than {MOST_VALUES}"
+        yield f"at most {MOST_VALUES} passes are analysed, not {max(passes)}"
     if few:
-        yield (f"{plural(max(few), 'pass')} are fewer than {FEWEST_RUNS} (measure.passes) in "
-               f"{plural(len(few), 'case')}")
+        yield f"needs {FEWEST_RUNS} passes, not {max(few)}: use --passes {FEWEST_RUNS}"
     wide = [one for one in rest if one.reach > TELLS]
     if wide:
         most = max(one.reach for one in wide)
-        yield (f"intervals reach over {100 * TELLS:.0f} %, to {100 * most:.1f} %, in "
-               f"{_series_text(len(wide))}: more passes would tell")
+        yield (f"noise hides changes up to {100 * most:.2g} % in {plural(len(wide), 'case')}; use "
+               "more passes")
     if not passes:
         yield "no case has times"
 
 
 def _series_text(count: int) -> str:
-    """Return how many series of medians were looked at: one a case, and that of all together."""
+    """Return how many series of medians were tested: one a case, and that of all together."""
     return f"{count} series of pass medians"
 
 
@@ -187,9 +184,9 @@ def _change(one: Drifting) -> str:
 NOISE = frozenset(("HB143", "HB144"))
 """Findings of the look at noise before the sweep."""
 _NOISE_TO_DO = (
-    "to do: see what else runs there (top, the batch system), or pin ranks to other cores")
-_COOLING = "to do: see cooling, power limits and set clocks of that host"
-_FEW = f"it takes {FEWEST_PASSES} passes or more, of which some are clearly less disturbed"
+    "fix: see what else runs there (top, the batch system), or pin ranks to other cores")
+_COOLING = "fix: check cooling, power limits and clock settings of that host"
+_FEW = f"needs {FEWEST_PASSES} passes or more, some of them less disturbed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,32 +220,29 @@ def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
     if lowest is not None:
         rank = read.clock_ranks[lowest.row]
         yield _always(rank, lowest, (
-            f"the {read.clock_of} of rank {rank}{seen.host(rank)} has a clock that is "
-            f"{lowest.text} below the next lowest"), reasons, _COOLING)
+            f"low clock: the {read.clock_of} of rank {rank}{seen.host(rank)} runs {lowest.text} "
+            "slower than the others"), reasons, _COOLING)
     causes = [one for one in compared if one.is_cause]
     if causes:
         worst = causes[0]
         who = _whose(seen, worst, read.clock_ranks)
         yield Answer(
-            CLEAR, f"lower clocks slow {worst.label} down by {worst.text}: that of the "
-            f"{read.clock_of} of {who} falls to {worst.least:.0%} of its highest "
-            f"in {worst.passes_text}{_more(causes)}",
-            (*map(_evidence, causes[:MOST_NAMED]), *reasons, _family(seen),
-             _COOLING), subject=who)
-    yield from _other_cause(compared, "lower clocks", reasons)
+            CLEAR, f"throttling: {worst.label} is {worst.text} slower while the {read.clock_of} "
+            f"clock of {who} falls to {worst.least:.0%}{_more(causes)}",
+            (f"in {worst.passes_text}", *map(_evidence, causes[:MOST_NAMED]), *reasons,
+             _family(seen), _COOLING), subject=who)
+    yield from _other_cause(compared, "throttling", reasons)
     if lowest is not None or any(one.is_clear for one in compared):
         return
     if "clocks" in read.missing:
         told = read.missing["clocks"]
-        yield cannot_tell("whether lower clocks slowed passes down",
-                          f"no clocks were read{f': {told}' if told else ''}", reasons)
+        yield cannot_tell("throttling", "no clock frequency was read",
+                          (*([told] if told else ()), *reasons))
     elif lowered or _may_cost(compared, lost := _lost(seen, CLOCKS), LEAST_EFFECT):
-        yield Answer(CANNOT_TELL, "cannot tell what lower clocks cost: no case's passes follow "
-                     f"them; {_FEW}", reasons)
+        yield cannot_tell("throttling", f"clocks fell, no case follows them; {_FEW}", reasons)
     else:
-        yield Answer(NONE, "no pass is slowed down by lower clocks: within a case they are at most "
-                     f"{100 * lost:.2g} % below the highest, and no case's times "
-                     f"follow them ({plural(len(compared), 'comparison')})")
+        yield Answer(NONE, f"throttling: none (clocks fall by at most {100 * lost:.2g} %)",
+                     (f"no case's times follow the clock ({plural(len(compared), 'check')})",))
 
 
 def noise_answers(
@@ -263,34 +257,35 @@ def noise_answers(
               for one in lost]
     evidence = (*shares, *before)
     for one in causes[:1]:
-        yield Answer(CLEAR, f"{_taken(seen, one)} in {one.passes_text}, which slows {one.label} "
-                     f"down by {one.text}{_more(causes)}",
-                     (*map(_evidence, causes[:MOST_NAMED]), *evidence, _family(seen), _NOISE_TO_DO),
-                     subject=one.label)
+        yield Answer(CLEAR, f"CPU contention: {one.label} is {one.text} slower while "
+                     f"{_taken(seen, one)}{_more(causes)}",
+                     (f"in {one.passes_text}", *map(_evidence, causes[:MOST_NAMED]), *evidence,
+                      _family(seen), _NOISE_TO_DO), subject=one.label)
     if waiting is not None:
         rank = seen.read.wait_ranks[waiting.row]
         yield _always(rank, waiting, (
-            f"rank {rank}{seen.host(rank)} waits for a core {waiting.text} of the time, "
-            f"surely more than any other by {LEAST_SHARE:.0%} or more"), evidence, _NOISE_TO_DO)
+            f"CPU contention: rank {rank}{seen.host(rank)} waits for a core {waiting.text} of the "
+            "time"), (f"{LEAST_SHARE:.0%} or more above every other rank", *evidence),
+            _NOISE_TO_DO)
     both = [one for name in (WAITS, STEAL) for one in seen.of(name)]
-    yield from _other_cause(both, "a lack of cores", evidence)
+    yield from _other_cause(both, "CPU contention", evidence)
     if causes or waiting is not None or any(one.is_clear for one in both):
         return
     if "waits" in seen.read.missing and "cores" in seen.read.missing:
         told = seen.read.missing["waits"]
-        yield cannot_tell("whether other processes disturbed the run",
-                          f"no waits for cores were read{f': {told}' if told else ''}", before)
+        yield cannot_tell("host noise", "no waits for cores were read",
+                          (*([told] if told else ()), *before))
     elif shares:
-        yield Answer(CANNOT_TELL, f"cannot tell what it cost that {'; '.join(shares)}: no case's "
-                     f"passes follow it; {_FEW}", (*before, _NOISE_TO_DO))
+        yield Answer(CANNOT_TELL, f"host noise: {'; '.join(shares)}; cost unknown",
+                     (f"no case's passes follow it; {_FEW}", *before, _NOISE_TO_DO))
     elif _may_cost(both, lost := _lost(seen, WAITS), MOST_UNSEEN):
-        yield Answer(CANNOT_TELL, "cannot tell what waits for cores cost: a rank waits up to "
-                     f"{100 * lost:.2g} % of a pass, and no case's passes follow it; {_FEW}",
-                     (*before, _NOISE_TO_DO))
+        yield Answer(CANNOT_TELL, f"host noise: a rank waits for a core up to {100 * lost:.2g} % "
+                     "of a pass; cost unknown",
+                     (f"no case's passes follow it; {_FEW}", *before, _NOISE_TO_DO))
     else:
-        yield Answer(NONE, "no rank is disturbed surely more than the others, and no case's times "
-                     f"follow waits for cores ({plural(len(both), 'comparison')}): a rank waits "
-                     f"for a core at most {100 * lost:.2g} % of a pass", before)
+        yield Answer(NONE, "host noise: no significant effect (a rank waits for a core at most "
+                     f"{100 * lost:.2g} % of a pass)",
+                     (f"no case's times follow it ({plural(len(both), 'check')})", *before))
 
 
 def _may_cost(compared: Sequence[Following], lost: float, least: float) -> bool:
@@ -306,11 +301,10 @@ def _may_cost(compared: Sequence[Following], lost: float, least: float) -> bool:
 def _always(
     rank: int, lost: LostShare, what: str, evidence: tuple[str, ...], to_do: str,
 ) -> Answer:
-    """Return what is said of a rank that loses a share of its speed all the time."""
+    """Return the answer on a rank that loses a share of its speed all the time."""
     return Answer(
-        CLEAR, f"{what}: its work takes up to {100 * lost.value / (1 - lost.value):.2g} % longer, "
-        "and the others wait for it",
-        (*evidence, f"of equal ranks at most {FALSE_ALARMS:.0%} of runs name any", to_do),
+        CLEAR, f"{what}; its work takes up to {100 * lost.value / (1 - lost.value):.2g} % longer",
+        (*evidence, f"false alarms in at most {FALSE_ALARMS:.0%} of runs", to_do),
         subject=f"rank {rank}")
 
 
@@ -322,10 +316,10 @@ def _other_cause(
     if beside and not any(one.is_cause for one in compared):
         one = beside[0]
         yield Answer(
-            CANNOT_TELL, f"cannot tell what slows some passes of {one.label} down by "
-            f"{one.text}: {what} came with it, but accounted for "
-            f"{one.share:.0%} of it, less than {EXPLAINS:.0%}",
-            (*map(_evidence, beside[:MOST_NAMED]), *evidence), subject=one.label)
+            CANNOT_TELL, f"{what}: explains only {one.share:.0%} of the slower passes of "
+            f"{one.label}",
+            (f"the passes are slower by {one.text}; a cause explains at least {EXPLAINS:.0%}",
+             *map(_evidence, beside[:MOST_NAMED]), *evidence), subject=one.label)
 
 
 def _whose(seen: Seen, one: Following, ranks: Sequence[int]) -> str:
@@ -337,26 +331,24 @@ def _whose(seen: Seen, one: Following, ranks: Sequence[int]) -> str:
 def _taken(seen: Seen, one: Following) -> str:
     if one.condition == WAITS:
         who = _whose(seen, one, seen.read.wait_ranks)
-        return (f"the rank that waits most for a core does so for {one.least:.0%} to "
-                f"{one.greatest:.0%} of a pass ({who}), most")
+        return f"other processes take {one.least:.0%} to {one.greatest:.0%} of a core of {who}"
     where = "" if one.row is None else seen.host(seen.read.nodes[one.row])
-    return (f"a hypervisor takes {one.least:.0%} to {one.greatest:.0%} of the cores{where}, most")
+    return f"the hypervisor takes {one.least:.0%} to {one.greatest:.0%} of the cores{where}"
 
 
 def _more(causes: Sequence[Following]) -> str:
-    return f"; so it is in {plural(len(causes), 'case')}" if len(causes) > 1 else ""
+    return f", and {plural(len(causes) - 1, 'more case')}" if len(causes) > 1 else ""
 
 
 def _evidence(one: Following) -> str:
     return (f"{one.label}: {one.text}; {one.condition} {one.least:.0%} to "
-            f"{one.greatest:.0%}, {one.disturbed} of {plural(one.passes, 'pass')} disturbed; they "
-            f"can account for {one.share:.0%} of the rise, and {one.fit:.0%} of the variance of "
-            "times follows them")
+            f"{one.greatest:.0%}, {one.disturbed} of {plural(one.passes, 'pass')} disturbed; "
+            f"explains {one.share:.0%} of the rise and {one.fit:.0%} of the variance")
 
 
 def _family(seen: Seen) -> str:
-    return (f"it holds among {plural(len(seen.following), 'comparison')}; of runs whose times do "
-            f"not follow anything at most {FALSE_ALARMS:.0%} name any")
+    return (f"significant among {plural(len(seen.following), 'comparison')}; false alarms in at "
+            f"most {FALSE_ALARMS:.0%} of runs")
 
 
 def _lost(seen: Seen, name: str) -> float:
@@ -373,19 +365,19 @@ _INTERVAL = Column("interval", "99 % interval", Show.PERCENT, "%")
 def conditions_tables(record: Conditions) -> Iterator[Table]:
     """Yield the series that drift, and the cases that follow a condition; nothing of others."""
     if named := [one for one in record.drifts if one.is_clear]:
-        yield plain_table("times that drift over the run", (
+        yield plain_table("drift over the run", (
             Column("case", "case"), Column("passes", "passes", Show.COUNT),
             Column("change", "change", Show.PERCENT, "%", "from the first pass to the last"),
             _INTERVAL,
         ), (Row((one.label, one.passes, one.change, Range(one.low, one.high)), case_id=one.case_id)
             for one in named))
     if follows := [one for one in record.following if one.is_clear]:
-        yield plain_table("times that follow the state of the machine", (
+        yield plain_table("slowdowns by the state of the machine", (
             Column("case", "case"), Column("condition", "condition"),
             Column("disturbed", "passes disturbed", Show.COUNT),
             Column("effect", "slower by", Show.PERCENT, "%", "in the most disturbed pass", "less"),
             _INTERVAL,
-            Column("share", "accounted for", Show.PERCENT, "%", "what the condition can cause"),
+            Column("share", "explained", Show.PERCENT, "%", "by the condition"),
         ), (Row((one.label, one.condition, one.disturbed, one.effect, Range(one.low, one.high),
                  one.share), case_id=one.case_id) for one in follows))
 
@@ -397,7 +389,7 @@ def conditions_charts(record: Conditions) -> Iterator[DotChart]:
           for one in record.following if one.is_clear)]
     if rows:
         yield DotChart(
-            "What changed while the run went on", "share of the median time", "conditions",
+            "Drift and slowdowns during the run", "share of the median time", "conditions",
             ("Whisker: 99 % interval.", *left_out(len(rows))),
             tuple(dict.fromkeys(one.case_id for *_, one in rows if one.case_id)),
             Axis("change", Show.PERCENT, "%"), (), tuple(
@@ -405,5 +397,5 @@ def conditions_charts(record: Conditions) -> Iterator[DotChart]:
                 for label, value, one in rows[:MOST_ROWS]))
 
 
-TOPIC = Topic("conditions", "what changed or disturbed the machine meanwhile, and what that cost",
+TOPIC = Topic("conditions", "drift, throttling and other processes",
               conditions, conditions_tables, conditions_charts, is_told=True, is_quiet=True)

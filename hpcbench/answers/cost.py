@@ -249,7 +249,7 @@ def _step(few: CostChoice, many: CostChoice, found: CaseComparison) -> RanksStep
                      from_samples, hour_saved)
 
 
-PRICE = "give --price, or hardware.price_per_device_hour in the sweep file"
+PRICE = "use --price or hardware.price_per_device_hour"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ def cost(runs: Sequence[Run], asked: TopicOptions) -> Costs:
     answers = [replace(one, sentence=f"{task.title}: {one.sentence}", subject=task.title)
                for task in tasks for one in _told(task)]
     if not tasks:
-        answers = [cannot_tell("what training costs", "no training was timed")]
+        answers = [cannot_tell("cost of training", "no training was timed")]
     answers += _without(runs, tasks)
     return Costs(with_command(answers, runs, "cost", *given, beside=caveats(runs)),
                  asked.samples, tasks)
@@ -295,17 +295,17 @@ def _told(task: TrainingTask) -> Iterator[Answer]:
     chosen = {one.label: one for one in task.choices}
     if len(chosen) < 2:
         (one,) = chosen.values()
-        yield Answer(CANNOT_TELL, f"{_takes(task, one)}; cannot tell what is faster "
-                     "or cheaper, because there is no other choice", (arithmetic(task, one),))
+        yield Answer(CANNOT_TELL, f"{_takes(task, one)}; no other choice to compare",
+                     (arithmetic(task, one),))
         return
     yield _of_best(task, "fastest", task.fastest, chosen)
     yield _of_best(task, "cheapest", task.cheapest, chosen)
     front = [one for one in task.choices if one.on_front]
     yield Answer(
-        CLEAR, f"of {plural(len(task.choices), 'choice')} "
-        f"{len(front)} {'is' if len(front) == 1 else 'are'} on the Pareto front, by medians: "
-        + "; ".join(f"{one.label} ({format_seconds(one.time_s)}, {one.spent:.4g} {task.unit})"
-                    for one in sorted(front, key=lambda one: one.time_s)))
+        CLEAR, "Pareto front: " + "; ".join(
+            f"{one.label} ({format_seconds(one.time_s)}, {one.spent:.4g} {task.unit})"
+                    for one in sorted(front, key=lambda one: one.time_s)),
+        (f"{len(front)} of {plural(len(task.choices), 'choice')}, by medians",))
     for step in task.steps:
         yield _of_step(task, step)
 
@@ -315,27 +315,25 @@ def _of_best(task: TrainingTask, word: str, best: Best, chosen: dict[str, CostCh
     evidence = tuple(arithmetic(task, chosen[label]) for label in best.labels) + tuple(
         f"{label}: its ranks share cores, so its time is no measure of more devices"
         for label in best.labels if chosen[label].shares_cores)
-    where = " in this launch" if best.in_launch else ""
+    about = ("measured in one launch",) if best.in_launch else ()
     if len(best.labels) > 1:
-        why = ("they are the same within what matters" if best.alike else
-               "cannot tell, because the launches do not tell them apart")
+        why = "equal within the smallest effect" if best.alike else "undecided"
         return Answer(
-            NONE if best.alike else CANNOT_TELL, f"no clear {word} choice among "
-            f"{'; '.join(best.labels)}{where}: {why}; with the first {_takes(task, one)}"
-            f"{_savings(task, one)}", evidence)
-    return Answer(CLEAR, f"{word} is {one.label}{where}: {_takes(task, one)}"
-                  f"{_savings(task, one)}", evidence)
+            NONE if best.alike else CANNOT_TELL, f"{word}: {why}: {'; '.join(best.labels)}",
+            (f"with the first, {_takes(task, one)}{_savings(task, one)}", *about, *evidence))
+    return Answer(CLEAR, f"{word}: {one.label}; {_takes(task, one)}",
+                  (f"{_takes(task, one)}{_savings(task, one)}", *about, *evidence))
 
 
 def _takes(task: TrainingTask, one: CostChoice) -> str:
-    energy = "" if one.kwh is None else f", {one.kwh:.3g} kWh by counters of {one.energy_of}"
-    return (f"{task.samples:,} samples take {format_seconds(one.time_s)} and {one.spent:.4g} "
-            f"{task.unit}{energy}")
+    energy = "" if one.kwh is None else f", {one.kwh:.3g} kWh ({one.energy_of})"
+    return (f"{task.samples:,} samples take {format_seconds(one.time_s)} and cost "
+            f"{one.spent:.3g} {task.unit}{energy}")
 
 
 def _savings(task: TrainingTask, one: CostChoice) -> str:
     if one.time_beside is None or one.cost_beside is None:
-        return "; it is the default, the first planned"
+        return "; it is the default (first planned)"
     return (f"; beside the default ({task.default}) {_saved_text(one.time_beside, 'time')} and "
             f"{_saved_text(one.cost_beside, task.unit if one.cost is None else 'cost')}")
 
@@ -354,34 +352,31 @@ def _saved(ratio: float) -> float:
 def _of_step(task: TrainingTask, step: RanksStep) -> Answer:
     """Return from which number of samples on more ranks are faster, and what an hour costs."""
     what = plural(step.more_nodes, "more node") if step.more_nodes > 0 else "more ranks"
-    head = (f"{step.second} instead of {step.first} ({what}) takes "
-            f"{interval_text(step.time, percent=True)} of the time")
+    head = f"{what}: {step.second} takes {interval_text(step.time, percent=True)} of the time"
+    about: tuple[str, ...] = (f"instead of {step.first}",)
     if step.verdict in (SLOWER, SAME):
-        why = "it is slower" if step.verdict == SLOWER else "it is as fast within what matters"
-        return Answer(NONE, f"{head}: it never pays, because {why}")
+        return Answer(NONE, f"{head}: never pays", about)
     if step.hour_saved is None:
-        return Answer(CANNOT_TELL, f"{head}; cannot tell whether it pays, because the launches do "
-                      "not tell them apart")
-    since = ("" if step.from_samples is None else
-             f" from {plural(step.from_samples, 'sample')} on, set-up included,")
+        return Answer(CANNOT_TELL, f"{head}: undecided", about)
+    if step.from_samples is not None:
+        about += (f"faster from {plural(step.from_samples, 'sample')} on, set-up included",)
     spent = (f"each hour saved costs {step.hour_saved:.3g} {task.unit}" if step.hour_saved > 0 else
              f"each hour saved also saves {-step.hour_saved:.3g} {task.unit}")
-    return Answer(CLEAR, f"{head}: it is faster{since} and {spent}")
+    return Answer(CLEAR, f"{head}; {spent}", about)
 
 
 def _without(runs: Sequence[Run], tasks: Sequence[TrainingTask]) -> Iterator[Answer]:
     choices = [one for task in tasks for one in task.choices]
     if choices and any(one.cost is None for one in choices):
-        yield Answer(CANNOT_TELL, "cannot tell costs in money, because no price above 0 is known "
-                     f"of every choice: device-hours are given; {PRICE}")
+        yield Answer(CANNOT_TELL, f"price: not set, so costs are device-hours; {PRICE}")
     missing = [one for one in choices if one.kwh is None]
     if missing:
         reasons = dict.fromkeys(
             f"{name}: {why}" for run in runs for told in run.results.told
             for name, why in told.missing.items() if name in ("energy", "gpu"))
         yield Answer(
-            CANNOT_TELL, f"energy of {len(missing)} of {plural(len(choices), 'choice')} is not "
-            "computed, because no counter of energy was read around it: cannot tell kWh",
+            CANNOT_TELL, f"energy: no energy counter in {len(missing)} of "
+            f"{plural(len(choices), 'choice')}",
             tuple(reasons))
 
 
@@ -463,5 +458,5 @@ def _course(label: str, choices: Sequence[CostChoice], *, is_joined: bool = Fals
     return Course(label, tuple((one.time_s, ChartPoint(one.spent)) for one in ordered), is_joined)
 
 
-TOPIC = Topic("cost", "what training costs in time, money and energy, and which choice is best",
+TOPIC = Topic("cost", "time, cost and energy of training",
               cost, cost_tables, cost_charts)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hpcbench.answers.answer import (
+    CANNOT_TELL,
     CLEAR,
     EXPLAINS,
     MOST_NAMED,
@@ -117,7 +118,7 @@ def _of_case(run: Run, item: CaseResult) -> Iterator[RankComparison | NotCompara
                             f"a case has no times (status {item.status})")
         return
     start = item.timing.late_start
-    first = (Lateness(missing=f"{NEEDED}, on one clock, to tell who starts late")
+    first = (Lateness(missing=NEEDED)
              if start is None or start.chance is None else
              Lateness(start, BEFORE_THE_CALL, max(start.apart_s, 0.0)))
     for one in (first, *run.facts(item, Lateness)):
@@ -154,14 +155,14 @@ def _answers(
     if telling and not named:
         most = max(telling, key=lambda one: one.most_share)
         yield Answer(
-            NONE, f"no rank is named in {plural(len(telling), 'comparison')}: the 99 % intervals "
-            f"exclude that one is later than the next by over {100 * most.most_share:.2g} % of a "
-            "call", (
-                f"the widest: {most.label}, rank {most.rank} is {_times(most.behind_s)} after rank "
-                f"{most.next_rank}", "ranks that are late together are not told apart"))
+            NONE, f"stragglers: none ({plural(len(telling), 'check')}; smallest detectable delay "
+            f"{100 * most.most_share:.2g} %)", (
+                f"widest interval: {most.label}, rank {most.rank} is {_times(most.behind_s)} "
+                f"behind rank {most.next_rank}",
+                "ranks that are late together cannot be separated"))
     yield from _unknown([one for one in rest if one.most_share > TELLS], untold)
     if not looks and not untold:
-        yield cannot_tell("whether a rank straggles", "no case ran on two ranks")
+        yield cannot_tell("stragglers", "no case ran on two ranks")
 
 
 def _of_rank(same: Sequence[RankComparison], looks: Sequence[RankComparison]) -> Answer:
@@ -171,44 +172,46 @@ def _of_rank(same: Sequence[RankComparison], looks: Sequence[RankComparison]) ->
              worst.phase or f"in no single phase (the longest explains {worst.explained:.0%})")
     compared = [one for one in looks if one.path == worst.path]
     sentence = (
-        f"rank {worst.rank}{where} is late {cause} by {_times(worst.behind_s)}, {_share(worst)} of "
-        f"a call of {worst.label}: all wait for it; if it were as rank {worst.next_rank}, a call "
-        f"would take {_times(worst.what_if_s)} instead of {format_seconds(worst.call_s)}")
-    more = f"; it is named in {plural(len(same), 'case')}" if len(same) > 1 else ""
+        f"stragglers: rank {worst.rank}{where} delays {worst.label} by {_times(worst.behind_s)}, "
+        f"{_share(worst)} of the call")
+    more = f", and {plural(len(same) - 1, 'more case')}" if len(same) > 1 else ""
     evidence = (
-        *(f"{one.label}: {_times(one.behind_s)} after rank {one.next_rank}, {_share(one)} of a call"
+        f"the delay arises {cause}; without it the call takes {_times(worst.what_if_s)} instead of "
+        f"{format_seconds(worst.call_s)}",
+        *(f"{one.label}: {_times(one.behind_s)} behind rank {one.next_rank}, "
+          f"{_share(one)} of a call"
           + (f"; its own call is the shortest in {one.shortest_wait:.0%} of the samples"
              if one.shortest_wait is not None else "") for one in same[:MOST_NAMED]),
-        f"it holds among {plural(len(compared), 'comparison')} of this report; of equal ranks at "
-        f"most {FALSE_ALARMS:.0%} of reports name any",
-        *((f"faults were injected on purpose: {', '.join(worst.faults)}",) if worst.faults else ()),
-        f"to do: {_advice(worst)}")
+        f"significant among {plural(len(compared), 'comparison')}; false alarms in at most "
+        f"{FALSE_ALARMS:.0%} of reports",
+        *((f"injected faults: {', '.join(worst.faults)}",) if worst.faults else ()),
+        f"fix: {_advice(worst)}")
     return Answer(CLEAR, sentence + more, evidence, subject=f"rank {worst.rank}")
 
 
 def _advice(one: RankComparison) -> str:
     place = one.host or "its host"
-    look = (f"look at what else runs on {place} between calls" if one.phase == BEFORE_THE_CALL else
-            f"look at its share of the work and at what else runs on {place}")
-    return (f"{look}; start the run with the hosts in another order: if the lateness stays with "
-            f"{place}, it is the host, else what this rank has to do")
+    check = (f"see what else runs on {place} between calls" if one.phase == BEFORE_THE_CALL else
+             f"see its share of the work and what else runs on {place}")
+    return (f"{check}; reorder the hosts and run again: if the delay stays with {place}, it is the "
+            "host, else the work of this rank")
 
 
 def _unknown(
     wide: Sequence[RankComparison], untold: Sequence[NotComparable],
 ) -> Iterator[Answer]:
     reasons = Counter(one.reason for one in untold)
-    texts = [f"{reason} ({plural(count, 'time')})" for reason, count in reasons.most_common()]
+    evidence = [f"{one.label}: {one.reason}" for one in untold[:MOST_NAMED]]
     if wide:
         most = max(one.most_share for one in wide)
-        texts.append(f"intervals reach over {100 * TELLS:.0f} % of a call, to "
-                     f"{100 * most:.3g} %: more passes would tell "
-                     f"({plural(len(wide), 'comparison')})")
-    if texts:
-        yield cannot_tell(
-            f"in {plural(len(wide) + len(untold), 'look')} at ranks whether one straggles",
-            "; ".join(texts[:MOST_NAMED]),
-            (f"{one.label}: {one.reason}" for one in untold[:MOST_NAMED]))
+        yield Answer(CANNOT_TELL, f"stragglers: {plural(len(wide), 'check')} too noisy; "
+                     "use more passes",
+                     (f"their intervals reach over {100 * TELLS:.0f} % of a call, to "
+                      f"{100 * most:.3g} %", *evidence))
+    if reasons:
+        texts = [f"{reason} ({plural(count, 'check')})" for reason, count in reasons.most_common()]
+        yield Answer(CANNOT_TELL, f"stragglers: not enough data: {texts[0]}",
+                     (*texts[1:MOST_NAMED], *evidence))
 
 
 def _times(one: Interval) -> str:
@@ -252,5 +255,5 @@ def diagnose_charts(record: Diagnosis) -> Iterator[DotChart]:
                       (one.host or None, one.phase or None)) for one in named[:MOST_ROWS]))
 
 
-TOPIC = Topic("diagnose", "which ranks the others wait for, and by how much", diagnose,
+TOPIC = Topic("diagnose", "stragglers", diagnose,
               diagnose_tables, diagnose_charts, is_told=True)

@@ -182,13 +182,13 @@ def readings(run: Run) -> Read:
 
 def _why_not(results: Results) -> str:
     if not results.told:
-        return "nothing was read of the machine (telemetry)"
+        return "telemetry is off"
     matched = [item for item in results.cases if _is_matched(item)]
     if not matched:
-        return "readings cannot be matched with passes: the run was resumed, or no pass was read"
+        return "no telemetry matches the passes (resumed run?)"
     read = sum(len(_known_s(item)) * item.case.world_size for item in matched)
-    return (f"there are {read} passes of ranks, and of more than {MOST_READ} readings are not "
-            "looked at") if read > MOST_READ else ""
+    return (f"{read} passes of ranks exceed the limit of {MOST_READ}" if read > MOST_READ
+            else "")
 
 
 def _known_s(item: CaseResult) -> list[float]:

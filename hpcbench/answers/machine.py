@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.answers.answer import (
-    CANNOT_TELL,
     CLEAR,
     EXPLAINS,
     MOST_NAMED,
@@ -370,14 +369,14 @@ def _of_links(item: CaseResult, pairs: PairRates, chance: float) -> _Checked:
         what = _NAMES[one.kind].format(*one.who, host=places[0], other=places[-1])
         parts.append(SlowPart(label, what, one.drop.value, *one.drop.ends))
     return _Checked(label, tuple(parts), found.detectable,
-                    "" if found.detectable is not None else "it takes 4 ranks or more")
+                    "" if found.detectable is not None else "needs 4 ranks or more")
 
 
 def _of_ranks(run: Run, rates: Sequence[tuple[float, ...]], chance: float) -> _Checked:
     label = f"rates of each rank in {plural(len(rates), 'case')}"
     found = slow_ranks(np.array(rates), chance)
     if found.detectable is None:
-        return _Checked(label, missing="it takes 4 ranks or more")
+        return _Checked(label, missing="needs 4 ranks or more")
     hosts = next((_hosts(item) for item in run.results.cases
                   if item.case.world_size == run.results.run.world_size and item.detail), [])
     whole = whole_hosts(found.found, hosts) if hosts else {}
@@ -398,28 +397,24 @@ def _answers(
 ) -> Iterator[Answer]:
     for part in parts:
         yield Answer(
-            CLEAR, f"{part.what} had a rate {_percent(part.drop)} below that of the others "
-            f"(99 % interval {_percent(part.low)} to {_percent(part.high)})",
-            (part.label, f"of machines with nothing slow at most {CHANCE:.0%} of reports name any",
-             "to do: measure again with the hosts in another order; if it stays, look at that "
-             "cable, port or host"), subject=part.what)
+            CLEAR, f"slow links: {part.what} is {_percent(part.drop)} slower than the others "
+            f"(CI {100 * part.low:.1f} to {100 * part.high:.1f})",
+            (part.label, f"false alarms in at most {CHANCE:.0%} of reports",
+             "fix: measure again with the hosts in another order; if it stays, check that cable, "
+             "port or host"), subject=part.what)
     able = sorted(((look.detectable, look.label) for look in looks
                    if look.detectable is not None and not look.parts), reverse=True)
     seen = [one for one in able if one[0] <= MOST_UNSEEN]
     if seen and not parts:
-        yield Answer(NONE, "no link and no rank is slow by itself in "
-                     f"{plural(len(seen), 'check')}: a drop of {_percent(seen[0][0])} would have "
-                     "been named", (seen[0][1],))
+        yield Answer(NONE, f"slow links: none ({plural(len(seen), 'check')}; smallest detectable "
+                     f"drop {_percent(seen[0][0])})", (seen[0][1],))
     if blind := able[:len(able) - len(seen)]:
-        yield Answer(CANNOT_TELL, f"cannot tell in {plural(len(blind), 'check')} whether a link or "
-                     f"a rank is slow: noise hides any drop below {_percent(blind[0][0])}; "
-                     "use more passes or samples", tuple(
-                         label for _, label in blind[:MOST_NAMED]))
+        yield cannot_tell("slow links", f"noise hides any drop below {_percent(blind[0][0])}; use "
+                          "more passes", (label for _, label in blind[:MOST_NAMED]))
     for why, count in Counter(look.missing for look in looks if look.missing).items():
-        yield cannot_tell(f"in {plural(count, 'check')} whether a link or a rank is slow", why)
+        yield cannot_tell("slow links", f"{plural(count, 'check')}: {why}")
     if not looks:
-        yield cannot_tell("which link or node is slow", "no case measured them one by one: add the "
-                          "block {kind: hardware, test: pairs}")
+        yield cannot_tell("slow links", "not measured: add {kind: hardware, test: pairs}")
 
 
 def _percent(share: float) -> str:
@@ -447,5 +442,5 @@ def machine_charts(found: Machine) -> Iterator[DotChart]:
                 for part in found.parts))
 
 
-TOPIC = Topic("machine", "which links and nodes of the machine are slow", machine, machine_tables,
+TOPIC = Topic("machine", "slow links and nodes", machine, machine_tables,
               machine_charts)

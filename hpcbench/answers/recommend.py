@@ -33,7 +33,6 @@ from hpcbench.answers.answer import (
     Run,
     Topic,
     TopicOptions,
-    cannot_tell,
     left_out,
     range_of,
 )
@@ -344,8 +343,8 @@ def _launches(first: CaseResult, second: CaseResult, passes: int) -> Iterator[li
 def recommend_answers(found: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer]:
     """Yield the answers for each key of each kind, what is clear first."""
     if not found:
-        yield cannot_tell("which setting is best", "no task was done in two ways: give a key, such "
-                          "as backend or strategy, several values")
+        yield Answer(CANNOT_TELL, "fastest setting: nothing to compare; give a key, such as "
+                     "backend or strategy, several values")
     subjects = _subjects(found)
     for (_, key), same in grouped(((one.kind, one.key), one) for one in found).items():
         command = command_line("compare", ",".join(run.path for run in runs), "--by", key)
@@ -383,68 +382,79 @@ def _answer(
 ) -> Answer:
     """Return one answer for tasks with the same outcome, of ``n_tasks`` in all."""
     first, subject = alike[0], spans_text([subjects[one.task] for one in alike])
-    tasks = (f"for {subject}" if n_tasks == 1 else
-             f"for {len(alike)} of {plural(n_tasks, 'task')} ({subject})")
     sentence = {CLEAR: _clear, NONE: _none, CANNOT_TELL: _cannot_tell}[first.certainty](
-        alike, tasks)
-    evidence = tuple(
+        alike, n_tasks, subject)
+    evidence = (f"tasks: {subject}; measured {_where(alike)}", *(
         f"{one.task}: {one.against} beside {one.value}: {ratio_text(one.paired)}"
-        for one in alike[:EVIDENCE])
+        for one in alike[:EVIDENCE]))
     if len(alike) > EVIDENCE:
         evidence += (f"and {len(alike) - EVIDENCE} more",)
     return Answer(first.certainty, sentence, evidence, command, subject)
 
 
-def _clear(alike: Sequence[Preference], tasks: str) -> str:
-    one, where = alike[0], _where(alike)
+def _clear(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
+    one = alike[0]
     if one.has_default and one.value == UNSET:
-        words = f"leave {short(one.key)} unset {tasks}"
-    elif one.key.startswith(ENV):
-        words = f"set {short(one.key)}={one.value} {tasks}"
-    else:
-        words = f"{short(one.key)} {one.value} is fastest {tasks}"
-    return f"{words}: {_next(alike)}, {where}"
+        return f"{short(one.key)}: keep the default; fastest {_in_tasks(alike, n_tasks, subject)}"
+    what = short(one.key) if one.key.startswith(ENV) else f"fastest {short(one.key)}"
+    against = ", ".join(dict.fromkeys(other.against for other in alike))
+    take = "take" if "," in against else "takes"
+    return (f"{what}: {one.value} {_in_tasks(alike, n_tasks, subject)}; {against} {take} "
+            f"{_ratios(alike)} as long")
 
 
-def _none(alike: Sequence[Preference], tasks: str) -> str:
-    one, where = alike[0], _where(alike)
+def _none(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
+    one = alike[0]
     if one.has_default and UNSET in one.among:
-        return (f"leave {short(one.key)} unset {tasks}: no value is clearly faster than the "
-                f"default, {where}")
-    return (f"no clear winner among {', '.join(one.among)} as {short(one.key)} {tasks}: "
-            f"{_next(alike)}, {where}")
+        return (f"{short(one.key)}: keep the default; no value is faster "
+                f"{_in_tasks(alike, n_tasks, subject)}")
+    return f"{_label(alike, n_tasks, subject)}: no clear winner ({_nearest(alike)})"
 
 
-def _cannot_tell(alike: Sequence[Preference], tasks: str) -> str:
-    one, among = alike[0], dict.fromkeys(value for one in alike for value in one.among)
-    few = sum(one.paired.n < FEWEST for one in alike)
-    reasons = [
-        *([f"fewer than {FEWEST} passes or launches have both"] if few else []),
-        *([f"95 % intervals reach beyond {MOST_UNSEEN:.0%}: {_next(alike)}, {_where(alike)}; use "
-           "more passes"] if few < len(alike) else [])]
-    keep = f"; leave {short(one.key)} unset meanwhile" if one.has_default else ""
-    return (f"cannot tell which {short(one.key)} of {', '.join(among)} is fastest {tasks}, "
-            f"because {', and '.join(reasons)}{keep}")
+def _cannot_tell(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
+    one, label = alike[0], _label(alike, n_tasks, subject)
+    if all(other.paired.n < FEWEST for other in alike):
+        return f"{label}: not enough data; use at least {FEWEST} passes"
+    keep = f"; keep the default {short(one.key)}" if one.has_default else ""
+    return f"{label}: undecided, too noisy ({_nearest(alike)}); use more passes{keep}"
 
 
-def _next(alike: Sequence[Preference]) -> str:
-    """Return how much longer the next value takes; of several tasks the geometric mean."""
-    if len(alike) == 1:
-        (one,) = alike
-        return f"{one.against} takes {ratio_text(one.paired)}"
+def _label(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
+    """Return the task, or the key where there are several."""
+    return subject if len(alike) == 1 else (
+        f"{short(alike[0].key)} of {len(alike)} of {plural(n_tasks, 'task')}")
+
+
+def _in_tasks(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
+    return f"for {subject}" if n_tasks == 1 else f"in {len(alike)} of {plural(n_tasks, 'task')}"
+
+
+def _nearest(alike: Sequence[Preference]) -> str:
+    """Return the nearest rival and its ratio: ``gloo 1.08x mpi, CI 0.90 to 1.29``."""
+    one, pairs = alike[0], {(other.against, other.value) for other in alike}
+    who = f"{one.against} {{}} {one.value}" if len(pairs) == 1 else "the second best {} the best"
+    if len(alike) > 1:
+        return who.format(_ratios(alike))
+    ends = "" if one.paired.low is None or one.paired.high is None else (
+        f", CI {one.paired.low:.2f} to {one.paired.high:.2f}")
+    return f"{who.format(f'{one.paired.ratio:.2f}x')}{ends}"
+
+
+def _ratios(alike: Sequence[Preference]) -> str:
+    """Return ``3.0x to 27x``: the least and the greatest ratio of the tasks."""
     ratios = [one.paired.ratio for one in alike]
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    lows = [one.paired.low for one in alike if one.paired.low is not None]
-    least = f"; the lowest 95 % interval begins at {min(lows):.2f}" if (
-        len(lows) == len(alike) and alike[0].certainty == CLEAR) else ""
-    return (f"the next takes {mean:.2f} times as long in the geometric mean "
-            f"({min(ratios):.2f} to {max(ratios):.2f} from task to task{least})")
+    return " to ".join(dict.fromkeys(map(times_text, (min(ratios), max(ratios)))))
+
+
+def times_text(ratio: float) -> str:
+    """Return ``1.08x``, ``3.0x`` or ``27x``."""
+    return f"{ratio:.{2 if ratio < 2 else 1 if ratio < 10 else 0}f}x"
 
 
 def ratio_text(found: Paired) -> str:
     if found.low is None or found.high is None:
         return f"{found.ratio:.2f} times as long"
-    return (f"{found.ratio:.2f} times as long (95 % interval {found.low:.2f} to {found.high:.2f}, "
+    return (f"{found.ratio:.2f} times as long (95 % CI {found.low:.2f} to {found.high:.2f}, "
             f"{found.n} {found.unit})")
 
 
@@ -452,7 +462,7 @@ def _where(alike: Sequence[Preference]) -> str:
     one = min((one.paired for one in alike), key=lambda found: found.n_launches)
     if one.unit != PASSES:
         return f"over {plural(one.n_launches, 'launch')}"
-    return "in this launch" if one.n_launches == 1 else f"in these {one.n_launches} launches"
+    return "in one launch" if one.n_launches == 1 else f"in {one.n_launches} launches"
 
 
 def short(key: str) -> str:
@@ -493,9 +503,6 @@ _COLUMNS = (
     Column("time", "time", Show.US, "us", better="less"),
     Column("ratio", "times as long", Show.RATIO, meaning="as the fastest, pairs of a pass"),
     Column("interval", "95 % interval", Show.RATIO, meaning="of this pair alone", optional=True),
-    Column("false_share", "by chance", Show.SIGNIFICANT_PERCENT, "%",
-           "of differences as sure as this one, among all of the run (Benjamini-Hochberg); clear "
-           f"up to {FALSE_ALARMS:.0%}", optional=True),
     Column("pairs", "pairs", Show.TEXT, optional=True),
     Column("verdict", "verdict"))
 TOLD = {True: "clearly slower", False: "no clear difference"}
@@ -510,12 +517,12 @@ def recommend_tables(found: Recommendations) -> Iterator[Table]:
 
 
 def _rows(ranking: Ranking) -> Iterator[Row]:
-    yield Row((ranking.best, ranking.time_s, 1.0, None, None, None, "shortest"))
+    yield Row((ranking.best, ranking.time_s, 1.0, None, None, "fastest"))
     for rival in ranking.rivals:
         found = rival.paired
-        verdict = TOLD[rival.is_clear] if found.chance is not None else "cannot tell: too few pairs"
+        verdict = TOLD[rival.is_clear] if found.chance is not None else "too few pairs"
         yield Row((rival.name, rival.time_s, found.ratio, range_of(found.interval),
-                   rival.false_share, f"{found.n} {found.unit}", verdict))
+                   f"{found.n} {found.unit}", verdict))
 
 
 def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
@@ -585,5 +592,5 @@ def _winner(rows: Sequence[Dot | Bar], winners: Winners) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-TOPIC = Topic("recommend", "which setting is best for what, and by how much", recommend,
+TOPIC = Topic("recommend", "fastest settings", recommend,
               recommend_tables, recommend_charts, is_told=True)

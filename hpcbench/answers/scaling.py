@@ -59,9 +59,8 @@ def scaling(runs: Sequence[Run], asked: TopicOptions) -> Scaling:
                *_of_collectives([one for one in found if one.kind == MOVED])]
     if not found:
         answers = [cannot_tell(
-            "how anything scales", "no two timed cases do the same on different numbers of ranks "
-            "(of collectives on 2 or more): give world_size a list such as [1, 2, \"all\"], or "
-            "several files")]
+            "scaling", "needs equal cases on several world sizes: set world_size to a list such as "
+            '[1, 2, "all"], or give several files')]
     return Scaling(with_command(answers, runs, "scaling", beside=caveats(runs)), tuple(found))
 
 
@@ -70,7 +69,7 @@ def _without_laws(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
     without = [one for one in found if one.no_laws]
     if without:
         yield cannot_tell(
-            f"by a law how {len(without)} of {len(found)} series scale",
+            f"scaling law of {len(without)} of {len(found)} series",
             "; ".join(dict.fromkeys(reason for one in without for reason in one.no_laws)),
             (f"{subject_of(one)}: {kind_text(one)}" for one in without))
 
@@ -93,15 +92,14 @@ def _told(series: ScalingSeries) -> Iterator[Answer]:
         amounts = ", ".join(f"{one.amount:g} {series.unit} on {plural(one.ranks, 'rank')}"
                             for one in series.members)
         answers = [Answer(
-            CANNOT_TELL, f"{head}; cannot tell an efficiency, because neither the work of a rank "
-            f"nor that of all ranks stays the same ({amounts})")]
+            CANNOT_TELL, "no efficiency: neither the work of a rank nor the total is constant",
+            (f"{head}: {amounts}",))]
     else:
         answers = [_of_efficiency(series, head)]
         if crowded := [one for one in series.members if one.shares_cores]:
             ranks = ", ".join(str(one.ranks) for one in crowded)
             answers.append(Answer(
-                CANNOT_TELL, f"{head}; cannot tell an efficiency on {ranks} ranks, because "
-                f"{_crowding(crowded[-1])}"))
+                CANNOT_TELL, f"no efficiency on {ranks} ranks: {_crowding(crowded[-1])}", (head,)))
     for one in (*answers, *map(_of_law, series.laws)):
         yield replace(one, sentence=f"{subject}: {one.sentence}", subject=subject)
 
@@ -111,28 +109,27 @@ def _of_efficiency(series: ScalingSeries, head: str) -> Answer:
     base, known = series.members[0], [one for one in series.members if one.efficiency]
     evidence = tuple(_evidence(series, one) for one in series.members)
     if not known:
-        return Answer(CANNOT_TELL, f"{head}; cannot tell an efficiency, because "
-                      f"{_crowding(series.members[-1])}", evidence)
+        return Answer(CANNOT_TELL, f"no efficiency: {_crowding(series.members[-1])}",
+                      (head, *evidence))
     most = known[-1]
     assert most.efficiency is not None and most.speed_up is not None
     of = ", ".join(filter(None, (series.base, plural(base.ranks, "rank"))))
-    words = (f"{head}; on {plural(most.ranks, 'rank')} the efficiency is "
-             f"{interval_text(most.efficiency, percent=True)}, the speed-up "
-             f"{interval_text(most.speed_up)}, both beside {of}")
-    where = " in this launch" if most.in_launch else ""
+    words = (f"efficiency {interval_text(most.efficiency, percent=True)} on "
+             f"{plural(most.ranks, 'rank')}")
+    where = " in one launch" if most.in_launch else ""
+    about = (f"{head}; speed-up {interval_text(most.speed_up)}; base: {of}{where}", *evidence)
     if most.verdict is None:
-        return Answer(CANNOT_TELL, f"{words}; cannot tell whether that is good, because "
-                      f"{_why_none(most.efficiency)}", evidence)
+        return Answer(CANNOT_TELL, f"{words}: undecided, {_why_none(most.efficiency)}", about)
     least = EXCELLENT if most.verdict == IS_EXCELLENT else GOOD
-    return Answer(CLEAR, f"{words}: {most.verdict} (from {100 * least:.0f} %){where}", evidence)
+    return Answer(CLEAR, f"{words}: {most.verdict} (from {100 * least:.0f} %)", about)
 
 
 def _why_none(efficiency: Interval) -> str:
     if efficiency.low is None or efficiency.high is None:
-        return "there are too few launches or passes for an interval"
+        return "too few launches or passes"
     if efficiency.low < GOOD <= efficiency.high:
-        return f"its interval holds {100 * GOOD:.0f} %"
-    return "it does not hold among all verdicts of this topic; more launches would tell"
+        return f"the interval includes {100 * GOOD:.0f} %"
+    return "not significant; use more launches"
 
 
 def _evidence(series: ScalingSeries, one: SeriesMember) -> str:
@@ -147,7 +144,7 @@ def _evidence(series: ScalingSeries, one: SeriesMember) -> str:
                      f"{plural(share.passes, 'pass')}"
                      f"{'' if share.tells else ', which may be chance'})")
     elif one.ranks > 1:
-        parts.append('what communication adds was not measured: give communication ["on", "off"]')
+        parts.append('cost of communication not measured: set communication to ["on", "off"]')
     if one.shares_cores:
         parts.append("its ranks share cores")
     elif one.ranks_a_core is None:
@@ -156,8 +153,7 @@ def _evidence(series: ScalingSeries, one: SeriesMember) -> str:
 
 
 def _crowding(one: SeriesMember) -> str:
-    return (f"{one.ranks_a_core:.3g} ranks share a core there: they wait for it within what is "
-            "timed")
+    return f"{one.ranks_a_core:.3g} ranks share a core"
 
 
 def _of_law(law: Law) -> Answer:
@@ -169,13 +165,11 @@ def _of_law(law: Law) -> Answer:
     evidence = (
         "residuals (measured over fitted, less 1) "
         + ", ".join(f"{100 * one:+.2g} %" for one in law.residuals),
-        f"do not draw it out: it says nothing of more than {law.most_ranks} ranks, where other "
-        "links and switches come in")
-    head = f"{law.name}, fitted to {span}: {words}"
+        f"do not extrapolate beyond {law.most_ranks} ranks: other links and switches join")
+    head = f"{law.name}: {words}"
     if law.worst > POOR_FIT:
-        return Answer(CANNOT_TELL, f"{head}; cannot tell what it means, because the worst residual "
-                      f"is {worst}: the law does not describe these times", evidence)
-    return Answer(CLEAR, f"{head}; worst residual {worst}, and valid for {span} only", evidence)
+        return Answer(CANNOT_TELL, f"{head}: poor fit (worst residual {worst})", evidence)
+    return Answer(CLEAR, f"{head} (worst residual {worst}, {span} only)", evidence)
 
 
 def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
@@ -185,20 +179,18 @@ def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
                  if last.efficiency]
         if not known:
             last = sizes[0].members[-1]
-            yield Answer(CANNOT_TELL, f"{title}: cannot tell how its bus bandwidth changes with "
-                         f"the ranks, because {_crowding(last)}", subject=title)
+            yield cannot_tell(f"{title}: bus bandwidth over ranks", _crowding(last), subject=title)
             continue
         series, band, last = min(known, key=lambda one: one[1].value)
         base = series.members[0]
         sure = band.low is not None and band.high is not None
-        words = (f"{title}: from {base.ranks} to {last.ranks} ranks bus bandwidth goes to "
-                 f"{interval_text(band, percent=True)} at {series.size}, the least of "
-                 f"{plural(len(known), 'size')}")
+        words = (f"{title}: bus bandwidth on {last.ranks} ranks is "
+                 f"{interval_text(band, percent=True)} of that on {base.ranks}, at {series.size}")
         yield Answer(
             CLEAR if sure else CANNOT_TELL,
-            words if sure else f"{words}; cannot tell how sure that is, because there are too few "
-            "launches or passes for an interval", tuple(
-                f"{one.size}: {interval_text(share, percent=True)}" for one, share, _ in known),
+            words if sure else f"{words} (no interval: too few launches or passes)",
+            (f"the lowest of {plural(len(known), 'size')}", *(
+                f"{one.size}: {interval_text(share, percent=True)}" for one, share, _ in known)),
             subject=title)
 
 
@@ -349,5 +341,5 @@ def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> Course:
                                           for ranks, value in values if value)))
 
 
-TOPIC = Topic("scaling", "how work scales over ranks, and what keeps it from it", scaling,
+TOPIC = Topic("scaling", "scaling over ranks", scaling,
               scaling_tables, scaling_charts)

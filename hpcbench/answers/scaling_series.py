@@ -191,7 +191,7 @@ def caveats(runs: Sequence[Run]) -> list[str]:
     if keys:
         more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
         said.append(
-            f"the files differ in {', '.join(keys[:_SHOWN])}{more}: each may be the cause")
+            f"the files also differ in {', '.join(keys[:_SHOWN])}{more}")
     return said
 
 

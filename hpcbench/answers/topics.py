@@ -1,10 +1,10 @@
-"""All topics of answers, and the end of a report: their answers in short, and what is suspicious.
+"""All topics of answers, and the summary of a run: their answers in short, flags and warnings.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbench.answers import (
@@ -18,18 +18,18 @@ from hpcbench.answers import (
     waits,
 )
 from hpcbench.answers.answer import CERTAINTIES, CLEAR, Run, Topic, TopicOptions, TopicRecord
-from hpcbench.answers.conditions import CANARY, NOISE
+from hpcbench.answers.conditions import CANARY
 from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results
 from hpcbench.reduce.spread import launch_spreads
-from hpcbench.units import grouped, plural
-from hpcbench.views.columns import late_rank_lines
-from hpcbench.views.table import FLAGS, Line, distinct, short_labels, shortened
+from hpcbench.units import format_bytes, grouped, plural
+from hpcbench.views.presenter import presenter_of
+from hpcbench.views.table import FLAGS, Line, short_labels, shortened
 
 TOPICS: tuple[Topic, ...] = (
     recommend.TOPIC, diagnose.TOPIC, waits.TOPIC, conditions.TOPIC, machine.TOPIC, scaling.TOPIC,
     cost.TOPIC, bandwidth.TOPIC)
 """In the order in which they are shown."""
-MOST_ANSWERS, MOST_FLAGS = 3, 2
+MOST_ANSWERS = 3
 CANNOT_TRUST = "?"
 
 
@@ -47,87 +47,107 @@ def told_of(run: Run) -> tuple[TopicResult, ...]:
                  if topic.is_told)
 
 
-def ending_lines(results: Results, told: Sequence[TopicResult] = ()) -> Iterator[Line]:
-    """Yield the answers of topics, a few of each, and what is suspicious in at most five lines."""
-    found, labels = False, short_labels(item.case.label for item in results.cases)
-    for one in told:
-        lines = [replace(line, text=shortened(line.text, labels)) for line in answer_lines(one)]
-        found |= one.topic.is_quiet and bool(lines)
-        yield from lines
-    suspicious = [*late_rank_lines(results), *_flag_lines(results), *_spread_line(results, told)]
-    if suspicious:
-        yield from (Line(text, "warning", "" if number else "suspicious")
-                    for number, text in enumerate(suspicious))
-    elif not found:
-        yield from _all_clear(results)
+def summary_lines(results: Results, told: Sequence[TopicResult] = ()) -> Iterator[Line]:
+    """Yield the summary of a run, a line a fact: answers, highlights of kinds, flags, warnings."""
+    yield from best_lines(results, told)
+    yield from problem_lines(results, told)
 
 
-def _all_clear(results: Results) -> Iterator[Line]:
-    """Yield that nothing is suspicious where all that would show it was there; else what was not.
-    """
-    stats = [item.statistics for item in results.cases if item.timing and item.statistics]
-    if not stats:
-        return
-    noise = sorted({finding.code for finding in results.findings} & NOISE)
-    unknown = sum(one.ci_low_s is None and one.launch_low_s is None for one in stats)
-    if noise:
-        yield Line(f"no row is flagged, but the machine was not quiet ({', '.join(noise)}): "
-                   "expect long tails", "warning", "suspicious")
-    elif unknown:
-        yield Line(f"cannot tell whether times are suspicious: {unknown} of "
-                   f"{plural(len(stats), 'row')} have too few samples for an interval; use more "
-                   "iterations or passes", "warning", "suspicious")
-    elif results.canary is None or results.canary.tau is None:
-        yield Line("nothing suspicious: no flag; the canary ran too seldom to see drift")
-    else:
-        yield Line("nothing suspicious: no flag, and no drift of the machine was found")
+def best_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
+    """Yield which settings are best, and the highlights of each kind."""
+    yield from _answer_lines(results, [one for one in told if one.topic is recommend.TOPIC])
+    for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
+        if kind not in results.missing_kinds:
+            yield from (shown for shown in presenter_of(kind).overviews(
+                items, results.derived.get(kind, {})) if isinstance(shown, Line) and shown.topic)
 
 
-def answer_lines(told: TopicResult) -> Iterator[Line]:
+def problem_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
+    """Yield what is wrong with the machine or with the samples, or that nothing is."""
+    yield from _answer_lines(results, [one for one in told if one.topic is not recommend.TOPIC])
+    yield from _flag_lines(results, _labels(results))
+    yield from _spread_lines(results, told)
+    yield from warning_lines(results)
+
+
+def _labels(results: Results) -> Mapping[str, str]:
+    """Return the label of each case without what tells none apart."""
+    labels = short_labels(item.case.label for item in results.cases)
+    return {label: with_sizes(short) for label, short in labels.items()}
+
+
+def _answer_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
+    labels, before = _labels(results), ""
+    for text, tone in (found for one in told for found in _sentences(one)):
+        line = _labelled(shortened(text, labels), tone)
+        yield line if line.topic != before else replace(line, topic="")
+        before = line.topic or before
+
+
+def with_sizes(label: str) -> str:
+    """Return a label with its bytes as people read them: ``64KiB`` for ``65536B``."""
+    return re.sub(r"\b(\d+)B\b", lambda found: format_bytes(int(found[1])), label)
+
+
+def _labelled(text: str, tone: str = "plain") -> Line:
+    """Return a sentence with what stands before its first colon as the topic."""
+    label, colon, rest = text.partition(": ")
+    return Line(rest, tone, label) if colon else Line(text, tone, "")
+
+
+def _sentences(told: TopicResult) -> Iterator[tuple[str, str]]:
     """Yield the answers of a topic, those that find something first; of a quiet one no others."""
     ordered = sorted((one for one in told.record.answers
                       if one.certainty == CLEAR or not told.topic.is_quiet),
                      key=lambda one: CERTAINTIES.index(one.certainty))
-    for number, answer in enumerate(ordered[:MOST_ANSWERS]):
-        yield Line(answer.sentence, topic="" if number else told.topic.name)
+    for answer in ordered[:MOST_ANSWERS]:
+        is_bad = told.topic.name != "recommend" and answer.certainty == CLEAR
+        yield answer.sentence, "warning" if is_bad else "plain"
     if (more := len(ordered) - MOST_ANSWERS) > 0:
-        yield Line(f"{plural(more, 'more answer')} by hpcbench advise", "quiet", "")
+        yield f"{told.topic.name}: {plural(more, 'more answer')} (hpcbench advise)", "quiet"
 
 
-def _flag_lines(results: Results) -> Iterator[str]:
-    """Yield which flags rows have, the most frequent ones with their meaning."""
-    timings = [item.timing for item in results.cases if item.timing is not None]
-    counts = Counter(word for timing in timings for word in timing.quality if word in QUALITIES)
-    shown = counts.most_common(MOST_FLAGS if len(counts) > MOST_FLAGS + 1 else MOST_FLAGS + 1)
-    for word, count in shown:
-        yield (f"{FLAGS.get(word, CANNOT_TRUST)} in {count} of {plural(len(timings), 'row')}: "
-               f"{QUALITIES[word]}")
-    more = [f"{counts[word]} {FLAGS.get(word, CANNOT_TRUST)}" for word in QUALITIES
-            if word in counts and word not in dict(shown)]
-    if more:
-        yield f"further flags: {', '.join(more)}"
+def warning_lines(results: Results) -> Iterator[Line]:
+    """Yield the notes of the checks, the first of each code and how many more there are."""
+    notes = grouped((one.code, one.message) for one in results.findings if one.scope == "note")
+    for code, messages in notes.items():
+        more = f" (and {len(messages) - 1} more: hpcbench show -v)" if len(messages) > 1 else ""
+        yield Line(f"{messages[0]}{more}", "warning", f"warning[{code}]")
+
+
+def _flag_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
+    """Yield which flags rows have and the first such row; or that none has any."""
+    timed = [item for item in results.cases if item.timing is not None]
+    flagged = grouped((word, item) for item in timed if item.timing
+                      for word in item.timing.quality if word in QUALITIES)
+    for word, items in flagged.items():
+        name = FLAGS.get(word, "unreliable CI")
+        more = f" and {len(items) - 1} more" if len(items) > 1 else ""
+        yield Line(f"{labels[items[0].case.label]}{more}: {QUALITIES[word]}", "warning",
+                   f"{len(items)} {name} row{'s' * (len(items) > 1)}")
+    stats = [item.statistics for item in timed if item.statistics]
+    unknown = sum(one.ci_low_s is None and one.launch_low_s is None for one in stats)
+    if not flagged and unknown:
+        yield Line(f"too few samples for an interval in {unknown} of {plural(len(stats), 'row')}; "
+                   "use more iterations or passes", "warning", "intervals")
+    elif not flagged and stats:
+        yield Line("none", topic="flagged rows")
 
 
 def flag_meaning(word: str) -> str:
     return f"{FLAGS.get(word, CANNOT_TRUST)}: {QUALITIES[word]}"
 
 
-def _spread_line(results: Results, told: Sequence[TopicResult]) -> Iterator[str]:
-    """Yield how far launches lie apart, and whether the machine drifted, in one line.
-
-    Nothing of the drift where an answer has told of it.
-    """
+def _spread_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
+    """Yield how far launches lie apart, and the drift of the machine if no answer has it."""
     spreads = {backend: spread.middle for backend, same in grouped(
         (item.case.backend, item) for item in results.cases).items()
         if (spread := launch_spreads(same)) is not None}
-    parts = []
     if spreads:
-        shares = distinct(f"{share:.0%} ({backend})" for backend, share in spreads.items())
-        parts.append(f"launches differ by {shares.replace(',', ', ')} in the middle case")
+        shares = ", ".join(f"{share:.0%} ({backend})" for backend, share in spreads.items())
+        yield Line(f"differ by {shares} in the middle case", topic="launches")
     canary = results.canary
     is_told = any(answer.subject == CANARY and answer.certainty == CLEAR
                   for one in told for answer in one.record.answers)
     if canary is not None and canary.tau is not None and not is_told:
-        parts += [f"{word}: {CANARY_QUALITIES[word]}" for word in canary.quality]
-    if parts:
-        yield "; ".join(parts)
+        yield from (Line(CANARY_QUALITIES[word], "warning", word) for word in canary.quality)

@@ -236,9 +236,9 @@ def _apart(times_s: Times) -> Cause:
 
 
 _TO_DO = {
-    COMPUTE: "to do: run products alone on that host (kind hardware); swap it with another host",
-    LINK: "to do: measure its links (kind hardware, pairs); swap cable, port or host"}
-_SHARE_TO_DO = "to do: give those ranks less of the work, such as fewer layers of a stage"
+    COMPUTE: "fix: run products alone on that host (kind hardware); swap it with another host",
+    LINK: "fix: measure its links (kind hardware, pairs); swap cable, port or host"}
+_SHARE_TO_DO = "fix: give those ranks less of the work, such as fewer layers of a stage"
 
 
 def cause_answers(found: Sequence[Cause]) -> Iterator[Answer]:
@@ -247,26 +247,22 @@ def cause_answers(found: Sequence[Cause]) -> Iterator[Answer]:
     for one in named[:MOST_NAMED]:
         if one.cause == COMPUTE:
             peers = f", beside ranks of the same {one.group}" if one.group else ""
-            said, who = (f"rank {one.who} computes slowly{peers}: without communication it takes"
-                         ), f"rank {one.who}"
+            finding, who = f"slow compute: rank {one.who}{peers}", f"rank {one.who}"
         elif one.cause == LINK:
-            said, who = (f"a link of rank {one.who} is slow, not its work: once all are ready, the "
-                         "exchange takes it"), f"rank {one.who}"
+            finding, who = f"slow link: rank {one.who}, once all are ready,", f"rank {one.who}"
         else:
             who = f"{one.group} {one.who}"
-            said = (f"{who} has more to do than the others, which is uneven partitioning and no "
-                    f"slow rank: on each of its {plural(one.ranks, 'rank')} it takes")
+            finding = f"uneven work: {who}, on each of its {plural(one.ranks, 'rank')},"
         yield Answer(
-            CLEAR, f"{said} {seconds_text(one.excess_s, one.low_s, one.high_s)} longer than the "
-            f"next, {100 * one.share:.3g} % ({one.label})",
-            (f"it explains {one.explains:.0%} of what is behind; it holds among "
-             f"{plural(len(found), 'comparison')}; of equal ranks at most {FALSE_ALARMS:.0%} of "
-             "reports name any", _TO_DO.get(one.cause, _SHARE_TO_DO)), subject=who)
+            CLEAR, f"{finding} takes {seconds_text(one.excess_s, one.low_s, one.high_s)} longer "
+            f"than the next, {100 * one.share:.3g} %: {one.label}",
+            (f"explains {one.explains:.0%} of the delay; significant among "
+             f"{plural(len(found), 'comparison')}; false alarms in at most {FALSE_ALARMS:.0%} of "
+             "reports", _TO_DO.get(one.cause, _SHARE_TO_DO)), subject=who)
     if not found:
         yield cannot_tell(
-            "slow compute from a slow link or uneven work",
-            f"no case has {MIN_PASSES} passes of steps without communication, or of an exchange "
-            f"after the work, on several ranks (and at most {MOST_STAMPS} stamps of ranks)")
+            "cause of delays", f"needs {MIN_PASSES} passes of training steps on several ranks, "
+            f"at most {MOST_STAMPS} stamps")
     elif not named:
         yield from _no_cause(found)
 
@@ -277,18 +273,16 @@ def _no_cause(found: Sequence[Cause]) -> Iterator[Answer]:
     widest = sorted(found, key=lambda one: -one.high_share)
     seen = [one for one in widest if one.high_share <= MOST_UNSEEN]
     if seen:
-        yield Answer(NONE, f"no rank, link or share of the work is slow by itself in "
-                     f"{plural(len(seen), 'comparison')}: 99 % intervals exclude over "
-                     f"{100 * seen[0].high_share:.2g} %", (_widest(seen[0]),))
+        yield Answer(NONE, f"slow compute or link: none ({plural(len(seen), 'check')}; smallest "
+                     f"detectable {100 * seen[0].high_share:.2g} %)", (_widest(seen[0]),))
     if blind := widest[:len(widest) - len(seen)]:
-        yield Answer(CANNOT_TELL, "cannot tell whether a rank, a link or a share of the work is "
-                     f"slow by itself in {plural(len(blind), 'comparison')}: 99 % intervals reach "
-                     f"to {100 * blind[0].high_share:.3g} %; use more passes",
+        yield Answer(CANNOT_TELL, f"slow compute or link: {plural(len(blind), 'check')} too noisy, "
+                     f"up to {100 * blind[0].high_share:.3g} %; use more passes",
                      (_widest(blind[0]),))
 
 
 def _widest(one: Cause) -> str:
-    return (f"the widest: {one.cause}, {seconds_text(one.excess_s, one.low_s, one.high_s)} "
+    return (f"widest interval: {one.cause}, {seconds_text(one.excess_s, one.low_s, one.high_s)} "
             f"in {one.label}")
 
 
@@ -298,48 +292,44 @@ def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
     clear = sorted((one for one in known if one.is_clear), key=lambda one: -(one.share or 0))
     if clear:
         worst = clear[0]
-        more = f"; {LEAST_STALL:.0%} or more in {plural(len(clear), 'case')}" if (
-            len(clear) > 1) else ""
+        more = f", and {plural(len(clear) - 1, 'more case')}" if len(clear) > 1 else ""
         yield Answer(
-            CLEAR, f"ranks wait {_share(worst)} of a call of {worst.label} for whichever is last: "
-            f"{_cause(worst)}{more}",
+            CLEAR, f"waiting for the slowest rank: {_share(worst)} of {worst.label}{more}",
             (*(f"{one.label}: {_share(one)}; {_cause(one)}" for one in clear[:MOST_NAMED]),
-             "to do: give ranks equal work, cores of their own and equal hosts"),
+             "fix: give ranks equal work, their own cores and equal hosts"),
             subject=worst.label)
     elif telling := [one for one in known if one.high is not None]:
         most = max(telling, key=lambda one: one.high or 0.0)
         reach = most.high or 0.0
-        bound = (f"at most {100 * reach:.2g} % of a call for whichever is last in "
-                 f"{plural(len(telling), 'case')}: most in {most.label}, {_share(most)}")
-        yield (Answer(NONE, f"ranks wait {bound}") if reach <= MOST_UNSEEN else
-               cannot_tell("how much ranks wait", "the interval reaches over "
-                           f"{MOST_UNSEEN:.0%}: {bound}; use more steps"))
+        bound = f"at most {100 * reach:.2g} % of a call"
+        evidence = (f"{plural(len(telling), 'case')}; most in {most.label}, {_share(most)}",)
+        yield (Answer(NONE, f"waiting for the slowest rank: {bound}", evidence)
+               if reach <= MOST_UNSEEN else
+               cannot_tell("waiting for the slowest rank", f"{bound}; use more steps", evidence))
     yield from _varying(found)
     if not found:
-        yield cannot_tell("how much ranks wait for one another", "no case on several ranks has "
-                          "stamps that separate waiting from work")
+        yield cannot_tell("waiting for the slowest rank", "no case on several ranks has stamps "
+                          "that separate waiting from work")
     reasons = Counter(one.missing or NO_INTERVAL for one in found
                       if one.missing or one.share is not None and one.high is None)
     if reasons:
         texts = [f"{why} ({plural(count, 'case')})" for why, count in reasons.most_common()]
         yield cannot_tell(
-            f"all of how ranks wait and exchange in {plural(reasons.total(), 'case')}",
-            "; ".join(texts[:MOST_NAMED]))
+            "waiting for the slowest rank", texts[0], texts[1:MOST_NAMED])
 
 
 def _cause(one: Stalled) -> str:
     if one.late_rank is None:
-        return "no one rank is named, so the last one changes, or several are late"
+        return "no single straggler: the slowest rank changes, or several are slow"
     if one.late_share >= EXPLAINS:
-        return f"rank {one.late_rank} is the cause of {one.late_share:.0%} of it"
-    return (f"rank {one.late_rank} explains {one.late_share:.0%} of it, less than "
-            f"{EXPLAINS:.0%}, so others are late, too")
+        return f"rank {one.late_rank} causes {one.late_share:.0%} of it"
+    return f"rank {one.late_rank} causes {one.late_share:.0%} of it; others are slow, too"
 
 
 def _share(one: Stalled) -> str:
     assert one.share is not None
     ends = "" if one.low is None or one.high is None else (
-        f" (95 % interval {100 * one.low:.2g} to {100 * one.high:.2g} %)")
+        f" (CI {100 * one.low:.2g} to {100 * one.high:.2g} %)")
     return f"{100 * one.share:.2g} %{ends}"
 
 
@@ -351,36 +341,36 @@ def _varying(found: Sequence[Stalled]) -> Iterator[Answer]:
                    key=lambda pair: -pair[0].share)
     if pairs:
         how, worst = pairs[0]
-        more = f"; so it does in {plural(len(pairs), 'case')}" if len(pairs) > 1 else ""
+        more = f", and {plural(len(pairs) - 1, 'more case')}" if len(pairs) > 1 else ""
         yield Answer(
-            CLEAR, f"the exchange of {worst.label} varies by {how.cv:.0%} (coefficient of "
-            f"variation) from call to call, computing by {how.own_cv:.0%}: it deviates by "
-            f"{100 * how.share:.2g} % of a call (p = {how.chance:.2g}){more}",
-            ("it counts from the moment at which the last rank is ready, so no slow rank is in it",
-             "to do: look at what else uses the network and the cores that exchange"),
+            CLEAR, f"gradient exchange: jitter of {100 * how.share:.2g} % of a call in "
+            f"{worst.label}{more}",
+            (f"coefficient of variation {how.cv:.0%}, of computing {how.own_cv:.0%} "
+             f"(p = {how.chance:.2g})",
+             "counted from the moment at which the last rank is ready: no straggler is in it",
+             "fix: see what else uses the network and the cores that exchange"),
             subject=worst.label)
     elif shares := sorted(one.variation.share for one in found if one.variation is not None):
         most, n = 100 * shares[-1], plural(len(shares), "case")
-        yield (Answer(NONE, f"gradient exchange: no more jitter than computing in {n}; it deviates "
-                      f"by at most {most:.2g} % of a call")
+        evidence = (f"{n}; it deviates by at most {most:.3g} % of a call",)
+        yield (Answer(NONE, "gradient exchange: no excess jitter", evidence)
                if shares[-1] <= MOST_UNSEEN else
-               Answer(CANNOT_TELL, "cannot tell whether the exchange or computing varies in "
-                      f"{n}: both do, the exchange by up to {most:.3g} % of a call"))
+               cannot_tell("gradient exchange jitter", "computing varies as much", evidence))
 
 
 def waits_tables(record: RankWaits) -> Iterator[Table]:
     if clear := _clear(record):
-        yield plain_table("waiting for the last rank", (
+        yield plain_table("waiting for the slowest rank", (
             Column("case", "case"),
             Column("share", "of a call", Show.PERCENT, "%", "of the ranks' time", "less"),
             Column("interval", "95 % interval", Show.PERCENT, "%"),
-            Column("rank", "late rank", Show.COUNT, optional=True),
+            Column("rank", "slowest rank", Show.COUNT, optional=True),
             Column("explained", "explains", Show.PERCENT, "%", optional=True),
         ), (Row((one.label, one.share, _range(one), one.late_rank,
                  one.late_share if one.late_rank is not None else None), case_id=one.case_id)
             for one in clear))
     if slow := [one for one in record.causes if one.is_clear]:
-        yield plain_table("what is slow by itself", (
+        yield plain_table("slow compute, links and uneven work", (
             Column("case", "case"), Column("cause", "cause"),
             Column("rank", "rank, or share of the work", Show.COUNT),
             Column("excess", "longer by", Show.US, "us", "than the next", "less"),
@@ -393,7 +383,7 @@ def waits_tables(record: RankWaits) -> Iterator[Table]:
 def waits_charts(record: RankWaits) -> Iterator[DotChart]:
     if clear := _clear(record)[:MOST_ROWS]:
         yield DotChart(
-            "Waiting for the last rank", "share of the ranks' time in a call", "waits",
+            "Waiting for the slowest rank", "share of the ranks' time in a call", "waits",
             ("Whisker: 95 % interval.",), tuple(dict.fromkeys(one.case_id for one in clear)),
             Axis("waiting", Show.PERCENT, "%"), (), tuple(
                 Dot(one.label, ChartPoint(one.share or 0.0, _range(one)), ()) for one in clear))
@@ -407,5 +397,5 @@ def _range(one: Stalled) -> Range:
     return Range(one.low or 0.0, one.high or 0.0)
 
 
-TOPIC = Topic("waits", "how much ranks wait for one another, and what makes one slow", waits,
+TOPIC = Topic("waits", "waiting for other ranks, and its cause", waits,
               waits_tables, waits_charts, is_told=True, is_quiet=True)

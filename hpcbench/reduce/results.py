@@ -18,24 +18,17 @@ from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode
 from hpcbench.trace.columns import Rows
 
 QUALITIES = {
-    "clock_unreliable": "clock error above 5 % of the time: fold local_max is used",
-    "late_starts": "some rank starts over 10 us late in more than 20 % of the samples, which moves "
-                   "the median beyond its interval",
-    "fragile": "late samples and outliers move the median beyond its interval, or too few others "
-               "are left",
-    "two_modes": "times have two modes, and the median lies between them: both are shown, with "
-                 "their shares",
-    "ci_unreliable": "confidence interval unreliable: fewer than 20 samples, autocorrelated "
-                     "samples, fewer than 8 passes that differ, or drift",
-    "repeats": "the launches ran in the same processes (backend mpi, or --inline): no range or "
-               "interval over launches; the interval is of these processes only",
-    "ramp": "the first samples of a pass differ from its steady state, and count: the number of "
-            "iterations was given",
-    "trend": "the time rises or falls during a pass, which moves the median beyond its interval",
-    "change_point": "the time changes by 5 % or more within a pass, which moves the median beyond "
-                    "its interval",
-    "unsteady": "no steady state within the first half of a pass, which moves the median beyond "
-                "its interval",
+    "clock_unreliable": "the clock error exceeds 5 % of the time; fold local_max is used",
+    "late_starts": "late starts (over 10 us in 20 % of the samples) move the median",
+    "fragile": "outliers move the median beyond its interval",
+    "two_modes": "the times have two modes around the median",
+    "ci_unreliable": "confidence interval unreliable: too few samples, autocorrelated samples, "
+                     "passes that differ, or drift",
+    "repeats": "launches in one process (mpi, --inline): no interval over launches",
+    "ramp": "the first samples of a pass are not in steady state, and count (fixed iterations)",
+    "trend": "a trend within a pass moves the median beyond its interval",
+    "change_point": "a level shift of 5 % or more within a pass moves the median",
+    "unsteady": "no steady state within the first half of a pass",
 }
 """Word -> what it says of a case's samples (docs/method.md)."""
 
@@ -85,10 +78,7 @@ class Canary:
     tau: float | None
 
 
-CANARY_QUALITIES = {
-    "drifting": "the canary's runs rise or fall so steadily that at most 1 of 100 stationary "
-                "series do, by more than 3 %",
-}
+CANARY_QUALITIES = {"drifting": "the canary case drifts steadily by more than 3 %"}
 """Word -> what it says of the whole run (docs/method.md)."""
 
 

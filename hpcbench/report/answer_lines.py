@@ -28,6 +28,7 @@ from hpcbench.errors import UsageError
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity, say, valid
+from hpcbench.units import plural
 
 ADVISE_SCHEMA = "hpcbench.advise"
 FOLDER = "FOLDER"
@@ -91,6 +92,8 @@ def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text]:
     yield Text(f"{one.topic.name}: {one.topic.question}", style="bold")
     for answer in one.record.answers:
         yield from answer_lines(answer, full=full)
+    for command in dict.fromkeys(answer.command for answer in one.record.answers if answer.command):
+        yield Text(f"  {command}", style="dim")
     for table in one.topic.tables(one.record):
         yield from table_lines(table)
 
@@ -99,8 +102,6 @@ def answer_lines(answer: Answer, *, full: bool = False) -> Iterator[Text]:
     yield Text(f"  {answer.sentence}", style=_STYLES.get(answer.certainty, ""))
     if full:
         yield from (Text(f"      {phrase}", style="dim") for phrase in answer.evidence)
-    if answer.command:
-        yield Text(f"      {answer.command}", style="dim")
 
 
 COMPARE_SCHEMA = "hpcbench.compare"
@@ -138,11 +139,11 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text]:
         yield from table_lines(other)
     yield Text()
     if answer.in_launch:
-        yield Text("medians of the same pass were compared: what is said holds in this launch")
+        yield Text("one launch only: repeat with --launches 3 to generalise")
     scopes = (scope_of(one.cases) for one in answer.comparisons)
     for scope in dict.fromkeys(filter(None, scopes)):
-        yield Text(f"{scope}: two jobs of equal code may differ by as much; to generalise, run "
-                   "both in turn at other times and compare A1,A2,... B1,B2,...")
+        yield Text(f"{scope}: equal jobs may differ as much; run both in turn at other times and "
+                   "compare A1,A2,... B1,B2,...")
     for one in answer.comparisons:
         yield Text(f"{one.second}: {totals_line(one)}", style="bold")
 
@@ -162,9 +163,10 @@ def print_checked(checked: CheckResult, *, quiet: bool) -> None:
     if not quiet:
         for line in reason_lines(checked):
             say(line)
-    limits = f"{checked.n_limits} limits, " if checked.n_limits else ""
-    say(f"{PREFIX} RESULT {checked.outcome.upper()}: {limits}{checked.n_cases} cases, "
-          f"{len(checked.reasons)} reasons")
+    limits = f"{plural(checked.n_limits, 'limit')}, " if checked.n_limits else ""
+    reasons = f", {plural(len(checked.reasons), 'reason')}" if checked.reasons else ""
+    say(f"{PREFIX} RESULT {checked.outcome.upper()}: {limits}"
+        f"{plural(checked.n_cases, 'case')}{reasons}")
 
 
 def print_checked_json(checked: CheckResult) -> None:

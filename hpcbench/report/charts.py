@@ -7,6 +7,7 @@ the unit that makes their numbers short, and names as short as tells the charts 
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -309,7 +310,54 @@ def charts_of(
                for best, others in winners_of(one.record).items()}
     charts = (chart.without_empty() if isinstance(chart, BarChart) else chart
               for chart in _charts(results, source, told, named))
-    return with_short_names([with_winners(with_fitting_units(chart), winners) for chart in charts])
+    colours = colours_of(results)
+    shown = with_short_names([with_winners(with_fitting_units(chart), winners) for chart in charts])
+    return [with_colours(chart, colours, results) for chart in shown]
+
+
+_COLOURED = ("backend", "implementation", "strategy")
+
+
+def colours_of(results: Results) -> Mapping[str, str]:
+    """Return the one colour of each backend, implementation and strategy of a run."""
+    names = dict.fromkeys(
+        str(setting[key]) for key in _COLOURED for item in results.cases
+        for setting in [_setting(item)] if item.status == "ok" and key in setting)
+    return dict(zip(names, cycle(COLOURS)))
+
+
+def _setting(item: CaseResult) -> Mapping[str, object]:
+    choice = item.case.workload.choice()
+    return {"backend": item.case.backend, **(choice.setting if choice else {})}
+
+
+def with_colours(chart: Chart, colours: Mapping[str, str], results: Results) -> Chart:
+    """Return the chart with the colours of what its curves or dots compare."""
+    if isinstance(chart, DotChart):
+        found = _colours([row.label for row in chart.rows], colours)
+        return replace(chart, rows=tuple(
+            replace(row, colour=colour) for row, colour in zip(chart.rows, found, strict=True)))
+    if not isinstance(chart, LineChart):
+        return chart
+    backends = {item.case.backend for item in results.cases if item.case.case_id in chart.case_ids}
+    alone = colours.get(next(iter(backends)), "") if len(backends) == 1 else ""
+
+    def of_panel(panel: Panel) -> Panel:
+        found = [alone] if len(panel.lines) == 1 else _colours(
+            [line.label for line in panel.lines], colours)
+        return replace(panel, lines=tuple(
+            replace(line, colour=colour) for line, colour in zip(panel.lines, found, strict=True)))
+
+    return replace(chart, panels=tuple(map(of_panel, chart.panels)))
+
+
+def _colours(labels: Sequence[str], colours: Mapping[str, str]) -> list[str]:
+    """Return the colour of each label by the names in it; none where they do not tell them apart.
+    """
+    found = [next((colours[word] for word in re.split(r"[\s:,]+", label) if word in colours), "")
+             for label in labels]
+    return found if len({*found}) == len(labels) or (
+        "" not in found and len({*found}) > 1) else [""] * len(labels)
 
 
 def _charts(

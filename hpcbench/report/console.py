@@ -15,15 +15,16 @@ from pathlib import Path
 from rich.text import Text
 
 from hpcbench.answers.check import held
-from hpcbench.answers.topics import TopicResult, ending_lines
-from hpcbench.errors import command_line, job_command_line
+from hpcbench.answers.topics import TopicResult, summary_lines
+from hpcbench.errors import job_command_line
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.suite_file import FINDINGS, MEMBER_STATUSES, MISSED, OK, Member, Suite
 from hpcbench.report import results_lines as lines
 from hpcbench.report.answer_lines import reason_lines
-from hpcbench.report.plan_lines import case_tables, plan_header, plan_total, skip_lines
+from hpcbench.report.plan_lines import case_tables, note_lines, plan_header, plan_total, skip_lines
 from hpcbench.report.results_lines import (
+    brief_tables_of,
     closing_lines,
     definition_lines,
     detail_lines,
@@ -66,34 +67,46 @@ def print_results(
     results: Results, folder: Path, verbosity: Verbosity = Verbosity.NORMAL, *,
     told: Sequence[TopicResult] = (), explain: bool = False,
 ) -> None:
-    """Print a run's tables, what was not ok and why, and in a few lines its end.
+    """Print a run's counts, tables, failures and summary; in detail every column and sample count.
 
-    Quietly only the tables, without their notes. ``explain``: also what the columns mean.
+    Quietly only the tables. ``explain``: also what the columns mean.
     """
-    tables, full = list(tables_of(results)), verbosity.is_verbose
-    title, telemetry = results.plan.config.get("title"), telemetry_line(results)
+    full = verbosity.is_verbose
+    tables = list(tables_of(results) if full or explain else brief_tables_of(results))
     if verbosity.is_quiet:
         bare = (replace(table, lead=(), notes=()) for table in tables)
         print_lines(chain.from_iterable(map(table_lines, bare)))
         _print_failures(results)
         return
+    title = results.plan.config.get("title")
     print_lines(chain(
-        lines.run_lines(results), map(Text, how_lines(results)),
-        map(Text, definition_lines(results)) if explain else [_way_to_definitions(folder)],
+        [Text(lines.header_line(results), style="bold")], map(Text, lines.count_lines(results)),
+        lines.run_lines(results) if full else chain(
+            fault_lines(results), note_lines(results.plan)),
+        map(Text, how_lines(results)) if full or explain else (),
+        map(Text, definition_lines(results)) if explain else (),
         [Text(), Text(title, style="bold")] if title else [],
         chain.from_iterable(map(table_lines, tables)), _problem_lines(results),
-        detail_lines(results) if full else (), lines.outcome_lines(results, full=full),
-        lines.finding_lines(results, full=full), [Text()],
-        map(tone_line, ending_lines(results, told)),
-        [Text(telemetry, style="dim")] if telemetry else [],
-        (Text(line.text, style="bold red" if line.tone == "warning" else "")
-         for line in limit_lines(results, "limits: ")),
-        lines.closing_lines(results, folder)))
+        detail_lines(results) if full else (),
+        lines.outcome_lines(results, lines.NOT_OK if full else lines.FAILED, full=full),
+        lines.finding_lines(results if full else _refusing(results), full=full),
+        _summary(results, told), [Text()], closing_lines(results, folder)))
 
 
-def _way_to_definitions(folder: Path) -> Text:
-    way = command_line("show", folder, "--explain")
-    return Text(f"what the columns mean: {way} (docs/method.md)", style="dim")
+def _refusing(results: Results) -> Results:
+    """Return the results with the findings that speak against them alone."""
+    return replace(results, findings=tuple(
+        finding for finding in results.findings if finding.scope != "note"))
+
+
+def _summary(results: Results, told: Sequence[TopicResult]) -> Iterator[Text]:
+    telemetry = telemetry_line(results)
+    shown = [*summary_lines(results, told),
+             *(replace(line, topic="limits") for line in limit_lines(results)),
+             *([Line(telemetry, "quiet", "telemetry")] if telemetry else ())]
+    if shown:
+        yield from (Text(), Text("summary", style="bold"))
+        yield from map(tone_line, shown)
 
 
 def _print_failures(results: Results) -> None:
@@ -102,11 +115,10 @@ def _print_failures(results: Results) -> None:
     Skips are told only where nothing was ok: then they are why a run fails.
     """
     statuses = lines.FAILED if any(item.status == "ok" for item in results.cases) else lines.NOT_OK
-    bad = tuple(finding for finding in results.findings if finding.scope != "note")
     checked = held(results)
     print_lines(chain(
         lines.fault_lines(results), lines.outcome_lines(results, statuses),
-        lines.finding_lines(replace(results, findings=bad)),
+        lines.finding_lines(_refusing(results)),
         map(Text, reason_lines(checked) if checked else ())), sys.stderr)
 
 
@@ -140,8 +152,7 @@ def print_profile(results: Results, folder: Path) -> None:
     print_lines(chain(
         [head], fault_lines(results), map(tone_line, lines),
         chain.from_iterable(map(table_lines, tables)),
-        outcome_lines(results), _captured_lines(folder), closing_lines(results, folder),
-        [Text(f"all tables: {command_line('show', folder)}")]))
+        outcome_lines(results), _captured_lines(folder), [Text()], closing_lines(results, folder)))
 
 
 def _shown(results: Results) -> Iterator[Line | Table]:

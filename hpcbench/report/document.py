@@ -29,11 +29,30 @@ from hpcbench.views.table import (
     Range,
     Show,
     Table,
+    Tone,
     WithInterval,
     cell_text,
 )
 
-Item = Line | Table | Chart
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A number that a reader looks for first, such as how many cases failed, and why."""
+
+    value: str
+    title: str
+    note: str = ""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """A row of them."""
+
+    cards: tuple[Card, ...]
+
+
+Item = Line | Table | Chart | Cards
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +128,9 @@ def _item(item: Item, figures: Collection[str]) -> str:
         return f"- {f'**{text}**' if item.tone in ('title', 'warning') else text}"
     if isinstance(item, Table):
         return _table(item)
+    if isinstance(item, Cards):
+        return "\n".join(f"- **{escaped(one.value)}** {escaped(one.title)}"
+                         + (f" ({escaped(one.note)})" if one.note else "") for one in item.cards)
     return _figure(item, figures)
 
 
@@ -163,7 +185,8 @@ def html_text(document: ReportDocument, version: str, *, scripted: bool = True) 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                               lstrip_blocks=True)
     environment.tests |= {
-        "table": lambda item: isinstance(item, Table), "line": lambda item: isinstance(item, Line)}
+        "table": lambda item: isinstance(item, Table), "line": lambda item: isinstance(item, Line),
+        "cards": lambda item: isinstance(item, Cards)}
     template = environment.from_string(_asset("page.html.j2"))
     return template.render(
         document=document, version=version, style=Markup(style), script=Markup(script),
@@ -224,7 +247,8 @@ def _panel(chart: LineChart, panel: Panel) -> dict[str, Any]:
     series = []
     for line in panel.lines:
         values = {x: _number(point.value, panel.y.show) for x, point in line.points}
-        series.append({"label": line.label, "values": [values.get(x) for x in places]})
+        series.append({"label": line.label, "colour": line.colour,
+                       "values": [values.get(x) for x in places]})
     return {"title": panel.title or panel.y.label, "x": [_number(x, chart.x.show) for x in places],
             "x_label": chart.x.label, "y_label": panel.y.label,
             "x_log": _log(chart.x.scale) if places[0] > 0 else 0, "y_log": _log(panel.y.scale),

@@ -1,8 +1,8 @@
 """The report of one run or of several, written as HTML, PDF (by WeasyPrint) or Markdown.
 
-It follows the order in which a person asks: the verdict, why, and what to do next; then the results
-of each kind, the answers, the course of the run, what did not run, the environment, and how all of
-it was measured. Of several runs it says first what differs.
+The first screen answers in this order: is it good, what is best, what is wrong, what to do next.
+Then come the results of each kind, the answers, the course of the run, what did not run, the
+environment and the method. A report of several runs begins with their differences.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from hpcbench import __version__
@@ -27,7 +26,7 @@ from hpcbench.answers.compare import (
     totals_line,
     unmatched_table,
 )
-from hpcbench.answers.topics import TOPICS, TopicResult, ending_lines, told_of
+from hpcbench.answers.topics import TOPICS, TopicResult, best_lines, problem_lines, told_of
 from hpcbench.config.axes import RETRIED
 from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
 from hpcbench.plan.case import Case
@@ -37,20 +36,29 @@ from hpcbench.reduce.run_checks import flattened
 from hpcbench.reduce.suite_file import is_suite, read_suite
 from hpcbench.report.answer_lines import opened
 from hpcbench.report.charts import charts_of, origin_text
-from hpcbench.report.document import Item, ReportDocument, ReportSection, html_text, markdown_text
+from hpcbench.report.document import (
+    Card,
+    Cards,
+    Item,
+    ReportDocument,
+    ReportSection,
+    html_text,
+    markdown_text,
+)
 from hpcbench.report.plan_lines import by_rule
 from hpcbench.report.results_lines import (
     FAILED,
     LEFT_OUT,
     definition_lines,
     evidence_of,
+    header_line,
     how_lines,
     items_by_kind,
     limit_lines,
-    run_lines,
+    short_reason,
+    skip_rules,
     start_up_tables,
     tables_of_kind,
-    total_line,
 )
 from hpcbench.texts import from_json, printable
 from hpcbench.trace.container import whole_file
@@ -76,8 +84,8 @@ def pdf_bytes(document: ReportDocument) -> bytes:
     return bytes(weasyprint.HTML(string=text).write_pdf())
 
 
-_NEXT = ("next: where launches cannot tell, run each side with as many launches as are needed (key "
-         "launches of the sweep file), and compare again")
+_NEXT = ("next: for undecided cases run each side with the launches needed (key launches of the "
+         "sweep file) and compare again")
 
 
 def differences_section(runs: Sequence[Run], *, full: bool) -> ReportSection:
@@ -104,28 +112,42 @@ def _items(found: Compared, *, full: bool) -> Iterator[Item]:
 
 
 RESUMED = "HB150"
-_MOST_COMMANDS, _MOST_NOTES = 3, 2
+_MOST_COMMANDS = 3
 
 
 def verdict_section(run: Run, told: Sequence[TopicResult]) -> ReportSection:
-    """Return what was run, how it ended, what is best and suspicious, and what to do next."""
+    """Return whether the run is good, what is best, what is wrong and what to do next."""
     results = run.results
     return ReportSection("verdict", "Verdict", (
-        *(Line(text, "warning") for text in _first(results)),
-        *(Line(line.plain) for line in islice(run_lines(results), 1, None)), total_line(results),
-    ), tuple(part for part in (
-        ReportSection("why", "Why",
-                      (*ending_lines(results, told), *_notes(results), *limit_lines(results))),
-        ReportSection("next", "Next", tuple(_next(run, told))),
-    ) if part.items))
+        *(Line(text, "warning") for text in _first(results)), _cards(results),
+        Line(header_line(results), "quiet")), tuple(part for part in (
+            ReportSection("best", "Best settings", tuple(best_lines(results, told))),
+            ReportSection("problems", "Machine and samples", (
+                *problem_lines(results, told), *limit_lines(results))),
+            ReportSection("next", "Next", tuple(_next(run, told))),
+        ) if part.items))
+
+
+def _cards(results: Results) -> Cards:
+    """Return how many cases were measured, wrong, failed and skipped, and why."""
+    counts = Counter(item.status for item in results.cases)
+    total = len(results.cases)
+    statuses = [status for status in ("wrong", *FAILED) if counts[status]]
+    bad = [Card(str(counts[status]), status.replace("_", " "), next(
+        item.reason for item in results.cases if item.status == status), "warning")
+        for status in dict.fromkeys(statuses)] or [Card("0", "wrong or failed")]
+    reasons = [f"{len(cases)} x {short_reason(rule)}"
+               for rule, cases in skip_rules(results).items()]
+    skipped = [Card(str(counts["skipped"]), "skipped", ", ".join(reasons))] if reasons else []
+    return Cards((Card(str(counts["ok"]), f"of {plural(total, 'case')} measured"), *bad, *skipped))
 
 
 def _first(results: Results) -> Iterator[str]:
     """Yield what a reader must know before any number."""
     if not any(item.status == "ok" for item in results.cases):
-        yield "No case is ok, so there are no times in this report."
+        yield "No case was measured: this report has no times."
     if any(one.code == RESUMED for one in results.findings):
-        yield "The run was resumed: cases of different attempts are compared with care."
+        yield "The run was resumed: compare cases of different attempts with care."
     missing = results.run.world_size - len(results.run.ranks_present)
     if missing:
         yield (f"The run is incomplete: {plural(missing, 'trace')} of "
@@ -136,49 +158,39 @@ def _first(results: Results) -> Iterator[str]:
         yield text
     bad = [one for one in results.findings if one.scope != "note"]
     if bad:
-        yield (f"{plural(len(bad), 'finding')} speak against these results; the first: "
-               f"{bad[0].message}")
+        yield f"{plural(len(bad), 'error')} in these results: {bad[0].message}"
     for kind, reason in results.missing_kinds.items():
         yield f"Kind {kind} {reason}; its rows lack what the kind derives."
-
-
-def _notes(results: Results) -> Iterator[Line]:
-    """Yield what checks say of the circumstances, which no number shows: a busy machine, say."""
-    notes = [one for one in results.findings if one.scope == "note" and one.code != RESUMED]
-    yield from (Line(f"{one.code}: {one.message}", "warning") for one in notes[:_MOST_NOTES])
-    if len(notes) > _MOST_NOTES:
-        yield Line(f"{plural(len(notes) - _MOST_NOTES, 'more note')}: see Findings", "quiet")
 
 
 def _next(run: Run, told: Sequence[TopicResult]) -> Iterator[Line]:
     results, path = run.results, run.path
     commands = {answer.command: one.topic.name for one in told for answer in one.record.answers
                 if answer.certainty == CLEAR and answer.command}
-    yield from (Line(f"The numbers behind {topic}: {how}")
+    yield from (Line(how, topic=f"numbers of {topic}")
                 for how, topic in list(commands.items())[:_MOST_COMMANDS])
     again = job_command_line(results.run.world_size, "run", "--resume", path)
     counts = Counter(item.status for item in results.cases)
     if left := counts["not_run"]:
-        yield Line(f"{plural(left, 'case')} did not run, and can: {again}")
+        yield Line(again, topic=f"run the {plural(left, 'case')} that did not run")
     bad = [status for status in RETRIED if status in FAILED and counts[status]]
     if bad:
         n_bad = sum(counts[status] for status in bad)
-        yield Line(f"{plural(n_bad, 'case')} can be run again: {again} --retry {','.join(bad)}")
+        yield Line(f"{again} --retry {','.join(bad)}", topic=f"run {plural(n_bad, 'case')} again")
     if any(item.timing is not None for item in results.cases):
-        yield Line(f"All samples, ranks and the start-up: {command_line('show', path, '-v')}")
-        yield Line(f"Beside an earlier run, launch by launch: "
-                   f"{command_line('compare', 'EARLIER', path)}")
+        yield Line(command_line("show", path, "-v"), topic="all details")
+        yield Line(command_line("compare", "OLD", path), topic="compare with an earlier run")
 
 
 _OUTCOMES = (
     Column("cases", "cases", Show.COUNT), Column("status", "status"),
     Column("rank", "rank to blame", Show.COUNT, optional=True), Column("reason", "reason"),
-    Column("which", "which"), Column("evidence", "what a worker left behind", optional=True))
+    Column("which", "which"), Column("evidence", "output of a worker", optional=True))
 _FINDINGS = (
     Column("code", "code", meaning="explained in docs/checks.md"),
     Column("scope", "of", meaning="run: not to be trusted as one run; rank: a trace was left out; "
            "case: it was rejected or contradicts another; note: nothing was left out"),
-    Column("message", "what was found, and what to do"))
+    Column("message", "finding and remedy"))
 _FACTS = (Column("key", "fact"), Column("value", "value"))
 _LABELS, _EVIDENCE_LINES, _PHRASES, _LONGEST = 3, 12, 4, 300
 
@@ -207,13 +219,13 @@ def sections_of(run: Run, *, answers: bool = False) -> Iterator[ReportSection]:
     yield from _kinds(results, charts)
     if answers:
         yield from _answers([run], told)
-    yield ReportSection("course", "The course of the run", tuple(_course(results, charts)),
-                  short="Course")
+    yield ReportSection("course", "The run over time", tuple(_course(results, charts)),
+                  short="Over time")
     bad = (*_failures(results), *_left_out(results))
-    yield ReportSection("outcomes", "What was skipped or failed", (
+    yield ReportSection("outcomes", "Skipped and failed cases", (
         Table("cases that are not ok, by reason", _OUTCOMES, (Group("", bad),)),) if bad else (),
         short="Not ok")
-    findings = Table("what the checks found", _FINDINGS, (Group("", tuple(
+    findings = Table("findings of the checks", _FINDINGS, (Group("", tuple(
         Row((one.code, one.scope, one.message), "ok" if one.scope == "note" else "wrong")
         for one in results.findings)),))
     yield ReportSection("findings", "Findings", (findings,) if results.findings else ())

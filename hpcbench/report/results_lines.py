@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from rich.text import Text
 
 from hpcbench.answers.check import held
 from hpcbench.answers.topics import flag_meaning
-from hpcbench.plan.case import STATUSES
+from hpcbench.errors import command_line
+from hpcbench.plan.case import Case
 from hpcbench.reduce.results import (
     CANARY_QUALITIES,
     FEWEST_FOR_DRIFT,
@@ -21,15 +24,16 @@ from hpcbench.reduce.results import (
     Canary,
     CaseResult,
     Results,
+    RunInfo,
 )
 from hpcbench.reduce.spread import launch_spreads, sample_counts, start_ups
 from hpcbench.reduce.timing import FEWEST_LAUNCHES, FEWEST_PASSES
 from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
 from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.plan_lines import by_rule, in_order, note_lines, rule_line
-from hpcbench.report.terminal import STATUS_STYLES, table_lines, tone_line
+from hpcbench.report.terminal import STATUS_STYLES, table_lines
 from hpcbench.trace.schema import STOP_REASONS
-from hpcbench.units import format_seconds, grouped, plural, rank_list
+from hpcbench.units import format_seconds, grouped, plural, rank_list, rough_time
 from hpcbench.views.columns import TABLED, any_results, slow_rank_lines, telemetry_tables
 from hpcbench.views.presenter import Presenter, presenter_of
 from hpcbench.views.table import (
@@ -64,18 +68,80 @@ CRASH, CRASHED_THREAD = "Fatal Python error:", "Current thread"
 """How Python's faulthandler begins, and the part on the thread that crashed, of which the most
 recent frame comes first; other threads may come before it."""
 SHOWN_FINDINGS = 3
-OUTPUTS = ("report.html", "results.h5", "summary.json", "summary.csv", "plots", "traces", "profile")
 _INDENT = " " * 11
+
+
+def header_line(results: Results) -> str:
+    """Return where the run ran, with what, and whether its results were checked."""
+    run = results.run
+    versions = [_version_text(name, run.versions[name]) for name in ("torch", "mpi")
+                if name in run.versions]
+    return "   ".join((f"hpcbench {run.hpcbench_version}", _where(run), *versions,
+                       *filter(None, (_checked_text(results),))))
+
+
+def _where(run: RunInfo) -> str:
+    nodes = ", ".join(run.nodes[:4]) + (", ..." if len(run.nodes) > 4 else "")
+    where = f"{plural(len(run.nodes), 'node')} ({nodes})" if nodes else (
+        "unknown nodes (no rank has a trace)")
+    return f"{plural(run.world_size, 'rank')} on {where}"
+
+
+def _version_text(name: str, version: str) -> str:
+    """Return ``torch 2.13.0``; of MPI ``MPICH 5.0.2`` or ``Open MPI 5.0.3``."""
+    if name != "mpi":
+        return f"{name} {version}"
+    return re.sub(r" (?:Version:? *|v(?=\d))", " ", version).split(",")[0]
+
+
+def _checked_text(results: Results) -> str:
+    counts = Counter(item.n_wrong is not None for item in results.cases if item.status == "ok"
+                     and item.case.workload.features.has_result)
+    if not counts[False]:
+        return "results checked" if counts[True] else ""
+    return "results not checked" if not counts[True] else (
+        f"results of {plural(counts[False], 'case')} not checked")
+
+
+MOST_COLUMNS = 120
+"""A line of counts that is longer has its reasons in lines of their own."""
+
+
+def count_lines(results: Results) -> Iterator[str]:
+    """Yield how many cases were measured and are not ok, without zeros, and why some were skipped.
+    """
+    counts = Counter(item.status for item in results.cases)
+    spans = [span for item in results.cases if item.usage for span in item.usage.spans_ns]
+    took_s = (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9 if spans else 0
+    parts = [f"{counts['ok']} of {plural(len(results.cases), 'case')} measured"
+             + (f" in {rough_time(took_s)}" if spans else "")]
+    parts += [f"{counts[status]} {status.replace('_', ' ')}" for status in FAILED if counts[status]]
+    parts += [f"{counts['skipped']} skipped"] if counts["skipped"] else []
+    reasons = [f"{len(cases)} x {short_reason(rule)}" for rule, cases in sorted(
+        skip_rules(results).items(), key=lambda pair: -len(pair[1]))]
+    line = ", ".join(parts)
+    if len(text := f"{line}: {', '.join(reasons)}") <= MOST_COLUMNS:
+        yield text if reasons else line
+    else:
+        yield line
+        yield from (f"  {one}" for one in reasons)
+
+
+def short_reason(text: str) -> str:
+    """Return the first clause of a reason; what stands before its colon where that says enough."""
+    first = text.split(": ")[0]
+    return first if " " in first else text.split(", ")[0]
+
+
+def skip_rules(results: Results) -> Mapping[str, Sequence[Case]]:
+    return by_rule((item.reason, item.case) for item in results.cases if item.status == "skipped")
 
 
 def run_lines(results: Results) -> Iterator[Text]:
     run = results.run
     when = run.started_at or "at an unknown time"
     yield Text(f"{run.name}  run {run.run_id or 'of unknown id'}  started {when}", style="bold")
-    nodes = ", ".join(run.nodes[:4]) + (", ..." if len(run.nodes) > 4 else "")
-    where = f"on {plural(len(run.nodes), 'node')} ({nodes})" if nodes else (
-        "on unknown nodes: there is no trace of any rank")
-    yield Text(f"{plural(run.world_size, 'rank')} {where}")
+    yield Text(_where(run))
     if run.versions:
         yield Text(", ".join(f"{name} {version}" for name, version in run.versions.items()))
     if links := declared_links(results.plan.config):
@@ -154,34 +220,30 @@ def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
     """Yield what the checks found, by code: of many alike the first ones, or in ``full`` all."""
     if results.findings:
         yield Text()
-        yield Text("findings (docs/checks.md)", style="bold")
+        yield Text("findings (explained in docs/checks.md)", style="bold")
     alike = grouped(((finding.code, finding.scope), finding.message)
                     for finding in results.findings)
     for (code, scope), messages in alike.items():
         shown = list(messages) if full else messages[:SHOWN_FINDINGS]
         if len(messages) > len(shown):
-            shown.append(f"and {len(messages) - SHOWN_FINDINGS} more like it: see summary.json")
+            shown.append(f"and {len(messages) - SHOWN_FINDINGS} more: see summary.json")
         for message in shown:
-            yield Text(f"  {code}  [{scope}] {message}", style="" if scope == "note" else "red")
+            text = f"warning[{code}]" if scope == "note" else f"error[{code}] ({scope})"
+            yield Text(f"  {text}: {message}", style="" if scope == "note" else "red")
 
 
 def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
-    """Yield the totals and the files in a run's folder; ``folder`` may be a results file, too."""
-    yield tone_line(total_line(results))
+    """Yield the report and the next commands; ``folder`` may be a results file, too."""
     yield from fault_lines(results)
-    if folder.is_file():
-        yield Text(f"read from {folder}")
-        return
-    drawn = any(item.status == "ok" for item in results.cases)  # else plots are of earlier results
-    files = [name for name in OUTPUTS if (folder / name).exists() and (drawn or name != "plots")]
-    yield Text(f"in {folder}: {', '.join(files) if files else 'no files yet'}")
-
-
-def total_line(results: Results) -> Line:
-    """Return the totals, which always add up."""
-    counts = Counter(item.status for item in results.cases)
-    sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
-    return Line(f"planned {len(results.plan.cases)} = {sums}", "title")
+    parts = {"report": str(folder / "report.html")} if (folder / "report.html").exists() else {}
+    parts["details"] = command_line("show", folder, "-v")
+    if any(item.timing is not None for item in results.cases):
+        parts["next"] = command_line("compare", "OLD", folder)
+    line = "     ".join(f"{name}: {text}" for name, text in parts.items())
+    if len(line) <= MOST_COLUMNS:
+        yield Text(line)
+    else:
+        yield from (Text(f"{f'{name}:':<9}{text}") for name, text in parts.items())
 
 
 def limit_lines(results: Results, prefix: str = "") -> Iterator[Line]:
@@ -190,12 +252,22 @@ def limit_lines(results: Results, prefix: str = "") -> Iterator[Line]:
     if checked is not None:
         yield from (Line(line, "warning") for line in reason_lines(checked))
         if not checked.reasons:
-            yield Line(f"{prefix}{plural(checked.n_limits, 'limit')} of the sweep hold")
+            yield Line(f"{prefix}{plural(checked.n_limits, 'limit')} of the sweep met")
 
 
 def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
     of_kind = grouped((item.case.kind, item) for item in items)
     return {kind: of_kind[kind] for kind in in_order(of_kind)}
+
+
+def brief_tables_of(results: Results) -> Iterator[Table]:
+    """Yield the tables of a run with what varies only, and without details."""
+    passes = f", median of {repeats_text(results.plan)}"
+    for table in _blocks(results, results.cases, brief=True):
+        yield replace(table, title=f"{table.title}{passes}")
+    for kind, items in items_by_kind(results.cases).items():
+        yield from (table.brief() for table in _overviews(results, kind, items)
+                    if table.columns and not table.detail)
 
 
 def tables_of(results: Results) -> Iterator[Table]:
@@ -214,16 +286,25 @@ def tables_of_kind(results: Results, kind: str) -> Iterator[Table]:
     yield from _overviews(results, kind, items)
 
 
-def _blocks(results: Results, items: Sequence[CaseResult]) -> Iterator[Table]:
+def _blocks(
+    results: Results, items: Sequence[CaseResult], *, brief: bool = False,
+) -> Iterator[Table]:
     blocks = grouped(((item.case.block, item.case.kind), item) for item in items)
     presenters = {kind: _presenter(results, kind) for _, kind in blocks}
     # a case that the plan skips, such as one of more ranks than the job has, stands first in it
     planned = dict.fromkeys((item.case.block, item.case.kind) for item in items
                             if item.case.skip is None)
     for block, kind in dict.fromkeys((*planned, *blocks)):
-        title, same = f"block {block}", blocks[block, kind]
-        tables = presenters[kind].tables(title, same, results.derived.get(kind, {}))
-        yield from any_results(title, same) if tables is None else tables
+        same, derived = blocks[block, kind], results.derived.get(kind, {})
+        title = block if brief else f"block {block}"
+        tables = presenters[kind].tables(title, same, derived)
+        found = list(any_results(title, same) if tables is None else tables)
+        if not brief:
+            yield from (table for table in found if not table.is_brief)
+        elif own := [table for table in found if table.is_brief]:
+            yield from own
+        else:
+            yield from (table.brief() for table in found if not table.detail)
 
 
 def _overviews(results: Results, kind: str, items: Sequence[CaseResult]) -> Iterator[Table]:
@@ -278,7 +359,7 @@ def definition_lines(results: Results) -> Iterator[str]:
         shown.text for kind, items in items_by_kind(ran).items()
         if kind not in results.missing_kinds
         for shown in presenter_of(kind).overviews(items, results.derived.get(kind, {}))
-        if isinstance(shown, Line))
+        if isinstance(shown, Line) and shown.topic is None)
     if checks := _clock_checks(results):
         yield f"clocks were synchronised{checks}"
     used = {word for item in ran if item.timing for word in item.timing.quality}

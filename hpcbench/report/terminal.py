@@ -68,7 +68,7 @@ STATUS_STYLES: Mapping[str, str] = MappingProxyType({
 TONE_STYLES: Mapping[str, str] = MappingProxyType({
     "plain": "", "title": "bold", "quiet": "dim", "warning": "yellow"})
 GAP = "  "
-_TOPIC_WIDTH = 11
+_TOPIC_WIDTH = 21
 
 
 def table_lines(table: Table) -> Iterator[Text]:
@@ -77,10 +77,13 @@ def table_lines(table: Table) -> Iterator[Text]:
     titles = [[column.title for column in table.columns],
               [f"({one.unit})" if one.unit and "%" not in one.unit else one.unit
                for one in table.columns]]
-    lines = _aligned(table.columns, [*titles, *map(table.texts, table.rows)])
+    texts = [*titles, *map(table.texts, table.rows)]
+    lines = _aligned(table.columns, texts)
     yield Text()
     yield Text(table.title, style="bold")
     yield from map(tone_line, table.lead)
+    if any(column.span for column in table.columns):
+        yield Text(_spans(table.columns, texts), style="dim")
     yield from (Text(line, style="dim") for line in islice(lines, len(titles)) if line)
     for group in table.groups:
         if group.heading:
@@ -102,8 +105,19 @@ def listing_lines(item: Line | Table) -> Iterator[Text]:
 
 def tone_line(line: Line) -> Text:
     """Return a line in the style of its tone."""
-    begun = "" if line.topic is None else f"{line.topic:<{_TOPIC_WIDTH}} "
+    begun = "" if line.topic is None else f"{GAP}{line.topic:<{_TOPIC_WIDTH}} "
     return Text(f"{begun}{line.text}", style=TONE_STYLES[line.tone])
+
+
+def _spans(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> str:
+    """Return the line of spans, each above the end of its first column."""
+    text, at, before = "", 0, ""
+    for column, cells in zip(columns, zip(*lines, strict=True), strict=True):
+        width = max(map(len, cells))
+        if column.span and column.span != before:
+            text = f"{text:<{at}}{column.span:>{width}}"
+        at, before = at + width + len(GAP), column.span
+    return text
 
 
 def _aligned(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -239,11 +239,15 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points by their place along x, ascending; apart from one another unless ``is_joined``."""
+    """Points by their place along x, ascending; apart from one another unless ``is_joined``.
+
+    ``colour`` is that of its backend, implementation or strategy; else curves take them in turn.
+    """
 
     label: str
     points: tuple[tuple[float, ChartPoint], ...]
     is_joined: bool = True
+    colour: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +290,8 @@ class LineChart(Chart):
 class Dot:
     """A row with one point, and its values in words; of the case ``case_id``, if of one.
 
-    ``mark`` is what its row is among the others: ``fastest``, where that is clear.
+    ``mark`` is what its row is among the others: ``fastest``, where that is clear. ``colour``: as
+    of a `Curve`.
     """
 
     label: str
@@ -294,6 +299,7 @@ class Dot:
     cells: tuple[Cell, ...]
     case_id: str = ""
     mark: str = ""
+    colour: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,13 +89,10 @@ def telemetry_tables(results: Results) -> Iterator[Table]:
 
 
 def telemetry_line(results: Results) -> str:
-    """Return what could not be read and why in one line; "" where all was, or nothing wanted."""
-    missing = grouped((name, why) for one in _newest(results) for name, why in one.missing.items()
-                      if name in TABLES and not why.startswith("not wanted"))
-    if not missing:
-        return ""
-    return "telemetry cannot read " + "; ".join(
-        f"{name} ({reasons[0]})" for name, reasons in missing.items())
+    """Return what could not be read in one line; "" where all was, or nothing wanted."""
+    missing = dict.fromkeys(name for one in _newest(results) for name, why in one.missing.items()
+                            if name in TABLES and not why.startswith("not wanted"))
+    return f"no {', '.join(missing)} counters here (details: -v)" if missing else ""
 
 
 def _newest(results: Results) -> list[RankTelemetry]:
@@ -157,9 +154,9 @@ TIME = Column("time_p50", "time p50", Show.US, "us", "median of the timed sample
 INTERVAL = Column("interval", "95 % interval", Show.US, "us",
                   "confidence interval of the median, from its lower to its upper end")
 WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "wrong elements, summed over ranks and checked "
-               "calls", "less")
-N = Column("n", "n", Show.COUNT, "", "timed samples")
-STATUS = Column("status", "status")
+               "calls", "less", usual=0)
+N = Column("n", "n", Show.COUNT, "", "timed samples", detail=True)
+STATUS = Column("status", "status", usual="ok")
 LAUNCHES = Column("launches", "launches", Show.US, "p50, us", "medians of the launches",
                   optional=True)
 FLAGS = Column("flags", "flags", optional=True)
@@ -218,7 +215,7 @@ def over_passes_cell(passes: OverPasses | None) -> Cell:
 def middle_cell(passes: OverPasses | None) -> Cell:
     if passes is None or not passes.tells:
         return CANNOT_TELL if passes else None
-    return passes.median
+    return WithInterval(passes.median, passes.least, passes.greatest)
 
 
 def names_of(name: str) -> tuple[str, ...]:
@@ -273,32 +270,23 @@ def late_start(item: CaseResult) -> Comparison | None:
 
 
 def late_start_text(late: Comparison) -> str:
-    ends = f"{cell_text(late.low_s, Show.US)}, {cell_text(late.high_s, Show.US)}"
-    return (f"rank {late.rank} starts {cell_text(late.apart_s, Show.US)} us [{ends}: 99 % "
-            f"interval] after the next one, rank {late.next_rank}: all wait for it")
+    ends = f"{cell_text(late.low_s, Show.US)} to {cell_text(late.high_s, Show.US)}"
+    return (f"rank {late.rank} is the straggler: {cell_text(late.apart_s, Show.US)} us behind rank "
+            f"{late.next_rank} (CI {ends})")
 
 
 def _late_starts(results: Results) -> list[tuple[CaseResult, Comparison]]:
     return [(item, found) for item in results.cases if (found := late_start(item)) is not None]
 
 
-def late_rank_lines(results: Results) -> Iterator[str]:
-    """Yield in one line who starts late in the first such case, and how many more there are."""
-    late = _late_starts(results)
-    if late:
-        (item, found), *others = late
-        more = f"; {plural(len(others), 'more case')}: late_start in summary.json" if others else ""
-        yield f"{item.case.label}: {late_start_text(found)}{more}"
-
-
 def slow_rank_lines(results: Results) -> Iterator[str]:
     """Yield which comparisons of ranks were made and how many hold; then who starts late."""
     known = comparison_counts(comparisons(results))
     if known.n_made:
-        yield (f"slow ranks: {plural(known.n_made, 'comparison')}, {known.n_clear} of them clear; "
-               f"of equal ranks at most {FALSE_ALARMS:.0%} of reports have any")
+        yield (f"slow ranks: {known.n_clear} in {plural(known.n_made, 'comparison')}; false alarms "
+               f"in at most {FALSE_ALARMS:.0%} of reports")
     if known.n_too_few:
-        yield (f"slow ranks: {plural(known.n_too_few, 'comparison')} cannot tell, because {NEEDED}")
+        yield f"slow ranks: not enough data in {plural(known.n_too_few, 'comparison')}: {NEEDED}"
     late = _late_starts(results)
     for item, found in late[:MOST_NAMED]:
         yield f"  {item.case.label}: {late_start_text(found)}"
@@ -312,7 +300,7 @@ Title = Callable[[CaseResult], str]
 _COLUMNS = (
     Column("case", "case"), TIME, INTERVAL, N,
     Column("imbalance", "imbalance", Show.US, "us", "last start - first start of a sample", "less"),
-    Column("late", "late", Show.TEXT, "rank", "the rank that surely starts later than any other"),
+    Column("late", "late", Show.TEXT, "rank", "rank that starts significantly later"),
     Column("late_by", "by", Show.US, "us", "its start after that of the next one", "less"),
 )
 

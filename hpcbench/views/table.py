@@ -111,6 +111,10 @@ class Column:
         meaning: one sentence, where the title does not say enough.
         better: ``less`` or ``more`` if that is better, None if neither is.
         optional: left out of a table in which no row has a value for it.
+        usual: the value that goes without saying: a brief table leaves out a column that has no
+            other.
+        detail: left out of a brief table.
+        span: title above neighbouring columns that have the same one.
     """
 
     name: str
@@ -120,6 +124,9 @@ class Column:
     meaning: str = ""
     better: str | None = None
     optional: bool = False
+    usual: Cell = None
+    detail: bool = False
+    span: str = ""
 
     @property
     def label(self) -> str:
@@ -171,7 +178,8 @@ class Group:
 class Table:
     """A table: ``lead`` stands between title and columns, ``notes`` below the last row.
 
-    Raises ValueError for a row that has not one cell a column.
+    ``detail``: shown in detail only; ``is_brief``: at the end of a run only, instead of a block's
+    others. Raises ValueError for a row that has not one cell a column.
     """
 
     title: str
@@ -179,6 +187,8 @@ class Table:
     groups: tuple[Group, ...]
     lead: tuple[Line, ...] = ()
     notes: tuple[Line, ...] = ()
+    detail: bool = False
+    is_brief: bool = False
 
     def __post_init__(self) -> None:
         for number, row in enumerate(self.rows, 1):
@@ -198,9 +208,36 @@ class Table:
     def without_empty(self) -> Table:
         """Return the table without optional columns in which no row has a value."""
         rows = self.rows
-        kept = [at for at, column in enumerate(self.columns)
-                if not column.optional or not rows
-                or any(row.cells[at] not in (None, "") for row in rows)]
+        return self._with_columns([
+            at for at, column in enumerate(self.columns) if not column.optional or not rows
+            or any(row.cells[at] not in (None, "") for row in rows)])
+
+    def brief(self) -> Table:
+        """Return the table with what varies: without details, quiet notes and usual values.
+
+        What all rows have in common among the texts that begin them goes into the title.
+        """
+        rows, kept = self.rows, list[int]()
+        shared: list[Cell] = []
+        n_labels = next((at for at, column in enumerate(self.columns)
+                         if column.show is not Show.TEXT), len(self.columns))
+        for at, column in enumerate(self.columns):
+            values = {row.cells[at] for row in rows}
+            is_same_text = 0 < at < n_labels and len(rows) > 1 and len(values) == 1
+            if not (column.detail or values == {column.usual} or is_same_text):
+                kept.append(at)
+            elif is_same_text and column.usual is None and not column.detail:
+                shared += values
+        words, table = (str(value) for value in shared if value), self._with_columns(kept)
+        groups = tuple(replace(group, timed="" if group.timed == _USUAL_TIMED else group.timed)
+                       for group in table.groups)
+        return replace(
+            table, groups=groups, title=", ".join([self.title, *words]),
+            columns=tuple(_in_unit(column, [row.cells[at] for row in table.rows])
+                          for at, column in enumerate(table.columns)),
+            notes=tuple(note for note in self.notes if note.tone != "quiet"))
+
+    def _with_columns(self, kept: Sequence[int]) -> Table:
         groups = tuple(replace(group, rows=tuple(
             replace(row, cells=tuple(row.cells[at] for at in kept)) for row in group.rows))
             for group in self.groups)
@@ -208,6 +245,7 @@ class Table:
 
 
 MISSING = "-"
+_USUAL_TIMED = "isolated, fold global"
 
 
 def format_number(value: float) -> str:
@@ -238,6 +276,23 @@ def format_measured(value: float, low: float, high: float) -> str:
     return f"{round(value, decimals):.{max(decimals, 0)}f}"
 
 
+_TIMES = {Show.US: 1e-6, Show.MS: 1e-3, Show.S: 1.0}
+
+
+def _in_unit(column: Column, cells: Iterable[Cell]) -> Column:
+    """Return a column of times in the unit that gives 1 to 999 for the greatest of them."""
+    if column.show not in _TIMES:
+        return column
+    values = [abs(cell.greatest if isinstance(cell, Range) else cell.value if isinstance(
+        cell, WithInterval) else cell) for cell in cells if cell is not None and not isinstance(
+            cell, str)]
+    if not values:
+        return replace(column, unit="")
+    show = next((show for show in (Show.S, Show.MS) if max(values) >= _TIMES[show]), Show.US)
+    return replace(column, show=show,
+                   unit=column.unit.removesuffix(column.show.value) + show.value)
+
+
 NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
     Show.US: lambda time_s: time_s * 1e6, Show.MS: to_ms, Show.S: lambda time_s: time_s,
     Show.GB_PER_S: to_gb_per_s, Show.TFLOP_PER_S: to_tflop_per_s,
@@ -246,7 +301,7 @@ NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
 })
 """What makes the number, or the array, that people read of values; others are read as they are."""
 _TEXTS: Mapping[Show, Callable[[float], str]] = MappingProxyType({
-    Show.TEXT: str, Show.COUNT: str, Show.NUMBER: format_number, Show.DURATION: format_seconds,
+    Show.TEXT: str, Show.COUNT: str, Show.DURATION: format_seconds,
     Show.SIZE: lambda value: size_text(int(value)), Show.RATIO: lambda value: f"{value:.2f}",
     Show.PERCENT: lambda value: f"{100 * value:.1f}",
     Show.WHOLE_PERCENT: lambda value: str(round(100 * value)),
@@ -264,7 +319,7 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
         return MISSING
     if isinstance(cell, str):
         return cell
-    text = _TEXTS.get(show) or _number_text(cell, NUMBERS[show])
+    text = _TEXTS.get(show) or _number_text(cell, NUMBERS.get(show, float))
     if isinstance(cell, WithInterval):
         return text(cell.value)
     if not isinstance(cell, Range):
@@ -284,6 +339,25 @@ def _number_text(
     ends = (cell.least, cell.greatest) if isinstance(cell, Range) else (cell.low, cell.high)
     low, high = (number_of(end) for end in ends)
     return lambda value: format_measured(number_of(value), low, high)
+
+
+def time_texts(value: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """Return a time with its unit and digits, and its interval in that unit: ``1.81..2.70``."""
+    unit = format_seconds(value).split()[-1]
+    scale = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
+    if low is None or high is None:
+        return format_seconds(value), MISSING
+    text = format_measured(value * scale, low * scale, high * scale)
+    decimals = len(text.partition(".")[2])
+    return f"{text} {unit}", f"{low * scale:.{decimals}f}..{high * scale:.{decimals}f}"
+
+
+def like_median(value: float | None, median: Cell) -> Cell:
+    """Return a value with the digits of the median that it follows from, or stands beside."""
+    if value is None or not isinstance(median, WithInterval) or not median.value:
+        return value
+    low, high = (value * end / median.value for end in (median.low, median.high))
+    return WithInterval(value, low, high)
 
 
 def distinct(values: Iterable[object]) -> str:
@@ -451,7 +525,7 @@ def _graph_words(case: Case) -> str:
 
 
 def flag_cell(item: CaseResult, show: Show = Show.US) -> str:
-    """Return the case's flags with their figures: ``late 23%, fragile 98.10 us, trend``.
+    """Return the case's flags with their figures: ``late: 23%, trend``.
 
     Times are shown in the unit of the table's times.
     """
@@ -463,9 +537,16 @@ def flag_cell(item: CaseResult, show: Show = Show.US) -> str:
         "ramp": f"{ramp_share(item) or 0:.0%}",
         "two_modes": " ".join(f"{cell_text(mode.median_s, show)} {show.value} {mode.share:.0%}"
                               for mode in item.timing.modes),
-        "fragile": "" if unflagged_s is None else f"{cell_text(unflagged_s, show)} {show.value}"}
-    return ", ".join(f"{FLAGS[word]} {figures.get(word, '')}".rstrip()
+        "fragile": "" if unflagged_s is None else (
+            f"{cell_text(unflagged_s, show)} {show.value} without late samples")}
+    return ", ".join(f"{FLAGS[word]}: {figures.get(word, '')}".rstrip(": ")
                      for word in item.timing.quality if word in FLAGS)
+
+
+def flag_words(item: CaseResult) -> str:
+    """Return the case's flags without their figures: ``late, trend``."""
+    words = item.timing.quality if item.timing else ()
+    return ", ".join(FLAGS[word] for word in words if word in FLAGS)
 
 
 def clock_text(results: Results, items: Iterable[CaseResult]) -> str:

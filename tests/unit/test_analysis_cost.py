@@ -66,20 +66,20 @@ def test_fastest_cheapest_front_and_savings() -> None:
     assert task.fastest.labels == ("data on 4 ranks, 16 samples a step",)
     assert task.cheapest.labels == ("data on 1 rank, 4 samples a step",)
     assert [one.on_front for one in task.choices] == [True, True, True, False]
-    (fastest,) = sentences(record, "fastest is")
+    (fastest,) = sentences(record, "fastest:")
     assert fastest[0] == CLEAR
-    assert "it saves 60.9 % (95 % interval" in fastest[1]
-    assert "it takes 56.2 % (95 % interval" in fastest[1] and "more cost" in fastest[1]
-    (cheapest,) = sentences(record, "cheapest is")
-    assert cheapest[1].endswith("it is the default, the first planned")
+    evidence = [one.evidence[0] for one in record.answers[:2]]
+    assert "it saves 60.9 % (CI" in evidence[0]
+    assert "it takes 56.2 % (CI" in evidence[0] and "more cost" in evidence[0]
+    assert sentences(record, "cheapest:") and "it is the default" in evidence[1]
 
 
 @pytest.mark.parametrize(("second_s", "certainty", "why"), [
-    (8e-3, NONE, "they are the same within what matters"),
-    (8.22e-3, CANNOT_TELL, "cannot tell, because the launches do not tell them apart")])
+    (8e-3, NONE, "equal within"),
+    (8.22e-3, CANNOT_TELL, "undecided")])
 def test_no_winner_without_a_clear_difference(second_s: float, certainty: str, why: str) -> None:
     record = costs(on_ranks(2, 8e-3), on_ranks(2, second_s, strategy="fsdp"))
-    (found,) = sentences(record, "no clear fastest")
+    (found,) = sentences(record, "fastest:")
     assert found[0] == certainty and why in found[1]
 
 
@@ -92,18 +92,17 @@ def test_one_more_node_pays_from_a_number_of_samples() -> None:
     assert step.from_samples == 534  # 0.4 s more of set-up / (1/500 - 1/800 s a sample)
     assert step.hour_saved == pytest.approx((2 / 800 - 1 / 500) / (1 / 500 - 1 / 800))
     (found,) = sentences(record, "1 more node")
-    assert "faster from 534 samples on, set-up included, and each hour saved costs 0.667" in (
-        found[1])
+    assert "each hour saved costs 0.667" in found[1]
 
 
 @pytest.mark.parametrize(("step_s", "certainty", "words"), [
-    (40e-3, NONE, "it never pays, because it is slower"),
-    (8e-3, NONE, "it never pays, because it is as fast within what matters"),
-    (7.8e-3, CANNOT_TELL, "because the launches do not tell them apart")])
+    (40e-3, NONE, "never pays"),
+    (8e-3, NONE, "never pays"),
+    (7.8e-3, CANNOT_TELL, "undecided")])
 def test_more_ranks_that_do_not_pay(step_s: float, certainty: str, words: str) -> None:
     """4 samples take 8 ms on one rank; 2 a rank on two ranks are as many."""
     record = costs(on_ranks(1, 8e-3), on_ranks(2, step_s, 2))
-    (found,) = sentences(record, "instead of")
+    (found,) = sentences(record, "more ranks:")
     assert found[0] == certainty and found[1].endswith(words)
 
 
@@ -127,14 +126,14 @@ def test_without_a_price_there_are_device_hours(hardware: dict[str, Any]) -> Non
     record = costs(*items(), hardware=hardware)
     assert only(record).unit == "device-hours"
     assert all(one.cost is None for one in only(record).choices)
-    (found,) = sentences(record, "cannot tell costs in money")
-    assert "give --price, or hardware.price_per_device_hour" in found[1]
+    (found,) = sentences(record, "price: ")
+    assert "--price or hardware.price_per_device_hour" in found[1]
 
 
 def test_no_training_and_only_one_choice_are_one_sentence_each() -> None:
     (found,) = costs(ok(make_case())).answers
-    assert found.sentence == "cannot tell what training costs, because no training was timed"
-    assert "because there is no other choice" in costs(items()[0]).answers[0].sentence
+    assert "no training was timed" in found.sentence
+    assert "no other choice" in costs(items()[0]).answers[0].sentence
 
 
 @given(TIMES)

@@ -14,7 +14,7 @@ import pytest
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
 from hpcbench.answers.conditions import Conditions, conditions, conditions_charts, conditions_tables
-from hpcbench.answers.topics import TOPICS, TopicResult, answer_lines, ending_lines
+from hpcbench.answers.topics import TOPICS, TopicResult, summary_lines
 from hpcbench.reduce.results import Canary, CaseResult, Course, Finding, RankTelemetry, Usage
 from hpcbench.reduce.topology import RankPlace, Topology
 from hpcbench.statistics.hypothesis_tests import accounted
@@ -117,8 +117,8 @@ def test_what_all_cases_have_in_common_is_said_once() -> None:
                   canary=replace(make_canary(*[1e-3] * 8), tau=0.0))
     answer = found.answers[0]
     assert answer.certainty == CLEAR and answer.subject == "all 3 cases together"
-    assert "all 3 cases together rises by 20" in answer.sentence and "17 s" in answer.sentence
-    assert "neither rises nor falls steadily over 8 runs" in "\n".join(answer.evidence)
+    assert "all 3 cases together gets slower by 20" in answer.sentence and "17 s" in answer.sentence
+    assert "does not change steadily over 8 runs" in "\n".join(answer.evidence)
     assert [one.label for one in found.drifts if one.is_clear] == ["all 3 cases together"]
     (table,), (chart,) = conditions_tables(found), conditions_charts(found)
     assert len(table.rows) == len(chart.rows) == 1
@@ -129,32 +129,32 @@ def test_one_case_that_drifts_is_named_alone() -> None:
     found = asked(timed(falling), *(timed(np.roll(STEADY, at), index=at) for at in (1, 2, 3)))
     (one,) = (one for one in found.drifts if one.is_clear)
     assert one.case_id and one.change == pytest.approx(-0.286, abs=0.01)
-    assert "falls by 28" in found.answers[0].sentence
+    assert "faster by 28" in found.answers[0].sentence
 
 
 def test_passes_that_do_not_drift_say_what_is_excluded() -> None:
     answer = asked(timed(STEADY)).answers[0]
-    assert answer.certainty == NONE and "exclude a change by over 3.2 %" in answer.sentence
+    assert answer.certainty == NONE and "detectable change 3.2 %" in answer.sentence
 
 
 def test_few_and_unequal_passes_cannot_tell() -> None:
-    assert "3 passes are fewer than 8 (measure.passes) in 1 case" in asked(
+    assert "needs 8 passes, not 3" in asked(
         timed(STEADY[:3])).answers[0].sentence
     wide = asked(timed([1.0 + 0.3 * (at % 2) for at in range(PASSES)])).answers[0]
-    assert wide.certainty == CANNOT_TELL and "intervals reach over 10 %" in wide.sentence
+    assert wide.certainty == CANNOT_TELL and "noise hides changes" in wide.sentence
 
 
 def test_passes_that_were_not_run_cannot_tell() -> None:
     item = timed(STEADY)
     assert item.timing is not None
     item = replace(item, timing=replace(item.timing, pass_medians_s=(*STEADY[:8], None)))
-    assert "not all passes were run in 1 case" in asked(item).answers[0].sentence
+    assert "1 case lack passes" in asked(item).answers[0].sentence
 
 
 def test_a_canary_that_drifts_is_named_where_passes_are_few() -> None:
     drifting = replace(make_canary(*np.linspace(1e-3, 2e-3, 9), quality=("drifting",)), tau=1.0)
     answer = asked(timed(STEADY[:3]), canary=drifting).answers[0]
-    assert answer.certainty == CLEAR and "the machine drifted" in answer.sentence
+    assert answer.certainty == CLEAR and "drift: the canary" in answer.sentence
 
 
 def test_a_canary_that_drifts_is_told_once_at_the_end_of_a_run() -> None:
@@ -163,17 +163,18 @@ def test_a_canary_that_drifts_is_told_once_at_the_end_of_a_run() -> None:
     results = replace(make_results((item,)), canary=drifting)
     topic = next(topic for topic in TOPICS if topic.name == "conditions")
     told = TopicResult(topic, asked(item, canary=drifting))
-    assert sum("drift" in line.text for line in ending_lines(results, [told])) == 1
-    assert sum("drift" in line.text for line in ending_lines(results)) == 1
+    lines = summary_lines(results, [told])
+    assert sum("drift" in f"{line.topic} {line.text}" for line in lines) == 1
+    assert sum("drift" in f"{line.topic} {line.text}" for line in summary_lines(results)) == 1
 
 
 def test_lower_clocks_are_the_cause_where_times_follow_them() -> None:
     low = lost([0] * PASSES, [0.2 * one for one in HIT])
     slow = np.array(STEADY) / (1 - low.max(axis=0))
     found = asked(timed(slow), readings=clocks(low))
-    answer = about(found, "lower clocks slow")
+    answer = about(found, "throttling")
     assert answer.certainty == CLEAR and answer.subject == "rank 1 on node-a"
-    assert "falls to 80% of its highest in 3 of 9 passes" in answer.sentence
+    assert "falls to 80%" in answer.sentence and "3 of 9 passes" in answer.evidence[0]
     (one,) = found.following
     assert one.effect == pytest.approx(0.25, abs=0.03) and one.share > 0.9
 
@@ -181,8 +182,8 @@ def test_lower_clocks_are_the_cause_where_times_follow_them() -> None:
 def test_clocks_that_account_for_half_of_it_are_not_the_cause() -> None:
     low = lost([0] * PASSES, [0.2 * one for one in HIT])
     found = asked(timed(np.array(STEADY) / (1 - low.max(axis=0)) ** 2), readings=clocks(low))
-    answer = about(found, "lower clocks")
-    assert answer.certainty == CANNOT_TELL and "accounted for 50% of it" in answer.sentence
+    answer = about(found, "throttling")
+    assert answer.certainty == CANNOT_TELL and "explains only 50%" in answer.sentence
 
 
 def test_a_clock_that_is_always_lower_than_the_others_is_named_with_a_bound() -> None:
@@ -191,26 +192,26 @@ def test_a_clock_that_is_always_lower_than_the_others_is_named_with_a_bound() ->
     found = asked(timed(STEADY), readings={
         ("gpu", "sm_mhz"): [Course(0, "gpu", at, flat), Course(1, "gpu", at, flat - 200)],
         ("gpu", "celsius"): [Course(1, "gpu", at, flat // 17)]})
-    answer = about(found, "below the next lowest")
+    answer = about(found, "low clock")
     assert answer.certainty == CLEAR and answer.subject == "rank 1"
     assert "the GPU of rank 1 on node-a" in answer.sentence
     assert "GPUs had at most 82 degrees C" in answer.evidence
 
 
 def test_clocks_that_stay_and_clocks_that_nobody_read() -> None:
-    steady = about(asked(timed(STEADY), readings=clocks(lost([0] * PASSES))), "clocks")
-    assert steady.certainty == NONE and "at most 0 % below the highest" in steady.sentence
-    unread = about(asked(timed(STEADY), missing={"gpu": "no NVIDIA GPU"}), "clocks")
+    steady = about(asked(timed(STEADY), readings=clocks(lost([0] * PASSES))), "throttling")
+    assert steady.certainty == NONE and "at most 0 %" in steady.sentence
+    unread = about(asked(timed(STEADY), missing={"gpu": "no NVIDIA GPU"}), "throttling")
     assert unread.certainty == CANNOT_TELL
-    assert "because no clocks were read: GPU: no NVIDIA GPU" in unread.sentence
+    assert "GPU: no NVIDIA GPU" in unread.evidence
 
 
 def test_clocks_that_were_lowered_all_the_time_have_no_known_cost() -> None:
     item = timed(STEADY)
     assert item.usage is not None
     item = replace(item, usage=replace(item.usage, throttled=True, throttled_by=("power cap",)))
-    answer = about(asked(item, readings=clocks(lost([0] * PASSES))), "clocks")
-    assert answer.certainty == CANNOT_TELL and "what lower clocks cost" in answer.sentence
+    answer = about(asked(item, readings=clocks(lost([0] * PASSES))), "throttling")
+    assert answer.certainty == CANNOT_TELL and "clocks fell" in answer.sentence
     assert "clocks were lowered (power cap) in 1 case" in answer.evidence
 
 
@@ -218,9 +219,9 @@ def test_a_rank_that_waits_for_a_core_in_some_passes_slows_them() -> None:
     taken = lost([0.02] * PASSES, [0.02 + 0.3 * one for one in HIT])
     found = asked(timed(np.array(STEADY) / (1 - taken.max(axis=0))), readings=waits(taken),
                   findings=(Finding("HB143", "note", "rank 1: other processes"),))
-    answer = about(found, "for a core")
-    assert answer.certainty == CLEAR and "(rank 1 on node-a)" in answer.sentence
-    assert "2% to 32% of a pass" in answer.sentence and "3 of 9 passes" in answer.sentence
+    answer = about(found, "CPU contention")
+    assert answer.certainty == CLEAR and "rank 1 on node-a" in answer.sentence
+    assert "2% to 32%" in answer.sentence and "3 of 9 passes" in answer.evidence[0]
     assert "HB143: rank 1: other processes" in answer.evidence
 
 
@@ -229,13 +230,13 @@ def test_ranks_that_wait_in_turn_are_not_told_apart() -> None:
     turn = np.cumsum(hit) % 2
     taken = np.stack([0.3 * hit * turn, 0.3 * hit * (1 - turn)])
     answer = about(asked(timed(np.array(STEADY) / (1 - taken.max(axis=0))),
-                         readings=waits(taken)), "for a core")
+                         readings=waits(taken)), "CPU contention")
     assert "several ranks in turn" in answer.sentence
 
 
 def test_a_rank_that_always_waits_is_named_with_a_bound() -> None:
     answer = about(asked(timed(STEADY), readings=waits(
-        lost([0.01] * PASSES, [0.2 + 0.001 * at for at in range(PASSES)]))), "surely more")
+        lost([0.01] * PASSES, [0.2 + 0.001 * at for at in range(PASSES)]))), "CPU contention")
     assert answer.certainty == CLEAR and answer.subject == "rank 1"
     assert "takes up to 26 % longer" in answer.sentence
 
@@ -247,12 +248,12 @@ def test_cores_that_others_use_all_the_time_have_no_known_cost() -> None:
     own = {("process", "cpu_ns"): [counter(rank, busy * 0.4) for rank in range(RANKS)]}
     answer = about(asked(timed(STEADY), readings={**used, **own, **waits(
         lost([0.01] * PASSES, [0.01] * PASSES))}), "other processes used 30 %")
-    assert answer.certainty == CANNOT_TELL and "what it cost" in answer.sentence
+    assert answer.certainty == CANNOT_TELL and "cost unknown" in answer.sentence
 
 
 def test_nothing_was_disturbed() -> None:
     answer = about(asked(timed(STEADY), readings=waits(
-        lost([0.01] * PASSES, [0.012] * PASSES))), "no rank is disturbed")
+        lost([0.01] * PASSES, [0.012] * PASSES))), "host noise")
     assert answer.certainty == NONE and "at most 1.2 % of a pass" in answer.sentence
 
 
@@ -262,8 +263,8 @@ def test_an_all_clear_stands_only_where_everything_was_seen() -> None:
     noisy = replace(quiet, findings=(Finding("HB144", "note", "others used 4 % of each core"),))
     single = make_results((ok(make_case(iterations=1)),))
     for results, clear in ((quiet, True), (noisy, False), (single, False)):
-        lines = [*ending_lines(results)]
-        assert len(lines) == 1 and (lines[0].tone == "warning") != clear, lines
+        lines = [line for line in summary_lines(results) if line.topic != "peak busbw"]
+        assert any(line.tone == "warning" for line in lines) != clear, lines
 
 
 def test_waits_that_may_have_cost_much_are_no_all_clear() -> None:
@@ -274,16 +275,17 @@ def test_waits_that_may_have_cost_much_are_no_all_clear() -> None:
 
 def test_readings_that_are_not_of_the_passes_are_not_used() -> None:
     found = asked(timed(STEADY, spans=4), readings=clocks(lost([0] * PASSES)))
-    assert "readings cannot be matched with passes" in about(found, "clocks").sentence
-    assert about(found, "disturbed the run").certainty == CANNOT_TELL
+    assert "no telemetry matches the passes" in about(found, "throttling").evidence[0]
+    assert about(found, "host noise").certainty == CANNOT_TELL
 
 
 def test_a_run_ends_with_it_only_if_something_was_found() -> None:
     (topic,) = (one for one in TOPICS if one.name == "conditions")
-    assert not [*answer_lines(TopicResult(topic, asked(timed(STEADY))))]
+    results = make_results(())
+    assert not [*summary_lines(results, [TopicResult(topic, asked(timed(STEADY)))])]
     drifting = asked(timed(np.linspace(1, 1.3, PASSES)))
-    (line,) = answer_lines(TopicResult(topic, drifting))
-    assert "rises by" in line.text
+    (line,) = summary_lines(results, [TopicResult(topic, drifting)])
+    assert line.topic == "drift" and "slower by" in line.text
 
 
 def test_the_benchmark_finds_strong_faults_of_few_runs() -> None:

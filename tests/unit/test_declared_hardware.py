@@ -15,6 +15,7 @@ from hpcbench.errors import ConfigError
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.console import print_results
 from hpcbench.report.summary import write_summary
+from hpcbench.texts import Verbosity
 from hpcbench.views.table import declared_links
 from results_factory import make_case, make_results, ok
 
@@ -41,10 +42,10 @@ def test_links_are_shown_beside_bandwidths(
     tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:
     results = make_results((ok(make_case()),))
-    print_results(results, tmp_path)
+    print_results(results, tmp_path, Verbosity.VERBOSE)
     assert "declared:" not in capsys.readouterr().out
     results = replace(results, plan=replace(results.plan, config={"hardware": LINKS}))
-    print_results(results, tmp_path)
+    print_results(results, tmp_path, Verbosity.VERBOSE)
     assert TOLD in capsys.readouterr().out
     assert TOLD in texts_of(first_figure(results)).replace("\n", " ")
     write_summary(results, tmp_path)

@@ -61,14 +61,14 @@ def test_where_noise_hides_a_large_drop_equal_links_are_no_all_clear() -> None:
 def test_equal_links_name_nothing_and_say_what_would_be(what: str) -> None:
     found = asked(measured(what=what))
     (answer,) = found.answers
-    assert answer.certainty == NONE and "would have been named" in answer.sentence
+    assert answer.certainty == NONE and "smallest detectable" in answer.sentence
     assert not [*machine_tables(found), *machine_charts(found)]
 
 
 @pytest.mark.parametrize(("results", "why"), [
     (measured(ranks=2), "4 ranks or more"),
     (measured(distance="same board"), "links of several distances are mixed (same board)"),
-    (make_results((ok(make_case()),)), "no case measured them one by one")])
+    (make_results((ok(make_case()),)), "not measured")])
 def test_what_data_cannot_carry_is_said(results: Results, why: str) -> None:
     (answer,) = asked(results).answers
     assert answer.certainty == CANNOT_TELL and why in answer.sentence

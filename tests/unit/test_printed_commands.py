@@ -37,7 +37,7 @@ NAME = "names a command or an option, whose operands are the reader's"
 TOLD = {
     **dict.fromkeys((
         "answers/answer.py", "answers/recommend.py", "reduce/checks.py", "reduce/history.py",
-        "report/console.py", "report/report_file.py"), JOBS),
+        "report/console.py", "report/report_file.py", "report/results_lines.py"), JOBS),
     **dict.fromkeys((
         "config/load.py", "gen_config.py", "kinds/training/derive/rates.py",
         "reduce/results_file.py", "report/plots/__init__.py"), HERE),

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.results import Finding
+from hpcbench.reduce.results import Finding, Results
 from hpcbench.report.console import print_plan, print_results
+from hpcbench.texts import Verbosity
 from hpcbench.views.table import format_number
 from results_factory import (
     all_ok,
@@ -32,8 +33,16 @@ from results_factory import (
 Capture = pytest.CaptureFixture[str]
 
 
+def print_all(
+    results: Results, folder: Path, verbosity: Verbosity = Verbosity.VERBOSE, *,
+    explain: bool = False,
+) -> None:
+    """Print every column of every table."""
+    print_results(results, folder, verbosity, explain=explain)
+
+
 def test_header_names_statistic_mode_fold_and_interval(capsys: Capture, tmp_path: Path) -> None:
-    print_results(mixed_results(), tmp_path, explain=True)
+    print_all(mixed_results(), tmp_path, explain=True)
     head = capsys.readouterr().out.split("block", 1)[0]
     for word in ("median", "mode isolated: ", "fold global: from the first rank's start", "4 ranks",
                  "1 node", "torch 2.13.0", "7f3a2b1c", "5 warm-ups", "95% confidence interval",
@@ -45,10 +54,9 @@ def test_header_names_statistic_mode_fold_and_interval(capsys: Capture, tmp_path
 def test_a_run_without_any_trace_says_so(capsys: Capture, tmp_path: Path) -> None:
     results = all_ok((make_case(),))
     gone = replace(results, run=replace(results.run, run_id="", nodes=(), versions={}))
-    print_results(gone, tmp_path)
+    print_all(gone, tmp_path)
     lines = capsys.readouterr().out.splitlines()
-    assert "run of unknown id" in lines[0]
-    assert lines[1].endswith("on unknown nodes: there is no trace of any rank") and lines[2]
+    assert "unknown nodes (no rank has a trace)" in lines[0]
 
 
 def test_blocks_stand_as_in_the_sweep_file_though_a_skip_of_the_last_is_planned_first(
@@ -56,7 +64,7 @@ def test_blocks_stand_as_in_the_sweep_file_though_a_skip_of_the_last_is_planned_
 ) -> None:
     large = make_case(block="scaling", world_size=8, skip="more than the job's 4 ranks")
     first, last = make_case(index=1), make_case(index=2, block="scaling")
-    print_results(make_results((not_ok(large, "skipped", "too large"), ok(first), ok(last))),
+    print_all(make_results((not_ok(large, "skipped", "too large"), ok(first), ok(last))),
                   tmp_path)
     printed = capsys.readouterr().out
     assert 0 < printed.index("block quick") < printed.index("block scaling")
@@ -66,10 +74,10 @@ def test_notes_stand_above_the_tables_and_a_title_if_there_is_one(
     capsys: Capture, tmp_path: Path,
 ) -> None:
     results = mixed_results()
-    print_results(results, tmp_path)
+    print_all(results, tmp_path)
     assert "Benchmark Results" not in capsys.readouterr().out
     config = {**results.plan.config, "notes": ["seq_length is open"], "title": "Benchmark Results"}
-    print_results(replace(results, plan=replace(results.plan, config=config)), tmp_path)
+    print_all(replace(results, plan=replace(results.plan, config=config)), tmp_path)
     head, tables = capsys.readouterr().out.split("\nBenchmark Results\n")
     assert "note: seq_length is open\n" in head and "block" in tables
 
@@ -79,7 +87,7 @@ def test_every_mode_and_fold_has_its_words_and_its_group(capsys: Capture, tmp_pa
              for index, mode in enumerate(("isolated", "pipelined", "barrier_start", "isolated"))]
     items = [ok(case) for case in cases]
     items[3] = flagged(items[3], "clock_unreliable", fold="local_max")
-    print_results(make_results(tuple(items)), tmp_path, explain=True)
+    print_all(make_results(tuple(items)), tmp_path, explain=True)
     head, tables = capsys.readouterr().out.split("block", 1)
     for line in ("mode pipelined: ", "(20 calls a sample)", "fold per_call: the longest of",
                  "mode barrier_start: ", "fold local_max: the longest of the ranks' own times"):
@@ -92,12 +100,11 @@ def test_every_mode_and_fold_has_its_words_and_its_group(capsys: Capture, tmp_pa
 
 def test_row_has_nccl_tests_columns(capsys: Capture, tmp_path: Path) -> None:
     case = make_case(make_workload("all_reduce", 2**30), world_size=4)
-    print_results(make_results((ok(case, 1e-3),)), tmp_path)
+    print_all(make_results((ok(case, 1e-3),)), tmp_path)
     text = capsys.readouterr().out
     assert rows_with(text, "ok") == [
-        ["1073741824", "268435456", "fp32", "sum", "-", "out", "1000", "990..1020", "1200.0",
-         "1073.7",
-         "1610.6", "0", "20", "ok"]
+        ["1", "GiB", "268435456", "fp32", "sum", "-", "out", "1000", "990..1020", "1200",
+         "1074", "1611", "0", "20", "ok"]
     ]
     assert "all_reduce  gloo (cpu)  4 ranks  isolated, fold global\n" in text
     assert "flags" not in text.split("block")[1].splitlines()[1]
@@ -108,19 +115,19 @@ def test_what_libraries_told_is_a_column_only_if_any_did(capsys: Capture, tmp_pa
     told = [{"algorithm": "RING", "protocol": "LL", "channels": "8", "transport": "P2P/CUMEM"},
             {**unknown, "channels": "up to 24", "transport": "NET/IB"}, unknown]
     cases = sweep(("all_reduce",), ("nccl",))
-    print_results(make_results(tuple(
+    print_all(make_results(tuple(
         ok(case, library=item) for case, item in zip(cases, told, strict=True))), tmp_path)
     table = capsys.readouterr().out.split("\nblock ")[1].splitlines()
     rows = table[next(at for at, line in enumerate(table) if line.startswith("all_reduce")) + 1:]
     assert rows[0].endswith("  RING LL, 8 channels, P2P/CUMEM")
     assert rows[1].endswith("  up to 24 channels, NET/IB") and "channels" not in rows[2]
-    print_results(make_results((ok(cases[0], library=unknown),)), tmp_path)
+    print_all(make_results((ok(cases[0], library=unknown),)), tmp_path)
     assert "library" not in capsys.readouterr().out
 
 
 def test_splits_and_groups_stand_above_their_rows(capsys: Capture, tmp_path: Path) -> None:
     cases = (shaped("even", 1, 0), shaped("linear", 1, 1), shaped("even", 2, 2))
-    print_results(make_results(tuple(ok(case) for case in cases)), tmp_path)
+    print_all(make_results(tuple(ok(case) for case in cases)), tmp_path)
     print_plan(make_plan(cases))
     lines = capsys.readouterr().out.splitlines()
     title, timed = "all_to_all  gloo (cpu)  4 ranks", "isolated, fold global"
@@ -136,10 +143,10 @@ def test_a_table_says_how_mpi_reached_the_gpus(capsys: Capture, tmp_path: Path) 
                           ({"0": direct, "1": direct}, "  direct"), ({}, ""),
                           ({"0": direct, "1": staged},
                            "  direct on some ranks, staged through the host on others")):
-        print_results(make_results((ok(case, detail=detail),)), tmp_path)
+        print_all(make_results((ok(case, detail=detail),)), tmp_path)
         lines = capsys.readouterr().out.splitlines()
         assert f"all_reduce  mpi (cuda)  4 ranks{words}  isolated, fold global" in lines
-    print_results(make_results((ok(replace(case, device="cpu"), detail={"0": direct}),)), tmp_path)
+    print_all(make_results((ok(replace(case, device="cpu"), detail={"0": direct}),)), tmp_path)
     title = "all_reduce  mpi (cpu)  4 ranks  isolated, fold global"
     assert title in capsys.readouterr().out.splitlines()
 
@@ -147,20 +154,20 @@ def test_a_table_says_how_mpi_reached_the_gpus(capsys: Capture, tmp_path: Path) 
 def test_unchecked_is_said_and_a_wrong_case_has_no_time(capsys: Capture, tmp_path: Path) -> None:
     unchecked = ok(make_case(validate=False))
     wrong = not_ok(make_case(index=1), "wrong", "3 wrong elements", blamed_rank=2, n_wrong=3)
-    print_results(make_results((unchecked, wrong)), tmp_path)
+    print_all(make_results((unchecked, wrong)), tmp_path)
     text = capsys.readouterr().out
-    assert rows_with(text, "ok")[0][11] == "unchecked"
-    assert rows_with(text, "wrong")[0][6:13] == ["-", "-", "-", "-", "-", "3", "-"]
+    assert "unchecked" in rows_with(text, "ok")[0]
+    assert rows_with(text, "wrong")[0][7:14] == ["-", "-", "-", "-", "-", "3", "-"]
 
 
 def test_everything_not_ok_is_grouped_with_its_reason(capsys: Capture, tmp_path: Path) -> None:
-    print_results(mixed_results(), tmp_path)
+    print_all(mixed_results(), tmp_path)
     text = capsys.readouterr().out
     assert "6 x  nccl needs a CUDA device; none is visible" in text
     assert "1 x  rank 1: worker killed by signal 9 (SIGKILL)" in text
     assert "1 x  rank 3: no progress for 60 s" in text
-    assert "HB110  [run] rank 3 has no trace" in text
-    assert "planned 12 = 2 ok + 1 wrong + 6 skipped + 1 failed + 1 timeout + 1 not_run" in text
+    assert "error[HB110] (run): rank 3 has no trace" in text
+    assert "2 of 12 cases measured, 1 wrong, 1 failed, 1 timeout, 1 not run, 6 skipped" in text
 
 
 def test_many_failures_with_one_cause_are_counted_not_listed(
@@ -209,10 +216,12 @@ def test_of_a_crash_the_thread_that_crashed_is_shown(capsys: Capture, tmp_path: 
 
 def test_files_that_exist_are_named(capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "results.h5").touch()
-    print_results(make_results(()), tmp_path)
+    print_all(make_results(()), tmp_path)
     text = capsys.readouterr().out
-    assert f"in {tmp_path}: results.h5" in text
-    assert "summary.csv" not in text
+    assert "report.html" not in text
+    (tmp_path / "report.html").touch()
+    print_all(make_results(()), tmp_path)
+    assert "report.html" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("columns", ["20", "80"])
@@ -221,18 +230,18 @@ def test_a_narrow_terminal_cuts_nothing(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     cases = sweep(sizes=(2**40,), backends=("gloo",))
-    print_results(make_results(tuple(ok(case, 123.456789) for case in cases)), tmp_path)
+    print_all(make_results(tuple(ok(case, 123.456789) for case in cases)), tmp_path)
     print_plan(make_plan(cases))
     text = capsys.readouterr().out
     assert "…" not in text
-    assert text.count("1099511627776") == 4
+    assert text.count("1024 GiB") >= 4
     assert "123500000" in text
 
 
 def test_tables_fit_in_132_columns(capsys: Capture, tmp_path: Path) -> None:
     cases = sweep(("all_reduce", "reduce_scatter", "broadcast", "barrier"), ("gloo", "nccl"),
                   (8, 2**33), dtypes=("fp32", "uint8"))
-    print_results(make_results(tuple(ok(case) for case in cases)), tmp_path)
+    print_all(make_results(tuple(ok(case) for case in cases)), tmp_path)
     print_plan(make_plan(cases))
     lines = capsys.readouterr().out.split("block", 1)[1].splitlines()
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 132
@@ -246,8 +255,11 @@ def test_totals_always_add_up(statuses: list[str]) -> None:
         for index, status in enumerate(statuses)
     )
     text = printed(items)
-    total, parts = text.split("planned ")[1].splitlines()[0].split(" = ")
-    assert int(total) == len(items) == sum(int(part.split()[0]) for part in parts.split(" + "))
+    line = text.splitlines()[1].split(":")[0]
+    measured, total = line.split(" case")[0].split(" of ")
+    others = line.partition("measured, ")[2].split(", ")
+    assert int(total) == len(items) == int(measured) + sum(
+        int(part.split()[0]) for part in others if part)
     assert all(f"reason {index % 3}" in text for index, status in enumerate(statuses)
                if status not in ("ok", "skipped", "not_run"))
 
@@ -257,7 +269,7 @@ def printed(items: tuple[object, ...]) -> str:
 
     stream = io.StringIO()
     with redirect_stdout(stream):
-        print_results(make_results(items), Path("results"))  # type: ignore[arg-type]
+        print_all(make_results(items), Path("results"))  # type: ignore[arg-type]
     return stream.getvalue()
 
 
@@ -304,5 +316,5 @@ def test_many_findings_alike_are_shown_by_the_first_ones(
     many = tuple(Finding("HB126", "case", f"case {number} is wrong") for number in range(9))
     print_results(replace(mixed_results(), findings=many), tmp_path)
     text = capsys.readouterr().out
-    assert text.count("HB126  [case] case ") == 3
-    assert "HB126  [case] and 6 more like it: see summary.json" in text
+    assert text.count("error[HB126] (case): case ") == 3
+    assert "error[HB126] (case): and 6 more: see summary.json" in text

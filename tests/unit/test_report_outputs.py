@@ -62,11 +62,10 @@ def test_no_plots_if_not_asked_for_or_nothing_is_ok(tmp_path: Path) -> None:
     assert not (tmp_path / "plots").exists()
 
 
-def test_old_plots_are_not_listed_where_nothing_is_ok(tmp_path: Path) -> None:
-    (tmp_path / "plots").mkdir()
+def test_a_comparison_is_offered_only_where_something_was_measured(tmp_path: Path) -> None:
     failed = make_results((not_ok(make_case(), "failed", "killed"),))
-    assert "plots" in str([*closing_lines(mixed_results(), tmp_path)][-1])
-    assert "plots" not in str([*closing_lines(failed, tmp_path)][-1]).rpartition(":")[2]
+    assert "compare" in str([*closing_lines(mixed_results(), tmp_path)])
+    assert "hpcbench compare" not in str([*closing_lines(failed, tmp_path)])
 
 
 def test_what_is_drawn_is_said_before(tmp_path: Path) -> None:

@@ -45,11 +45,11 @@ def test_the_table_of_trainings(tmp_path: Path, capsys: Capture) -> None:
                                "1 rank  fp32  adamw  barrier_start, fold local_max")
     # 2 x 4 samples of 32 tokens in 8 ms; a quarter of the steps is 2 ms
     assert cells(lines, "data") == [
-        "data", "bucket_mb=1", "comm_hook=none", "dp=2", "4", "8.00", "7.92..8.16", "1000.0",
-        "32000.0", "22.81", "-", "-", "2.0", "28.0", "55.0", "-", "10.0", "5.0", "9.00", "12%",
-        "20", "ok"]
+        "data", "bucket_mb=1", "comm_hook=none", "dp=2", "4", "8.00", "7.92..8.16", "1000",
+        "32000", "22.81", "-", "-", "2", "28", "55", "-", "10", "5", "9.00", "ok", "(error", "12",
+        "%", "of", "tolerance)", "20", "ok"]
     assert cells(lines, "pipeline")[6:15] == [
-        "13195.9", "9.40", "-", "-", "1.0", "-", "-", "80.0", "8.0"]
+        "13200", "9.40", "-", "-", "1", "-", "-", "80", "8"]
 
 
 def test_mfu_is_the_model_s_flops_over_what_all_ranks_can_do(
@@ -125,7 +125,7 @@ def test_frozen_weights_have_no_gradients_in_mfu_and_are_run_again_in_hfu(
 def test_without_a_peak_there_is_no_mfu_but_a_reason(tmp_path: Path, capsys: Capture) -> None:
     lines = printed(strategies(), tmp_path, capsys)
     assert not any("MFU" in line for line in lines if line.startswith("strategy"))
-    assert "  7 rows without MFU: hardware.peak_flops has no fp32" in lines
+    assert any("hardware.peak_flops has no fp32" in line for line in lines)
 
 
 def test_definitions_say_whose_flops_and_which_memory(tmp_path: Path, capsys: Capture) -> None:

@@ -12,6 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hpcbench.kinds.collective.brief_tables import (
+    brief_tables,
+    collective_type_word,
+    form_text,
+)
 from hpcbench.kinds.collective.derive import CollectiveRecord, column_values
 from hpcbench.kinds.collective.plan import USUAL, Collective, collective_of, groups_text
 from hpcbench.operations.collectives import collective_spec, summary_keys
@@ -59,6 +64,7 @@ from hpcbench.views.table import (
     from_to_text,
     iterations_text,
     launches_title,
+    like_median,
     mode_text,
     timed_text,
 )
@@ -186,7 +192,7 @@ def _label(key: Key, varied: Sequence[int], common: set[str]) -> str:
 
 _WHAT = (Column("collective", "collective"), Column("backend", "backend"),
          Column("device", "device"), Column("ranks", "ranks", Show.COUNT))
-_SIZE = (Column("size", "size", Show.COUNT, "B"), Column("count", "count", Show.COUNT, "elem"))
+_SIZE = (Column("size", "size", Show.SIZE), Column("count", "count", Show.COUNT, "elem"))
 _CASE_COLUMNS = (
     Column("index", "#", Show.COUNT), *_WHAT, Column("type", "type", optional=True),
     Column("redop", "redop", optional=True), Column("root", "root", Show.COUNT, optional=True),
@@ -211,18 +217,6 @@ _RESULT_COLUMNS = (
     columns.LAUNCHES, columns.FLAGS,
     Column("library", "library", meaning="what libraries say of the call", optional=True))
 Records = Mapping[str, CollectiveRecord]
-
-
-def collective_type_word(work: Collective) -> str | None:
-    return work.dtype if work.traits.moves_data else None
-
-
-def form_text(work: Collective) -> str:
-    """Return ``split linear, 2 groups, buffers cold``, or nothing for what is usual."""
-    parts = [f"split {work.split}"] if work.split != "even" else []
-    parts += [groups_text(work)] if work.groups != 1 else []
-    parts += [f"buffers {work.buffers}"] if work.buffers != "warm" else []
-    return ", ".join(parts)
 
 
 def size_range(works: Iterable[Collective]) -> str:
@@ -293,11 +287,12 @@ def _row_order(item: CaseResult) -> tuple[str, str, int, bool, int, int]:
 
 def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
     work, stats, known = collective_of(item.case), item.statistics, column_values(item, record)
+    median = columns.median_cell(stats)
     return Row((
         work.size_bytes, work.count, *_option_cells(work),
-        columns.median_cell(stats), columns.interval_cell(stats), stats.p95_s if stats else None,
-        *(known[name] for name in ("algbw_bytes_per_s", "busbw_bytes_per_s", "of_link",
-                                   "of_measured_link", "bound_by")),
+        median, columns.interval_cell(stats), like_median(stats.p95_s if stats else None, median),
+        *(like_median(known[name], median) for name in ("algbw_bytes_per_s", "busbw_bytes_per_s")),
+        *(known[name] for name in ("of_link", "of_measured_link", "bound_by")),
         columns.wrong_cell(item) if work.traits.moves_data else None, columns.n_cell(stats),
         item.status, columns.launches_cell(item), flag_cell(item), _library_text(item)),
         item.status, item.case.case_id)
@@ -507,6 +502,18 @@ def _definitions(derived: Records) -> Iterator[str]:
                "see docs/hardware.md")
 
 
+def _highest_busbw(items: Items, derived: Records) -> Iterator[Line]:
+    rates = {item.case.case_id: rate for item in items if item.status == "ok" and (
+        rate := column_values(item, derived.get(item.case.case_id))["busbw_bytes_per_s"])}
+    best = max((item for item in items if item.case.case_id in rates),
+               key=lambda item: rates[item.case.case_id], default=None)
+    if best is not None:
+        work = collective_of(best.case)
+        rate = like_median(rates[best.case.case_id], columns.median_cell(best.statistics))
+        yield Line(f"{cell_text(rate, Show.GB_PER_S)} GB/s ({best.case.backend} "
+                   f"{work.collective} {size_text(work.size_bytes)})", topic="peak busbw")
+
+
 class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     """Presents collectives."""
 
@@ -515,8 +522,11 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     in_every_summary = False
     ranks_word = "n"
     plan_table = staticmethod(collective_plan_table)
-    tables = staticmethod(result_tables)
     heat_map_case = staticmethod(collective_heat_map_case)
+
+    def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
+        yield from result_tables(title, items, derived)
+        yield from brief_tables(title, items, derived)
 
     def words(self, works: Sequence[Collective]) -> Words:
         """Return splits, groups and buffers where they are not the usual ones; sizes."""
@@ -527,6 +537,7 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Chart | Line]:
         yield from map(Line, _definitions(derived))
+        yield from _highest_busbw(items, derived)
         for group in groups(items):
             yield _dots(group, derived) if len(group.sizes) == 1 else _lines(group, derived)
 

@@ -65,6 +65,7 @@ from hpcbench.views.table import (
     distinct,
     env_text,
     flag_cell,
+    like_median,
     listed_more,
     mode_text,
     option_lines,
@@ -201,7 +202,8 @@ _RESULT_COLUMNS = (
     Column("implementation", "implementation"), Column("order", "order"),
     Column("options", "options", optional=True), columns.TIME, columns.INTERVAL,
     Column("rank_flops", "rank", Show.TFLOP_PER_S, "TFLOP/s", "the rank with most to do", "more"),
-    Column("all_flops", "all ranks", Show.TFLOP_PER_S, "TFLOP/s", "all ranks together", "more"),
+    Column("all_flops", "all ranks", Show.TFLOP_PER_S, "TFLOP/s", "all ranks together", "more",
+           detail=True),
     Column("of_measured", "of gemm", Show.WHOLE_PERCENT, "%",
            "rank, of the best product of its type in this run", "more", optional=True),
     Column("of_declared", "of peak", Show.WHOLE_PERCENT, "%", "rank, of hardware.peak_flops",
@@ -209,7 +211,8 @@ _RESULT_COLUMNS = (
     Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "bus bandwidth of comm_only", "more"),
     Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less"),
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more"),
-    Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part", "less"),
+    Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part", "less",
+           detail=True),
     Column("speedup", "x torch", Show.RATIO, "", "t(torch) / t", "more"),
     columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
 Records = Mapping[str, PrimitiveRecord]
@@ -290,14 +293,16 @@ def _group_title(item: CaseResult) -> str:
 def _row(item: CaseResult, common: Options, of_order: Options, record: PrimitiveRecord) -> Row:
     """``of_order``: the options that all rows of its order have, which may decide an option."""
     work, stats, known = primitive_of(item.case), item.statistics, column_values(item, record)
+    median = columns.median_cell(stats)
     return Row((
         work.implementation,
         f"{work.order} {options_text(sorted(of_order - common))}".rstrip(),
         options_text([option for option in work.options if option not in common | of_order]),
-        columns.median_cell(stats), columns.interval_cell(stats),
-        *(known[name] for name in (
-            "busiest_rank_flops_per_s", "all_ranks_flops_per_s", "of_measured_product",
-            "of_declared_product", "busbw_bytes_per_s")),
+        median, columns.interval_cell(stats),
+        *(like_median(known[name], median) for name in (
+            "busiest_rank_flops_per_s", "all_ranks_flops_per_s")),
+        known["of_measured_product"], known["of_declared_product"],
+        like_median(known["busbw_bytes_per_s"], median),
         middle_cell(record.exposed_s), over_passes_cell(record.efficiency),
         middle_cell(record.times_longest), over_passes_cell(record.speedup),
         columns.wrong_cell(item), columns.n_cell(stats), item.status,

@@ -83,7 +83,7 @@
   var colours = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#E69F00"];
   function plot(place, panel) {
     var series = [{ label: panel.x_label }].concat(panel.series.map(function (one, at) {
-      return { label: one.label, stroke: colours[at % colours.length], width: 1.5, spanGaps: true,
+      return { label: one.label, stroke: one.colour || colours[at % colours.length], width: 1.5, spanGaps: true,
         points: { show: true } };
     }));
     var width = Math.max(320, Math.min(1100, place.clientWidth - 20));

@@ -417,8 +417,9 @@ def _draw_row(axes: Axes, row: Dot, at: int, show: Show) -> None:
     point = row.point
     for span, opacity, thick in ((point.band, 0.35, 9.0), (point.interval, 1.0, 2.5)):
         if span:
-            axes.hlines(at, *ends_in_unit(span, show), color=COLOUR, alpha=opacity, linewidth=thick)
-    axes.plot(in_unit(point.value, show), at, marker="o", markersize=6, color=COLOUR)
+            axes.hlines(at, *ends_in_unit(span, show), color=row.colour or COLOUR, alpha=opacity,
+                        linewidth=thick)
+    axes.plot(in_unit(point.value, show), at, marker="o", markersize=6, color=row.colour or COLOUR)
 
 
 def _words(chart: DotChart, row: Dot) -> Iterator[str]:

@@ -90,7 +90,7 @@ def label_ends(axes: Axes, panel: Panel, style: Style) -> None:
     for (at, line), height in zip(ends, apart, strict=True):
         axes.text(1 + BESIDE_INCHES / 2 / width_inches, height / height_inches, line.label,
                   transform=axes.transAxes, fontsize=style.row, va="center",
-                  color=COLOURS[at % len(COLOURS)])
+                  color=line.colour or COLOURS[at % len(COLOURS)])
 
 
 def spread(heights: Sequence[float], space: float, most: float) -> list[float]:
@@ -221,7 +221,7 @@ def _draw_line(
     axes: Axes, line: Curve, show: Show, index: int, style: Style, *, marker: str,
 ) -> None:
     """Draw points, their intervals, and the band around them; of one point a wide bar."""
-    colour = COLOURS[index % len(COLOURS)]
+    colour = line.colour or COLOURS[index % len(COLOURS)]
     places = [place for place, _ in line.points]
     points = [point for _, point in line.points]
     axes.plot(places, [in_unit(point.value, show) for point in points], color=colour,

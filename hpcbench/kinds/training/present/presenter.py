@@ -32,7 +32,7 @@ from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import grouped, plural, to_ms
 from hpcbench.views import table as words
 from hpcbench.views.chart import Chart, rooflines_shown
-from hpcbench.views.columns import COST, cost_cells, ends_of, names_of
+from hpcbench.views.columns import COST, cost_cells, ends_of, median_cell, names_of
 from hpcbench.views.presenter import CountedCall, Presenter, Words
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
 
@@ -223,6 +223,24 @@ MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size"
 """Fields of each row of ``results.memory``."""
 
 
+def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
+    """Yield the training with the most samples a second, and its share of communication."""
+    found = [(record.samples_per_s, item, record) for item in items if item.status == "ok"
+             and (record := charts.record_of(item, derived)).samples_per_s]
+    if not found:
+        return
+    _, item, record = max(found, key=lambda one: one[0] or 0.0)
+    work, steps = training_of(item.case), item.timing.steps if item.timing else None
+    found_rate = words.like_median(record.samples_per_s, median_cell(item.statistics))
+    rate = (f"{found_rate:.3g}" if isinstance(found_rate, float) else
+            words.cell_text(found_rate, Show.NUMBER))
+    shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
+    share = shares.get("exchange")
+    exchange = f", gradient exchange {share:.0%} of a step" if share else ""
+    yield Line(f"{rate} samples/s ({work.model}, {charts.strategy_text(work)}){exchange}",
+               topic="training")
+
+
 class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
     """Presents trainings."""
 
@@ -242,6 +260,7 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
         yield from tables.counted_tables(title, items, derived)
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
+        yield from _most_samples(items, derived)
         yield from tables.overviews(items, derived)
         yield from tables.efficiencies(items, derived)
         yield from map(Line, tables.definitions(items, derived))

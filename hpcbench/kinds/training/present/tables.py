@@ -30,6 +30,7 @@ from hpcbench.views.table import (
     device_type,
     env_text,
     flag_cell,
+    like_median,
     options_text,
     timed_text,
 )
@@ -37,7 +38,7 @@ from hpcbench.views.table import (
 COLUMNS = (
     Column("strategy", "strategy"), Column("options", "options", optional=True),
     Column("degrees", "degrees", optional=True),
-    Column("batch", "batch", Show.COUNT, "replica"),
+    Column("batch", "batch", Show.COUNT, "replica", detail=True),
     Column("accumulated", "accumulated", Show.COUNT, optional=True),
     Column("step_p50", "step p50", Show.MS, "ms", "of one optimizer step", "less", optional=True),
     replace(columns.INTERVAL, show=Show.MS, unit="ms", optional=True),
@@ -52,16 +53,18 @@ COLUMNS = (
     *(Column(f"cost_per_{of}", "cost", Show.NUMBER, unit, better="less", optional=True)
       for of, unit in (("step", "a step"), ("million_tokens", "1e6 tokens"),
                        ("million_samples", "1e6 images"))),
-    *(Column(name, title, Show.PERCENT, "%", "of the time of all steps", optional=True)
+    *(Column(name, title, Show.WHOLE_PERCENT, "%", "of the time of all steps", optional=True)
       for name, title in charts.SHORT.items()),
-    Column("other", "other", Show.PERCENT, "%", "of the time of all steps", "less", optional=True),
+    Column("other", "other", Show.WHOLE_PERCENT, "%", "of the time of all steps", "less",
+           optional=True, detail=True),
     Column("exposed_time", "exposed", Show.MS, "ms", "t - t(off)", "less", optional=True),
     Column("exposed_share", "exposed", Show.PERCENT, "%", "of t", "less", optional=True),
     Column("overhead", "overhead", Show.PERCENT, "%", "t / t(off) - 1", "less", optional=True),
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more",
            optional=True),
     Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
-    Column("growth", "growth", Show.MIB, "MiB", "most of any rank", "less", optional=True),
+    Column("growth", "growth", Show.MIB, "MiB", "most of any rank", "less", optional=True,
+           detail=True),
     Column("parity", "parity", optional=True), replace(columns.N, optional=True),
     columns.STATUS, replace(columns.LAUNCHES, show=Show.MS, unit="p50, ms"), columns.FLAGS,
 )
@@ -164,12 +167,14 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
     steps = item.timing.steps if item.timing else None
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     again = work.checkpointing != "none" or work.loss == CHUNKED
+    median = columns.median_cell(stats)
     peak, is_growth = record.held_bytes.get("peak"), record.peak_of == GROWTH
     return Row((
         charts.strategy_text(work), options[work], charts.degrees_text(work) or None,
         work.batch_size, work.accumulation if work.accumulation != 1 else "",
-        None if record.step_s is None else columns.median_cell(stats),
-        columns.interval_cell(stats), record.samples_per_s, record.tokens_per_s, record.mfu,
+        None if record.step_s is None else median,
+        columns.interval_cell(stats), like_median(record.samples_per_s, median),
+        like_median(record.tokens_per_s, median), record.mfu,
         record.mfu_of_measured, *((record.hfu, record.hfu_nominal) if again else (None, None)),
         record.cost_per_step, record.cost_per_million_tokens,
         record.cost_per_million_samples if work.of_images else None,
@@ -177,9 +182,14 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         columns.middle_cell(found.exposed_s), columns.over_passes_cell(found.exposed_share),
         columns.middle_cell(found.overhead), columns.over_passes_cell(found.efficiency),
         None if is_growth else peak, peak if is_growth else None,
-        charts.parity_text(item, record), columns.n_cell(stats), item.status,
+        _parity_cell(item, record), columns.n_cell(stats), item.status,
         columns.launches_cell(item), flag_cell(item, Show.MS)),
         item.status, item.case.case_id)
+
+
+def _parity_cell(item: CaseResult, record: TrainingRecord) -> str | None:
+    text = charts.parity_text(item, record)
+    return f"ok (error {float(text[:-1]):.2g} % of tolerance)" if text and text[-1] == "%" else text
 
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
@@ -194,7 +204,7 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
         yield Line(f"timed model of {plural(count, 'row')}: {text}", "quiet")
     reasons = Counter(record.mfu_missing for _, record in listed if record.mfu_missing)
     for reason, count in reasons.items():
-        yield Line(f"{plural(count, 'row')} without MFU: {reason}", "quiet")
+        yield Line(f"MFU ({plural(count, 'row')}): {reason}; gen-config fills it", "quiet")
     missing = Counter(reason for _, record in listed for reason in record.exposure.missing)
     for reason, count in missing.items():
         yield Line(f"{plural(count, 'row')} not paired: {reason}", "quiet")
@@ -282,7 +292,7 @@ def counted_tables(title: str, items: charts.Items, derived: charts.Records) -> 
                  astuple(found.measured), astuple(found.predicted), strict=True) for cell in pair)),
             case_id=item.case.case_id)
             for item, found in group for work in [training_of(item.case)]))
-        for name, group in groups.items()), notes=tuple(_notes(listed)))
+        for name, group in groups.items()), notes=tuple(_notes(listed)), detail=True)
 
 
 def _notes(listed: Sequence[tuple[CaseResult, rates.Counted]]) -> Iterator[Line]:

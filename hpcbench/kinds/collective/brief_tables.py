@@ -1,0 +1,150 @@
+"""The table of a block of collectives at the end of a run: backends side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from hpcbench.kinds.collective.derive import CollectiveRecord, column_values
+from hpcbench.kinds.collective.plan import Collective, collective_of, groups_text
+from hpcbench.reduce.results import CaseResult
+from hpcbench.units import grouped, plural
+from hpcbench.views import columns
+from hpcbench.views.table import (
+    Cell,
+    Column,
+    Group,
+    Range,
+    Row,
+    Show,
+    Table,
+    device_memory_text,
+    device_type,
+    env_text,
+    flag_words,
+    like_median,
+    mode_text,
+    time_texts,
+)
+
+Records = Mapping[str, CollectiveRecord]
+
+
+def collective_type_word(work: Collective) -> str | None:
+    return work.dtype if work.traits.moves_data else None
+
+
+def form_text(work: Collective) -> str:
+    """Return ``split linear, 2 groups, buffers cold``, or nothing for what is usual."""
+    parts = [f"split {work.split}"] if work.split != "even" else []
+    parts += [groups_text(work)] if work.groups != 1 else []
+    parts += [f"buffers {work.buffers}"] if work.buffers != "warm" else []
+    return ", ".join(parts)
+
+
+MOST_SIDE_BY_SIDE = 3
+"""More backends have rows of their own."""
+_AXES: Mapping[str, Callable[[CaseResult], Cell]] = {
+    "type": lambda item: collective_type_word(collective_of(item.case)),
+    "ranks": lambda item: plural(item.case.world_size, "rank"),
+    "device": lambda item: " ".join(filter(None, (device_type(item), device_memory_text(item)))),
+    "mode": lambda item: "" if mode_text(item) == "isolated" else mode_text(item),
+    "redop": lambda item: "" if collective_of(item.case).op == "sum" else collective_of(
+        item.case).op or "",
+    "root": lambda item: f"root {collective_of(item.case).root}" if collective_of(
+        item.case).root else "",
+    "place": lambda item: {None: "", True: "in place", False: "out of place"}[
+        collective_of(item.case).in_place],
+    "form": lambda item: form_text(collective_of(item.case)),
+    "env": lambda item: env_text(item.case),
+}
+"""What rows of a brief table may differ in, beside collective, size and backend."""
+_ALL_RANKS = ("ranks", "type", "device", "mode")
+"""Axes that the title names where all rows have the same."""
+
+
+def brief_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
+    """Yield a block's table with backends side by side, or all columns of nccl-tests of one."""
+    items = [item for item in items if item.status in columns.TABLED]
+    if not items:
+        return
+    backends = list(dict.fromkeys(item.case.backend for item in items))
+    alone = not 1 < len(backends) <= MOST_SIDE_BY_SIDE
+    by_collective = grouped((collective_of(item.case).collective, item) for item in items).values()
+    varied = [name for name, of in _AXES.items() if len({of(item) for item in items}) > 1 and (
+        name in _ALL_RANKS or any(len({of(item) for item in same}) > 1 for same in by_collective))]
+    shared = [str(word) for name in _ALL_RANKS if name not in varied
+              and (word := _AXES[name](items[0]))]
+    if alone and len(backends) == 1:
+        shared = [backends[0], *shared]
+
+    def labels(item: CaseResult) -> tuple[Cell, ...]:
+        more = (item.case.backend,) if len(backends) > 1 and alone else ()
+        return (collective_of(item.case).collective, *more, *(_AXES[name](item) for name in varied),
+                collective_of(item.case).size_bytes)
+
+    rows = grouped((labels(item), item) for item in items)
+    spans = [""] if alone else backends
+    shown = tuple(column for span in spans for column in _measured_columns(span))
+    named = [*(["backend"] if len(backends) > 1 and alone else []), *varied]
+    yield Table(
+        ", ".join((title, *shared)),
+        (Column("collective", ""), *(Column(name, name) for name in named),
+         Column("size", "size", Show.SIZE), *shown,
+         Column("flags", "flags", optional=True)),
+        (Group("", tuple(_brief_rows(rows, spans, derived))),), is_brief=True)
+
+
+def _measured_columns(span: str) -> Iterator[Column]:
+    """Yield the columns of a backend; of one alone also p95 and algbw."""
+    yield Column("time", "time", Show.US, span=span)
+    yield Column("interval", "95 % CI", Show.US, span=span)
+    if not span:
+        yield Column("p95", "p95", Show.US)
+        yield Column("algbw", "algbw", Show.GB_PER_S, "GB/s")
+    yield Column("busbw", "busbw", Show.GB_PER_S, "GB/s", span=span)
+
+
+def _brief_rows(
+    rows: Mapping[tuple[Cell, ...], Sequence[CaseResult]], spans: Sequence[str], derived: Records,
+) -> Iterator[Row]:
+    before: Cell = None
+    for (name, *labels), items in rows.items():
+        of_span = {span: item for item in items for span in ("", item.case.backend)}
+        cells = [cell for span in spans for cell in _brief_cells(of_span.get(span), span, derived)]
+        flags = [f"{backend}: {flag}" if len(spans) > 1 else flag for backend, flag in (
+            (item.case.backend, flag_words(item)) for item in items) if flag]
+        bad = [item.status for item in items if item.status != "ok"]
+        yield Row(("" if name == before else name, *labels, *cells, "; ".join(flags)),
+                  bad[0] if bad else "ok")
+        before = name
+
+
+def _brief_cells(
+    item: CaseResult | None, span: str, derived: Records,
+) -> Iterator[Cell]:
+    """Yield the cells of one backend's columns; of a case that failed its status."""
+    n_columns = len(tuple(_measured_columns(span)))
+    if item is None or item.statistics is None:
+        yield from (None if item is None else item.status, *[None] * (n_columns - 1))
+        return
+    stats, median = item.statistics, columns.median_cell(item.statistics)
+    interval = columns.interval_cell(stats)
+    ends = (interval.least, interval.greatest) if isinstance(interval, Range) else (None, None)
+    time, ci = time_texts(stats.median_s, *ends)
+    yield time if item.status == "ok" else f"{item.status} {time}"
+    yield interval if isinstance(interval, str) else ci
+    known = column_values(item, derived.get(item.case.case_id))
+    if not span:
+        yield None if stats.p95_s is None else time_texts(stats.p95_s, *_around(
+            stats.p95_s, ends))[0]
+        yield like_median(known["algbw_bytes_per_s"], median)
+    yield like_median(known["busbw_bytes_per_s"], median)
+
+
+def _around(
+    value: float, ends: tuple[float | None, float | None],
+) -> tuple[float | None, float | None]:
+    """Return an interval as wide as another one around a value."""
+    low, high = ends
+    return (None, None) if low is None or high is None else (
+        value - (high - low) / 2, value + (high - low) / 2)
