@@ -1,55 +1,64 @@
 """Which tests run without a flag, which wait for ``--full``, and which for ``--all``.
 
-A line of tests/full.txt says which tests wait for ``--full``; the marker ``soak`` says which wait
-for ``--all``. Whoever names a file or a test on the command line gets what waits for ``--full``.
+Tests of tests/mpi and tests/install wait for ``--full`` unless tests/quick.txt lists them; others
+do where tests/full.txt lists them. The marker ``soak`` says which wait for ``--all``. Whoever names
+a file or a test on the command line gets what waits for ``--full``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-FULL = Path(__file__).with_name("full.txt")
+FULL, QUICK = (Path(__file__).with_name(name) for name in ("full.txt", "quick.txt"))
+JOBS = ("tests/mpi/", "tests/install/")
 
 
 @dataclass(frozen=True)
-class Later:
-    """One line of full.txt: the pattern of ids, and what the other tests have of it."""
+class Listed:
+    """One line of a list: a pattern of ids, and why it is there. Only ``*`` is special."""
 
     pattern: str
-    instead: str
+    reason: str
 
-    def holds(self, nodeid: str) -> bool:
-        """Tell whether it says something of this test; only ``*`` is special."""
+    def matches(self, nodeid: str) -> bool:
         return fnmatchcase(nodeid, self.pattern.replace("[", "[[]"))
 
 
-def later(text: str) -> list[Later]:
-    """Parse full.txt. Raises ValueError at a line without both parts."""
+def listed(text: str) -> list[Listed]:
+    """Parse a list. Raises ValueError at a line without both parts."""
     found = []
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
-            pattern, instead = (part.strip() for part in line.split(" | "))
-            if not instead:
-                raise ValueError(f"say what the other tests have of it: {line}")
-            found.append(Later(pattern, instead))
+            pattern, reason = (part.strip() for part in line.split(" | "))
+            if not reason:
+                raise ValueError(f"a pattern needs a reason: {line}")
+            found.append(Listed(pattern, reason))
     return found
 
 
+def is_quick(nodeid: str, quick: Sequence[Listed], full: Sequence[Listed]) -> bool:
+    """Return whether a test runs without a flag."""
+    if nodeid.startswith(JOBS):
+        return any(line.matches(nodeid) for line in quick)
+    return not any(line.matches(nodeid) for line in full)
+
+
 def waiting(config: pytest.Config) -> Callable[[pytest.Item], bool]:
-    """Return who tells whether a test waits for a flag that was not given."""
+    """Return the judge of whether a test waits for a flag that was not given."""
     if config.getoption("--all"):
         return lambda item: False
-    lines = [] if config.getoption("--full") else later(FULL.read_text(encoding="utf-8"))
+    quick, full = (listed(path.read_text(encoding="utf-8")) for path in (QUICK, FULL))
+    every = config.getoption("--full")
     files = {Path(argument.partition("::")[0]).absolute() for argument in config.args}
 
     def waits(item: pytest.Item) -> bool:
         if item.get_closest_marker("soak"):
             return True
-        return item.path not in files and any(line.holds(item.nodeid) for line in lines)
+        return not every and item.path not in files and not is_quick(item.nodeid, quick, full)
 
     return waits

@@ -203,7 +203,7 @@ class Workers:
         return CaseOutcome(verdict, own, stop, (), ended)
 
     def all_tries(self, case: Case) -> CaseOutcome:
-        return run_tries(case, cast(WorkerGroup, self), self.run, tells=True).outcome
+        return run_tries(case, cast(WorkerGroup, self), self.run, keeps_tries=True).outcome
 
 
 def unseeded() -> Case:

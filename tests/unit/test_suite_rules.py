@@ -42,6 +42,7 @@ def suite(tmp_path: Path) -> Path:
                  "untested.py"):
         shutil.copy2(ROOT / "tests" / name, tmp_path / name)
     (tmp_path / "full.txt").write_text("*::test_of_full | nothing\n")
+    (tmp_path / "quick.txt").write_text("tests/mpi/* | jobs\n")
     (tmp_path / "allowed_skips.txt").write_text(LISTED)
     (tmp_path / "test_skips.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\nmarkers = soak: long\n")

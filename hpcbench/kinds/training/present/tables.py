@@ -147,7 +147,7 @@ def result_tables(title: str, items: charts.Items, derived: charts.Records) -> I
     yield Table(title, COLUMNS, tuple(
         Group(name, tuple(_row(item, record, options) for item, record in group), timed)
         for (name, timed), group in groups.items()), notes=(
-        *(Line(f"{text}; what they differ by is noise", "quiet") for text in charts.same_programs(
+        *(Line(f"{text}; what they differ by is noise") for text in charts.same_programs(
             (item, record, _row_title(item, options)) for item, record in listed)),
         *_table_notes(listed), *_row_notes(listed, options)))
 
@@ -239,8 +239,8 @@ def _standing_out(record: TrainingRecord) -> Iterator[str]:
     if (late := record.late_rank) and not (record.stalls and record.stalls.last):
         before = "" if late.first_behind_s is None else (
             f"; at the first of {late.buckets} buckets {charts.ms_text(late.first_behind_s)}")
-        yield (f"rank {late.rank} arrives last at the exchange in {late.share:.0%} of the steps, "
-               f"{charts.ms_text(late.behind_s)} behind the median of the others{before}")
+        yield (f"rank {late.rank} is last at the exchange in {late.share:.0%} of the steps, "
+               f"{charts.ms_text(late.behind_s)} behind the median{before}")
     for slow in record.slow_phases:
         which, wait = (
             ("shortest", ": the others wait for it") if slow.is_shortest else ("longest", ""))
