@@ -18,8 +18,8 @@ from typing import Any
 import h5py
 import yaml
 
-from hpcbench.reduce.results_file import FORMAT as RESULTS
 from hpcbench.reduce.results import SCHEMA_VERSION as RESULTS_VERSION
+from hpcbench.reduce.results_file import FORMAT as RESULTS
 from hpcbench.trace.container import HEAD_BYTES
 from hpcbench.trace.journal import Frame, Kind, pack_frame, scan
 from hpcbench.trace.sealed import FORMAT as TRACE
