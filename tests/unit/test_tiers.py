@@ -30,7 +30,7 @@ def test_each_part_runs_for_real() -> None:
 
 @pytest.mark.parametrize("fault", made())
 def test_every_fault_has_a_test_of_full(fault: str) -> None:
-    """One that need not wait for --all, but for faults between virtual hosts, which take minutes."""
+    """One that need not wait for --all; faults between virtual hosts take minutes."""
     paths = {test.partition("::")[0] for test in made()[fault]}
     assert not made()[fault] or "mpi/test_limited_link.py" in paths or any(
         not waits_for_all(test) for test in made()[fault])
