@@ -80,10 +80,10 @@ def timed_rank(folder: Path) -> int:
         for times in spent.values():
             times.clear()
         spent["report"] = []
-        job = team._job
-        team._job = replace(job, report=timed(job.report, spent["report"]))
+        job = team.job
+        team.job = replace(job, report=timed(job.report, spent["report"]))
         hearing = inner(team, case)
-        team._job = job
+        team.job = job
         cases.append({name: sum(times) for name, times in spent.items()})
         if job.comm.rank == 0 and len(cases) == len(job.attempt.plan.cases):
             (folder / "spent.json").write_text(json.dumps(cases))
