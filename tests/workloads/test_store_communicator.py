@@ -99,7 +99,7 @@ def test_files_are_delivered_through_the_store(tmp_path: Path) -> None:
     problems, *others = on_all_ranks(work, store)
     assert others == [[], []] and store.num_keys() == 0
     assert [line.partition(": ")[0] for line in problems] == ["rank 1"] * 2
-    assert f"taken.h5 is left on n1 as {tmp_path}/node1/taken.h5: " in problems[0]
+    assert f"taken.h5 stays on n1 as {tmp_path}/node1/taken.h5: " in problems[0]
     assert "there already, with other contents" in problems[0] and "gone.h5" in problems[1]
     assert (tmp_path / "node1" / "taken.h5").exists()
     for name in ("attempt1/big.h5", "empty.h5", "same.h5"):
@@ -159,7 +159,7 @@ def test_a_rank_that_does_not_come_is_missed() -> None:
 
 @pytest.mark.parametrize(("who", "words"), [
     ([(0, 3), (1, 3), (1, 3)], "two processes are rank 1: process "),
-    ([(0, 2), (1, 3)], "others that there are "),
+    ([(0, 2), (1, 3)], "others have "),
     ([(0, 2), (2, 2)], "is rank 2 of 2 (RANK, WORLD_SIZE)"),
     ([(0, 3), (2, 3)], "1 of 3 ranks have not come in 0.5 s: 1"),
 ])
@@ -182,7 +182,7 @@ def test_a_process_that_is_twice_too_many_is_told_at_once() -> None:
     """The first of its rank was refused for its number of ranks."""
     store = dist.HashStore()
     store.set_timeout(timedelta(seconds=2))
-    for rank, size, words in [(0, 2, "have not come"), (1, 3, "others that there are 2"),
+    for rank, size, words in [(0, 2, "have not come"), (1, 3, "others have 2"),
                               (1, 2, "two processes are rank 1")]:
         with pytest.raises(LaunchError, match=words):
             meet(store, rank, size, lambda: None, timeout_s=0.1)
