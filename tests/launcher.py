@@ -83,6 +83,12 @@ class Finished:
             pytest.fail(str(self), pytrace=False)
         return self
 
+    def details(self) -> str:
+        """Return what ``show -v`` prints of the results."""
+        done = subprocess.run([sys.executable, "-m", "hpcbench", "show", str(self.folder), "-v"],
+                              capture_output=True, text=True, timeout=120, check=True)
+        return done.stdout
+
     def _lost_by_mpich(self, code: int) -> bool:
         """Return whether a rank called MPI_Abort with ``code`` and MPICH's mpirun ended with 9.
 

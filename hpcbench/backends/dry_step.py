@@ -335,9 +335,7 @@ class DryStep(NamedTuple):
     needed: str = ""
 
 
-def dry_step(
-    case: Case, opened: Callable[[Place], AbstractContextManager[AnyOperation]],
-) -> DryStep:
+def dry_step(case: Case, opened: Opener) -> DryStep:
     """Set the case up and call it; a large one with tensors that have no memory.
 
     Raises CaseError if it fails or rank 0 does not fit the available memory.

@@ -64,7 +64,7 @@ def test_what_is_printed_reaches_the_tables(mpirun: MpiLauncher, tmp_path: Path)
         "algorithm": "RING", "protocol": "SIMPLE", "channels": "4", "transport": transport}
     with (job.folder / "summary.csv").open() as stream:
         assert [row["algorithm"] for row in csv.DictReader(stream)] == ["TREE", "RING"]
-    assert f"RING SIMPLE, 4 channels, {transport}" in job.stdout
+    assert f"RING SIMPLE, 4 channels, {transport}" in job.details()
     for rank, said in enumerate(("P2P/CUMEM", "NET/IB token=***")):
         trace = open_trace(job.folder / "traces" / f"rank{rank:05d}.h5")
         assert [record.detail[LIBRARY]["transport"] for record in trace.records()] == [said] * 4

@@ -66,7 +66,7 @@ def test_ops_roots_and_in_place_and_the_same_when_reduced_again(
                if item.status == "ok" and item.case.block != "unchecked"]
     assert {item.n_wrong for item in checked} == {0}
     assert outcome.of_size(16).n_wrong is None
-    assert re.search(r"^ *16 .*unchecked", job.stdout, re.MULTILINE), job.stdout
+    assert re.search(r"^ *16 .*unchecked", job.details(), re.MULTILINE), job.stdout
     mpirun.run(1, command=[mpirun.program("hpcbench"), "reduce", str(job.folder)]).check()
     assert read(job.folder).results == outcome.results
 

@@ -35,7 +35,7 @@ def test_a_slow_rank_gets_fewer_samples_and_steps_are_shorter(mpirun: MpiLaunche
     assert sum(shares) == 16
     assert 1 <= shares[1] <= 5
     assert _median_s(dynamic) < 0.75 * _median_s(static)
-    assert f"of 16 samples in the end {shares[0]} on rank 0, {shares[1]} on rank 1" in job.stdout
+    assert f"of 16 samples in the end {shares[0]} on rank 0, {shares[1]} on rank 1" in job.details()
 
 
 def test_unlike_shares_and_data_from_files_are_right(mpirun: MpiLauncher, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_unlike_shares_and_data_from_files_are_right(mpirun: MpiLauncher, tmp_pa
         assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
         if item.case.workload.name != "pipeline":
             assert sum(_shares(item)) == 16
-    assert "corpus.bin was read 1.3 times in a pass" in job.stdout  # 62 samples, 5 x 16 taken
+    assert "corpus.bin was read 1.3 times in a pass" in job.details()  # 62 samples, 5 x 16 taken
 
 
 def _shares(item: CaseResult) -> list[int]:

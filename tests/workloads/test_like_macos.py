@@ -68,9 +68,9 @@ def test_a_sweep_is_planned_run_inline_shown_and_plotted(folder: Path) -> None:
     code, stdout, stderr = ended(folder, "run")
     assert code == "0", stderr
     assert "3 of 4 cases measured" in stdout
-    assert "no mps device: torch" in stdout
+    assert "no mps device" in stdout
     code, stdout, stderr = ended(folder, "show")
-    assert code == "0" and "no mps device: torch" in stdout, stderr
+    assert code == "0" and "no mps device" in stdout, stderr
     code, stdout, stderr = ended(folder, "plot")
     assert code == "0" and "all_reduce.png" in stdout, stderr
 
