@@ -77,4 +77,4 @@ def _is_told_late(item: CaseResult, printed: str) -> None:
     last = item.timing.steps.arrivals[-1]
     assert (last.last_rank, last.last_share) == (1, 1.0)
     assert last.behind_s > LATE_S / 2
-    assert "rank 1 arrives last at the exchange in 100% of the steps" in printed
+    assert "rank 1 is last at the exchange in 100% of the steps" in printed
