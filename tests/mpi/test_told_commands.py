@@ -52,7 +52,7 @@ def lines_of(section: ReportSection) -> Iterator[Line]:
 def obey(mpirun: MpiLauncher, command: str, folder: Path, ranks: int = 2) -> Finished:
     """Run a command in the state that told it; FOLDER, EARLIER and N are the reader's own."""
     words = shlex.split(command)
-    named = {"EARLIER": str(folder), "FOLDER": str(folder), "N": str(ranks)}
+    named = {"EARLIER": str(folder), "OLD": str(folder), "FOLDER": str(folder), "N": str(ranks)}
     words = [named.get(word, word) for word in words]
     program = [mpirun.program("python"), "-m", "hpcbench"]
     if words[0] == "mpirun":
