@@ -149,7 +149,8 @@ def stopped_texts(kind: str, parent: Path) -> dict[str, str]:
 def unpacked(kind: str, parent: Path) -> Path:
     """Return the folder of a stopped run, as its job left it, in ``parent``."""
     with tarfile.open(GOLDEN / "interrupted" / f"{kind}.tar.gz") as archive:
-        archive.extractall(parent, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
+        archive.extractall(parent)
     return parent / kind
 
 
