@@ -58,12 +58,16 @@ def round_bytes(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
+def seconds_unit(seconds: float) -> tuple[float, str]:
+    """Return how many of its unit a second has, and the unit that gives 1 to 999: ``1e3, "ms"``."""
+    units = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
+    return next((unit for unit in units if abs(seconds) >= 1 / unit[0]), (1e9, "ns"))
+
+
 def format_seconds(seconds: float) -> str:
     """Return a duration with three significant digits and its unit."""
-    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if abs(seconds) >= factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+    scale, unit = seconds_unit(seconds)
+    return f"{seconds * scale:.3g} {unit}"
 
 
 def rough_time(seconds: float) -> str:

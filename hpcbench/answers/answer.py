@@ -15,7 +15,7 @@ from hpcbench.errors import command_line
 from hpcbench.reduce.kind_facts import F, ReadSamples, facts_of
 from hpcbench.reduce.results import CaseResult, Results, SampleSource
 from hpcbench.statistics.order import Interval
-from hpcbench.units import format_seconds
+from hpcbench.units import format_seconds, seconds_unit
 from hpcbench.views.chart import Chart
 from hpcbench.views.table import Column, Group, Range, Row, Table
 
@@ -135,9 +135,8 @@ def seconds_text(value: float, low: float, high: float) -> str:
     least, greatest = sorted((low, high))
     if least <= 0 or greatest >= 10 * least:
         return f"{format_seconds(value)} (CI {format_seconds(least)} to {format_seconds(greatest)})"
-    number, unit = format_seconds(value).split()
-    scale = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
-    return f"{number} {unit} (CI {least * scale:.3g} to {greatest * scale:.3g})"
+    scale, _ = seconds_unit(value)
+    return f"{format_seconds(value)} (CI {least * scale:.3g} to {greatest * scale:.3g})"
 
 
 def percent_text(share: float, low: float, high: float) -> str:

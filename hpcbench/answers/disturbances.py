@@ -102,11 +102,9 @@ def _series(
     """Yield the line through a series, if it has enough values; ``lasted_s`` is of all passes."""
     found = theil_sen(values, np.arange(values.size, dtype=np.float64))
     if found is not None:
-        spans = [span for item in run.results.cases if item.usage for span in item.usage.spans_ns]
-        lasted_s = (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9 if (
-            spans) else None
-        yield Drifting(run.path, case_id, label, values.size, lasted_s, found.change.value,
-                       *found.change.ends, found.tau, found.chance, is_clear=False), found
+        yield Drifting(run.path, case_id, label, values.size, run.results.lasted_s,
+                       found.change.value, *found.change.ends, found.tau, found.chance,
+                       is_clear=False), found
 
 
 MOST_READ = 500_000

@@ -55,7 +55,8 @@ def summary_lines(results: Results, told: Sequence[TopicResult] = ()) -> Iterato
 
 def best_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
     """Yield which settings are best, and the highlights of each kind."""
-    yield from _answer_lines(results, [one for one in told if one.topic is recommend.TOPIC])
+    yield from _answer_lines(
+        _labels(results), [one for one in told if one.topic is recommend.TOPIC])
     for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
         if kind not in results.missing_kinds:
             yield from (shown for shown in presenter_of(kind).overviews(
@@ -64,8 +65,9 @@ def best_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
 
 def problem_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
     """Yield what is wrong with the machine or with the samples, or that nothing is."""
-    yield from _answer_lines(results, [one for one in told if one.topic is not recommend.TOPIC])
-    yield from _flag_lines(results, _labels(results))
+    labels = _labels(results)
+    yield from _answer_lines(labels, [one for one in told if one.topic is not recommend.TOPIC])
+    yield from _flag_lines(results, labels)
     yield from _spread_lines(results, told)
     yield from warning_lines(results)
 
@@ -76,8 +78,10 @@ def _labels(results: Results) -> Mapping[str, str]:
     return {label: with_sizes(short) for label, short in labels.items()}
 
 
-def _answer_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
-    labels, before = _labels(results), ""
+def _answer_lines(
+    labels: Mapping[str, str], told: Sequence[TopicResult],
+) -> Iterator[Line]:
+    before = ""
     for text, tone in (found for one in told for found in _sentences(one)):
         line = _labelled(shortened(text, labels), tone)
         yield line if line.topic != before else replace(line, topic="")

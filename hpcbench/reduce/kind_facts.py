@@ -151,10 +151,11 @@ class MachineRate:
 class ColumnValues:
     """A case's values of `Deriver.columns` that are not in fields of its record of the same name.
 
-    None, or left out: it has none.
+    ``values`` is called where they are stored, for other facts are wanted more often. None, or
+    left out: it has none.
     """
 
-    values: Mapping[str, Any]
+    values: Callable[[], Mapping[str, Any]]
 
 
 ReadSamples = Callable[[], CaseSamples | None]
@@ -330,7 +331,7 @@ def _own_row(
     """Return what can be stored. Raises ValueError, TypeError or KeyError for what cannot."""
     values = {name: getattr(record, name) for name in own if hasattr(record, name)}
     for fact in deriver.facts(item, record, lambda: None):
-        values |= fact.values if isinstance(fact, ColumnValues) else {}
+        values |= fact.values() if isinstance(fact, ColumnValues) else {}
     return {name: plain(own[name], value) for name, value in values.items()}
 
 

@@ -455,5 +455,12 @@ class Results:
     told: tuple[RankTelemetry, ...] = ()
     topology: Topology = Topology()
 
+    @property
+    def lasted_s(self) -> float | None:
+        """Return the seconds from the first pass to the last of the newest attempt, if known."""
+        spans = [span for item in self.cases if item.usage for span in item.usage.spans_ns]
+        return (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9 if (
+            spans) else None
+
     def record_of(self, item: CaseResult) -> Any | None:
         return self.derived.get(item.case.kind, {}).get(item.case.case_id)

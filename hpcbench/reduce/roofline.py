@@ -2,7 +2,7 @@
 roof (Williams, Waterman and Patterson, Comm. ACM 52, 2009). Need over ceiling is the least time of
 a resource; the longest binds, and its share of the measured time is the performance score. A time
 that no ceiling explains is latency. Ceilings are measured in this run
-(`kind_facts.Deriver.measured`) or declared by its sweep."""
+(`kind_facts.MachineRate`) or declared by its sweep."""
 
 from __future__ import annotations
 

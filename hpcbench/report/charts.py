@@ -327,8 +327,7 @@ def colours_of(results: Results) -> Mapping[str, str]:
 
 
 def _setting(item: CaseResult) -> Mapping[str, object]:
-    choice = item.case.workload.choice()
-    return {"backend": item.case.backend, **(choice.setting if choice else {})}
+    return {"backend": item.case.backend, **item.case.workload.choice().setting}
 
 
 def with_colours(chart: Chart, colours: Mapping[str, str], results: Results) -> Chart:

@@ -132,10 +132,9 @@ def _cards(results: Results) -> Cards:
     """Return how many cases were measured, wrong, failed and skipped, and why."""
     counts = Counter(item.status for item in results.cases)
     total = len(results.cases)
-    statuses = [status for status in ("wrong", *FAILED) if counts[status]]
     bad = [Card(str(counts[status]), status.replace("_", " "), next(
         item.reason for item in results.cases if item.status == status), "warning")
-        for status in dict.fromkeys(statuses)] or [Card("0", "wrong or failed")]
+        for status in FAILED if counts[status]] or [Card("0", "wrong or failed")]
     reasons = [f"{len(cases)} x {short_reason(rule)}"
                for rule, cases in skip_rules(results).items()]
     skipped = [Card(str(counts["skipped"]), "skipped", ", ".join(reasons))] if reasons else []

@@ -111,10 +111,9 @@ def count_lines(results: Results) -> Iterator[str]:
     """Yield how many cases were measured and are not ok, without zeros, and why some were skipped.
     """
     counts = Counter(item.status for item in results.cases)
-    spans = [span for item in results.cases if item.usage for span in item.usage.spans_ns]
-    took_s = (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9 if spans else 0
+    took_s = results.lasted_s
     parts = [f"{counts['ok']} of {plural(len(results.cases), 'case')} measured"
-             + (f" in {rough_time(took_s)}" if spans else "")]
+             + ("" if took_s is None else f" in {rough_time(took_s)}")]
     parts += [f"{counts[status]} {status.replace('_', ' ')}" for status in FAILED if counts[status]]
     parts += [f"{counts['skipped']} skipped"] if counts["skipped"] else []
     reasons = [f"{len(cases)} x {short_reason(rule)}" for rule, cases in sorted(

@@ -26,6 +26,7 @@ from hpcbench.units import (
     format_seconds,
     grouped,
     plural,
+    seconds_unit,
     size_text,
     to_gb_per_s,
     to_ms,
@@ -343,8 +344,7 @@ def _number_text(
 
 def time_texts(value: float, low: float | None, high: float | None) -> tuple[str, str]:
     """Return a time with its unit and digits, and its interval in that unit: ``1.81..2.70``."""
-    unit = format_seconds(value).split()[-1]
-    scale = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
+    scale, unit = seconds_unit(value)
     if low is None or high is None:
         return format_seconds(value), MISSING
     text = format_measured(value * scale, low * scale, high * scale)
@@ -448,8 +448,8 @@ def shortened(text: str, labels: Mapping[str, str]) -> str:
 def told_apart(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     """Return titles; those that several have, with those of their words that tell them apart."""
     alike = grouped((title, frozenset(words)) for title, words in titles)
-    return [" ".join((title, *(word for word in words
-                               if word and not all(word in other for other in alike[title]))))
+    shared = {title: frozenset.intersection(*words) for title, words in alike.items()}
+    return [" ".join((title, *(word for word in words if word and word not in shared[title])))
             for title, words in titles]
 
 

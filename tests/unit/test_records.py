@@ -89,7 +89,7 @@ class Stating(CollectiveDeriver):
     weight: Any = 2
 
     def facts(self, *known: Any) -> Iterator[Fact]:
-        yield ColumnValues({"weight_kg": self.weight})
+        yield ColumnValues(lambda: {"weight_kg": self.weight})
 
 
 @pytest.mark.parametrize(("changes", "reason"), [

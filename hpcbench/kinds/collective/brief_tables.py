@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from hpcbench.kinds.collective.derive import CollectiveRecord, column_values
+from hpcbench.kinds.collective.derive import CollectiveRecord
 from hpcbench.kinds.collective.plan import Collective, collective_of, groups_text
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import grouped, plural
+from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.table import (
     Cell,
@@ -17,6 +17,7 @@ from hpcbench.views.table import (
     Row,
     Show,
     Table,
+    WithInterval,
     device_memory_text,
     device_type,
     env_text,
@@ -133,18 +134,15 @@ def _brief_cells(
     time, ci = time_texts(stats.median_s, *ends)
     yield time if item.status == "ok" else f"{item.status} {time}"
     yield interval if isinstance(interval, str) else ci
-    known = column_values(item, derived.get(item.case.case_id))
+    rates = derived.get(item.case.case_id, CollectiveRecord()).bandwidth
     if not span:
-        yield None if stats.p95_s is None else time_texts(stats.p95_s, *_around(
-            stats.p95_s, ends))[0]
-        yield like_median(known["algbw_bytes_per_s"], median)
-    yield like_median(known["busbw_bytes_per_s"], median)
+        yield _p95_text(stats.p95_s, median)
+        yield like_median(rates.algbw_bytes_per_s if rates else None, median)
+    yield like_median(rates.busbw_bytes_per_s if rates else None, median)
 
 
-def _around(
-    value: float, ends: tuple[float | None, float | None],
-) -> tuple[float | None, float | None]:
-    """Return an interval as wide as another one around a value."""
-    low, high = ends
-    return (None, None) if low is None or high is None else (
-        value - (high - low) / 2, value + (high - low) / 2)
+def _p95_text(p95_s: float | None, median: Cell) -> str | None:
+    cell = like_median(p95_s, median)
+    if isinstance(cell, WithInterval):
+        return time_texts(cell.value, cell.low, cell.high)[0]
+    return None if p95_s is None else format_seconds(p95_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from hpcbench.kinds.collective.plan import Collective, collective_of
@@ -92,10 +92,14 @@ COLUMNS = (
 )
 
 
+_OF_WORK = tuple(one.name for one in fields(Collective)
+                 if one.name in {column.name for column in COLUMNS})
+
+
 def column_values(item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
-    work, known = asdict(collective_of(item.case)), record or CollectiveRecord()
+    work, known = collective_of(item.case), record or CollectiveRecord()
     rates = known.bandwidth
-    return {**{column.name: work[column.name] for column in COLUMNS if column.name in work},
+    return {**{name: getattr(work, name) for name in _OF_WORK},
             "busbw_factor": known.busbw_factor,
             "algbw_bytes_per_s": rates and rates.algbw_bytes_per_s,
             "busbw_bytes_per_s": rates and rates.busbw_bytes_per_s,
@@ -134,7 +138,7 @@ class CollectiveDeriver(Deriver):
         return {item.case.case_id: _record(item, hardware) for item in items}
 
     def facts(self, item: CaseResult, record: Any | None, read: ReadSamples) -> Iterator[Fact]:
-        yield ColumnValues(column_values(item, record))
+        yield ColumnValues(lambda: column_values(item, record))
         if (sent := sent_bytes(item)) is not None:
             yield SentBytes(sent)
         if found := work(item):

@@ -374,8 +374,8 @@ def _known(item: CaseResult, records: Records) -> CollectiveRecord:
 def _line(label: str, items: Sequence[CaseResult], values: Values, *, banded: bool) -> Curve:
     band = _band(items) if banded else None
     return Curve(label, tuple(
-        (collective_of(item.case).size_bytes, _point(item, values(item), band))
-        for item in items if MEDIAN in values(item)))
+        (collective_of(item.case).size_bytes, _point(item, known, band))
+        for item in items for known in [values(item)] if MEDIAN in known))
 
 
 def _band(items: Sequence[CaseResult]) -> Names:
@@ -503,15 +503,14 @@ def _definitions(derived: Records) -> Iterator[str]:
 
 
 def _highest_busbw(items: Items, derived: Records) -> Iterator[Line]:
-    rates = {item.case.case_id: rate for item in items if item.status == "ok" and (
-        rate := column_values(item, derived.get(item.case.case_id))["busbw_bytes_per_s"])}
-    best = max((item for item in items if item.case.case_id in rates),
-               key=lambda item: rates[item.case.case_id], default=None)
-    if best is not None:
-        work = collective_of(best.case)
-        rate = like_median(rates[best.case.case_id], columns.median_cell(best.statistics))
-        yield Line(f"{cell_text(rate, Show.GB_PER_S)} GB/s ({best.case.backend} "
-                   f"{work.collective} {size_text(work.size_bytes)})", topic="peak busbw")
+    rates = [(found.busbw_bytes_per_s, item) for item in items if item.status == "ok"
+             and (found := _known(item, derived).bandwidth) and found.busbw_bytes_per_s]
+    if rates:
+        rate, item = max(rates, key=lambda one: one[0])
+        work = collective_of(item.case)
+        shown = cell_text(like_median(rate, columns.median_cell(item.statistics)), Show.GB_PER_S)
+        yield Line(f"{shown} GB/s ({item.case.backend} {work.collective} "
+                   f"{size_text(work.size_bytes)})", topic="peak busbw")
 
 
 class CollectivePresenter(Presenter[Collective, CollectiveRecord]):

@@ -245,7 +245,7 @@ class HardwareDeriver(Deriver):
 
         The rate of files is no fact of the node alone.
         """
-        yield ColumnValues(column_values(item, record))
+        yield ColumnValues(lambda: column_values(item, record))
         yield from _machine_rates(item, record)
         if record and record.pairs and (found := _pair_rates(item, record.pairs)):
             yield found

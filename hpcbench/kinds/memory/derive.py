@@ -154,7 +154,7 @@ class MemoryDeriver(Deriver):
     def facts(
         self, item: CaseResult, record: MemoryRecord | None, read: ReadSamples,
     ) -> Iterator[Fact]:
-        yield ColumnValues(column_values(item, record))
+        yield ColumnValues(lambda: column_values(item, record))
 
 
 def _record(item: CaseResult) -> MemoryRecord | None:

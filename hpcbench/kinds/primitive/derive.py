@@ -321,7 +321,7 @@ class PrimitiveDeriver(Deriver):
     def facts(
         self, item: CaseResult, record: PrimitiveRecord | None, read: ReadSamples,
     ) -> Iterator[Fact]:
-        yield ColumnValues(column_values(item, record))
+        yield ColumnValues(lambda: column_values(item, record))
         if record:
             yield from over_measured("its FLOP rate", record.of_measured_product)
         yield SentBytes(float(primitive_of(item.case).wire_bytes * item.case.world_size))

@@ -302,7 +302,7 @@ class TrainingDeriver(Deriver):
     def facts(
         self, item: CaseResult, record: TrainingRecord | None, read: ReadSamples,
     ) -> Iterator[Fact]:
-        yield ColumnValues(column_values(item, record))
+        yield ColumnValues(lambda: column_values(item, record))
         if record:
             yield from _above_others(record)
         if (sent := rates.counted_wire_bytes(item)) is not None:
