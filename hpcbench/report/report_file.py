@@ -53,6 +53,7 @@ from hpcbench.report.results_lines import (
     evidence_of,
     header_line,
     how_lines,
+    is_resumed,
     items_by_kind,
     limit_lines,
     short_reason,
@@ -111,7 +112,6 @@ def _items(found: Compared, *, full: bool) -> Iterator[Item]:
         yield table
 
 
-RESUMED = "HB150"
 _MOST_COMMANDS = 3
 
 
@@ -145,7 +145,7 @@ def _first(results: Results) -> Iterator[str]:
     """Yield what a reader must know before any number."""
     if not any(item.status == "ok" for item in results.cases):
         yield "No case was measured: this report has no times."
-    if any(one.code == RESUMED for one in results.findings):
+    if is_resumed(results):
         yield "The run was resumed: compare cases of different attempts with care."
     missing = results.run.world_size - len(results.run.ranks_present)
     if missing:

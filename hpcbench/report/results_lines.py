@@ -111,7 +111,7 @@ def count_lines(results: Results) -> Iterator[str]:
     """Yield how many cases were measured and are not ok, without zeros, and why some were skipped.
     """
     counts = Counter(item.status for item in results.cases)
-    took_s = results.lasted_s
+    took_s = None if is_resumed(results) else results.lasted_s
     parts = [f"{counts['ok']} of {plural(len(results.cases), 'case')} measured"
              + ("" if took_s is None else f" in {rough_time(took_s)}")]
     parts += [f"{counts[status]} {status.replace('_', ' ')}" for status in FAILED if counts[status]]
@@ -124,6 +124,11 @@ def count_lines(results: Results) -> Iterator[str]:
     else:
         yield line
         yield from (f"  {one}" for one in reasons)
+
+
+def is_resumed(results: Results) -> bool:
+    """Return whether some of the cases may be of an earlier attempt."""
+    return any(finding.code == "HB150" for finding in results.findings)
 
 
 def short_reason(text: str) -> str:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.results import Finding, Results
+from hpcbench.reduce.results import Finding, Results, Usage
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.texts import Verbosity
 from hpcbench.views.table import format_number
@@ -49,6 +49,20 @@ def test_header_names_statistic_mode_fold_and_interval(capsys: Capture, tmp_path
                  "order statistics", "of 1 pass,", "GB = 1e9 B"):
         assert word in head
     assert "pipelined" not in head
+
+
+def test_a_resumed_run_is_not_called_as_short_as_its_last_attempt(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    results = all_ok((make_case(),))
+    (item,) = results.cases
+    timed = replace(results, findings=(), cases=(
+        replace(item, usage=Usage(1, spans_ns=((0, 3_000_000_000),))),))
+    resumed = replace(timed, findings=(Finding("HB150", "note", "attempt 0 was stopped"),))
+    for one in (timed, resumed):
+        print_results(one, tmp_path)
+    first, second = (line for line in capsys.readouterr().out.splitlines() if "1 case meas" in line)
+    assert " in 3 s" in first and " in 3 s" not in second
 
 
 def test_a_run_without_any_trace_says_so(capsys: Capture, tmp_path: Path) -> None:
