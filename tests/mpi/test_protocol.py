@@ -156,7 +156,7 @@ def test_a_slow_rank_is_the_one_the_others_wait_for(mpirun: MpiLauncher) -> None
     assert item.timing.last_in_s < (item.timing.local_max_s or 0)
     late = item.timing.late_start
     assert late is not None and late.is_clear and late.rank == 1 and late.low_s > 0.01
-    assert "8B n=3: rank 1 starts " in job.details()
+    assert "8B n=3: rank 1 is the straggler" in job.details()
     marked = "faults were injected: slow by 0.03 s on rank 1 in each timed iteration of * 8B *; "
     assert job.stdout.count(marked) == 2  # at the start and at the end of the report
 
