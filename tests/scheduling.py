@@ -74,5 +74,22 @@ class AloneAtTheEnd(LoadFileScheduling):
     ) -> None:
         """Note that a test has ended: another process may have waited for that."""
         super().mark_test_complete(node, item_index, duration)
-        for other in self.nodes:
-            self._reschedule(other)
+        self._reschedule_all()
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Return the test that ended its process, if one did; the tests after it are run elsewhere.
+
+        xdist's own method runs that test again, which ends the next process.
+        """
+        units = self.assigned_work.pop(node)
+        unfinished = [test for unit in units.values() for test, done in unit.items() if not done]
+        for scope, unit in units.items():
+            if left := {test: False for test in unit if test in unfinished[1:]}:
+                self.workqueue[scope] = left
+        self._reschedule_all()
+        return unfinished[0] if unfinished else None
+
+    def _reschedule_all(self) -> None:
+        for node in self.nodes:
+            if node in self.registered_collections:  # else it replaces one that died, and collects
+                self._reschedule(node)

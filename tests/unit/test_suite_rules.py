@@ -138,3 +138,12 @@ def test_every_line_says_why() -> None:
     assert allowed_skips((ROOT / "tests" / "allowed_skips.txt").read_text())
     with pytest.raises(ValueError):
         allowed_skips("*::test_a | no MPI")
+
+
+def test_a_test_that_ends_its_process_fails_alone(suite: Path) -> None:
+    (suite / "test_skips.py").write_text(
+        "import os, pytest\n\n"
+        "@pytest.mark.parametrize('number', range(6))\n"
+        "def test_of(number): number == 2 and os.abort()\n")
+    (suite / "test_more.py").write_text("def test_one(): pass\n\ndef test_another(): pass\n")
+    assert closing_line(suite, "-n", "2") == "1 failed, 7 passed"

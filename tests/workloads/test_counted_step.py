@@ -135,8 +135,8 @@ def test_counting_leaves_no_step_and_can_be_left_out() -> None:
 
 def test_what_cannot_be_counted_has_a_reason() -> None:
     with alone() as place:
-        silent = answer_of(training("single", communication="off"), place)["counted"]
         hidden = answer_of(training("data", {"comm_hook": "powersgd"}), place)["counted"]
+        silent = answer_of(training("single", communication="off"), place)["counted"]
     assert silent["missing"] == {"calls": "its groups move nothing"}
     assert list(hidden["missing"]) == ["calls"] and "PowerSGD" in hidden["missing"]["calls"]
 

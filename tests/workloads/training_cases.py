@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -42,12 +43,18 @@ def training(name: str, options: dict[str, Any] | None = None, *, model: str = "
 
 @contextmanager
 def alone() -> Iterator[Place]:
-    """Make this process the only rank of a gloo group."""
+    """Make this process the only rank of a gloo group.
+
+    PowerSGD's callbacks hold the group until gloo's thread gets the GIL to release them. If nothing
+    else held it by then, that thread would destroy the group, wait for its own end, and abort.
+    """
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    place = Place(0, 1, dist.group.WORLD, torch.device("cpu"))
     try:
-        yield Place(0, 1, dist.group.WORLD, torch.device("cpu"))
+        yield place
     finally:
         dist.destroy_process_group()
+        time.sleep(0.1)
 
 
 def saved_bytes(model: Model, arithmetic: str) -> int:
