@@ -26,7 +26,7 @@ import numpy as np
 import hpcbench.launch.supervisor
 import hpcbench.launch.worker_group
 from hpcbench.launch.communicator import MpiCommunicator
-from hpcbench.measure.control import SharedProgress
+from hpcbench.measurement.control import SharedProgress
 from hpcbench.resume import RunRequest
 from hpcbench.run import run_command
 from hpcbench.trace.journal import Journal

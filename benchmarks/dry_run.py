@@ -112,7 +112,7 @@ def one(
     # Both load torch, which a case that is skipped does without.
     from hpcbench.backends.dry_step import dry_step
     from hpcbench.kinds.training.run.runner import TrainingRunner
-    from hpcbench.measure.runner import opened
+    from hpcbench.measurement.runner import opened
 
     step = dry_step(planned, lambda place: opened(TrainingRunner(), planned.workload, place,
                                                   validate=False))

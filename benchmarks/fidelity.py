@@ -133,8 +133,8 @@ def loops(
     """Return the measuring loop of a worker and the plain one, on the same buffers."""
     from hpcbench.backends.devices import CpuDevice
     from hpcbench.backends.groups import MpiControl
-    from hpcbench.measure.control import SharedProgress
-    from hpcbench.measure.loop import (
+    from hpcbench.measurement.control import SharedProgress
+    from hpcbench.measurement.loop import (
         FixedCount,
         SampleSchedule,
         Surroundings,
@@ -254,7 +254,7 @@ def ctypes_us() -> float:
 
 def stamp_us() -> float:
     """Return what stamping costs an iteration: two clock readings and a row of the record."""
-    from hpcbench.measure.control import PREPARED, ROW_BYTES, SharedProgress
+    from hpcbench.measurement.control import PREPARED, ROW_BYTES, SharedProgress
 
     progress = SharedProgress.create(20_000)
     write, advance, at = progress.writers(0)

@@ -40,9 +40,15 @@ from hpcbench.backends.devices import CpuDevice
 from hpcbench.backends.groups import GlooControl, open_groups
 from hpcbench.kinds.collective.plan import Collective
 from hpcbench.kinds.collective.run import CollectiveRunner
-from hpcbench.measure.control import Control, SharedControl, SharedProgress, bytes_of
-from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure
-from hpcbench.measure.process import shared_memory
+from hpcbench.measurement.control import Control, SharedControl, SharedProgress, bytes_of
+from hpcbench.measurement.loop import (
+    FixedCount,
+    SampleSchedule,
+    Surroundings,
+    after_barrier,
+    measure,
+)
+from hpcbench.measurement.process import shared_memory
 from hpcbench.operations.place import Place
 from hpcbench.statistics.steady import best_split
 from launching import fail

@@ -17,9 +17,15 @@ import numpy as np
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.config.load import check_config
 from hpcbench.kinds.hardware.run.runner import HardwareRunner
-from hpcbench.measure.control import SharedControl, SharedProgress, bytes_of
-from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure
-from hpcbench.measure.process import shared_memory
+from hpcbench.measurement.control import SharedControl, SharedProgress, bytes_of
+from hpcbench.measurement.loop import (
+    FixedCount,
+    SampleSchedule,
+    Surroundings,
+    after_barrier,
+    measure,
+)
+from hpcbench.measurement.process import shared_memory
 from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.expand import make_plan
 from launching import fail

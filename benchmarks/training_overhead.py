@@ -42,8 +42,14 @@ from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import Transformer
 from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.kinds.training.run.strategies.base import make_optimizer
-from hpcbench.measure.control import SharedProgress
-from hpcbench.measure.loop import FixedCount, SampleSchedule, Surroundings, after_barrier, measure
+from hpcbench.measurement.control import SharedProgress
+from hpcbench.measurement.loop import (
+    FixedCount,
+    SampleSchedule,
+    Surroundings,
+    after_barrier,
+    measure,
+)
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
 from launching import fail

@@ -22,7 +22,7 @@ from hpcbench.launch.messages import DryRunAnswer, DryRunRequest, FailureAnswer
 from hpcbench.launch.template_process import worker_environment
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
-from hpcbench.measure.control import SharedProgress
+from hpcbench.measurement.control import SharedProgress
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.plan_lines import Trial, print_trials

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from hpcbench.kinds.training.run.strategies.base import PhaseClock as PhaseClock
     from hpcbench.kinds.training.run.strategies.base import Strategy as Strategy
     from hpcbench.kinds.training.run.strategies.replica import Replica as Replica
-    from hpcbench.measure.runner import Runner as Runner
+    from hpcbench.measurement.runner import Runner as Runner
     from hpcbench.operations.collectives import Call as Call
     from hpcbench.operations.collectives import CollectiveSpec as CollectiveSpec
     from hpcbench.operations.data import DTYPES as DTYPES

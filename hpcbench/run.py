@@ -35,7 +35,7 @@ from hpcbench.launch.run_folder import (
 from hpcbench.launch.session import AgreedError, Session, from_root, on_all, on_root, open_session
 from hpcbench.launch.template_process import TemplateProcess
 from hpcbench.launch.worker_pool import WorkerPool
-from hpcbench.measure.process import (
+from hpcbench.measurement.process import (
     no_collection_of_modules,
     rare_collection,
     unsupervised,

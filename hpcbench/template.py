@@ -28,7 +28,7 @@ from hpcbench.launch.messages import (
     worker_channel,
 )
 from hpcbench.launch.template_process import print_whole_lines
-from hpcbench.measure.process import die_with_parent, no_collection_of_modules
+from hpcbench.measurement.process import die_with_parent, no_collection_of_modules
 
 _MESSAGE_BYTES = 256 * 1024
 
@@ -46,7 +46,7 @@ def main() -> None:
         import hpcbench.worker  # noqa: F401
         from hpcbench.errors import PluginError
         from hpcbench.kinds.registry import kinds
-        from hpcbench.measure.runner import runner_of
+        from hpcbench.measurement.runner import runner_of
         from hpcbench.plan.case import planner_of
 
         data = control.recv(_MESSAGE_BYTES)
@@ -123,7 +123,7 @@ def _run_worker(
     request: ForkRequest, channel_fd: int, progress_fd: int, stderr_fd: int, flight_fd: int,
 ) -> None:
     """Set the worker's environment, output and limits, then serve its supervisor."""
-    from hpcbench.measure.control import SharedProgress
+    from hpcbench.measurement.control import SharedProgress
     from hpcbench.profiling.flight import answer_flight_requests
     from hpcbench.worker import serve
 

@@ -55,9 +55,14 @@ from hpcbench.launch.messages import (
     WorkerChannel,
 )
 from hpcbench.launch.verdict import RankOutcome
-from hpcbench.measure.control import Control, SharedProgress, WorkerPhase
-from hpcbench.measure.faults import after_call, before_call, before_timed_calls, wrong_operations
-from hpcbench.measure.loop import (
+from hpcbench.measurement.control import Control, SharedProgress, WorkerPhase
+from hpcbench.measurement.faults import (
+    after_call,
+    before_call,
+    before_timed_calls,
+    wrong_operations,
+)
+from hpcbench.measurement.loop import (
     AgreedStart,
     EnoughSamples,
     FixedCount,
@@ -72,7 +77,7 @@ from hpcbench.measure.loop import (
     of_one_rank,
     slowest_rank,
 )
-from hpcbench.measure.runner import opened, runner_of
+from hpcbench.measurement.runner import opened, runner_of
 from hpcbench.operations.place import AnyOperation, CanSlowDown, Place, Stepping, close, total_wrong
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS

@@ -24,7 +24,7 @@ from typing import Any
 
 from bad_inputs import RunFiles, command_line, sweep_file
 from hpcbench.__main__ import main
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measurement.process import KernelFiles
 
 MEMORY_BYTES = 1 << 30
 CPU_S = 30.0

@@ -40,7 +40,7 @@ TEXTS = (
 )
 """Asked for beside what the package recognises: skips and advice rely on them."""
 NCCL_LOG = ("Bytes -> ", " coll channels, ", "] via ", "Channel %02d/%02d :")
-"""What stands in the lines of NCCL's log that `hpcbench.measure.library_log` reads."""
+"""What stands in the lines of NCCL's log that `hpcbench.measurement.library_log` reads."""
 DEFAULTS = (
     "torch.backends.cuda.matmul.allow_tf32",
     "torch.backends.cuda.matmul.allow_fp16_accumulation",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hpcbench.measure.process import own_cores
+from hpcbench.measurement.process import own_cores
 
 NET_HEAD = "Inter-|   Receive   |  Transmit\n face |bytes packets errs drop ...|bytes ...\n"
 RAPL_RANGE_UJ = 262_143_328_850

@@ -28,7 +28,7 @@ import psutil
 
 from gpu.running import ROOT
 from hpcbench.anonymize import ORDINARY, PATH, copy_sealed
-from hpcbench.measure.environment import recorded_variables
+from hpcbench.measurement.environment import recorded_variables
 from hpcbench.reduce.results_file import FORMAT, open_results
 from hpcbench.texts import holds_secret, masked
 from hpcbench.trace.schema import bare_uuid

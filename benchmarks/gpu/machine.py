@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu.needs import ask, last_line
-from hpcbench.measure.process import KernelFiles, usable_cores
+from hpcbench.measurement.process import KernelFiles, usable_cores
 from hpcbench.operations.peaks import DEVICES, LINKS
 from hpcbench.trace.schema import UNKNOWN_VERSION
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from hpcbench.backends.gpus import NvmlRefusals
 from hpcbench.errors import PluginError, how_to_install
 from hpcbench.kinds.registry import spec_of
-from hpcbench.measure.runner import runner_of
+from hpcbench.measurement.runner import runner_of
 from hpcbench.operations.collectives import Call, cold_bytes, too_many_cold_sets
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Features

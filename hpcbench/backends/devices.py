@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.errors import CaseError
-from hpcbench.measure.control import Control
+from hpcbench.measurement.control import Control
 from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.texts import masked
 from hpcbench.trace.schema import NO_DEVICE_TIME

@@ -36,7 +36,7 @@ from torch.utils._pytree import tree_map_only
 from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.backends.devices import one_line
 from hpcbench.errors import CaseError
-from hpcbench.measure.process import no_garbage_collection
+from hpcbench.measurement.process import no_garbage_collection
 from hpcbench.operations.place import AnyOperation, Place, close
 from hpcbench.plan.case import Case
 

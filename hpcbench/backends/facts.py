@@ -29,7 +29,7 @@ from hpcbench.backends.gpus import (
     visible_uuids,
 )
 from hpcbench.backends.groups import cuda_task, ucc_facts, ucc_loss_reason, ucc_task
-from hpcbench.measure.environment import loaded_libraries
+from hpcbench.measurement.environment import loaded_libraries
 from hpcbench.trace.schema import UNKNOWN_VERSION
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measurement.process import KernelFiles
 from hpcbench.trace.schema import bare_uuid
 
 _THROTTLE_REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software thermal",

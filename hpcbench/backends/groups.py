@@ -30,9 +30,9 @@ import torch.distributed as dist
 from hpcbench.backends.child import Answers, ChildTask
 from hpcbench.backends.counting_backend import COUNTING_BACKEND, open_counting_group
 from hpcbench.errors import CaseError
-from hpcbench.measure.control import Control, Integers, SharedControl, bytes_of
-from hpcbench.measure.environment import loaded_libraries, mapped_files
-from hpcbench.measure.process import (
+from hpcbench.measurement.control import Control, Integers, SharedControl, bytes_of
+from hpcbench.measurement.environment import loaded_libraries, mapped_files
+from hpcbench.measurement.process import (
     KernelFiles,
     granted_cores,
     own_cores,

@@ -108,7 +108,7 @@ def run(
     sys.stderr = sys.__stderr__
     announce_start(os.environ, verbosity)
     from hpcbench.launch.template_process import early_template
-    from hpcbench.measure.process import no_collection_of_modules
+    from hpcbench.measurement.process import no_collection_of_modules
 
     # it imports torch while all else is imported here; an inline worker needs none
     with contextlib.nullcontext() if inline else early_template(os.environ) as early:

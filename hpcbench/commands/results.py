@@ -21,7 +21,7 @@ from hpcbench.commands.flags import (
     verbosity_of,
 )
 from hpcbench.errors import FileError, UsageError
-from hpcbench.measure.process import rare_collection
+from hpcbench.measurement.process import rare_collection
 from hpcbench.texts import say
 
 

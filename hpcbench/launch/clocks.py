@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hpcbench.launch.communicator import Communicator, Pair
-from hpcbench.measure.environment import clock_identity
+from hpcbench.measurement.environment import clock_identity
 from hpcbench.trace.clock import MAX_DRIFT, ClockCheck, ClockModel, Floats, SyncRecord
 from hpcbench.trace.schema import from_values
 

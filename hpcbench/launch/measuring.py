@@ -41,10 +41,10 @@ from hpcbench.launch.template_process import TemplateProcess, thread_variables, 
 from hpcbench.launch.worker_group import CaseHooks, RankLocation, Rendezvous, WorkerGroup
 from hpcbench.launch.worker_pool import InlineWorker, WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
-from hpcbench.measure.control import SharedProgress
-from hpcbench.measure.environment import described_hardware, machine
-from hpcbench.measure.loop import SINGLE_CALLS
-from hpcbench.measure.noise import check_s, measure_noise
+from hpcbench.measurement.control import SharedProgress
+from hpcbench.measurement.environment import described_hardware, machine
+from hpcbench.measurement.loop import SINGLE_CALLS
+from hpcbench.measurement.noise import check_s, measure_noise
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import INLINE_BACKENDS, Generation, generations
 from hpcbench.profiling import profiled_cases as nsys

@@ -35,7 +35,7 @@ from hpcbench.launch.session import AgreedError, RankIdentity, Session, on_all
 from hpcbench.launch.template_process import worker_environment
 from hpcbench.launch.worker_pool import NO_JSON, WorkerPool, printed_json
 from hpcbench.launch.worker_process import TemplateSpec
-from hpcbench.measure.control import SharedProgress
+from hpcbench.measurement.control import SharedProgress
 from hpcbench.operations.collectives import Call
 from hpcbench.plan.case import Case, Plan, planner_of
 from hpcbench.plan.order import INLINE_BACKENDS

@@ -24,8 +24,8 @@ from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how_to_install
 from hpcbench.launch.communicator import Communicator, MpiCommunicator, WakeupSignal
 from hpcbench.launch.launcher import announced_size, by_torchrun, world_size_fix
-from hpcbench.measure.environment import node_identity
-from hpcbench.measure.process import (
+from hpcbench.measurement.environment import node_identity
+from hpcbench.measurement.process import (
     KernelFiles,
     granted_cores,
     own_cores,

@@ -19,7 +19,7 @@ from pathlib import Path
 from hpcbench.config.axes import PASSED_ENV
 from hpcbench.import_path import module_command
 from hpcbench.launch.launcher import announced_local_size, requests_held
-from hpcbench.measure.process import (
+from hpcbench.measurement.process import (
     KernelFiles,
     expected_threads,
     granted_cores,

@@ -33,8 +33,8 @@ from hpcbench.launch.messages import (
 from hpcbench.launch.template_process import KILLED_FOR_MEMORY
 from hpcbench.launch.verdict import EVIDENCE, Evidence, RankOutcome, Verdict, how_ended, judge
 from hpcbench.launch.worker_process import WorkerHandle
-from hpcbench.measure.library_log import read_choices
-from hpcbench.measure.process import KernelFiles, cgroup
+from hpcbench.measurement.library_log import read_choices
+from hpcbench.measurement.process import KernelFiles, cgroup
 from hpcbench.plan.case import Case, planner_of
 from hpcbench.plan.workload import Ended
 from hpcbench.profiling.flight import FLIGHT, standing

@@ -18,8 +18,8 @@ from hpcbench.launch.launcher import StopRequests
 from hpcbench.launch.messages import Answer, FactsAnswer, FactsRequest, FailureAnswer, Request
 from hpcbench.launch.template_process import TemplateProcess, split_by_load_time
 from hpcbench.launch.worker_process import Template, TemplateSpec, WorkerHandle, WorkerProcess
-from hpcbench.measure.control import SharedProgress
-from hpcbench.measure.process import spare_what_is_loaded, unsupervised
+from hpcbench.measurement.control import SharedProgress
+from hpcbench.measurement.process import spare_what_is_loaded, unsupervised
 from hpcbench.texts import masked
 
 _SHARE_OF_CUDA = 0.65

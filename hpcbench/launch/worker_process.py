@@ -32,7 +32,7 @@ from hpcbench.launch.messages import (
 )
 from hpcbench.launch.template_process import TemplateProcess
 from hpcbench.launch.verdict import RankOutcome
-from hpcbench.measure.control import SharedProgress
+from hpcbench.measurement.control import SharedProgress
 from hpcbench.texts import masked, say
 
 KEPT_BYTES = 512 * 1024

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from hpcbench.measure.control import SharedProgress
-from hpcbench.measure.loop import Device, SampleSchedule, Surroundings, TimedWorkload, measure
+from hpcbench.measurement.control import SharedProgress
+from hpcbench.measurement.loop import Device, SampleSchedule, Surroundings, TimedWorkload, measure
 from hpcbench.profiling.profiled_cases import CLOCK_MARK, SAMPLE_MARK
 
 _ANCHORS = 8

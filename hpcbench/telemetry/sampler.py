@@ -21,7 +21,7 @@ import numpy as np
 
 from hpcbench.backends.gpus import NvmlRefusals, load_nvml
 from hpcbench.config.schema import Telemetry
-from hpcbench.measure.process import own_cores
+from hpcbench.measurement.process import own_cores
 from hpcbench.telemetry.sources import (
     AmdGpuSource,
     CpuSource,

@@ -26,7 +26,7 @@ from hpcbench.backends.gpus import (
     opened_amd_gpu,
     refusal,
 )
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measurement.process import KernelFiles
 from hpcbench.trace.columns import NOT_READ, TABLES
 
 _MOST_BYTES = 65536

@@ -40,8 +40,8 @@ from hpcbench.launch.session import (
 )
 from hpcbench.launch.template_process import worker_environment
 from hpcbench.launch.worker_pool import gpus_start_s
-from hpcbench.measure.environment import clock_identity, machine, node_identity
-from hpcbench.measure.process import KernelFiles, soft_limit
+from hpcbench.measurement.environment import clock_identity, machine, node_identity
+from hpcbench.measurement.process import KernelFiles, soft_limit
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.texts import Verbosity, masked, path_of, print_traceback, say

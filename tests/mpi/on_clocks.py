@@ -21,8 +21,8 @@ from hpcbench.errors import RankLostError
 from hpcbench.launch.clocks import Pace, synchronise
 from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.session import open_session
-from hpcbench.measure.environment import clock_identity
-from hpcbench.measure.noise import look_for_detours
+from hpcbench.measurement.environment import clock_identity
+from hpcbench.measurement.noise import look_for_detours
 from hpcbench.trace.clock import SyncRecord, bound_at, to_global
 
 SECOND = 10**9

@@ -17,7 +17,7 @@ import torch
 import hpcbench.profiling.flight
 import hpcbench.worker  # noqa: F401
 from hpcbench.kinds.registry import kinds
-from hpcbench.measure.runner import runner_of
+from hpcbench.measurement.runner import runner_of
 from hpcbench.plan.case import planner_of
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hpcbench.launch.run_folder import SeparateFolder, send_to_root
 from hpcbench.launch.session import open_session
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measurement.process import KernelFiles
 
 
 def peak_bytes() -> int:

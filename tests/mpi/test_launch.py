@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.measure.process import KernelFiles, granted_cores, own_cores, threads_of_rank
+from hpcbench.measurement.process import KernelFiles, granted_cores, own_cores, threads_of_rank
 from hpcbench.trace.sealed import open_trace, trace_path
 from launcher import EVERY_MPI, ROOT, MpiLauncher
 from mpi.reading import read, sweep

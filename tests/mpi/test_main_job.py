@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcbench.measure.process import KernelFiles, granted_cores, own_cores
+from hpcbench.measurement.process import KernelFiles, granted_cores, own_cores
 from hpcbench.trace.schema import Flag
 from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher
 from mpi.reading import read, sweep

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import virtual_hosts
-from hpcbench.measure.process import KernelFiles, granted_cores
+from hpcbench.measurement.process import KernelFiles, granted_cores
 from launcher import ROOT, Finished, MpiLauncher
 from mpi.reading import read, sweep
 

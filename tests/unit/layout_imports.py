@@ -11,8 +11,8 @@ BASE = ("hpcbench", "registry", "errors", "import_path", "texts", "units")
 INTERFACES = ("kinds", "kinds.registry")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
-MACHINE = (*RECORDS, "measure", "backends")
-READING = (*RECORDS, "measure", "reduce")
+MACHINE = (*RECORDS, "measurement", "backends")
+READING = (*RECORDS, "measurement", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "import_path": (), "texts": ("units",),
     "units": (), "kinds": (),
@@ -23,11 +23,11 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "config": (*BASE, *INTERFACES, "operations"),
     "plan": PLANNING,
     "trace": (*PLANNING, "plan"),
-    "measure": RECORDS,
-    "backends": (*RECORDS, "measure"),
+    "measurement": RECORDS,
+    "backends": (*RECORDS, "measurement"),
     "telemetry": MACHINE,
     "launch": (*MACHINE, "profiling", "telemetry"),
-    "reduce": (*RECORDS, "measure"),
+    "reduce": (*RECORDS, "measurement"),
     "answers": (*READING, "reduce", "views"),
     "profiling": (*READING, "views"),
     "views": (*PLANNING, "plan", "trace", "reduce"),
@@ -52,12 +52,14 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "dry_run": (*MACHINE, "launch", "report"),
     "run": (*MACHINE, "launch", "reduce", "answers", "report", "resume", "profiling"),
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
-    "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measure", "reduce", "answers",
+    "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measurement", "reduce", "answers",
                  "report",
                  "anonymize", "run", "dry_run", "gen_config", "gen_data", "profiling", "resume",
                  "suite", "validation"),
     "cli": (*BASE, "commands"),
     "__main__": (*BASE, "cli", "launch"),
+    # what programs of others call: `hpcbench.measure`, `hpcbench.load`
+    "api": (*MACHINE, "reduce", "answers", "launch"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
                 "kinds.*.present"),
@@ -116,7 +118,7 @@ def package_imports() -> Iterator[tuple[Module, Import]]:
 
 
 KIND_RUN = f"{KINDS}.*.run*"
-TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
+TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measurement.faults",
          "hpcbench.profiling.capture", *(
     f"hpcbench.operations.{name}" for name in
     ("data", "operation", "place")), *(

@@ -53,7 +53,7 @@ def test_the_peak_is_the_peak_of_the_process_itself() -> None:
     """``ru_maxrss`` is not: it is kept over execve (getrusage(2)), so it starts as the parent's."""
     held = b"1" * (400 << 20)
     done = subprocess.run(
-        [sys.executable, "-c", "from hpcbench.measure.process import KernelFiles;"
+        [sys.executable, "-c", "from hpcbench.measurement.process import KernelFiles;"
          "print(KernelFiles().process_bytes('VmHWM'))"], capture_output=True, text=True, check=True)
     assert 1 << 20 < int(done.stdout) < len(held) // 4
 

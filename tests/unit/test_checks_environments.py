@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hpcbench.errors import ExitCode
-from hpcbench.measure.environment import machine
+from hpcbench.measurement.environment import machine
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Finding

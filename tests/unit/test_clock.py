@@ -24,7 +24,7 @@ from hpcbench.launch.clocks import (
     synchronise,
 )
 from hpcbench.launch.communicator import Communicator
-from hpcbench.measure.environment import clock_identity
+from hpcbench.measurement.environment import clock_identity
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord, bound_at, to_global
 from hpcbench.trace.schema import from_values
 

@@ -13,7 +13,7 @@ import pytest
 
 from cuda_wheel import STORED
 from hpcbench.backends.availability import no_code_reason
-from hpcbench.measure.library_log import read_choices
+from hpcbench.measurement.library_log import read_choices
 from launcher import ROOT
 from torch_names import recognised_texts, torch_names
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measure.environment import (
+from hpcbench.measurement.environment import (
     build_id,
     cpu,
     host,
@@ -26,7 +26,7 @@ from hpcbench.measure.environment import (
     recorded_variables,
     scheduler_variables,
 )
-from hpcbench.measure.process import (
+from hpcbench.measurement.process import (
     KernelFiles,
     allocation,
     cgroup,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hpcbench.launch.worker_pool import InlineWorker
-from hpcbench.measure.control import SharedProgress
+from hpcbench.measurement.control import SharedProgress
 
 
 @pytest.fixture

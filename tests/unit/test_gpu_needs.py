@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measurement.process import KernelFiles
 from launcher import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))
@@ -158,7 +158,7 @@ def test_cores_are_those_that_a_cgroup_grants(
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/cpu.max").write_text("100000 100000\n")
     monkeypatch.setattr(machine, "KernelFiles", lambda: KernelFiles(tmp_path))
-    monkeypatch.setattr("hpcbench.measure.process.own_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr("hpcbench.measurement.process.own_cores", lambda: [0, 1, 2, 3])
     assert machine.Machine().cores == 1
 
 

@@ -55,8 +55,8 @@ from hpcbench.launch.template_process import (
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.launch.worker_pool import cuda_limit_s, probe_timeout_s
 from hpcbench.launch.worker_process import Template, TemplateSpec, WorkerHandle
-from hpcbench.measure.control import SharedProgress, WorkerPhase
-from hpcbench.measure.environment import described_hardware, recorded_variables
+from hpcbench.measurement.control import SharedProgress, WorkerPhase
+from hpcbench.measurement.environment import described_hardware, recorded_variables
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.clock import ClockModel
@@ -599,7 +599,7 @@ def test_the_temporary_folder_is_looked_up_only_where_it_is_needed(
 
 
 def test_a_process_dies_with_its_parent() -> None:
-    child = ("import os,time; from hpcbench.measure.process import die_with_parent;"
+    child = ("import os,time; from hpcbench.measurement.process import die_with_parent;"
              "die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(60)")
     parent = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess,sys; subprocess.run([sys.executable, '-c', "

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.measure.library_log import read_choices
+from hpcbench.measurement.library_log import read_choices
 from hpcbench.trace.schema import LibraryChoices, merged
 
 INIT_2_27 = """\

@@ -16,7 +16,7 @@ from hpcbench.launch.session import AgreedError, on_all
 from hpcbench.launch.supervisor import inline_evidence
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.launch.worker_pool import InlineWorker
-from hpcbench.measure.control import SharedProgress
+from hpcbench.measurement.control import SharedProgress
 
 SECRET = "planted-s3cr3t-value"
 Capture = pytest.CaptureFixture[str]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbench.measure.control import Control, Integers, SharedProgress, WorkerPhase
-from hpcbench.measure.loop import (
+from hpcbench.measurement.control import Control, Integers, SharedProgress, WorkerPhase
+from hpcbench.measurement.loop import (
     LATE_NS,
     MOST_SLACK_NS,
     AgreedStart,

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measure.noise import (
+from hpcbench.measurement.noise import (
     MIN_DETOUR_NS,
     check_s,
     look_for_detours,
     measure_noise,
     repeat_fixed_work,
 )
-from hpcbench.measure.process import no_collection_of_modules, rare_collection
+from hpcbench.measurement.process import no_collection_of_modules, rare_collection
 from hpcbench.trace.schema import Noise, from_values
 from launcher import ROOT
 
@@ -116,7 +116,7 @@ SPIN = ON_ONE_CORE + (
     "print('here', flush=True); end = time.monotonic() + 100\nwhile time.monotonic() < end: pass")
 LOOK = ON_ONE_CORE + (
     "from dataclasses import asdict\n"
-    "from hpcbench.measure.noise import look_for_detours\n"
+    "from hpcbench.measurement.noise import look_for_detours\n"
     "print(json.dumps(asdict(look_for_detours(0.4))))")
 
 

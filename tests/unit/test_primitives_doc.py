@@ -12,7 +12,7 @@ from hpcbench.config.load import check_config
 from hpcbench.kinds.primitive.plan.implementations import load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS
 from hpcbench.kinds.primitive.present import cells, reasons
-from hpcbench.measure.runner import Runner
+from hpcbench.measurement.runner import Runner
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.case import Planner
 from hpcbench.plan.workload import Workload

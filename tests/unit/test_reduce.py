@@ -441,7 +441,7 @@ REDUCE_AND_TELL = """
 import resource, sys
 from pathlib import Path
 from hpcbench.reduce.reduce import reduce_folder
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measurement.process import KernelFiles
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 reduce_folder(Path(sys.argv[1]))
 used = resource.getrusage(resource.RUSAGE_SELF)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measure.control import CAPACITY, SharedControl, bytes_of
-from hpcbench.measure.process import shared_memory
+from hpcbench.measurement.control import CAPACITY, SharedControl, bytes_of
+from hpcbench.measurement.process import shared_memory
 
 
 @contextmanager

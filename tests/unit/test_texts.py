@@ -21,7 +21,7 @@ from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.errors import ConfigError
 from hpcbench.launch.template_process import process_state
 from hpcbench.launch.worker_process import text_of
-from hpcbench.measure.environment import machine, recorded_variables
+from hpcbench.measurement.environment import machine, recorded_variables
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.report_file import open_runs, write_report

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbench.backends.gpus import gpu_topology, opened_nvml
-from hpcbench.measure.environment import scheduler_variables
+from hpcbench.measurement.environment import scheduler_variables
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.run_checks import environment_differences

@@ -41,8 +41,8 @@ from hpcbench.config.load import check_config, load_config
 from hpcbench.kinds.training.run import parity as timed_model
 from hpcbench.kinds.training.run.strategies.base import Grid
 from hpcbench.launch.messages import JoinRequest
-from hpcbench.measure.control import SharedProgress
-from hpcbench.measure.runner import opened, runner_of
+from hpcbench.measurement.control import SharedProgress
+from hpcbench.measurement.runner import opened, runner_of
 from hpcbench.operations.place import Place, close
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan

@@ -19,7 +19,7 @@ SLOW = "torch.distributed.tensor"
 @pytest.mark.parametrize(("kinds", "imported"), [
     (["collective", "primitive"], False), (["training"], True)])
 def test_kinds_that_no_case_has_are_not_imported(kinds: list[str], imported: bool) -> None:
-    code = ("import sys, hpcbench.worker; from hpcbench.measure.runner import runner_of; "
+    code = ("import sys, hpcbench.worker; from hpcbench.measurement.runner import runner_of; "
             f"[runner_of(name) for name in {kinds}]; "
             f"print({TRAININGS!r} in sys.modules, {SLOW!r} in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,

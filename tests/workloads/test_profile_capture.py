@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.devices import CpuDevice
-from hpcbench.measure.control import SharedProgress
-from hpcbench.measure.loop import FixedCount, Surroundings
+from hpcbench.measurement.control import SharedProgress
+from hpcbench.measurement.loop import FixedCount, Surroundings
 from hpcbench.profiling.capture import ProfiledSamples, capture_by_torch
 from hpcbench.profiling.flight import flight_record, standing
 from hpcbench.profiling.profiled_cases import CLOCK_MARK, SAMPLE_MARK

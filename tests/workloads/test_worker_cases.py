@@ -8,7 +8,7 @@ from hpcbench import worker
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.config.load import check_config
 from hpcbench.launch.messages import CaseAnswer, CaseRequest, JoinRequest, StoreAnswer, StoreRequest
-from hpcbench.measure.control import SharedProgress
+from hpcbench.measurement.control import SharedProgress
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.clock import ClockModel
 

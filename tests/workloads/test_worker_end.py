@@ -17,7 +17,7 @@ from hpcbench.launch.messages import CaseRequest
 from hpcbench.launch.template_process import worker_environment
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec
-from hpcbench.measure.control import SharedProgress
+from hpcbench.measurement.control import SharedProgress
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.clock import ClockModel
 

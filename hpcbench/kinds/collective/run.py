@@ -18,7 +18,7 @@ import torch.distributed as dist
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
 from hpcbench.kinds.collective.plan import Collective
-from hpcbench.measure.runner import Runner
+from hpcbench.measurement.runner import Runner
 from hpcbench.operations.collectives import cold_bytes, part_counts
 from hpcbench.operations.data import (
     AVG_ULPS,

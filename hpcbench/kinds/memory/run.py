@@ -32,8 +32,8 @@ from hpcbench.kinds.training.run.memory import Storages
 from hpcbench.kinds.training.run.parity import small_training
 from hpcbench.kinds.training.run.runner import TrainingOperation, advising
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
-from hpcbench.measure.process import KernelFiles, granted_memory
-from hpcbench.measure.runner import Runner
+from hpcbench.measurement.process import KernelFiles, granted_memory
+from hpcbench.measurement.runner import Runner
 from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
 

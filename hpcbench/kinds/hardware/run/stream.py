@@ -20,7 +20,7 @@ import torch
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
 from hpcbench.kinds.hardware.plan.test import ALL_THREADS, ON_GPU_BYTES, TRANSFERS, Stream
-from hpcbench.measure.process import (
+from hpcbench.measurement.process import (
     KernelFiles,
     cpu_list,
     expected_threads,

@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measurement.process import KernelFiles
 
 _CLEAR = Path("/proc/self/clear_refs")
 

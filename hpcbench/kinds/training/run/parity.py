@@ -43,7 +43,7 @@ from hpcbench.kinds.training.run.reference import (
     in_fp64,
 )
 from hpcbench.kinds.training.run.strategies.base import GradientExchange, Strategy, phase_clock
-from hpcbench.measure.process import KernelFiles, granted_cores
+from hpcbench.measurement.process import KernelFiles, granted_cores
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_file import TokenFile
 

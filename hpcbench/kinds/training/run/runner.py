@@ -49,8 +49,8 @@ from hpcbench.kinds.training.run.models.build import WARMUP_CALLS, forget, graph
 from hpcbench.kinds.training.run.parity import Disparity, Parity, parity, parity_training
 from hpcbench.kinds.training.run.reference import Fingerprints, why_no_fingerprints
 from hpcbench.kinds.training.run.strategies.base import PHASES, Batch, Strategy, phase_clock
-from hpcbench.measure.process import KernelFiles
-from hpcbench.measure.runner import Runner
+from hpcbench.measurement.process import KernelFiles
+from hpcbench.measurement.runner import Runner
 from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
 from hpcbench.trace.schema import ARRIVAL

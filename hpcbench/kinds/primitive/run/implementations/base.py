@@ -17,7 +17,7 @@ from hpcbench.kinds.primitive.plan.implementations import installed
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.inputs import Inputs
 from hpcbench.kinds.primitive.run.operands import Expected, compare
-from hpcbench.measure.runner import Runner
+from hpcbench.measurement.runner import Runner
 from hpcbench.operations.data import Mismatch
 from hpcbench.operations.place import Place, receiving, sending, start
 from hpcbench.plan.workload import Workload

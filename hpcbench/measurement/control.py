@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.measure.process import shared_memory
+from hpcbench.measurement.process import shared_memory
 from hpcbench.trace.schema import SAMPLE_COLUMNS
 
 Integers = npt.NDArray[np.int64]

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from hpcbench.measure.process import KernelFiles, allocation, cpu_list, own_cores
+from hpcbench.measurement.process import KernelFiles, allocation, cpu_list, own_cores
 from hpcbench.texts import holds_secret, masked, masked_json, valid_json
 
 _GIB = 2**30

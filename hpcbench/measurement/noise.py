@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.measure.process import no_garbage_collection
+from hpcbench.measurement.process import no_garbage_collection
 from hpcbench.trace.schema import FixedWork, Noise
 
 Clock = Callable[[], int]

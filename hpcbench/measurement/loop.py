@@ -21,7 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hpcbench.measure.control import (
+from hpcbench.measurement.control import (
     PREPARED,
     ROW_BYTES,
     Control,
@@ -29,7 +29,7 @@ from hpcbench.measure.control import (
     SharedProgress,
     WorkerPhase,
 )
-from hpcbench.measure.process import no_garbage_collection
+from hpcbench.measurement.process import no_garbage_collection
 from hpcbench.statistics.stopping import StopRule, decide, next_checkpoint
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SETTLING_CALLS, STOP_REASONS, Flag, Samples

@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from hpcbench.config.section import Fault
 from hpcbench.errors import CaseError, HpcbenchError
-from hpcbench.measure.loop import TimedOperation
-from hpcbench.measure.process import KernelFiles
+from hpcbench.measurement.loop import TimedOperation
+from hpcbench.measurement.process import KernelFiles
 
 _OOM_HEADROOM_BYTES = 64 * 2**20
 _FOR_EVER_CYCLES = 2**62

@@ -1,0 +1,1 @@
+"""What programs of others call: measure a function, read results."""
