@@ -85,7 +85,7 @@ from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
 from hpcbench.texts import print_traceback
 from hpcbench.trace.clock import ClockModel
-from hpcbench.trace.schema import NO_COMMUNICATOR
+from hpcbench.trace.schema import HAS_NO_CHECK, NO_COMMUNICATOR
 
 
 class Worker:
@@ -177,7 +177,8 @@ class Worker:
         device = self._device(request.device)
         communicator_ns = self._open_group(case, device)
         with self._opened(case, device, validate=case.validate) as operation:
-            schedule = SampleSchedule(case.warmup, case.batch, case.validate,
+            checked = case.validate and getattr(operation, "has_check", True)
+            schedule = SampleSchedule(case.warmup, case.batch, checked,
                                 f"{case.case_id}/{request.number}", case.workload.features.settles)
             measured = measure(operation, device, self._progress, schedule,
                                self._surroundings(request, operation))
@@ -186,12 +187,13 @@ class Worker:
                       if case.backend in INLINE_BACKENDS else None)  # other libraries do not tell
             reported = close(operation)  # may take one more step: what around says holds of it
         self._progress.mark(WorkerPhase.IDLE)
-        n_wrong, wrong = total_wrong(measured.wrong, checked=case.validate)
+        n_wrong, wrong = total_wrong(measured.wrong, checked=checked)
         phases = reported.pop("phases", None) or {"names": [], "ns": []}
         return CaseAnswer(
             begin_ns, end_ns, str(device.torch_device), measured.stop_reason, communicator_ns,
             n_wrong, wrong, dict(zip(phases["names"], phases["ns"], strict=True)),
-            {"device_memory": memory, **reported})
+            {"device_memory": memory, **reported,
+             **({} if checked == case.validate else {HAS_NO_CHECK: True})})
 
     def _profile(self, request: ProfileRequest) -> DoneAnswer:
         """Set a case up again, take profiled samples, and write this rank's trace of them."""

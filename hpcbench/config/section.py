@@ -244,15 +244,17 @@ class Block(Section):
     ``later`` are keys that blocks did not have at first. Where they are not given, plans are those
     of before, so that their runs can go on. ``own`` are the keys of a block that runs where
     ``benchmark`` names the kind, and the file has no block of it; empty: there is none.
+    ``beside`` are keys whose values are paths relative to the sweep file.
     """
 
     scales: ClassVar[bool] = False
     later: ClassVar[tuple[str, ...]] = ("cuda_graph",)
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
+    beside: ClassVar[tuple[str, ...]] = ()
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
     kind: Kind = Field(description="collective (or comm), primitive, training (or train), "
-                             "hardware (or machine), or memory.")
+                             "hardware (or machine), memory, or function.")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
         None, "Title of the block's table; default: kind and number.")
     backend: Axis[Backend] = key(("gloo",), "Communication backend.")
