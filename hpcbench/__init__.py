@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hpcbench.kinds.function.run import Context as Context
+    from hpcbench.operations.context import Context as Context
     from hpcbench.operations.functions import TimedCall as Case
     from hpcbench.operations.functions import benchmark as benchmark
 
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 _PUBLIC: Mapping[str, tuple[str, str]] = MappingProxyType({
     "benchmark": ("hpcbench.operations.functions", "benchmark"),
     "Case": ("hpcbench.operations.functions", "TimedCall"),
-    "Context": ("hpcbench.kinds.function.run", "Context"),
+    "Context": ("hpcbench.operations.context", "Context"),
 })
 """Public name -> its module, and its name there."""
 

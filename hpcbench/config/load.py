@@ -368,11 +368,13 @@ def _refuse_bomb(raw: Any) -> None:
 def read_config(file: Path) -> dict[str, Any]:
     """Return the mapping in a JSON or YAML file, unchecked. Raises FileError and ConfigError.
 
-    A Python file is a sweep of its benchmarks.
+    A file that is a block of a kind (`Block.suffix`) is a sweep of that block.
     """
-    if file.suffix == ".py":
-        return {"name": re.sub(r"[^A-Za-z0-9._-]|^[._-]+", "_", file.stem)[:64].lstrip("_") or "py",
-                "benchmarks": [{"kind": "function", "file": file.name}]}
+    for kind, owner in block_classes().items():
+        if owner.suffix and owner.suffix == file.suffix:
+            name = re.sub(r"[^A-Za-z0-9._-]", "_", file.stem).lstrip("._-")[:64]
+            return {"name": name or kind,
+                    "benchmarks": [{"kind": kind, owner.beside[0]: file.name}]}
     try:
         content = file.read_bytes()
         text = content.decode("utf-8-sig")

@@ -10,10 +10,12 @@ import hashlib
 import importlib.util
 import inspect
 import json
+import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -47,7 +49,8 @@ class TimedCall:
         flops: floating point operations of one call on this rank.
         bytes: bytes of one call on this rank, for a rate; with ``collective`` those of nccl-tests.
         collective: the name of a collective, such as ``all_reduce``: its bus bandwidth is computed.
-        output: a tensor that each call writes: it is checked where ``compare`` names a primitive.
+        output: the tensor that a call writes, or a function that returns it: it is checked where
+            ``compare`` names a primitive.
     """
 
     step: Callable[[], object]
@@ -60,16 +63,20 @@ class TimedCall:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class DeclaredFunction:
     """One benchmarked function: its name, its line, and the values of its arguments.
 
-    ``common`` are keys of the block, ``axes`` its own arguments.
+    ``common`` are keys of the block, ``axes`` its own arguments. ``beside`` are implementations
+    that are measured, too, where ``compare`` is a primitive. ``parameters`` are those of the
+    function after the context.
     """
 
     name: str
     line: int
     compare: str = ""
     baseline: bool = False
+    beside: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
     common: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     axes: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
@@ -79,7 +86,7 @@ class DeclarationError(Exception):
 
 
 def benchmark(
-    *, compare: str = "", baseline: bool = False, name: str = "", **axes: Any,
+    *, compare: str = "", baseline: bool | str | Sequence[str] = False, name: str = "", **axes: Any,
 ) -> Callable[[Function], Function]:
     """Mark a function of a file as a benchmark: ``hpcbench run FILE.py`` measures it.
 
@@ -89,8 +96,10 @@ def benchmark(
 
     Args:
         compare: functions with the same text here do the same and are compared; the name of a
-            primitive of ``hpcbench list`` compares with its implementations.
-        baseline: the others of its ``compare`` are stated as speed-ups over this one.
+            primitive of ``hpcbench list`` compares with its implementations: then m, n, k, order
+            and the primitive's options are axes, too, and need no parameter.
+        baseline: True: the others of its ``compare`` are stated as speed-ups over this one. Of a
+            primitive, the names of implementations that are measured, too; default: torch.
         name: the name in tables; default: the function's.
     """
     def mark(function: Function) -> Function:
@@ -107,7 +116,7 @@ class FunctionFile:
 
     path: str
     sha256: str
-    benchmarks: tuple[Benchmark, ...]
+    benchmarks: tuple[DeclaredFunction, ...]
 
     @property
     def title(self) -> str:
@@ -188,8 +197,8 @@ def line_in(error: BaseException, path: str) -> int:
 
 
 def _benchmark(
-    function: Any, name: str, compare: str, baseline: bool, axes: Mapping[str, Any],
-) -> Benchmark:
+    function: Any, name: str, compare: str, baseline: Any, axes: Mapping[str, Any],
+) -> DeclaredFunction:
     """Return what a decorator declares. Raises DeclarationError."""
     line = function.__code__.co_firstlineno
     if not _NAME.fullmatch(name):
@@ -203,7 +212,7 @@ def _benchmark(
            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
     given = {axis: _values(line, axis, values) for axis, values in axes.items()}
     for axis in given:
-        if axis not in own and axis not in COMMON:
+        if axis not in own and axis not in COMMON and not compare:
             raise DeclarationError(f"{line} {name}: {axis} is no parameter of the function, which "
                                    f"has {', '.join(own) or 'none'} beside the context")
     for one in own.values():
@@ -215,10 +224,16 @@ def _benchmark(
         if one.name not in given and one.default is one.empty:
             raise DeclarationError(f"{line} {name}: parameter {one.name} has no values: add "
                                    f"{one.name}=[...] to @hpcbench.benchmark, or give it a default")
-    return Benchmark(
-        name, line, str(compare), bool(baseline),
+    return DeclaredFunction(
+        name, line, str(compare), baseline is True, _names(baseline), tuple(own),
         {axis: values for axis, values in given.items() if axis in COMMON},
         {axis: values for axis, values in given.items() if axis not in COMMON})
+
+
+def _names(baseline: Any) -> tuple[str, ...]:
+    if isinstance(baseline, bool):
+        return ()
+    return (baseline,) if isinstance(baseline, str) else tuple(map(str, baseline))
 
 
 def _values(line: int, axis: str, given: Any) -> tuple[Value, ...]:
@@ -234,7 +249,7 @@ def _values(line: int, axis: str, given: Any) -> tuple[Value, ...]:
     return values
 
 
-def _refuse_twins(found: Sequence[Benchmark]) -> None:
+def _refuse_twins(found: Sequence[DeclaredFunction]) -> None:
     first: dict[str, int] = {}
     for one in found:
         if one.name in first:
@@ -248,14 +263,15 @@ def _refuse_twins(found: Sequence[Benchmark]) -> None:
                                    f"baseline of {one.compare or 'its group'} already")
 
 
-def parsed(text: str) -> tuple[Benchmark, ...]:
+def parsed(text: str) -> tuple[DeclaredFunction, ...]:
     """Return what `describe` found. Raises DeclarationError with its line and words."""
     data = json.loads(text)
     if "error" in data:
         raise DeclarationError(f"{data['line']} {data['error']}")
-    return tuple(Benchmark(**{**one, **{
+    return tuple(DeclaredFunction(**{**one, **{
         key: {axis: tuple(values) for axis, values in one[key].items()}
-        for key in ("common", "axes")}})
+        for key in ("common", "axes")}, "beside": tuple(one["beside"]),
+        "parameters": tuple(one["parameters"])})
         for one in data["benchmarks"])
 
 
@@ -282,6 +298,19 @@ def timed_call(returned: Any, name: str) -> TimedCall:
     return call
 
 
+@contextmanager
+def lines_of(path: str) -> Iterator[None]:
+    """Put the innermost line of a file that an error passed behind the first line of its text."""
+    try:
+        yield
+    except Exception as error:
+        line = line_in(error, path)
+        if line and not isinstance(error, OSError):
+            first, newline, rest = str(error).partition("\n")
+            error.args = (f"{first} ({Path(path).name}:{line}){newline}{rest}",)
+        raise
+
+
 def wrong_elements(answer: object) -> tuple[int, str]:
     """Return how many elements a check found wrong, and what, from what it returned."""
     if answer is None or answer is True:
@@ -292,3 +321,17 @@ def wrong_elements(answer: object) -> tuple[int, str]:
         return 1, answer
     count = int(answer)  # type: ignore[call-overload]
     return count, f"the check found {plural(count, 'wrong element')}" if count else ""
+
+
+def _main() -> None:
+    """Print what a file declares, for the planner; what the file itself prints goes to stderr."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    text = describe(sys.argv[1])
+    sys.stdout.flush()
+    os.write(kept, text.encode())
+    os._exit(0)  # what the file has started may never end
+
+
+if __name__ == "__main__":
+    _main()

@@ -103,6 +103,7 @@ class Features(NamedTuple):
         settles: calls that are not recorded follow each check of a result: they bring the caches
             back. Calls must be alike: none changes what the next one does.
         needs_all_ranks: no rank can end a call before all ranks have begun it.
+        files: files that have what it runs: path -> `operations.functions.file_hash`.
     """
 
     implementer: str = ""
@@ -126,6 +127,7 @@ class Features(NamedTuple):
     has_phases: bool = False
     settles: bool = False
     needs_all_ranks: bool = False
+    files: Mapping[str, str] = MappingProxyType({})
 
 
 class Workload(ABC):

@@ -17,7 +17,7 @@ from hpcbench.plan.case import Plan
 from hpcbench.plan.order import History, RunKey, turns
 from hpcbench.reduce.checks import RESUME
 from hpcbench.reduce.fold import rank_clocks
-from hpcbench.reduce.outcome import Attempt, Context
+from hpcbench.reduce.outcome import Attempt, OutcomeContext
 from hpcbench.reduce.results import Finding
 from hpcbench.texts import say
 from hpcbench.trace import container
@@ -288,10 +288,10 @@ def _how_ended(sources: Mapping[int, TraceSource]) -> str:
     return f"was ended from outside (rank {rank_list(dead)})" if dead else "came to its end"
 
 
-def context_of(plan: Plan, attempts: Attempts) -> Context:
+def context_of(plan: Plan, attempts: Attempts) -> OutcomeContext:
     resolutions = [source.header.environment.get("clock_resolution_ns")
                    for source in attempts.sources]
-    return Context(
+    return OutcomeContext(
         launches=plan.launches, passes=plan.passes,
         attempts=tuple(Attempt(
             present=frozenset(intake.sources),

@@ -39,7 +39,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class OutcomeContext:
     """What a case is judged against; the newest attempt is the last. ``hardware`` is the config's
     section, ``clock_resolution_ns`` that of the coarsest clock, 0 if unknown. ``inline``: workers
     are the ranks' own processes in all launches."""
@@ -75,7 +75,7 @@ class PassOutcome:
     """Those on the global clock, where it is known."""
 
 
-def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: Context) -> PassOutcome:
+def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: OutcomeContext) -> PassOutcome:
     records = {rank: by_rank[rank] for rank in range(case.world_size) if rank in by_rank}
     attempt = context.attempt_of(records.values())
     if case.skip is not None and not records:
@@ -193,7 +193,7 @@ class Outcome:
 
 
 def judge(
-    case: Case, records: Mapping[int, Sequence[Record]], context: Context,
+    case: Case, records: Mapping[int, Sequence[Record]], context: OutcomeContext,
 ) -> Outcome:
     passes, problems = _by_pass(case, records, context)
     outcomes = {key: judge_pass(case, key, passes.get(key, {}), context)
@@ -234,7 +234,7 @@ def _rejection(problems: Iterable[Violation]) -> str | None:
                 None)
 
 
-def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
+def _unbracketed(outcomes: Outcomes, context: OutcomeContext) -> frozenset[int]:
     several = {id(attempt): attempt.clocks for attempt in context.attempts
                if attempt.clocks.n_clocks > 1}
     records = ((several.get(id(context.attempt_of([record]))), rank, record)
@@ -252,7 +252,7 @@ def _samples(outcomes: Outcomes) -> CaseSamples | None:
 
 
 def _with_numbers(
-    result: CaseResult, samples: CaseSamples, ran: Outcomes, context: Context
+    result: CaseResult, samples: CaseSamples, ran: Outcomes, context: OutcomeContext
 ) -> tuple[CaseResult, npt.NDArray[np.int64], list[Violation]]:
     """Return the result with its statistics, the samples' uses, and problems, which may reject
     it."""
@@ -277,7 +277,7 @@ def _with_numbers(
     return replace(result, statistics=found.statistics, timing=timing), found.use, problems
 
 
-def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterable[Violation]:
+def _kind_problems(item: CaseResult, time_s: float, context: OutcomeContext) -> Iterable[Violation]:
     """Return what the case's kind finds wrong. HB153: a plug-in raised."""
     spec = kinds().get(item.case.kind)
     if spec is None:
@@ -293,7 +293,7 @@ def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterabl
                         rejects=False)]
 
 
-def _distinct_problems(outcomes: Outcomes, context: Context) -> Iterator[Violation]:
+def _distinct_problems(outcomes: Outcomes, context: OutcomeContext) -> Iterator[Violation]:
     """Yield each problem once, with the passes that have it if there are several."""
     keys_by_problem = grouped(
         (problem, key) for key, outcome in outcomes.items() for problem in outcome.problems)
@@ -302,7 +302,7 @@ def _distinct_problems(outcomes: Outcomes, context: Context) -> Iterator[Violati
         yield replace(problem, message=prefix + problem.message)
 
 
-def _pass_names(keys: Iterable[PassKey], context: Context) -> str:
+def _pass_names(keys: Iterable[PassKey], context: OutcomeContext) -> str:
     """Return ``pass 0-1``, or ``launch 1 pass 0-1`` where there are several launches."""
     return ", ".join((f"launch {launch} " if context.launches > 1 else "")
                      + f"pass {rank_list(indices)}" for launch, indices in grouped(keys).items())
@@ -328,7 +328,7 @@ def _result(case: Case, decisive: PassOutcome, outcomes: Outcomes) -> CaseResult
 
 
 def _by_pass(
-    case: Case, records: Mapping[int, Sequence[Record]], context: Context
+    case: Case, records: Mapping[int, Sequence[Record]], context: OutcomeContext
 ) -> tuple[dict[PassKey, dict[int, Record]], list[Violation]]:
     """Return the newest record of each rank by pass, and what is wrong with the others."""
     attempts: dict[PassKey, dict[int, dict[int, Record]]] = defaultdict(lambda: defaultdict(dict))
@@ -348,7 +348,7 @@ def _by_pass(
 
 
 def _newest_whole(
-    case: Case, by_attempt: Mapping[int, Mapping[int, Record]], context: Context,
+    case: Case, by_attempt: Mapping[int, Mapping[int, Record]], context: OutcomeContext,
 ) -> int:
     """Return the attempt that holds: the newest, unless it ended before the record; then the newest
     one before it with a record of every rank."""
@@ -365,7 +365,7 @@ def _newest_whole(
 
 
 def _misplaced(
-    case: Case, rank: int, record: Record, context: Context, *, twice: bool
+    case: Case, rank: int, record: Record, context: OutcomeContext, *, twice: bool
 ) -> Iterator[Violation]:
     if twice:
         yield Violation("HB113", f"rank {rank}: two records of pass {record.pass_index}, launch "

@@ -17,7 +17,7 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce import history, run_checks
 from hpcbench.reduce.fold import clock_findings
 from hpcbench.reduce.history import Attempts, majority
-from hpcbench.reduce.outcome import Context, Outcome, judge
+from hpcbench.reduce.outcome import Outcome, OutcomeContext, judge
 from hpcbench.reduce.records import Observations, with_joint_findings, with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, TelemetryWriter, new_results
@@ -143,7 +143,7 @@ def sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
 
 
 def _add_telemetry(
-    writer: TelemetryWriter, attempts: Attempts, context: Context, used: UsageCollector,
+    writer: TelemetryWriter, attempts: Attempts, context: OutcomeContext, used: UsageCollector,
 ) -> None:
     for number, (intake, attempt) in enumerate(
             zip(attempts.intakes, context.attempts, strict=True)):

@@ -68,6 +68,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
 
 OF_ANOTHER_KIND: Mapping[str, str] = {
     "kinds.memory": "kinds.training",  # what it measures is a training: its plan, its steps
+    "kinds.function": "kinds.primitive",  # a function can be an implementation of a primitive
 }
 """A kind -> the kind that it is about: each of its sides may import what the other's own may."""
 
@@ -121,7 +122,7 @@ KIND_RUN = f"{KINDS}.*.run*"
 TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measurement.faults",
          "hpcbench.profiling.capture", *(
     f"hpcbench.operations.{name}" for name in
-    ("data", "operation", "place")), *(
+    ("context", "data", "operation", "place")), *(
     f"hpcbench.backends.{name}" for name in
     ("counting_backend", "devices", "dry_step", "facts", "groups", "mpi_buffers", "mpi_group",
      "python_group")))

@@ -14,6 +14,7 @@ class FunctionBlock(Block):
     """The benchmarks of one Python file: of each the product of its own lists and the block's."""
 
     beside: ClassVar[tuple[str, ...]] = ("file",)
+    suffix: ClassVar[str] = ".py"
     file: Text = Field(description="A Python file with functions marked @hpcbench.benchmark; "
                                    "relative to the sweep file.")
     function: Axis[Text] | None = key(None, "Which of its benchmarks; default: all.")

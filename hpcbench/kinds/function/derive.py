@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.operations.collectives import collectives
 from hpcbench.reduce.kind_facts import (
+    CaseColumn,
     ColumnValues,
     Deriver,
     Fact,
@@ -16,7 +17,10 @@ from hpcbench.reduce.kind_facts import (
     columns_of,
     texts,
 )
+from hpcbench.reduce.records import pass_medians_s
 from hpcbench.reduce.results import CaseResult
+from hpcbench.statistics.overlap import OverPasses, speedup
+from hpcbench.trace.columns import PURE
 from hpcbench.units import grouped
 
 
@@ -24,8 +28,8 @@ from hpcbench.units import grouped
 class FunctionRecord:
     """Rates of a case with times; None where the function does not say what they are made of.
 
-    Of each rank the mean over ranks. ``speedup`` is over the baseline of its ``compare``, at the
-    same backend, device, ranks and shared arguments.
+    ``speedup`` is over the baseline of its ``compare``, at the same backend, device, ranks and
+    shared arguments.
     """
 
     rank_flops_per_s: Annotated[
@@ -34,7 +38,7 @@ class FunctionRecord:
         float | None, "bytes of a call over median_s, mean of the ranks"] = None
     busbw_bytes_per_s: Annotated[
         float | None, "rank_bytes_per_s x the busbw factor of the collective it names"] = None
-    speedup: Annotated[float | None, "median_s of the baseline over median_s"] = None
+    speedup: OverPasses | None = None
 
 
 OF_FUNCTION = texts(
@@ -54,19 +58,18 @@ class FunctionDeriver(Deriver):
     """Derives rates and speed-ups."""
 
     record = FunctionRecord
-    columns = (*OF_FUNCTION, *columns_of(FunctionRecord))
+    columns = (*OF_FUNCTION, *columns_of(FunctionRecord), CaseColumn(
+        "speedup_over_baseline", PURE, "time of the baseline over this time; NaN if it may be "
+        "chance"))
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, FunctionRecord]:
         timed = [item for item in items if item.statistics is not None]
-        found: dict[str, FunctionRecord] = {}
-        for same in grouped((_task(item), item) for item in timed).values():
-            bases = [item.statistics.median_s for item in same
-                     if call_of(item).baseline and item.statistics]
-            base_s = min(bases) if len(same) > 1 and bases else None
-            found |= {item.case.case_id: _record(item, base_s) for item in same}
-        return found
+        return {item.case.case_id: _record(item, base)
+                for same in grouped((_task(item), item) for item in timed).values()
+                for base in [next((one for one in same if call_of(one).baseline), None)]
+                for item in same}
 
     def facts(
         self, item: CaseResult, record: FunctionRecord | None, read: ReadSamples,
@@ -74,7 +77,9 @@ class FunctionDeriver(Deriver):
         work = call_of(item)
         yield ColumnValues(lambda: {
             "function": work.function, "compare": work.compare, "file_sha256": work.sha256,
-            "arguments": [f"{name}={value}" for name, value in work.arguments]})
+            "arguments": [f"{name}={value}" for name, value in work.arguments],
+            "speedup_over_baseline": record.speedup.median if record and record.speedup
+            and record.speedup.tells else None})
 
 
 def _task(item: CaseResult) -> tuple[object, ...]:
@@ -84,7 +89,7 @@ def _task(item: CaseResult) -> tuple[object, ...]:
             repr(work.problem()))
 
 
-def _record(item: CaseResult, base_s: float | None) -> FunctionRecord:
+def _record(item: CaseResult, base: CaseResult | None) -> FunctionRecord:
     assert item.statistics is not None
     median_s = item.statistics.median_s
     rank_bytes = _mean(item, "bytes")
@@ -95,7 +100,7 @@ def _record(item: CaseResult, base_s: float | None) -> FunctionRecord:
     return FunctionRecord(
         flops / median_s if flops else None, of_rank,
         of_rank * factor if of_rank and factor is not None else None,
-        base_s / median_s if base_s else None)
+        speedup(pass_medians_s(item), pass_medians_s(base)) if base not in (None, item) else None)
 
 
 def _mean(item: CaseResult, name: str) -> float | None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 import math
 import os
 import subprocess
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -20,9 +21,13 @@ from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
 from hpcbench.import_path import module_command
 from hpcbench.kinds.function.block import FunctionBlock
+from hpcbench.kinds.primitive.block import PrimitiveBlock
+from hpcbench.kinds.primitive.plan.implementations import installed
+from hpcbench.kinds.primitive.plan.planner import cases_of_file
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
 from hpcbench.operations.functions import (
-    Benchmark,
     DeclarationError,
+    DeclaredFunction,
     FunctionFile,
     Value,
     file_hash,
@@ -33,13 +38,15 @@ from hpcbench.plan.points import (
     COMMON_AXES,
     CommonPoint,
     Draft,
+    Option,
+    Values,
     assemble,
     common_points,
     least_calls,
     listed_lengths,
 )
 from hpcbench.plan.support import resolve_device, unfit_world
-from hpcbench.plan.workload import Choice, Label, Workload
+from hpcbench.plan.workload import Choice, Features, Label, Workload
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config
@@ -79,6 +86,10 @@ class FunctionCall(Workload):
             self.function, *(f"{name}={value}" for name, value in self.arguments), self.dtype,
             f"ranks={world_size}"])
 
+    @property
+    def features(self) -> Features:
+        return Features(files={self.file: self.sha256})
+
     def problem(self) -> dict[str, Any]:
         """Return what all cases have alike that are compared with it."""
         arguments = dict(self.arguments)
@@ -113,6 +124,10 @@ class FunctionPlanner(Planner):
         chosen = self._chosen(block)
         file = self._file(block.file)
         for one, own in chosen:
+            if one.compare in installed().primitives:
+                yield from _primitive_cases(title, own, job, one, file)
+                continue
+            _refuse_strangers(one, file)
             shared = _shared(one, [other for other, _ in chosen])
             for point in common_points(own, job):
                 for values in product(*one.axes.values()):
@@ -125,7 +140,7 @@ class FunctionPlanner(Planner):
         return FunctionCall(**{**data, "shared": tuple(data["shared"]), "arguments": tuple(
             (name, value) for name, value in data["arguments"])})
 
-    def _chosen(self, block: FunctionBlock) -> list[tuple[Benchmark, FunctionBlock]]:
+    def _chosen(self, block: FunctionBlock) -> list[tuple[DeclaredFunction, FunctionBlock]]:
         """Return the benchmarks of a block, each with the block as its decorator changes it."""
         file = self._file(block.file)
         known = {one.name: one for one in file.benchmarks}
@@ -151,7 +166,7 @@ def read_functions(path: str) -> FunctionFile:
     absolute = str(Path(path).absolute())
     try:
         done = subprocess.run(
-            module_command("hpcbench.kinds.function.describe", absolute), check=False,
+            module_command("hpcbench.operations.functions", absolute), check=False,
             stdout=subprocess.PIPE, timeout=LIMIT_S, stdin=subprocess.DEVNULL, env={
                 name: value for name, value in os.environ.items()
                 if any(fnmatch.fnmatchcase(name, pattern) for pattern in PASSED_ENV)})
@@ -175,21 +190,76 @@ def _remedy(words: str) -> str:
     return ""
 
 
-def _with_common(block: FunctionBlock, one: Benchmark, file: FunctionFile) -> FunctionBlock:
+def _with_common(block: FunctionBlock, one: DeclaredFunction, file: FunctionFile) -> FunctionBlock:
     """Return the block with the common keys of a decorator. Raises ConfigError for bad values."""
     if not one.common:
         return block
     given = {name: list(values) for name, values in one.common.items()}
     plain = {**block.model_dump(mode="json", by_alias=True, exclude_none=True), **given}
+    return _checked(FunctionBlock, plain, _place(one, file))
+
+
+B = TypeVar("B", bound=Block)
+
+
+def _checked(block: type[B], raw: Mapping[str, Any], where: str) -> B:
+    """Return a block of plain values. Raises ConfigError of the first bad one."""
     try:
-        return FunctionBlock.model_validate(plain, strict=False)
+        return block.model_validate_json(json.dumps(raw))
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(f"file: {file.path}:{one.line}: {one.name}: "
-                          f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        key = "".join(f"{part}: " for part in first["loc"][:1])
+        raise ConfigError(f"{where}: {key}{first['msg'].removeprefix('Value error, ')}") from None
 
 
-def _shared(one: Benchmark, others: Sequence[Benchmark]) -> tuple[str, ...]:
+def _refuse_strangers(one: DeclaredFunction, file: FunctionFile) -> None:
+    for name in one.axes:
+        if name not in one.parameters:
+            raise ConfigError(f"{_place(one, file)}: {name} is no parameter of the function, which "
+                              f"has {', '.join(one.parameters) or 'none'} beside the context")
+
+
+def _place(one: DeclaredFunction, file: FunctionFile) -> str:
+    return f"file: {file.path}:{one.line}: {one.name}"
+
+
+_PROBLEM = ("m", "n", "k", "model", "layer", "tokens", "degree", "order")
+"""Axes of a function that is compared with primitives which are keys of their block."""
+
+
+def _primitive_cases(
+    title: str, block: FunctionBlock, job: PlanRequest, one: DeclaredFunction, file: FunctionFile,
+) -> Iterator[Case]:
+    """Yield the cases of a function that implements a primitive, and of those beside it."""
+    primitive = installed().primitives[one.compare]
+    own = {name: _option_values(name, values, one, file) for name, values in one.axes.items()
+           if name not in _PROBLEM and name not in primitive.options}
+    spec = ImplementationSpec(
+        one.name, f"{file.title}:{one.line}", {one.compare: file.path}, options={
+            name: Values(values[0], values) for name, values in own.items()})
+    common = block.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={
+        "kind", "file", "function"})
+    raw = {**common, "kind": "primitive", "primitive": one.compare, "implementations": {
+        one.name: {name: list(values) for name, values in own.items()},
+        **{name: {} for name in one.beside or ("torch",)}},
+        "options": {name: list(one.axes[name]) for name in primitive.options if name in one.axes},
+        **{name: list(one.axes[name]) for name in _PROBLEM if name in one.axes}}
+    yield from cases_of_file(f"{title}-{one.compare}", _checked(
+        PrimitiveBlock, raw, _place(one, file)), job, spec, file)
+
+
+def _option_values(
+    name: str, values: Sequence[Value], one: DeclaredFunction, file: FunctionFile,
+) -> tuple[Option, ...]:
+    """Return the values of an option of an implementation. Raises ConfigError for others."""
+    found = tuple(value for value in values if value is not None and not isinstance(value, float))
+    if len(found) != len(values) or name not in one.parameters:
+        raise ConfigError(f"{_place(one, file)}: {name}: of a primitive it must be a parameter of "
+                          "the function, and text, a whole number, True or False")
+    return found
+
+
+def _shared(one: DeclaredFunction, others: Sequence[DeclaredFunction]) -> tuple[str, ...]:
     """Return the arguments that all functions have with which one is compared; else all its own."""
     same = [other for other in others if one.compare and other.compare == one.compare]
     return tuple(name for name in one.axes if all(name in other.axes for other in same))

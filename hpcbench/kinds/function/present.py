@@ -50,7 +50,7 @@ class FunctionPresenter(Presenter[FunctionCall, FunctionRecord]):
     """Presents functions."""
 
     fields = ("function", "arguments", "compare", "file_sha256", "rank_tflop_per_s",
-              "rank_gb_per_s", "speedup")
+              "rank_gb_per_s", *columns.names_of("speedup_over_baseline"))
     in_every_summary = False
 
     def listing(self) -> Iterator[Line]:
@@ -92,7 +92,7 @@ class FunctionPresenter(Presenter[FunctionCall, FunctionRecord]):
             "arguments": dict(work.arguments), "file_sha256": work.sha256,
             "rank_tflop_per_s": known.rank_flops_per_s and to_tflop_per_s(known.rank_flops_per_s),
             "rank_gb_per_s": known.rank_bytes_per_s and to_gb_per_s(known.rank_bytes_per_s),
-            "speedup": known.speedup}
+            **columns.ends_of("speedup_over_baseline", known.speedup)}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
@@ -107,6 +107,13 @@ def _place(item: CaseResult) -> str:
     return f"{backend_text(item.case)} ({device_type(item)})  {ranks}"
 
 
+def _problem(item: CaseResult) -> str:
+    """Return the place, and what all functions of the comparison have alike."""
+    work = call_of(item)
+    shared = [f"{name}={value}" for name, value in work.arguments if name in work.shared]
+    return "  ".join((_place(item), " ".join((*shared, work.dtype))))
+
+
 def _row(item: CaseResult, derived: Records, names: Sequence[str]) -> Row:
     work, record = call_of(item), derived.get(item.case.case_id, _NOTHING)
     arguments = dict(work.arguments)
@@ -114,14 +121,14 @@ def _row(item: CaseResult, derived: Records, names: Sequence[str]) -> Row:
     return Row((
         work.function, *own, work.dtype, columns.median_cell(item.statistics),
         columns.interval_cell(item.statistics), record.rank_flops_per_s, record.rank_bytes_per_s,
-        record.busbw_bytes_per_s, record.speedup, columns.wrong_cell(item),
-        columns.n_cell(item.statistics), item.status, columns.launches_cell(item),
-        flag_cell(item)), item.status, item.case.case_id)
+        record.busbw_bytes_per_s, columns.over_passes_cell(record.speedup),
+        columns.wrong_cell(item), columns.n_cell(item.statistics), item.status,
+        columns.launches_cell(item), flag_cell(item)), item.status, item.case.case_id)
 
 
 def _chart(task: str, drawn: Items, count: int, looks: Mapping[str, Look]) -> BarChart:
     used = dict.fromkeys(call_of(item).function for item in drawn)
-    sections = grouped((_place(item), _bar(item, looks)) for item in drawn)
+    sections = grouped((_problem(item), _bar(item, looks)) for item in drawn)
     more = (f"The first {len(drawn)} of {count}.",) if count > len(drawn) else ()
     return BarChart(
         f"{task}: time of a call", "median of the timed samples", file_name(f"functions-{task}"),
@@ -133,7 +140,8 @@ def _chart(task: str, drawn: Items, count: int, looks: Mapping[str, Look]) -> Ba
 def _bar(item: CaseResult, looks: Mapping[str, Look]) -> Bar:
     assert item.statistics is not None
     work = call_of(item)
-    words = " ".join([*(f"{name}={value}" for name, value in work.arguments), work.dtype])
+    own = [f"{name}={value}" for name, value in work.arguments if name not in work.shared]
     ends = columns.interval_cell(item.statistics)
-    return Bar(words, (), ((item.statistics.median_s, looks[work.function]),),
+    segment = item.statistics.median_s, looks[work.function]
+    return Bar(" ".join((work.function, *own)), (), (segment,),
                ends if isinstance(ends, Range) else None, case_id=item.case.case_id)
