@@ -130,11 +130,11 @@ def _refuse_changed_files(plan: Plan, folder: Path) -> None:
         try:
             now = file_hash(Path(path).read_bytes())
         except OSError as error:
-            raise UsageError(f"{folder}: the run there measures functions of {path}, which cannot "
-                             f"be read: {error.strerror}; put it back, or start a new run") from None
+            raise UsageError(f"{folder}: the run there measures functions of {path}: "
+                             f"{error.strerror}; put it back, or start a new run") from None
         if now != before:
-            raise UsageError(f"{folder}: {path} has changed since (sha256 {before}, now {now}): its "
-                             "cases are others now; start a new run")
+            raise UsageError(f"{folder}: {path} has changed since (sha256 {before}, now {now}), "
+                             "so its cases are others now; start a new run")
 
 
 def _cases_of(folder: Path, plan: Plan, statuses: Collection[str]) -> list[str]:

@@ -97,8 +97,7 @@ class FunctionCall(Workload):
                 **{name: arguments[name] for name in self.shared}}
 
     def choice(self) -> Choice:
-        axes = {"function": self.function, "dtype": self.dtype, "sha256": self.sha256,
-                **dict(self.arguments)}
+        axes = {"function": self.function, "dtype": self.dtype, **dict(self.arguments)}
         setting: dict[str, Any] = {"function": self.function} if self.compare else {}
         setting |= {f"options.{name}": value for name, value in self.arguments
                     if name not in self.shared}
