@@ -10,7 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 import hpcbench
 
 
-@hpcbench.benchmark(width=[256], batch=[8, 32], parallel=["none", "ddp"])
+@hpcbench.benchmark(width=[256], batch=[8, 32], parallel=["none", "ddp"],
+                    settings="parallel")
 def step_of(ctx, width, batch, parallel):
     torch.manual_seed(0)  # the same weights on all ranks
     model = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))

@@ -9,6 +9,7 @@ A list stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; LISTS h
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 
 import typer
 
+import hpcbench
 from hpcbench.cli import COMMANDS, app
 from hpcbench.config import schema
 from hpcbench.config.load import json_schema
@@ -239,6 +241,39 @@ def summary() -> Iterator[str]:
         for kind, names in groups)
 
 
+def public(*names: str) -> Iterator[str]:
+    """Yield a block for each public name of hpcbench: its arguments and attributes, its methods."""
+    for name in names:
+        one = getattr(hpcbench, name)
+        first, *_ = _paragraphs(one)
+        methods = [(f"{name}({', '.join([*inspect.signature(method).parameters][1:])})",
+                    _plain(_paragraphs(method)[0]))
+                   for name, method in vars(one).items() if inspect.isclass(one)
+                   and inspect.isfunction(method) and not name.startswith("_")]
+        described = [row for text in _paragraphs(one) for row in _described(text)]
+        yield from block([*described, *methods],
+                         f"`hpcbench.{name}`: {_plain(first).rstrip('.')}")
+
+
+def _paragraphs(one: object) -> list[str]:
+    return (inspect.getdoc(one) or "").split("\n\n")
+
+
+def _described(text: str) -> Iterator[Row]:
+    """Yield what a paragraph of a docstring says of each argument or attribute."""
+    head, *lines = text.splitlines()
+    if head not in ("Args:", "Attributes:"):
+        return
+    for entry in re.split(r"\n(?=    \S)", "\n".join(lines)):
+        name, _, meaning = entry.strip().partition(": ")
+        yield name, _plain(meaning)
+
+
+def _plain(text: str) -> str:
+    """Return a text of a docstring on one line, without marks of code."""
+    return re.sub(r"`+", "", " ".join(text.split()))
+
+
 LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
     **{f"keys-{name}": partial(section_of, section) for name, section in (
         ("top", schema.Config), ("measure", schema.Measure), ("launch", schema.Launch),
@@ -248,6 +283,7 @@ LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
     **{f"keys-of-{kind}": partial(block_keys, kind) for kind in kinds()},
     "commands": commands, "results": results, "trace": trace, "readings": readings,
     "columns": columns, "summary": summary,
+    "functions": partial(public, "Context", "Case", "benchmark"),
     "attributes": partial(attributes, results_file.ATTRIBUTES),
     "trace-attributes": partial(attributes, {
         name: text for name, text in sealed.ATTRIBUTES.items()

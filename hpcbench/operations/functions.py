@@ -67,8 +67,8 @@ class DeclaredFunction:
     """One benchmarked function: its name, its line, and the values of its arguments.
 
     ``common`` are keys of the block, ``axes`` its own arguments. ``beside`` are implementations
-    that are measured, too, where ``compare`` is a primitive. ``parameters`` are those of the
-    function after the context.
+    that are measured, too, where ``compare`` is a primitive. ``settings`` are axes whose values are
+    compared with one another. ``parameters`` are those of the function after the context.
     """
 
     name: str
@@ -76,6 +76,7 @@ class DeclaredFunction:
     compare: str = ""
     baseline: bool = False
     beside: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     common: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     axes: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
@@ -86,7 +87,8 @@ class DeclarationError(Exception):
 
 
 def benchmark(
-    *, compare: str = "", baseline: bool | str | Sequence[str] = False, name: str = "", **axes: Any,
+    *, compare: str = "", baseline: bool | str | Sequence[str] = False,
+    settings: str | Sequence[str] = (), name: str = "", **axes: Any,
 ) -> Callable[[Function], Function]:
     """Mark a function of a file as a benchmark: ``hpcbench run FILE.py`` measures it.
 
@@ -100,11 +102,14 @@ def benchmark(
             and the primitive's options are axes, too, and need no parameter.
         baseline: True: the others of its ``compare`` are stated as speed-ups over this one. Of a
             primitive, the names of implementations that are measured, too; default: torch.
+        settings: arguments that say how, not what: cases that differ in them do the same and are
+            compared. Arguments that not all functions of a ``compare`` have are settings anyway.
         name: the name in tables; default: the function's.
     """
     def mark(function: Function) -> Function:
         declared = function.__globals__.setdefault(_DECLARED, [])
-        declared.append((function, name or function.__name__, compare, baseline, axes))
+        declared.append((function, name or function.__name__, compare, baseline, settings,
+                         axes))
         return function
 
     return mark
@@ -159,8 +164,8 @@ def _imported(path: str) -> ModuleType:
     return module
 
 
-def _declared(module: ModuleType) -> Sequence[tuple[Any, str, str, bool, Mapping[str, Any]]]:
-    found: Sequence[tuple[Any, str, str, bool, Mapping[str, Any]]] = vars(module).get(
+def _declared(module: ModuleType) -> Sequence[tuple[Any, ...]]:
+    found: Sequence[tuple[Any, ...]] = vars(module).get(
         _DECLARED, [])
     return found
 
@@ -197,7 +202,7 @@ def line_in(error: BaseException, path: str) -> int:
 
 
 def _benchmark(
-    function: Any, name: str, compare: str, baseline: Any, axes: Mapping[str, Any],
+    function: Any, name: str, compare: str, baseline: Any, settings: Any, axes: Mapping[str, Any],
 ) -> DeclaredFunction:
     """Return what a decorator declares. Raises DeclarationError."""
     line = function.__code__.co_firstlineno
@@ -224,16 +229,21 @@ def _benchmark(
         if one.name not in given and one.default is one.empty:
             raise DeclarationError(f"{line} {name}: parameter {one.name} has no values: add "
                                    f"{one.name}=[...] to @hpcbench.benchmark, or give it a default")
+    for setting in _names(settings):
+        if setting not in given:
+            raise DeclarationError(f"{line} {name}: settings: {setting} is no argument with values;"
+                                   f" it has {', '.join(given) or 'none'}")
     return DeclaredFunction(
-        name, line, str(compare), baseline is True, _names(baseline), tuple(own),
+        name, line, str(compare), baseline is True, _names(baseline), _names(settings), tuple(own),
         {axis: values for axis, values in given.items() if axis in COMMON},
         {axis: values for axis, values in given.items() if axis not in COMMON})
 
 
-def _names(baseline: Any) -> tuple[str, ...]:
-    if isinstance(baseline, bool):
+def _names(given: Any) -> tuple[str, ...]:
+    """Return one name, or several, as a tuple; none for True and False."""
+    if isinstance(given, bool):
         return ()
-    return (baseline,) if isinstance(baseline, str) else tuple(map(str, baseline))
+    return (given,) if isinstance(given, str) else tuple(map(str, given))
 
 
 def _values(line: int, axis: str, given: Any) -> tuple[Value, ...]:
@@ -270,8 +280,8 @@ def parsed(text: str) -> tuple[DeclaredFunction, ...]:
         raise DeclarationError(f"{data['line']} {data['error']}")
     return tuple(DeclaredFunction(**{**one, **{
         key: {axis: tuple(values) for axis, values in one[key].items()}
-        for key in ("common", "axes")}, "beside": tuple(one["beside"]),
-        "parameters": tuple(one["parameters"])})
+        for key in ("common", "axes")}, **{
+        key: tuple(one[key]) for key in ("beside", "settings", "parameters")}})
         for one in data["benchmarks"])
 
 

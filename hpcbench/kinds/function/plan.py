@@ -259,9 +259,10 @@ def _option_values(
 
 
 def _shared(one: DeclaredFunction, others: Sequence[DeclaredFunction]) -> tuple[str, ...]:
-    """Return the arguments that all functions have with which one is compared; else all its own."""
+    """Return the arguments, settings apart, that all functions have with which one is compared."""
     same = [other for other in others if one.compare and other.compare == one.compare]
-    return tuple(name for name in one.axes if all(name in other.axes for other in same))
+    return tuple(name for name in one.axes if name not in one.settings
+                 and all(name in other.axes for other in same))
 
 
 def _draft(work: FunctionCall, point: CommonPoint, job: PlanRequest) -> Draft:

@@ -97,9 +97,9 @@ class FunctionPresenter(Presenter[FunctionCall, FunctionRecord]):
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> Mapping[str, object]:
-        return {"functions": [
-            {"case_id": item.case.case_id, **{name: row[name] for name in self.fields}}
-            for item, row in zip(items, rows, strict=True)]}
+        found = [{"case_id": item.case.case_id, **{name: row[name] for name in self.fields}}
+                 for item, row in zip(items, rows, strict=True)]
+        return {"functions": found} if found else {}
 
 
 def _place(item: CaseResult) -> str:
