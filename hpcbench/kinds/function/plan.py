@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
-from hpcbench.config.axes import PASSED_ENV, unknown_name
+from hpcbench.config.axes import PASSED_ENV, TARGETS, unknown_name
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
 from hpcbench.import_path import module_command
@@ -88,7 +88,8 @@ class FunctionCall(Workload):
 
     @property
     def features(self) -> Features:
-        return Features(files={self.file: self.sha256})
+        """Return that a profile may show anything of it: nobody knows what it does."""
+        return Features(files={self.file: self.sha256}, profiled_for=frozenset(TARGETS))
 
     def problem(self) -> dict[str, Any]:
         """Return what all cases have alike that are compared with it."""
