@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hpcbench import __version__
+from hpcbench.commands.export import export
 from hpcbench.commands.flags import PRINTED, verbosity_of
 from hpcbench.commands.generate import gen_config, gen_data, list_, schema
 from hpcbench.commands.jobs import plan, profile, run, suite, validate
@@ -38,7 +39,8 @@ _GROUPS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Measure": {"validate": validate, "plan": plan, "run": run, "suite": suite,
                 "profile": profile},
     "Read results": {"show": show, "report": report, "plot": plot, "compare": compare,
-                     "check": check, "advise": advise, "reduce": reduce, "anonymize": anonymize},
+                     "check": check, "advise": advise, "reduce": reduce, "anonymize": anonymize,
+                     "export": export},
     "Prepare": {"list": list_, "gen-config": gen_config, "gen-data": gen_data, "schema": schema},
 }
 COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}

@@ -74,6 +74,7 @@ hardware = _named_in("hpcbench.config.presets", "HARDWARE")
 image_formats = _one_of("png", "svg", "pdf")
 plot_styles = _one_of("report", "paper")
 report_formats = _one_of("html", "pdf", "md")
+export_formats = _named_in("hpcbench.formats.export.write", "FORMATS")
 exit_styles = _one_of("ci", "slurm", "nagios")
 
 

@@ -9,7 +9,7 @@ import contextlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from hpcbench.texts import from_json
 from hpcbench.trace import columns as stored
 from hpcbench.trace import schema
 from hpcbench.trace import source as trace_source
-from hpcbench.trace.clock import SyncRecord, to_global
+from hpcbench.trace.clock import ClockModel, SyncRecord, to_global
 from hpcbench.trace.columns import (
     GROUP,
     KEYS,
@@ -44,6 +44,7 @@ from hpcbench.trace.columns import (
 )
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
 from hpcbench.trace.sealed import CLOCKS, STAMPS, write_clocks
+from hpcbench.units import grouped
 
 _OWN = ("rank", "attempt")
 _SOURCES = f"{GROUP}/sources"
@@ -353,6 +354,16 @@ class ResultsFile:
 
     def courses(self, table: str, column: str) -> Sequence[records.Course]:
         return [*courses(self._file, self.results.told, table, column)]
+
+    def clock_models(self) -> Mapping[int, Sequence[ClockModel]]:
+        """Return the lines from each rank's clock to the global one, in order of time."""
+        columns = {item.name: self._file[f"clock/{item.name}"][:].tolist()
+                   for item in fields(ClockModel)}
+        models = (ClockModel(**dict(zip(columns, row, strict=True)))
+                  for row in zip(*columns.values(), strict=True))
+        by_rank = grouped(zip(self._file["clock/rank"][:].tolist(), models, strict=True))
+        return {rank: sorted(found, key=lambda model: model.t_ref_ns)
+                for rank, found in by_rank.items()}
 
     def _phases(
         self, position: Mapping[str, Any] | None, shape: Sequence[int],
