@@ -20,8 +20,7 @@ def export(
         metavar="RESULTS...", help="results.h5 or its folder; some formats take several.")],
     target_format: Annotated[str, typer.Option(
         "--to", metavar="FORMAT", autocompletion=completion.export_formats,
-        rich_help_panel=FILES, help="nccl-tests, nccl-tests-json, prometheus, bencher, otava, "
-        "github-benchmark, superbench, fom, csv, parquet, perfetto.")],
+        rich_help_panel=FILES, help="One of the formats above.")],
     output: Annotated[Optional[Path], typer.Option(
         "-o", "--output", metavar="FILE", rich_help_panel=FILES,
         help="File to write; default: standard output.")] = None,
@@ -40,6 +39,8 @@ def export(
 ) -> None:
     """Write results in a format of another program.
 
+    FORMAT: nccl-tests, nccl-tests-json, prometheus, bencher, github-benchmark, otava, superbench,
+    fom, csv, parquet, perfetto.
     What a format cannot hold is left out and counted on stderr (docs/other-tools.md).
 
     Examples:
@@ -66,9 +67,10 @@ def export(
         files, target_format, ExportRequest(tuple(metrics or ()), samples), only or ())
     for line in lines:
         say(f"hpcbench: {line}", sys.stderr)
-    if target is None:
+    if target is not None:
+        write_target(target, exported)
+        say(str(target))
+    elif chosen.is_binary:
         sys.stdout.buffer.write(exported.content)
-        sys.stdout.buffer.flush()
-        return
-    write_target(target, exported)
-    say(str(target))
+    else:
+        say(exported.content.decode(), end="")

@@ -24,6 +24,7 @@ PLACES = {"N": "2", "DIR": "FOLDER"}
 """Words that stand for others."""
 RUN_BY = {
     "hpcbench report": "unit/test_report_outputs.py::test_the_command_writes_what_is_asked_for",
+    "hpcbench export": "unit/test_export.py::test_the_command_writes_whole_files_and_replaces_none",
     "hpcbench check": "unit/test_check.py::test_the_command",
     "jobs/local.sh": "install/test_local.py::test_arguments_reach_run_and_the_results_are_named",
     "jobs/torchrun.sh":

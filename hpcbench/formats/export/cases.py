@@ -17,6 +17,8 @@ from hpcbench.reduce.results_file import ResultsFile
 from hpcbench.trace.clock import ClockModel
 from hpcbench.units import grouped, plural
 
+COLLECTIVE = "collective"
+"""The column that names the collective of a case, and Inspector's label of it."""
 TIME = "time"
 """The name of the metric that every measured case has."""
 _SCALES = {"bytes/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
@@ -56,6 +58,11 @@ class ExportedCase:
     def is_bad(self) -> bool:
         """Return whether it ran and gave no result that holds."""
         return self.item.status in ("wrong", "failed", "timeout")
+
+    @property
+    def collective(self) -> str:
+        """Return the name of the collective that it is, empty of everything else."""
+        return str(self.columns.get(COLLECTIVE, ""))
 
     @property
     def slug(self) -> str:

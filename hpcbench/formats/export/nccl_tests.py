@@ -76,7 +76,7 @@ class NcclTable:
 
     @property
     def program(self) -> str:
-        return PROGRAMS[str(self.cases[0].columns["collective"])]
+        return PROGRAMS[self.cases[0].collective]
 
     @property
     def ranks(self) -> int:
@@ -100,7 +100,7 @@ class NcclTable:
     def title(self) -> str:
         case = self.cases[0].item.case
         return " ".join([
-            str(self.cases[0].columns["collective"]), case.backend, f"n={self.ranks}",
+            self.cases[0].collective, case.backend, f"n={self.ranks}",
             *([case.mode] if case.mode != DEFAULT_MODE else [])])
 
 
@@ -154,7 +154,7 @@ def _tables(run: ExportedRun) -> tuple[list[NcclTable], tuple[LeftOut, ...]]:
 def _unfit(case: ExportedCase) -> str | None:
     """Return why nccl-tests has no line for a case, or None."""
     columns, work = case.columns, case.item.case.workload
-    name = columns.get("collective")
+    name = case.collective
     if not name or "count" not in columns or "busbw_factor" not in columns:
         return "no collective"
     if name not in PROGRAMS:
@@ -170,7 +170,7 @@ def _unfit(case: ExportedCase) -> str | None:
 
 def _table_key(case: ExportedCase) -> tuple[object, ...]:
     planned = case.item.case
-    return (case.columns["collective"], planned.group_size, planned.backend, planned.device,
+    return (case.collective, planned.group_size, planned.backend, planned.device,
             planned.mode, planned.env, planned.cuda_graph, planned.block,
             case.columns.get("buffers"))
 
@@ -272,9 +272,10 @@ def _nccl_number(run: ExportedRun) -> int:
 
 def _config(table: NcclTable) -> dict[str, Any]:
     cases, sizes = [case.item.case for case in table.cases], table.sizes
+    taken = [row.first.item.statistics.n for row in table.rows if row.first.item.statistics]
     return {
         "nthreads": 1, "ngpus": 1, "minimum_bytes": sizes[0], "maximum_bytes": sizes[-1],
-        **_step(sizes), "warmup_iters": cases[0].warmup, "iterations": cases[0].iterations,
+        **_step(sizes), "warmup_iters": cases[0].warmup, "iterations": min(taken, default=cases[0].iterations),
         "aggregated_iterations": 1, "validation": int(any(case.validate for case in cases)),
         "graph": int(cases[0].cuda_graph)}
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from hpcbench.formats.export.cases import (
+    COLLECTIVE,
     Exported,
     ExportedCase,
     ExportedRun,
@@ -64,13 +65,12 @@ def _samples(
     run: ExportedRun, case: ExportedCase, request: ExportRequest,
 ) -> Iterator[tuple[str, str, Labels, float]]:
     """Yield name, help, labels and value of each gauge of a case."""
-    planned, columns = case.item.case, case.columns
-    name = columns.get("collective")
+    planned = case.item.case
     own = {"comm_name": COMM_NAME, "node": _node(run), "case": case.name,
            "case_id": planned.case_id, "kind": planned.kind, "backend": planned.backend,
            "nranks": str(planned.world_size)}
     for one in chosen_metrics(case, request):
-        if name in FUNCTIONS and one.name in _INSPECTOR:
+        if case.collective in FUNCTIONS and planned.group_size > 1 and one.name in _INSPECTOR:
             gauge, told = _INSPECTOR[one.name]
             yield gauge, f"Median {told}", _inspector_labels(run, case), one.value
         ending = _UNITS.get(one.unit, "")
@@ -82,15 +82,15 @@ def _samples(
 
 def _inspector_labels(run: ExportedRun, case: ExportedCase) -> Labels:
     """Return Inspector's labels, and behind them what tells equal ones apart."""
-    planned, columns = case.item.case, case.columns
+    planned = case.item.case
     scheduler = run.results.run.environment.get("scheduler") or {}
     library = case.item.library or {}
-    size = int(columns["size_bytes"])
+    size = int(case.columns["size_bytes"])
     return {
         "version": VERSION, "slurm_job_id": str(scheduler.get("SLURM_JOB_ID", "unknown")),
         "node": _node(run), "gpu": _gpu(run, case), "comm_name": COMM_NAME,
         "n_nodes": str(_n_nodes(run, case)), "nranks": str(planned.group_size),
-        "collective": FUNCTIONS[columns["collective"]], "message_size": size_range(size),
+        COLLECTIVE: FUNCTIONS[case.collective], "message_size": size_range(size),
         "algo_proto": _algorithm(library), "message_size_bytes": str(size),
         "backend": planned.backend, "dtype": planned.workload.dtype, "case_id": planned.case_id}
 
