@@ -275,7 +275,8 @@ def _config(table: NcclTable) -> dict[str, Any]:
     taken = [row.first.item.statistics.n for row in table.rows if row.first.item.statistics]
     return {
         "nthreads": 1, "ngpus": 1, "minimum_bytes": sizes[0], "maximum_bytes": sizes[-1],
-        **_step(sizes), "warmup_iters": cases[0].warmup, "iterations": min(taken, default=cases[0].iterations),
+        **_step(sizes), "warmup_iters": cases[0].warmup,
+        "iterations": min(taken, default=cases[0].iterations),
         "aggregated_iterations": 1, "validation": int(any(case.validate for case in cases)),
         "graph": int(cases[0].cuda_graph)}
 
