@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from hpcbench.errors import CaseError
 from hpcbench.units import plural
@@ -33,7 +33,6 @@ PASSED = ("dtype", "device", "world_size")
 _DECLARED = "__hpcbench_benchmarks__"
 """Where a module that declares benchmarks has them: in its own globals."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,9 @@ class DeclarationError(Exception):
 
 
 def benchmark(
-    *, compare: str = "", baseline: bool | str | Sequence[str] = False,
+    function: Callable[..., Any] | None = None, *, compare: str = "", baseline: bool | str | Sequence[str] = False,
     settings: str | Sequence[str] = (), name: str = "", **axes: Any,
-) -> Callable[[Function], Function]:
+) -> Any:
     """Mark a function of a file as a benchmark: ``hpcbench run FILE.py`` measures it.
 
     Each further argument is an axis: a list of values, or one value. It is a parameter of the
@@ -106,13 +105,12 @@ def benchmark(
             compared. Arguments that not all functions of a ``compare`` have are settings anyway.
         name: the name in tables; default: the function's.
     """
-    def mark(function: Function) -> Function:
-        declared = function.__globals__.setdefault(_DECLARED, [])
-        declared.append((function, name or function.__name__, compare, baseline, settings,
-                         axes))
-        return function
+    def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
+        declared = marked.__globals__.setdefault(_DECLARED, [])
+        declared.append((marked, name or marked.__name__, compare, baseline, settings, axes))
+        return marked
 
-    return mark
+    return mark if function is None else mark(function)
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ def file_hash(content: bytes) -> str:
 def load_functions(path: str, sha256: str = "") -> Mapping[str, Callable[..., Any]]:
     """Import a file and return its benchmarked functions by name.
 
-    The file's folder comes first in ``sys.path`` from then on. Raises CaseError if its content is
+    The file's folder comes last in ``sys.path`` from then on. Raises CaseError if its content is
     not that of the hash, and whatever the file raises.
     """
     try:
@@ -154,8 +152,8 @@ def _imported(path: str) -> ModuleType:
     """Import a file as a module of its own."""
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+        sys.path.append(folder)  # last: a random.py there takes nobody's place
+    spec = importlib.util.spec_from_file_location(f"hpcbench_file_{Path(path).stem}", path)
     if spec is None or spec.loader is None:
         raise DeclarationError("0 is no Python file: its name must end with .py")
     module = importlib.util.module_from_spec(spec)
