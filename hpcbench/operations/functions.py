@@ -86,7 +86,8 @@ class DeclarationError(Exception):
 
 
 def benchmark(
-    function: Callable[..., Any] | None = None, *, compare: str = "", baseline: bool | str | Sequence[str] = False,
+    function: Callable[..., Any] | None = None, *, compare: str = "",
+    baseline: bool | str | Sequence[str] = False,
     settings: str | Sequence[str] = (), name: str = "", **axes: Any,
 ) -> Any:
     """Mark a function of a file as a benchmark: ``hpcbench run FILE.py`` measures it.
