@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from hpcbench.config import axes as names
 from hpcbench.config.axes import (
+    Arrival,
     Axis,
     Checked,
     Environment,
@@ -247,7 +248,7 @@ class Block(Section):
     """
 
     scales: ClassVar[bool] = False
-    later: ClassVar[tuple[str, ...]] = ("cuda_graph",)
+    later: ClassVar[tuple[str, ...]] = ("cuda_graph", "arrival")
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
@@ -269,6 +270,9 @@ class Block(Section):
     poll_interval_s: Axis[PollInterval] | None = key(None, "Instead of launch.poll_interval_s.")
     cuda_graph: Axis[bool] | None = key(
         None, "Capture the call in a CUDA graph, and replay it as the sample.")
+    arrival: Axis[Arrival] | None = key(
+        None, "together (default), or {late, by}: late enter last, a rank, rotating or all, by a "
+        "duration such as 250us.")
     timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
 
     def under_first_names(self, plain: Mapping[str, Any]) -> dict[str, Any]:

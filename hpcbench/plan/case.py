@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.config.section import Block
 from hpcbench.errors import PluginError
 from hpcbench.kinds.registry import kinds, spec_of
+from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.units import equal_groups
 
@@ -38,6 +39,7 @@ class Case:
     be ``"auto"``. A rank needs ``memory_bytes`` on its device and, beside them, ``host_bytes``.
     The former may be off by the share ``memory_error``; what is over a declared limit by less is
     tried, and ``note`` says so. With ``cuda_graph`` a call is the replay of a captured one.
+    ``arrival`` is ``together``, or who enters late (`operations.arrival.LateEntry.text`).
     """
 
     case_id: str
@@ -65,11 +67,17 @@ class Case:
     memory_error: float = 0.0
     note: str = ""
     cuda_graph: bool = False
+    arrival: str = TOGETHER
 
     @property
     def is_fixed(self) -> bool:
         """Return whether exactly ``iterations`` samples are taken."""
         return self.min_iterations in (0, self.iterations)
+
+    @property
+    def late_entry(self) -> LateEntry | None:
+        """Return which ranks enter late on purpose; None if they enter together."""
+        return LateEntry.from_text(self.arrival)
 
     @property
     def group_size(self) -> int:
@@ -98,6 +106,7 @@ class Case:
         parts = [title, self.backend, self.device, *rest]
         parts += [self.mode] if self.mode != DEFAULT_MODE else []
         parts += ["cuda_graph"] if self.cuda_graph else []
+        parts += [f"late={self.arrival}"] if self.arrival != TOGETHER else []
         parts += [f"{key}={value}" for key, value in self.env]
         return " ".join(parts)
 

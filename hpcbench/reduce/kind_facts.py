@@ -16,7 +16,15 @@ from hpcbench.kinds.registry import KindSpec, in_this_package, kinds
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison
-from hpcbench.reduce.results import CaseResult, CaseSamples, Results, Statistics, Timing, Usage
+from hpcbench.reduce.results import (
+    CaseResult,
+    CaseSamples,
+    LateArrivals,
+    Results,
+    Statistics,
+    Timing,
+    Usage,
+)
 from hpcbench.statistics.overlap import OverPasses
 from hpcbench.trace.columns import PURE, TEXT
 from hpcbench.units import grouped
@@ -234,6 +242,7 @@ OF_CASE = (*texts(
     block="title of its block in the sweep file",
     backend="backend of the case",
     mode="timing mode: isolated, pipelined or barrier_start",
+    arrival="together, or who enters late on purpose and by how much: last:250us",
 ), *whole_numbers(
     world_size="ranks that take part: the first ones of the job",
     warmup="warm-up samples of each pass",
@@ -252,13 +261,14 @@ COUNTS = whole_numbers(
     ci_reliable="1 if the interval can be relied on, else 0",
     n_wrong="wrong elements of all ranks; -1 if nothing was checked",
     blamed_rank="rank that a failure is put down to; -1 of none")
-TIMES, OF_TIMING, OF_USAGE = map(columns_of, (Statistics, Timing, Usage))
+TIMES, OF_TIMING, OF_ARRIVALS, OF_USAGE = map(
+    columns_of, (Statistics, Timing, LateArrivals, Usage))
 BLOCK = tuple(replace(column, units=units) for column, units in zip(whole_numbers(
     sample_offset="first row of its samples in /samples; -1 of none",
     sample_ranks="ranks with samples",
     sample_iterations="samples of each rank: its rows are sample_ranks x sample_iterations"),
     ("rows", PURE, PURE), strict=True))
-COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *OF_USAGE, *BLOCK)
+COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *OF_ARRIVALS, *OF_USAGE, *BLOCK)
 """The columns that cases of all kinds have."""
 LINES_OF_CASES = ("detail", "timing", "phases", "usage")
 """Datasets of ``/cases`` that are JSON."""
@@ -270,6 +280,8 @@ def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
     row: Row = {column.name: getattr(case, column.name) for column in OF_CASE}
     row |= {column.name: getattr(stats, column.name, None) for column in (*COUNTS, *TIMES)}
     row |= {column.name: getattr(timing, column.name, None) for column in OF_TIMING}
+    arrivals = timing and timing.arrivals
+    row |= {column.name: getattr(arrivals, column.name, None) for column in OF_ARRIVALS}
     row |= {column.name: getattr(item.usage, column.name, None) for column in OF_USAGE}
     return row | {
         "status": item.status, "device": item.device or case.device,
