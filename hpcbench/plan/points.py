@@ -200,7 +200,8 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
         timeout_s=block.timeout_s or config.launch.timeout_s, wakeup_s=point.wakeup_s,
         workload=draft.workload, skip=skip,
         needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.features.needs),
-        estimate_s=0.0 if skip else draft.estimate_s + _late_s(point, config), memory_bytes=draft.memory_bytes,
+        estimate_s=0.0 if skip else draft.estimate_s + _late_s(point, config),
+        memory_bytes=draft.memory_bytes,
         host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config),
         memory_error=draft.memory_error, note=note, cuda_graph=point.cuda_graph,
         arrival=point.arrival)

@@ -87,22 +87,22 @@ def absorbed_share(own_s: float, together_s: float, lateness_s: float) -> float:
 def with_absorbed(cases: Sequence[CaseResult]) -> Iterator[CaseResult]:
     """Yield cases with the share that the same case, with all ranks together, tells of them."""
     partners = together_of(item.case for item in cases)
-    by_id = {item.case.case_id: arrivals for item in cases if (arrivals := _arrivals(item))}
+    known = {item.case.case_id: item.timing.arrivals for item in cases if item.timing}
     for item in cases:
-        late, other = _arrivals(item), by_id.get(partners.get(item.case.case_id, ""))
-        share = _absorbed(late, other) if late and other else None
-        yield item if share is None or item.timing is None else replace(
-            item, timing=replace(item.timing, arrivals=replace(late, absorbed_share=share)))
+        together, timing = known.get(partners.get(item.case.case_id, "")), item.timing
+        if together is None or timing is None or timing.arrivals is None:
+            yield item
+        else:
+            share = _absorbed(item.case, timing.arrivals, together)
+            yield replace(item, timing=replace(
+                timing, arrivals=replace(timing.arrivals, absorbed_share=share)))
 
 
-def _arrivals(item: CaseResult) -> LateArrivals | None:
-    return item.timing.arrivals if item.timing else None
-
-
-def _absorbed(late: LateArrivals, together: LateArrivals) -> float | None:
-    """Return None where there was no lateness, or no rank that was always punctual."""
+def _absorbed(case: Case, late: LateArrivals, together: LateArrivals) -> float | None:
+    """Return None where no rank was to be late, or none is both punctual and known together."""
     base_s = [base for own, base in zip(late.own_by_rank_s, together.own_by_rank_s, strict=True)
               if own is not None and base is not None]
-    if not base_s or not late.lateness_s or late.own_entry_s is None:
+    is_late = case.late_entry is not None and case.late_entry.by_ns > 0
+    if not is_late or not base_s or not late.lateness_s or late.own_entry_s is None:
         return None
     return absorbed_share(late.own_entry_s, sum(base_s) / len(base_s), late.lateness_s)
