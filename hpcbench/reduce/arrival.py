@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +12,7 @@ from hpcbench.operations.arrival import ROTATING, TOGETHER
 from hpcbench.plan.case import Case, case_to_json
 from hpcbench.reduce.results import CaseResult, CaseSamples, LateArrivals
 from hpcbench.reduce.stack import pass_slices
+from hpcbench.texts import to_json
 
 MOST_OFF = 0.1
 """Share of the planned lateness by which a rank may miss its moment."""
@@ -30,8 +30,8 @@ def together_of(cases: Iterable[Case]) -> Mapping[str, str]:
 
 
 def _same(case: Case) -> str:
-    return json.dumps({name: value for name, value in case_to_json(case).items()
-                       if name not in _APART}, sort_keys=True)
+    return to_json({name: value for name, value in case_to_json(case).items()
+                    if name not in _APART})
 
 
 def planned_ns(case: Case, samples: CaseSamples) -> Times:
