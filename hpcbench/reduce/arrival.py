@@ -90,19 +90,29 @@ def with_absorbed(cases: Sequence[CaseResult]) -> Iterator[CaseResult]:
     known = {item.case.case_id: item.timing.arrivals for item in cases if item.timing}
     for item in cases:
         together, timing = known.get(partners.get(item.case.case_id, "")), item.timing
-        if together is None or timing is None or timing.arrivals is None:
+        is_late = item.case.late_entry is not None and item.case.late_entry.by_ns > 0
+        if not is_late or together is None or timing is None or timing.arrivals is None:
             yield item
         else:
-            share = _absorbed(item.case, timing.arrivals, together)
             yield replace(item, timing=replace(
-                timing, arrivals=replace(timing.arrivals, absorbed_share=share)))
+                timing, arrivals=_with_share(timing.arrivals, together)))
 
 
-def _absorbed(case: Case, late: LateArrivals, together: LateArrivals) -> float | None:
-    """Return None where no rank was to be late, or none is both punctual and known together."""
+def _with_share(late: LateArrivals, together: LateArrivals) -> LateArrivals:
+    """Return it with the absorbed share; the ends of its interval take both intervals at their
+    worst. As it is where no rank is both punctual and known together."""
     base_s = [base for own, base in zip(late.own_by_rank_s, together.own_by_rank_s, strict=True)
               if own is not None and base is not None]
-    is_late = case.late_entry is not None and case.late_entry.by_ns > 0
-    if not is_late or not base_s or not late.lateness_s or late.own_entry_s is None:
-        return None
-    return absorbed_share(late.own_entry_s, sum(base_s) / len(base_s), late.lateness_s)
+    own_s, other_s, lateness_s = late.own_entry_s, together.own_entry_s, late.lateness_s
+    if not base_s or not lateness_s or own_s is None or other_s is None:
+        return late
+    mean_s = sum(base_s) / len(base_s)
+    found = replace(late, absorbed_share=absorbed_share(own_s, mean_s, lateness_s))
+    low_s, high_s = late.own_entry_low_s, late.own_entry_high_s
+    other_low_s, other_high_s = together.own_entry_low_s, together.own_entry_high_s
+    if low_s is None or high_s is None or other_low_s is None or other_high_s is None:
+        return found
+    return replace(
+        found,
+        absorbed_low=absorbed_share(high_s, mean_s - (other_s - other_low_s), lateness_s),
+        absorbed_high=absorbed_share(low_s, mean_s + (other_high_s - other_s), lateness_s))

@@ -311,6 +311,8 @@ class LateArrivals:
     own_entry_high_s: Annotated[float | None, "upper end of its 95 % interval"] = None
     absorbed_share: Annotated[
         float | None, "1 - (own_entry_s - the same with arrival together) / lateness_s"] = None
+    absorbed_low: Annotated[float | None, "the same with both intervals at their worst"] = None
+    absorbed_high: Annotated[float | None, "the same with both intervals at their best"] = None
     own_by_rank_s: tuple[float | None, ...] = ()
 
 

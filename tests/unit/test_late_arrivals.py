@@ -225,6 +225,7 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
     found = arrivals_of(late)
     assert found.lateness_s == pytest.approx(100e-6) and found.missed_share == 0
     assert found.absorbed_share == pytest.approx(absorbed)
+    assert found.absorbed_low == pytest.approx(absorbed) == found.absorbed_high
     assert found.own_by_rank_s == (pytest.approx(10e-6 + (1 - absorbed) * 100e-6), None)
     assert late.timing is not None and late.timing.last_in_s == pytest.approx(10e-6)
     assert found.last_in_low_s == pytest.approx(10e-6) == found.last_in_high_s
