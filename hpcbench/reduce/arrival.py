@@ -90,12 +90,18 @@ def with_absorbed(cases: Sequence[CaseResult]) -> Iterator[CaseResult]:
     known = {item.case.case_id: item.timing.arrivals for item in cases if item.timing}
     for item in cases:
         together, timing = known.get(partners.get(item.case.case_id, "")), item.timing
-        is_late = item.case.late_entry is not None and item.case.late_entry.by_ns > 0
-        if not is_late or together is None or timing is None or timing.arrivals is None:
+        if together is None or timing is None or timing.arrivals is None or not _is_late(
+                item.case, timing.arrivals.lateness_s):
             yield item
         else:
             yield replace(item, timing=replace(
                 timing, arrivals=_with_share(timing.arrivals, together)))
+
+
+def _is_late(case: Case, lateness_s: float | None) -> bool:
+    """Return whether the median lateness is the planned one, and that is not 0."""
+    by_s = case.late_entry.by_ns / 1e9 if case.late_entry else 0.0
+    return by_s > 0 and lateness_s is not None and abs(lateness_s - by_s) <= MOST_OFF * by_s
 
 
 def _with_share(late: LateArrivals, together: LateArrivals) -> LateArrivals:

@@ -240,13 +240,14 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
         assert arrivals_of(file.results.cases[1]) == found
 
 
-@pytest.mark.parametrize(("missed", "flagged"), [(4, False), (5, True)])
+@pytest.mark.parametrize(("missed", "flagged"), [(4, False), (5, True), (11, True)])
 def test_missed_lateness_is_flagged_from_a_fifth_of_the_samples_on(
     tmp_path: Path, missed: int, flagged: bool,
 ) -> None:
     late = reduced(tmp_path, 1.0, missed=missed).cases[1]
     assert arrivals_of(late).missed_share == missed / 20
     assert late.timing is not None and ("missed_lateness" in late.timing.quality) is flagged
+    assert (arrivals_of(late).absorbed_share is None) is (missed > 10)  # the median is off
 
 
 def test_a_run_without_late_ranks_has_no_such_table(tmp_path: Path) -> None:
