@@ -271,8 +271,7 @@ class Block(Section):
     cuda_graph: Axis[bool] | None = key(
         None, "Capture the call in a CUDA graph, and replay it as the sample.")
     arrival: Axis[Arrival] | None = key(
-        None, "together (default), or {late, by}: late enter last, a rank, rotating or all, by a "
-        "duration such as 250us.")
+        None, "together (default), or {late, by}: last, a rank, rotating or all; by such as 250us.")
     timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
 
     def under_first_names(self, plain: Mapping[str, Any]) -> dict[str, Any]:

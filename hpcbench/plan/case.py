@@ -133,6 +133,11 @@ class Plan:
         """Return the kinds of cases that there are, each once."""
         return tuple(sorted({case.kind for case in self.cases}))
 
+    @property
+    def has_late_ranks(self) -> bool:
+        """Return whether ranks of some case enter late on purpose."""
+        return any(case.arrival != TOGETHER for case in self.cases)
+
 
 def case_id(parameters: Mapping[str, Any]) -> str:
     """Return the 12-hex-digit id of a case: the hash of its canonical parameters."""
@@ -154,7 +159,8 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
 
 def case_to_json(case: Case) -> dict[str, Any]:
     """Return one case as plain JSON values; `case_from_json` is the inverse."""
-    plain = {item.name: getattr(case, item.name) for item in fields(case)}
+    plain = {item.name: getattr(case, item.name) for item in fields(case)
+             if item.name != "arrival" or case.arrival != TOGETHER}  # earlier versions have none
     return {**plain, "workload": case.workload.to_json()}
 
 

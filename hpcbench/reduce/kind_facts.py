@@ -242,7 +242,6 @@ OF_CASE = (*texts(
     block="title of its block in the sweep file",
     backend="backend of the case",
     mode="timing mode: isolated, pipelined or barrier_start",
-    arrival="together, or who enters late on purpose and by how much: last:250us",
 ), *whole_numbers(
     world_size="ranks that take part: the first ones of the job",
     warmup="warm-up samples of each pass",
@@ -261,15 +260,18 @@ COUNTS = whole_numbers(
     ci_reliable="1 if the interval can be relied on, else 0",
     n_wrong="wrong elements of all ranks; -1 if nothing was checked",
     blamed_rank="rank that a failure is put down to; -1 of none")
-TIMES, OF_TIMING, OF_ARRIVALS, OF_USAGE = map(
-    columns_of, (Statistics, Timing, LateArrivals, Usage))
+TIMES, OF_TIMING, OF_USAGE = map(columns_of, (Statistics, Timing, Usage))
 BLOCK = tuple(replace(column, units=units) for column, units in zip(whole_numbers(
     sample_offset="first row of its samples in /samples; -1 of none",
     sample_ranks="ranks with samples",
     sample_iterations="samples of each rank: its rows are sample_ranks x sample_iterations"),
     ("rows", PURE, PURE), strict=True))
-COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *OF_ARRIVALS, *OF_USAGE, *BLOCK)
+COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *OF_USAGE, *BLOCK)
 """The columns that cases of all kinds have."""
+OF_ARRIVALS = (
+    *texts(arrival="together, or who enters late by how much: last:250us"),
+    *columns_of(LateArrivals))
+"""Those of runs in which ranks enter late on purpose."""
 LINES_OF_CASES = ("detail", "timing", "phases", "usage")
 """Datasets of ``/cases`` that are JSON."""
 Row = dict[str, Any]
@@ -280,8 +282,6 @@ def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
     row: Row = {column.name: getattr(case, column.name) for column in OF_CASE}
     row |= {column.name: getattr(stats, column.name, None) for column in (*COUNTS, *TIMES)}
     row |= {column.name: getattr(timing, column.name, None) for column in OF_TIMING}
-    arrivals = timing and timing.arrivals
-    row |= {column.name: getattr(arrivals, column.name, None) for column in OF_ARRIVALS}
     row |= {column.name: getattr(item.usage, column.name, None) for column in OF_USAGE}
     return row | {
         "status": item.status, "device": item.device or case.device,
@@ -294,7 +294,8 @@ def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class KindColumns:
-    """Columns of the kinds of a run, values by case id, and the reasons of kinds that have none."""
+    """Columns that not all runs have, values by case id, and the reasons of kinds that have none.
+    """
 
     columns: Sequence[CaseColumn]
     values: Mapping[str, Row]
@@ -302,9 +303,11 @@ class KindColumns:
 
 
 def kind_columns(results: Results) -> KindColumns:
-    """Return the columns of the kinds of the run; a plug-in's fault costs only its own."""
-    columns: dict[str, CaseColumn] = {}
-    values: dict[str, Row] = {}
+    """Return OF_ARRIVALS where the run has them, and the columns of its kinds; a plug-in's fault
+    costs only its own."""
+    has_late = results.plan.has_late_ranks
+    columns = {column.name: column for column in OF_ARRIVALS} if has_late else {}
+    values = {item.case.case_id: _arrivals_row(item) if has_late else {} for item in results.cases}
     missing: dict[str, str] = {}
     for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
         if kind not in kinds():
@@ -321,8 +324,15 @@ def kind_columns(results: Results) -> KindColumns:
         for name, column in own.items():
             before = f"{columns[name].text}; " if name in columns else ""
             columns[name] = replace(column, text=f"{before}{kind}: {column.text}")
-        values |= rows
+        for case_id, row in rows.items():
+            values[case_id] |= row
     return KindColumns(tuple(columns.values()), values, missing)
+
+
+def _arrivals_row(item: CaseResult) -> Row:
+    arrivals = item.timing and item.timing.arrivals
+    return {"arrival": item.case.arrival, **{
+        one.name: getattr(arrivals, one.name) for one in OF_ARRIVALS[1:] if arrivals}}
 
 
 def _check(own: Mapping[str, CaseColumn], others: Mapping[str, CaseColumn]) -> None:

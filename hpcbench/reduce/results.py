@@ -300,19 +300,19 @@ class LateArrivals:
     punctually, None of a rank that never does."""
 
     lateness_s: Annotated[
-        float | None, "median achieved lateness of the rank that enters last on purpose"] = None
+        float | None, "median achieved lateness of who enters last on purpose"] = None
     missed_share: Annotated[
-        float | None, "share of samples that a rank entered 10 % of the lateness off"] = None
-    last_in_low_s: Annotated[float | None, "lower end of the 95 % interval of last_in_s"] = None
-    last_in_high_s: Annotated[float | None, "upper end of the 95 % interval of last_in_s"] = None
+        float | None, "share of samples entered 10 % of the lateness off"] = None
+    last_in_low_s: Annotated[float | None, "lower end of last_in_s"] = None
+    last_in_high_s: Annotated[float | None, "upper end of last_in_s"] = None
     own_entry_s: Annotated[
-        float | None, "median time from own entry to end, mean of the punctual ranks"] = None
-    own_entry_low_s: Annotated[float | None, "lower end of its 95 % interval"] = None
-    own_entry_high_s: Annotated[float | None, "upper end of its 95 % interval"] = None
+        float | None, "median time from own entry, mean of punctual ranks"] = None
+    own_entry_low_s: Annotated[float | None, "lower end"] = None
+    own_entry_high_s: Annotated[float | None, "upper end"] = None
     absorbed_share: Annotated[
-        float | None, "1 - (own_entry_s - the same with arrival together) / lateness_s"] = None
-    absorbed_low: Annotated[float | None, "the same with both intervals at their worst"] = None
-    absorbed_high: Annotated[float | None, "the same with both intervals at their best"] = None
+        float | None, "1 - (own_entry_s - that of together) / lateness_s"] = None
+    absorbed_low: Annotated[float | None, "lower end"] = None
+    absorbed_high: Annotated[float | None, "upper end"] = None
     own_by_rank_s: tuple[float | None, ...] = ()
 
 

@@ -19,7 +19,6 @@ from hpcbench.answers.check import code_of, held
 from hpcbench.answers.topics import TopicResult
 from hpcbench.errors import HpcbenchError, command_line
 from hpcbench.kinds.registry import kinds
-from hpcbench.operations.arrival import TOGETHER
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.comparison import FALSE_ALARMS, comparison_counts
 from hpcbench.reduce.records import comparisons
@@ -154,9 +153,8 @@ def field_names(of_run: Collection[str]) -> tuple[str, ...]:
 def _names(results: Results) -> tuple[str, ...]:
     """Return `field_names` of a run, and behind them what its cases used, if it was read, and how
     ranks arrived, if some enter late."""
-    has_late = any(case.arrival != TOGETHER for case in results.plan.cases)
     return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.told else ()),
-            *(ARRIVAL_FIELDS if has_late else ()))
+            *(ARRIVAL_FIELDS if results.plan.has_late_ranks else ()))
 
 
 def print_summary(results: Results, told: Sequence[TopicResult]) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 from hpcbench.answers.answer import Run, TopicOptions
+from hpcbench.answers.check import refuse_limits
 from hpcbench.answers.diagnose import diagnose
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
@@ -89,9 +92,8 @@ def test_ids_labels_and_texts_of_cases() -> None:
     assert late.label == f"{plain.label} late=last:250us" and late.arrival == "last:250us"
     assert planned(BLOCK, arrival={"late": "last", "by": "0.25ms"}) == (replace(late, index=0),)
     assert late.estimate_s > plain.estimate_s and case_from_json(case_to_json(late)) == late
-    stored = case_to_json(plain)
-    del stored["arrival"]  # of a version that did not have it
-    assert case_from_json(stored) == plain
+    assert "arrival" not in case_to_json(plain)  # as of versions that did not have it
+    assert case_from_json(case_to_json(plain)) == plain
     assert together_of([together, late, same]) == dict.fromkeys(
         (late.case_id, same.case_id), plain.case_id)
     assert together_of([late]) == {late.case_id: ""} and not together_of([plain])
@@ -120,6 +122,15 @@ def test_what_cannot_arrive_late_is_a_skip(
 ) -> None:
     for case in planned(block, ranks, **{"arrival": LATE, **options}):
         assert case.skip is None if words is None else words in str(case.skip), case.skip
+
+
+def test_limits_of_late_arrivals_are_of_sweeps_with_late_ranks() -> None:
+    limits = [{"metric": "absorbed_share", "min": 0.5}]
+    for arrival, known in ((LATE, True), (TOGETHER, False)):
+        plan = make_plan(check_config(
+            {"benchmarks": [{**BLOCK, "arrival": arrival}], "limits": limits}, "test"), 2)
+        with contextlib.nullcontext() if known else pytest.raises(ConfigError):
+            refuse_limits(plan)
 
 
 class Alone:
@@ -238,6 +249,10 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
     assert case_rows(results)[1]["absorbed_share"] == pytest.approx(absorbed)
     with open_results(tmp_path) as file:
         assert arrivals_of(file.results.cases[1]) == found
+    with h5py.File(tmp_path / "results.h5") as stored:
+        assert stored["cases/arrival"].asstr()[:].tolist() == [TOGETHER, "last:100us"]
+        assert stored["cases/absorbed_share"][:].tolist() == [
+            pytest.approx(np.nan, nan_ok=True), found.absorbed_share]
 
 
 @pytest.mark.parametrize(("missed", "flagged"), [(4, False), (5, True), (11, True)])
@@ -254,4 +269,6 @@ def test_a_run_without_late_ranks_has_no_such_table(tmp_path: Path) -> None:
     write_synthetic_run(tmp_path, plan_of([make_case(0, mode="isolated")], 2))
     results = reduce_folder(tmp_path)
     assert not [*arrival_tables(results)] and "arrival" not in case_rows(results)[0]
+    with h5py.File(tmp_path / "results.h5") as stored:
+        assert not {"arrival", "absorbed_share", "lateness_s"} & {*stored["cases"]}
     assert results.cases[0].timing is not None and results.cases[0].timing.arrivals is None
