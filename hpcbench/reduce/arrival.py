@@ -69,12 +69,11 @@ def entries(samples: CaseSamples, planned: Times, late_ns: Times) -> Entries:
         (latest > 0) & (np.abs(late_ns - planned) > MOST_OFF * latest).any(axis=0), punctual)
 
 
-def own_by_rank_s(
-    samples: CaseSamples, punctual: npt.NDArray[np.bool_], counted: npt.NDArray[np.bool_],
+def by_rank_s(
+    samples: CaseSamples, chosen: npt.NDArray[np.bool_],
 ) -> tuple[float | None, ...]:
-    """Return each rank's median time of the counted samples that it entered punctually."""
+    """Return each rank's median time from its own entry, of samples ``chosen`` (rank, sample)."""
     own_ns = samples.end_ns - samples.start_ns
-    chosen = punctual & counted
     return tuple(float(np.median(times[which])) / 1e9 if which.any() else None
                  for times, which in zip(own_ns, chosen, strict=True))
 

@@ -296,8 +296,8 @@ class Steps:
 @dataclass(frozen=True, slots=True)
 class LateArrivals:
     """How ranks entered that enter late on purpose, and the same of the case in which they enter
-    together. ``own_by_rank_s`` are medians over the counted samples that each rank entered
-    punctually, None of a rank that never does."""
+    together. ``own_by_rank_s`` are each rank's medians over the counted samples that it entered
+    punctually, ``late_by_rank_s`` over those that it entered late; None where there are none."""
 
     lateness_s: Annotated[
         float | None, "median achieved lateness of who enters last on purpose"] = None
@@ -314,6 +314,7 @@ class LateArrivals:
     absorbed_low: Annotated[float | None, "lower end"] = None
     absorbed_high: Annotated[float | None, "upper end"] = None
     own_by_rank_s: tuple[float | None, ...] = ()
+    late_by_rank_s: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

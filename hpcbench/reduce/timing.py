@@ -322,7 +322,8 @@ def _late_arrivals(
         missed_share=float(entered.missed[folded.counted].mean()) if is_late else None,
         last_in_low_s=last_low_s, last_in_high_s=last_high_s,
         own_entry_s=own_s, own_entry_low_s=low_s, own_entry_high_s=high_s,
-        own_by_rank_s=arrival.own_by_rank_s(samples, entered.punctual, folded.counted))
+        own_by_rank_s=arrival.by_rank_s(samples, entered.punctual & folded.counted),
+        late_by_rank_s=arrival.by_rank_s(samples, ~entered.punctual & folded.counted))
 
 
 def _with_interval(

@@ -21,7 +21,7 @@ from hpcbench.measurement.loop import LATE_NS, AgreedStart, entering_late, last_
 from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.reduce.arrival import absorbed_share, entries, own_by_rank_s, planned_ns, together_of
+from hpcbench.reduce.arrival import absorbed_share, by_rank_s, entries, planned_ns, together_of
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, LateArrivals, Results
 from hpcbench.reduce.results_file import open_results
@@ -181,7 +181,7 @@ def test_entries_follow_from_stamps() -> None:
     assert found.lateness_ns.tolist() == [100, 111, 90, 108]
     assert found.missed.tolist() == [False, True, False, False]
     assert found.own_ns.tolist() == [25, 30, (29 + 60) / 2, 30]
-    known = own_by_rank_s(samples, found.punctual, np.array([True, True, True, False]))
+    known = by_rank_s(samples, found.punctual & np.array([True, True, True, False]))
     assert known == (30e-9, 20e-9, None)
     rotating = planned_ns(replace(case, arrival="rotating:7ns"), samples)
     assert rotating.T.tolist() == [[7, 0, 0], [0, 7, 0]] * 2
@@ -238,6 +238,7 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
     assert found.absorbed_share == pytest.approx(absorbed)
     assert found.absorbed_low == pytest.approx(absorbed) == found.absorbed_high
     assert found.own_by_rank_s == (pytest.approx(10e-6 + (1 - absorbed) * 100e-6), None)
+    assert found.late_by_rank_s == (None, pytest.approx(10e-6))
     assert late.timing is not None and late.timing.last_in_s == pytest.approx(10e-6)
     assert found.last_in_low_s == pytest.approx(10e-6) == found.last_in_high_s
     assert late.timing.late_start is None is late.timing.quickest_rank
