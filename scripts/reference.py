@@ -29,7 +29,7 @@ from hpcbench.config.load import json_schema
 from hpcbench.config.section import Block, Fault, Limit, Section
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import results_file
-from hpcbench.reduce.kind_facts import COLUMNS, CaseColumn, KindColumns, deriver_of
+from hpcbench.reduce.kind_facts import COLUMNS, OF_ARRIVALS, CaseColumn, KindColumns, deriver_of
 from hpcbench.report.summary import field_names
 from hpcbench.trace import sealed
 from hpcbench.trace.columns import GROUP as TELEMETRY
@@ -208,6 +208,7 @@ def columns() -> Iterator[str]:
     """
     given = {key for section in schema.block_classes().values() for key in _keys_of(section)}
     yield from block(map(_column, COLUMNS))
+    yield from block(map(_column, OF_ARRIVALS), "Of runs with late ranks (`arrival`)")
     who: dict[CaseColumn, list[str]] = defaultdict(list)
     for kind, spec in kinds().items():
         for column in deriver_of(spec).columns:

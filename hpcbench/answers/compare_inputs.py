@@ -23,7 +23,8 @@ from hpcbench.units import grouped
 OPTION, ENV = "options.", "env."
 UNSET = "unset"
 """Value of an environment variable that a case leaves as it is."""
-PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph")
+PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph",
+         "arrival")
 """Fields of every case that tell it from others, beside its workload and its environment."""
 
 

@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from hpcbench.config import axes as names
 from hpcbench.config.axes import (
+    Arrival,
     Axis,
     Checked,
     Environment,
@@ -249,7 +250,7 @@ class Block(Section):
     """
 
     scales: ClassVar[bool] = False
-    later: ClassVar[tuple[str, ...]] = ("cuda_graph",)
+    later: ClassVar[tuple[str, ...]] = ("cuda_graph", "arrival")
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
     beside: ClassVar[tuple[str, ...]] = ()
@@ -273,6 +274,8 @@ class Block(Section):
     poll_interval_s: Axis[PollInterval] | None = key(None, "Instead of launch.poll_interval_s.")
     cuda_graph: Axis[bool] | None = key(
         None, "Capture the call in a CUDA graph, and replay it as the sample.")
+    arrival: Axis[Arrival] | None = key(
+        None, "together (default), or {late, by}: last, a rank, rotating or all; by such as 250us.")
     timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
 
     def under_first_names(self, plain: Mapping[str, Any]) -> dict[str, Any]:
