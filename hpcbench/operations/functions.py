@@ -26,7 +26,8 @@ from hpcbench.units import plural
 
 Value = str | int | float | bool | None
 """What an argument of a benchmarked function may be."""
-COMMON = ("backend", "device", "world_size", "dtype", "mode", "warmup", "iterations", "cuda_graph")
+COMMON = ("backend", "device", "world_size", "dtype", "mode", "warmup", "iterations", "cuda_graph",
+          "arrival")
 """Keys of a block that a decorator can give for its function alone."""
 PASSED = ("dtype", "device", "world_size")
 """Those of them that a function gets as an argument if it has such a parameter."""
@@ -77,7 +78,7 @@ class DeclaredFunction:
     beside: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
-    common: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    common: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     axes: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
 
@@ -94,7 +95,7 @@ def benchmark(
 
     Each further argument is an axis: a list of values, or one value. It is a parameter of the
     function, or one of `COMMON`: backend, device, world_size, dtype, mode, warmup, iterations,
-    cuda_graph.
+    cuda_graph, arrival.
 
     Args:
         compare: functions with the same text here do the same and are compared; the name of a
@@ -249,6 +250,8 @@ def _values(line: int, axis: str, given: Any) -> tuple[Value, ...]:
     values = tuple(given) if isinstance(given, (list, tuple, range)) else (given,)
     if not values:
         raise DeclarationError(f"{line} {axis}: the list is empty; give at least one value")
+    if axis == "arrival":  # has mappings; the check of the block has them all
+        return values
     for value in values:
         if value is not None and type(value) not in (str, int, float, bool):
             raise DeclarationError(f"{line} {axis}: {value!r:.80} is not text, a number, True, "
