@@ -29,6 +29,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.child import Answers, ChildTask
 from hpcbench.backends.counting_backend import COUNTING_BACKEND, open_counting_group
+from hpcbench.config.axes import TORCH, library_of
 from hpcbench.errors import CaseError
 from hpcbench.measurement.control import Control, Integers, SharedControl, bytes_of
 from hpcbench.measurement.environment import loaded_libraries, mapped_files
@@ -323,13 +324,13 @@ def open_groups(
     Collective with the same ``lines``, which divide the world. ``mpi_comm`` is the workers'
     communicator for backend mpi. Raises CaseError if the backend cannot be loaded.
     """
-    name = backend.partition("/")[0]
+    name = backend.removeprefix(TORCH) if backend.startswith(TORCH) else library_of(backend)
     own = next(number for number, ranks in enumerate(lines) if rank in ranks)
     if backend == "mpi/direct":
         from hpcbench.backends.mpi_buffers import DirectGroup
 
         return DirectGroup(mpi_comm.Split(own))
-    if name == "mpi":
+    if library_of(backend) == "mpi" and not backend.startswith(TORCH):
         return _open_mpi(timeout, lines[own], mpi_comm.Split(own))
     if name == "ucc" and (reason := load_ucc()):
         raise CaseError(f"ucc: {reason}")

@@ -24,6 +24,9 @@ from hpcbench.units import duration_text, parse_bytes, parse_duration_ns, shorte
 
 BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi",
             "mpi/direct")
+TORCH = "torch:"
+"""Before the name of any backend that torch.distributed takes, such as ``torch:cpu:gloo``."""
+_OF_TORCH = re.compile(r"torch:[A-Za-z0-9_][A-Za-z0-9_.:,+-]{0,99}")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 GPU_DEVICES = ("cuda", "mps")
 REQUIRABLE = (*BACKENDS, *GPU_DEVICES)
@@ -217,6 +220,31 @@ def named(
         return table[name]
 
     return Checked(check, lambda: {"enum": list(table)})
+
+
+def library_of(backend: str) -> str:
+    """Return which library a backend is: ``ucc`` of ucc/tl/ucp, ``gloo`` of torch:gloo."""
+    return backend.removeprefix(TORCH).partition("/")[0]
+
+
+def is_backend(name: object) -> bool:
+    return isinstance(name, str) and (name in BACKENDS or bool(_OF_TORCH.fullmatch(name)))
+
+
+def backend_or(known: Iterable[str]) -> Checked:
+    """Return the annotation of a backend's name, or one of those: ``known`` or torch:NAME."""
+    names = tuple(known)
+
+    def check(value: Any) -> str:
+        if is_backend(value) or value in names:
+            return value  # type: ignore[no-any-return]
+        if isinstance(value, str) and value.startswith(TORCH):
+            raise ValueError(f"{quote(value)} names no backend; write torch:NAME with what torch's "
+                             "init_process_group takes: torch:gloo, torch:cpu:gloo,cuda:nccl")
+        raise ValueError(f"{unknown_name(value, names)}, or torch:NAME")
+
+    return Checked(check, lambda: {"anyOf": [{"enum": list(names)}, {
+        "type": "string", "pattern": f"^{_OF_TORCH.pattern}$"}]})
 
 
 def number_or(word: str, meaning: str, most: int) -> Checked:

@@ -40,8 +40,8 @@ Kind = Annotated[str, named(kinds(), kind_aliases(), names.unknown_kind)]
 Benchmark = Annotated[str, named((*kinds(), names.SCALING), kind_aliases(), names.unknown_kind)]
 """What of a sweep is run: the blocks of a kind, or those that scale."""
 CollectiveName = Annotated[str, named(collective_names(), collectives().aliases)]
-Backend = Annotated[str, named(names.BACKENDS)]
-Requirable = Annotated[str, named(names.REQUIRABLE)]
+Backend = Annotated[str, names.backend_or(names.BACKENDS)]
+Requirable = Annotated[str, names.backend_or(names.REQUIRABLE)]
 Device = Annotated[str, named(names.DEVICES)]
 DeviceType = Annotated[str, named(names.DEVICE_TYPES, {"metal": "mps"})]
 Dtype = Annotated[str, named(names.DTYPES, names.DTYPE_ALIASES)]
@@ -260,7 +260,8 @@ class Block(Section):
                              "hardware (or machine), memory, or function.")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
         None, "Title of the block's table; default: kind and number.")
-    backend: Axis[Backend] = key(("gloo",), "Communication backend.")
+    backend: Axis[Backend] = key(
+        ("gloo",), "Communication backend; torch:NAME: any that torch.distributed takes.")
     device: Axis[Device] = key(
         ("auto",), "Device of the buffers; auto: cpu for gloo, cuda for nccl.")
     env: Environment = key({}, "Environment variables of the workers.")

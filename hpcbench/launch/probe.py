@@ -25,7 +25,7 @@ from hpcbench.backends.availability import (
     wanted_tools,
 )
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
-from hpcbench.config.axes import BACKENDS, GPU_DEVICES
+from hpcbench.config.axes import BACKENDS, GPU_DEVICES, library_of
 from hpcbench.config.schema import stored_config
 from hpcbench.errors import ExitCode, LaunchError, how_to_install
 from hpcbench.import_path import module_command
@@ -111,7 +111,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
                 failures.add(case.case_id)
         else:
             devices[case.case_id] = device
-        named = required & {case.backend, case.backend.partition("/")[0]}
+        named = required & {case.backend, library_of(case.backend)}
         if reason and not case.skip and (name := wanted if absent and wanted else min(
                 named, default=None)):
             unmet[case.case_id] = name
@@ -165,7 +165,7 @@ def _lacks(case: Case, call: Call, facts: Mapping[str, Any]) -> str | None:
     if case.backend in INLINE_BACKENDS and call.op and (
             reason := facts["mpi"]["lacks"].get(call.dtype)):
         return f"mpi: {reason}"
-    if case.backend != "gloo":
+    if library_of(case.backend) != "gloo":
         return None
     uneven = call.collective == "reduce_scatter" and call.split != "even"
     missing = {"gloo_without_avg": call.op == "avg", "gloo_without_reduce_scatter": uneven}

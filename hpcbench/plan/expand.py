@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from hpcbench.config.axes import GPU_DEVICES, SCALING, TARGETS, quote, unknown_name
+from hpcbench.config.axes import (
+    GPU_DEVICES,
+    SCALING,
+    TARGETS,
+    library_of,
+    quote,
+    unknown_name,
+)
 from hpcbench.config.schema import Config
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
@@ -122,7 +129,7 @@ def _labels(case: Case) -> tuple[str, ...]:
 
 def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
     """Raise ConfigError for a requirement or a fault that applies to no case."""
-    backends = {name for case in cases for name in (case.backend, case.backend.partition("/")[0])}
+    backends = {name for case in cases for name in (case.backend, library_of(case.backend))}
     used = backends | {device for case in cases for device in (
         GPU_DEVICES if case.device == "auto" else (case.device,))}
     lines = [f"required_backends: no case uses {name}; there are "

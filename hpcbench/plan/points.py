@@ -17,7 +17,7 @@ from hpcbench.config.section import Block, OptionAxes
 from hpcbench.errors import ConfigError
 from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.plan.case import Case, Planner, PlanRequest, case_id
-from hpcbench.plan.support import BACKEND_TRAITS, needs, unfit_for_graph, unfit_for_mps
+from hpcbench.plan.support import needs, traits_of, unfit_for_graph, unfit_for_mps
 from hpcbench.plan.workload import Workload
 from hpcbench.units import parse_duration_ns
 
@@ -188,7 +188,7 @@ class Draft:
 
 def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, draft: Draft) -> Case:
     config = job.config
-    env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
+    env = tuple(sorted({**dict(traits_of(point.backend).env), **dict(point.env)}.items()))
     least, most = sample_bounds(point, config)
     skip = next(filter(None, _obstacles(point, draft)), None)
     note = "" if skip else _hardly_fits(draft, config.hardware)
@@ -258,7 +258,7 @@ def _hardly_fits(draft: Draft, hardware: Hardware) -> str:
 
 def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
     """Yield what keeps every machine from running a point, or None; the most general first."""
-    work, selected = draft.workload, dict(BACKEND_TRAITS[point.backend].env)
+    work, selected = draft.workload, dict(traits_of(point.backend).env)
     if draft.device == "mps":
         yield unfit_for_mps(point.world_size, work.dtype, work.features.calls)
     yield draft.skip

@@ -41,7 +41,7 @@ from hpcbench.plan.points import (
     measurement_axes,
     too_large,
 )
-from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+from hpcbench.plan.support import resolve_device, traits_of, unsupported
 from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.units import plural
 
@@ -305,7 +305,7 @@ def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
         return point.division.unfit
     if ranks < least:
         return f"{work.collective} needs at least {least} ranks{where}"
-    if ranks < BACKEND_TRAITS[backend].min_world_size:
+    if ranks < traits_of(backend).min_world_size:
         return f"{backend} makes no group of {ranks} rank"
     if work.split != "even" and ranks < 2:
         return f"split {work.split} needs at least 2 ranks{where}"
