@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 __version__ = "0.1.0"
-_PUBLIC: dict[str, str] = {}
+_PUBLIC: dict[str, str] = {
+    "MeasureError": "hpcbench.errors",
+    "Measurement": "hpcbench.api.measurement",
+    "measure": "hpcbench.api.measure",
+}
 """Public name -> the module that has it."""
 
 
