@@ -9,21 +9,22 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hpcbench.api.measurement import Measurement, what_is_wrong
 from hpcbench.api.ranks import CommonClock, Ranks, SharedFailures, common_clock, open_ranks
-from hpcbench.errors import MeasureError, how_to_install
+from hpcbench.api.saved import SavedFile, append, identified, open_saved, program_record
+from hpcbench.errors import HpcbenchError, MeasureError, how_to_install
 from hpcbench.measurement import loop
 from hpcbench.measurement.control import Control, Integers, SharedProgress
-from hpcbench.plan.case import DEFAULT_MODE, Case
+from hpcbench.plan.case import DEFAULT_MODE, PROGRAM_KIND, Case
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce import fold
 from hpcbench.reduce.stack import PassKey, counts, is_timed, stack_samples
@@ -31,7 +32,7 @@ from hpcbench.reduce.timing import Planned, measured
 from hpcbench.statistics.order import median, medians
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.texts import masked
-from hpcbench.trace.schema import NO_DEVICE_TIME, Record, SampleColumns, Samples
+from hpcbench.trace.schema import NO_DEVICE_TIME, Record, Samples
 from hpcbench.units import to_tflop_per_s
 
 FEWEST, MOST = 6, 10_000
@@ -39,13 +40,14 @@ FEWEST, MOST = 6, 10_000
 MOST_OF_ALL_RANKS = 2_000_000
 """Each rank gets the samples of all."""
 Call = Callable[[], object]
+T = TypeVar("T")
 
 
 def measure(
     fn: Call, *, setup: Call | None = None, check: Callable[[], Any] | None = None,
     bytes: float | None = None, flops: float | None = None, group: Any = None,
     device: Any = None, seconds: float | None = None, iterations: int | None = None,
-    warmup: int = 5, name: str | None = None,
+    warmup: int = 5, name: str | None = None, save: str | os.PathLike[str] | None = None,
 ) -> Measurement:
     """Time ``fn()`` on all ranks of a group; collective, and the result is the same on all.
 
@@ -67,18 +69,21 @@ def measure(
         iterations: how many samples instead, exactly.
         warmup: calls before the first sample, not in the result.
         name: shown in the result; the function's own unless given.
+        save: results file, or a folder for one, that gets this measurement, too: a case, or one
+            more launch of a case that it has. Ranks of one node only.
 
     Raises:
         TypeError, ValueError: for an argument, or one that differs between ranks.
+        FileError: ``save`` cannot take it.
         MeasureError: on all ranks, if ``fn``, ``setup`` or ``check`` raises on one; names the
             rank. Of one rank alone the exception itself.
     """
     asked = Asked(fn, setup, check, bytes, flops, seconds, iterations, warmup,
-                  _name_of(fn) if name is None else name)
+                  _name_of(fn) if name is None else name, save)
     ranks = open_ranks(group)
-    opened = _agreed_device(ranks, asked, device)
+    opened, saved = _agreed(ranks, asked, device)
     with opened as timed:
-        result = _measured(asked, ranks, timed)
+        result = _measured(asked, ranks, timed, saved)
     ranks.close()
     return result
 
@@ -96,6 +101,7 @@ class Asked:
     iterations: int | None
     warmup: int
     name: str
+    save: Any
 
     def check_values(self) -> None:
         """Raise TypeError or ValueError for the first argument that cannot be."""
@@ -109,6 +115,8 @@ class Asked:
             raise ValueError("measure: seconds and iterations are both given; give one of them")
         if not isinstance(self.name, str):
             raise TypeError(f"measure: name is {_shown(self.name)}; give a text")
+        if self.save is not None and "<lambda>" in self.name:
+            raise ValueError(f"measure: save needs a name: {self.name} may be several functions")
         for title, least in (("seconds", 0.0), ("bytes", 0.0), ("flops", 0.0)):
             _check_number(title, getattr(self, title), least, positive=title == "seconds")
         for title, fewest in (("iterations", 1), ("warmup", 0)):
@@ -118,7 +126,7 @@ class Asked:
     def alike(self) -> Mapping[str, Any]:
         """Return what must be the same on all ranks."""
         return {"seconds": self.seconds, "iterations": self.iterations, "warmup": self.warmup,
-                "check": self.check is not None}
+                "check": self.check is not None, "save": self.save is not None}
 
     def counts(self, ranks: int) -> tuple[int, int]:
         """Return the least and the greatest number of samples."""
@@ -156,28 +164,39 @@ def _name_of(fn: Any) -> str:
     return str(getattr(fn, "__qualname__", type(fn).__name__)).replace("<locals>.", "")
 
 
-def _agreed_device(ranks: Ranks, asked: Asked, device: Any) -> Opened:
-    """Return what gives the device. Raises on all ranks where arguments are bad or differ."""
-    problem: Exception | None = None
-    opened: Opened | None = None
-    try:
+def _agreed(ranks: Ranks, asked: Asked, device: Any) -> tuple[Opened, SavedFile | None]:
+    """Return what gives the device, and on rank 0 what is saved already. Raises on all ranks where
+    arguments are bad or differ."""
+    def prepared() -> tuple[Opened, SavedFile | None]:
         asked.check_values()
-        opened = open_device(device)
-    except (TypeError, ValueError) as error:
-        problem = error
-    said = ranks.gather((str(problem or ""), dict(asked.alike)))
-    if opened is None and problem is not None:
-        raise problem
-    for rank, (text, _) in enumerate(said):
-        if text:
-            raise MeasureError(rank, text)
-    for key, first in said[0][1].items():
-        for rank, (_, values) in enumerate(said):
+        saves = asked.save is not None and ranks.rank == 0
+        return open_device(device), open_saved(asked.save) if saves else None
+
+    ready = _on_all(ranks, prepared)
+    said = ranks.gather(dict(asked.alike))
+    for key, first in said[0].items():
+        for rank, values in enumerate(said):
             if values[key] != first:
                 raise ValueError(f"measure: {key} is {first} on rank 0, {values[key]} on rank "
                                  f"{rank}; give all ranks of the group the same")
-    assert opened is not None  # there was no problem
-    return opened
+    return ready
+
+
+def _on_all(ranks: Ranks, work: Callable[[], T]) -> T:
+    """Return what this rank's work gives. Where it raises on one rank, all raise."""
+    done: list[T] = []
+    problem: Exception | None = None
+    try:
+        done.append(work())
+    except (TypeError, ValueError, OSError, HpcbenchError) as error:
+        problem = error
+    said = ranks.gather(str(problem or ""))
+    if problem is not None:
+        raise problem
+    for rank, text in enumerate(said):
+        if text:
+            raise MeasureError(rank, text)
+    return done[0]
 
 
 class Host:
@@ -244,9 +263,14 @@ class UserCalls:
         return what_is_wrong(self.checker()) or None if self.checker else None
 
 
-def _measured(asked: Asked, ranks: Ranks, device: loop.Device) -> Measurement:
+def _measured(
+    asked: Asked, ranks: Ranks, device: loop.Device, saved: SavedFile | None,
+) -> Measurement:
     clock, control = common_clock(ranks), SharedFailures(ranks)
-    name = str(ranks.gather(asked.name)[0])
+    if asked.save is not None and not clock.shared:
+        raise ValueError("measure: save takes ranks of one node, which share a clock; leave it "
+                         "away here")
+    name, device_name = ranks.gather((asked.name, _name_of_device(device)))[0]
     least, most = asked.counts(ranks.size)
     progress = SharedProgress.create(most + asked.warmup + loop.SINGLE_CALLS)
     try:
@@ -262,14 +286,19 @@ def _measured(asked: Asked, ranks: Ranks, device: loop.Device) -> Measurement:
     finally:
         progress.close()
         loop.sleep_as_usual()
-    case = _case(asked, name, ranks.size, (least, most))
-    records = {rank: _record(case, rows, looped.stop_reason)
-               for rank, (rows, *_) in enumerate(gathered)}
-    wrong = tuple(f"rank {rank}: {text}" for rank, (_, found, _) in enumerate(gathered)
-                  for text in found)
+    case = _case(asked, ranks, (name, device_name), (least, most))
+    records = _records(case, gathered, looped.stop_reason)
+    if asked.save is not None:
+        _on_all(ranks, lambda: None if saved is None else append(saved, case, records))
     bound_ns = None if clock.model is None else float(sum(sorted(
         bound for *_, bound in gathered)[-2:]))
+    wrong = tuple(f"rank {rank}: {text}" for rank, (_, found, _) in enumerate(gathered)
+                  for text in found)
     return _result(asked, case, records, bound_ns, wrong)
+
+
+def _name_of_device(device: loop.Device) -> str:
+    return str(getattr(device, "torch_device", "cpu")).partition(":")[0]
 
 
 def _called(asked: Asked, name: str) -> UserCalls:
@@ -339,23 +368,28 @@ def _by_peer(error: BaseException) -> bool:
 _ONLY = PassKey(0, 0)
 
 
-def _case(asked: Asked, name: str, ranks: int, limits: tuple[int, int]) -> Case:
-    """Return the measurement as the case of a plan: what the statistics are made by."""
+def _case(
+    asked: Asked, ranks: Ranks, names: tuple[str, str], limits: tuple[int, int],
+) -> Case:
+    """Return the measurement as the case of a plan: what the statistics are made by. ``names`` are
+    those of the function and the device."""
     least, most = limits
-    return Case(
-        case_id="", index=0, block=name, kind="", backend="", device="", world_size=ranks, env=(),
-        mode=DEFAULT_MODE, warmup=asked.warmup, iterations=most, min_iterations=least,
-        validate=asked.check is not None, timeout_s=0.0, wakeup_s=0.0,
-        workload=UnknownWorkload({"name": name}), skip=None, needs=(), estimate_s=0.0,
-        memory_bytes=0)
+    return identified(Case(
+        case_id="", index=0, block="functions", kind=PROGRAM_KIND, backend=ranks.library,
+        device=names[1], world_size=ranks.size, env=(), mode=DEFAULT_MODE, warmup=asked.warmup,
+        iterations=most, min_iterations=least, validate=asked.check is not None, timeout_s=0.0,
+        wakeup_s=0.0, workload=UnknownWorkload({"name": names[0]}, PROGRAM_KIND), skip=None,
+        needs=(), estimate_s=0.0, memory_bytes=0))
 
 
-def _record(case: Case, rows: Samples, stop_reason: str) -> Record:
-    return Record(
-        case_id=case.case_id, pass_index=_ONLY.pass_index, launch=_ONLY.launch, attempt=0,
-        status="ok", reason="", blamed_rank=-1, mode=case.mode, device="",
-        begin_ns=int(rows[0, 0]), end_ns=int(rows[-1, 1]), n_wrong=-1,
-        samples=SampleColumns.of_rows(rows), stop_reason=stop_reason)
+def _records(
+    case: Case, gathered: Sequence[tuple[Samples, list[object], float]], stop_reason: str,
+) -> dict[int, Record]:
+    """Return the records of all ranks, which agree on whether the result is right."""
+    status = "wrong" if any(wrong for _, wrong, _ in gathered) else "ok"
+    return {rank: replace(program_record(case, rows, stop_reason), status=status,
+                          n_wrong=len(wrong) if case.validate else -1)
+            for rank, (rows, wrong, _) in enumerate(gathered)}
 
 
 def _result(
@@ -376,7 +410,7 @@ def _result(
     skew = None if edges is None else median(
         (edges.last_end_ns.max(axis=0) - edges.first_end_ns.min(axis=0))[counted]) / 1e9
     return Measurement(
-        name=case.block, median=known.median_s,
+        name=case.workload.name, median=known.median_s,
         interval=None if known.ci_low_s is None or known.ci_high_s is None else (
             known.ci_low_s, known.ci_high_s),
         times=times_ns[counted] / 1e9, samples=each_s, per_rank=tuple(medians(each_s).tolist()),

@@ -14,7 +14,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -42,8 +42,11 @@ class LineUp(Control, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """A group of ranks. ``gather`` returns what each rank gave, in the order of ranks;
-    ``communicator`` what compares clocks, None where nothing can. ``close`` is collective."""
+    """A group of ranks of ``library``: mpi4py, a backend of torch, or "" of one rank.
+
+    ``gather`` returns what each rank gave, in the order of ranks; ``communicator`` what compares
+    clocks, None where nothing can. ``close`` is collective.
+    """
 
     rank: int
     size: int
@@ -51,6 +54,7 @@ class Ranks:
     line: LineUp
     communicator: Callable[[], Communicator | None]
     close: Callable[[], None]
+    library: str = ""
 
 
 def open_ranks(group: Any) -> Ranks:
@@ -129,7 +133,7 @@ def _of_mpi(comm: Any, maximum: Any) -> Ranks:
         return MpiCommunicator(own, _nothing)
 
     return _lined_up(Ranks(own.Get_rank(), own.Get_size(), own.allgather, _MpiLine(own, maximum),
-                           communicator, own.Free))
+                           communicator, own.Free, "mpi4py"))
 
 
 class _GlooLine:
@@ -185,7 +189,8 @@ def _of_torch(group: Any) -> Ranks:
     rank, name = dist.get_rank(group), f"hpcbench/measure/{names[0]}"
     line = _GlooLine(_own_group(name, rank, size))
     return _lined_up(Ranks(rank, size, line.gather, line,
-                           lambda: _over_store(name, rank, size), _nothing))
+                           lambda: _over_store(name, rank, size), _nothing,
+                           dist.get_backend(group)))
 
 
 def _own_group(name: str, rank: int, size: int) -> Any:
@@ -224,24 +229,24 @@ def _over_store(name: str, rank: int, size: int) -> Communicator | None:
 def _lined_up(ranks: Ranks) -> Ranks:
     """Return the ranks, lined up in shared memory where that serves."""
     shared = control_in_memory(ranks.rank, ranks.size, PATIENT_S, ranks.gather)
-    return ranks if shared is None else Ranks(
-        ranks.rank, ranks.size, ranks.gather, shared, ranks.communicator, ranks.close)
+    return ranks if shared is None else replace(ranks, line=shared)
 
 
 @dataclass(frozen=True, slots=True)
 class CommonClock:
     """This rank's model of the clock of rank 0, and its ``bound_ns``; None: there is no common
-    clock."""
+    clock. ``shared``: all ranks read one clock."""
 
     model: ClockModel | None
     bound_ns: float = 0.0
+    shared: bool = False
 
 
 def common_clock(ranks: Ranks) -> CommonClock:
     """Compare the clocks of all ranks, unless they share one; collective."""
     now_ns, identity = time.perf_counter_ns, clock_identity()
     if len(set(ranks.gather(identity))) == 1:
-        return CommonClock(ClockModel.identity(now_ns()))
+        return CommonClock(ClockModel.identity(now_ns()), shared=True)
     comm = None
     with contextlib.suppress(HpcbenchError):  # no route to rank 0
         comm = ranks.communicator()
