@@ -31,6 +31,9 @@ def reports(mpirun: MpiLauncher, ranks: int, *words: str) -> list[dict[str, Any]
 @pytest.mark.parametrize("library", ["mpi", "gloo"])
 def test_all_ranks_get_one_result(mpirun: MpiLauncher, library: str, ranks: int) -> None:
     first, *others = reports(mpirun, ranks, library, "measure")
+    (item,) = read(mpirun.jobs[-1].home / "kept").results.cases
+    assert item.statistics is not None and item.case.world_size == ranks
+    assert item.statistics.median_s == pytest.approx(first["kept"]["median"])
     for other in others:
         assert other["first"] == first["first"] and other["again"] == first["again"]
     of_seconds, of_count = first["first"], first["again"]
@@ -99,6 +102,7 @@ def test_a_rank_that_waits_in_the_function_raises_when_the_other_ends(tmp_path: 
 def test_several_clocks_are_compared(mpirun: MpiLauncher, library: str) -> None:
     first, other = reports(mpirun, 2, library, "several clocks")
     assert first["first"] == other["first"]
+    assert first["save"]["error"] == other["save"]["error"] == "ValueError"
     assert 0.002 <= first["first"]["median"] < 0.02
     if "clock_unreliable" not in first["first"]["flags"]:  # 5 % of 2 ms; else the clocks are as bad
         assert first["first"]["skew"] < 0.01

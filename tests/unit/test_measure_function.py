@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import hpcbench
+from hpcbench.api.measure import Host
 from hpcbench.api.measurement import Measurement, what_is_wrong
 from hpcbench.api.ranks import Ranks, SharedFailures, open_ranks
 from hpcbench.errors import MeasureError
@@ -147,6 +149,43 @@ except ValueError as error:
     print(error)
 """
     assert "torch" in python(code)
+
+
+def test_a_gpu_is_current_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for torch's CUDA: the device runs each call, in its own context."""
+    import torch
+
+    from hpcbench.backends import devices
+
+    events: list[str] = []
+
+    class OnGpu(Host):
+        torch_device = torch.device("cuda", 1)
+
+        def __init__(self, index: int) -> None:
+            events.append(f"opened {index}")
+
+        def prepared(self, run: Callable[[], object], now_ns: Callable[[], int]) -> Any:
+            return lambda: (run(), events.append("complete"))
+
+    @contextmanager
+    def device(index: int) -> Iterator[None]:
+        events.append(f"enter {index}")
+        yield
+        events.append("leave")
+
+    monkeypatch.setattr(devices, "CudaDevice", OnGpu)
+    for name, value in (("is_available", lambda: True), ("device_count", lambda: 2),
+                        ("current_device", lambda: 0), ("device", device),
+                        ("is_initialized", lambda: True)):
+        monkeypatch.setattr(torch.cuda, name, value)
+    hpcbench.measure(partial(events.append, "call"), device="cuda:1", iterations=2, warmup=0)
+    assert events == ["enter 1", "opened 1", *["call", "complete"] * 2, "leave"]
+    events.clear()
+    hpcbench.measure(partial(events.append, "call"), iterations=1, warmup=0)
+    assert events[:2] == ["enter 0", "opened 0"]
+    with pytest.raises(ValueError, match="cuda:2"):
+        hpcbench.measure(lambda: 0, device=torch.device("cuda", 2))
 
 
 def a_measurement(**changes: Any) -> Measurement:
