@@ -5,15 +5,30 @@ Its public names are loaded when they are first asked for: importing this module
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hpcbench.api.measure import measure as measure
+    from hpcbench.api.measurement import Measurement as Measurement
+    from hpcbench.errors import MeasureError as MeasureError
+    from hpcbench.operations.context import Context as Context
+    from hpcbench.operations.functions import TimedCall as Case
+    from hpcbench.operations.functions import benchmark as benchmark
+
+    __all__ = ["Case", "Context", "MeasureError", "Measurement", "benchmark", "measure"]
 
 __version__ = "0.1.0"
-_PUBLIC: dict[str, str] = {
-    "MeasureError": "hpcbench.errors",
-    "Measurement": "hpcbench.api.measurement",
-    "measure": "hpcbench.api.measure",
-}
-"""Public name -> the module that has it."""
+_PUBLIC: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "benchmark": ("hpcbench.operations.functions", "benchmark"),
+    "Case": ("hpcbench.operations.functions", "TimedCall"),
+    "Context": ("hpcbench.operations.context", "Context"),
+    "measure": ("hpcbench.api.measure", "measure"),
+    "Measurement": ("hpcbench.api.measurement", "Measurement"),
+    "MeasureError": ("hpcbench.errors", "MeasureError"),
+})
+"""Public name -> its module, and its name there."""
 
 
 def __getattr__(name: str) -> Any:
@@ -22,4 +37,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_PUBLIC[name]), name)
+    module, own = _PUBLIC[name]
+    return getattr(import_module(module), own)

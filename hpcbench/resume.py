@@ -12,6 +12,7 @@ from pathlib import Path
 from hpcbench.config.schema import Config, stored_config
 from hpcbench.errors import UsageError
 from hpcbench.launch.attempt import PlannedRun
+from hpcbench.operations.functions import file_hash
 from hpcbench.plan.case import Plan
 from hpcbench.plan.order import History
 from hpcbench.texts import Verbosity, path_of
@@ -115,10 +116,25 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
                              "folder")
         changes.append(f"the plan was {before.plan_hash}, now it is {plan.plan_hash}")
         refuse(changes, folder, request.force)
+    _refuse_changed_files(plan, folder)
     history = read_history(folder, plan)
     if request.retry:
         history = history.retrying(_cases_of(folder, before, request.retry))
     return PlannedRun(plan, replace(history, changes=tuple(changes)), folder)
+
+
+def _refuse_changed_files(plan: Plan, folder: Path) -> None:
+    """Raise UsageError if a file that has what cases run is not what it was."""
+    files = {pair: None for case in plan.cases for pair in case.workload.features.files.items()}
+    for path, before in files:
+        try:
+            now = file_hash(Path(path).read_bytes())
+        except OSError as error:
+            raise UsageError(f"{folder}: the run there measures functions of {path}: "
+                             f"{error.strerror}; put it back, or start a new run") from None
+        if now != before:
+            raise UsageError(f"{folder}: {path} has changed since (sha256 {before}, now {now}), "
+                             "so its cases are others now; start a new run")
 
 
 def _cases_of(folder: Path, plan: Plan, statuses: Collection[str]) -> list[str]:

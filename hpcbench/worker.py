@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -71,13 +71,16 @@ from hpcbench.measurement.loop import (
     Start,
     Surroundings,
     after_barrier,
+    entering_late,
     first_slack_ns,
     first_to_last,
+    last_to_last,
     measure,
     of_one_rank,
     slowest_rank,
 )
 from hpcbench.measurement.runner import opened, runner_of
+from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.operations.place import AnyOperation, CanSlowDown, Place, Stepping, close, total_wrong
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -85,7 +88,7 @@ from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
 from hpcbench.texts import print_traceback
 from hpcbench.trace.clock import ClockModel
-from hpcbench.trace.schema import NO_COMMUNICATOR
+from hpcbench.trace.schema import HAS_NO_CHECK, NO_COMMUNICATOR
 
 
 class Worker:
@@ -177,7 +180,8 @@ class Worker:
         device = self._device(request.device)
         communicator_ns = self._open_group(case, device)
         with self._opened(case, device, validate=case.validate) as operation:
-            schedule = SampleSchedule(case.warmup, case.batch, case.validate,
+            checked = case.validate and getattr(operation, "has_check", True)
+            schedule = SampleSchedule(case.warmup, case.batch, checked,
                                 f"{case.case_id}/{request.number}", case.workload.features.settles)
             measured = measure(operation, device, self._progress, schedule,
                                self._surroundings(request, operation))
@@ -186,12 +190,13 @@ class Worker:
                       if case.backend in INLINE_BACKENDS else None)  # other libraries do not tell
             reported = close(operation)  # may take one more step: what around says holds of it
         self._progress.mark(WorkerPhase.IDLE)
-        n_wrong, wrong = total_wrong(measured.wrong, checked=case.validate)
+        n_wrong, wrong = total_wrong(measured.wrong, checked=checked)
         phases = reported.pop("phases", None) or {"names": [], "ns": []}
         return CaseAnswer(
             begin_ns, end_ns, str(device.torch_device), measured.stop_reason, communicator_ns,
             n_wrong, wrong, dict(zip(phases["names"], phases["ns"], strict=True)),
-            {"device_memory": memory, **reported})
+            {"device_memory": memory, **reported,
+             **({} if checked == case.validate else {HAS_NO_CHECK: True})})
 
     def _profile(self, request: ProfileRequest) -> DoneAnswer:
         """Set a case up again, take profiled samples, and write this rank's trace of them."""
@@ -257,7 +262,8 @@ class Worker:
         case, clock, faults = request.case, request.clock, request.faults
         control = self._control(case.backend)
         slow_down = operation.slow_down if isinstance(operation, CanSlowDown) else _undraggable
-        fold = first_to_last(clock) if case.mode == "isolated" else slowest_rank
+        fold = slowest_rank if case.mode != "isolated" else (
+            first_to_last if case.arrival == TOGETHER else last_to_last)(clock)
         return Surroundings(
             start=self._start(case, clock), stopping=self._stopping(request, fold, control),
             finish=control.barrier, now_ns=time.perf_counter_ns,
@@ -272,7 +278,15 @@ class Worker:
             return after_barrier(control)
         self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
         start = AgreedStart(control, clock, now_ns, self._slack_ns)
+        if entry := case.late_entry:
+            return entering_late(start, self._delay_ns(case, entry), now_ns)
         return start if case.world_size > 1 else of_one_rank(start)
+
+    def _delay_ns(self, case: Case, entry: LateEntry) -> Callable[[], int]:
+        """Return what gives how late this rank enters the sample that comes."""
+        ranks = next(ranks for ranks in case.group_ranks if self._member.rank in ranks)
+        rank, progress = ranks.index(self._member.rank), self._progress
+        return lambda: entry.delay_ns(rank, len(ranks), progress.iteration)
 
     def _stopping(
         self, request: CaseRequest, fold: Fold, control: Control,

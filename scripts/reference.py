@@ -9,6 +9,7 @@ A list stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; LISTS h
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 import sys
@@ -21,13 +22,14 @@ from typing import Any
 
 import typer
 
+import hpcbench
 from hpcbench.cli import COMMANDS, app
 from hpcbench.config import schema
 from hpcbench.config.load import json_schema
 from hpcbench.config.section import Block, Fault, Limit, Section
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import results_file
-from hpcbench.reduce.kind_facts import COLUMNS, CaseColumn, KindColumns, deriver_of
+from hpcbench.reduce.kind_facts import COLUMNS, OF_ARRIVALS, CaseColumn, KindColumns, deriver_of
 from hpcbench.report.summary import field_names
 from hpcbench.trace import sealed
 from hpcbench.trace.columns import GROUP as TELEMETRY
@@ -206,6 +208,7 @@ def columns() -> Iterator[str]:
     """
     given = {key for section in schema.block_classes().values() for key in _keys_of(section)}
     yield from block(map(_column, COLUMNS))
+    yield from block(map(_column, OF_ARRIVALS), "Of runs with late ranks (`arrival`)")
     who: dict[CaseColumn, list[str]] = defaultdict(list)
     for kind, spec in kinds().items():
         for column in deriver_of(spec).columns:
@@ -239,6 +242,39 @@ def summary() -> Iterator[str]:
         for kind, names in groups)
 
 
+def public(*names: str) -> Iterator[str]:
+    """Yield a block for each public name of hpcbench: its arguments and attributes, its methods."""
+    for name in names:
+        one = getattr(hpcbench, name)
+        first, *_ = _paragraphs(one)
+        methods = [(f"{name}({', '.join([*inspect.signature(method).parameters][1:])})",
+                    _plain(_paragraphs(method)[0]))
+                   for name, method in vars(one).items() if inspect.isclass(one)
+                   and inspect.isfunction(method) and not name.startswith("_")]
+        described = [row for text in _paragraphs(one) for row in _described(text)]
+        yield from block([*described, *methods],
+                         f"`hpcbench.{name}`: {_plain(first).rstrip('.')}")
+
+
+def _paragraphs(one: object) -> list[str]:
+    return (inspect.getdoc(one) or "").split("\n\n")
+
+
+def _described(text: str) -> Iterator[Row]:
+    """Yield what a paragraph of a docstring says of each argument or attribute."""
+    head, *lines = text.splitlines()
+    if head not in ("Args:", "Attributes:"):
+        return
+    for entry in re.split(r"\n(?=    \S)", "\n".join(lines)):
+        name, _, meaning = entry.strip().partition(": ")
+        yield name, _plain(meaning)
+
+
+def _plain(text: str) -> str:
+    """Return a text of a docstring on one line, without marks of code."""
+    return re.sub(r"`+", "", " ".join(text.split()))
+
+
 LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
     **{f"keys-{name}": partial(section_of, section) for name, section in (
         ("top", schema.Config), ("measure", schema.Measure), ("launch", schema.Launch),
@@ -248,6 +284,7 @@ LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
     **{f"keys-of-{kind}": partial(block_keys, kind) for kind in kinds()},
     "commands": commands, "results": results, "trace": trace, "readings": readings,
     "columns": columns, "summary": summary,
+    "functions": partial(public, "Context", "Case", "benchmark"),
     "attributes": partial(attributes, results_file.ATTRIBUTES),
     "trace-attributes": partial(attributes, {
         name: text for name, text in sealed.ATTRIBUTES.items()

@@ -23,7 +23,8 @@ from hpcbench.units import grouped
 OPTION, ENV = "options.", "env."
 UNSET = "unset"
 """Value of an environment variable that a case leaves as it is."""
-PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph")
+PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph",
+         "arrival")
 """Fields of every case that tell it from others, beside its workload and its environment."""
 
 
@@ -97,10 +98,18 @@ def side_of(paths: Sequence[Path], label: str = "") -> Side:
 
 
 def cases_of(side: Side) -> dict[str, CaseOfSide]:
-    """Return the cases of a side by id; a case of several files has the launches of all."""
-    found = grouped((item.case.case_id, item) for results in side.results
+    """Return the cases of a side by id; a case of several files has the launches of all.
+
+    A case that runs what a file has is found again after the file has changed.
+    """
+    found = grouped((_id_in_any_version(item.case), item) for results in side.results
                     for item in results.cases)
-    return {case_id: _merged(items) for case_id, items in found.items()}
+    return {key: _merged(items) for key, items in found.items()}
+
+
+def _id_in_any_version(case: Case) -> str:
+    """Return the case's id; of one that runs what a file has, which is part of the id, its keys."""
+    return _text(sorted(parameters(case).items())) if case.workload.features.files else case.case_id
 
 
 def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
@@ -243,6 +252,10 @@ def _facts_of(results: Results) -> Iterator[tuple[str, str]]:
     yield "versions.hpcbench", run.hpcbench_version
     for name, version in run.versions.items():
         yield f"versions.{name}", version
+    files = dict.fromkeys(pair for item in results.cases
+                          for pair in item.case.workload.features.files.items())
+    for path, sha256 in files:
+        yield f"versions.{Path(path).name}", sha256
     for key, value in stable_facts(run.environment).items():
         if not key.startswith("versions."):
             yield key, value.strip('"')

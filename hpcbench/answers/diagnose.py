@@ -30,6 +30,7 @@ from hpcbench.answers.answer import (
     seconds_text,
     with_command,
 )
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison
 from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, Lateness
 from hpcbench.reduce.results import CaseResult
@@ -118,10 +119,10 @@ def _of_case(run: Run, item: CaseResult) -> Iterator[RankComparison | NotCompara
                             f"a case has no times (status {item.status})")
         return
     start = item.timing.late_start
-    first = (Lateness(missing=NEEDED)
+    first = [Lateness(missing=NEEDED)
              if start is None or start.chance is None else
-             Lateness(start, BEFORE_THE_CALL, max(start.apart_s, 0.0)))
-    for one in (first, *run.facts(item, Lateness)):
+             Lateness(start, BEFORE_THE_CALL, max(start.apart_s, 0.0))]
+    for one in (*(first if item.case.arrival == TOGETHER else ()), *run.facts(item, Lateness)):
         if one.missing or one.comparison is None:
             yield NotComparable(run.path, item.case.label, one.missing)
         elif one.comparison.rank is not None:

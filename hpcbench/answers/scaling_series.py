@@ -119,7 +119,7 @@ class Worked:
         """Return what cases of the same task have alike beside it: where they ran, how timed."""
         case = self.case
         return (case.kind, case.backend, self.device, case.env, case.mode, case.batch,
-                case.cuda_graph, self.work.task)
+                case.cuda_graph, case.arrival, self.work.task)
 
     @property
     def title(self) -> str:

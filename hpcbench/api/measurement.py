@@ -70,7 +70,7 @@ class Measurement:
         return f"<table>{rows}</table>"
 
     def _rows(self) -> Iterator[tuple[str, str]]:
-        yield "function", self.name
+        yield "name", self.name
         yield "median", format_seconds(self.median)
         yield "95 % CI", "too few samples" if self.interval is None else _interval(self.interval)
         yield from self._rates()

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from hpcbench import __version__
 from hpcbench.errors import FileError
 from hpcbench.measurement.environment import machine
 from hpcbench.plan.case import PROGRAM_KIND, Case, Plan, case_id
 from hpcbench.reduce.fold import RankClocks
-from hpcbench.reduce.outcome import Attempt, Context, judge
+from hpcbench.reduce.outcome import Attempt, OutcomeContext, judge
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results, open_results
@@ -77,6 +76,8 @@ def open_saved(save: Any) -> SavedFile:
 
 
 def _this_run(name: str) -> RunInfo:
+    from hpcbench import __version__  # the package names this module, for type checkers
+
     environment = machine(os.environ)
     loaded = {word: str(module.__version__) for word, module in (
         ("torch", sys.modules.get("torch")), ("mpi4py", sys.modules.get("mpi4py"))) if module}
@@ -151,11 +152,11 @@ def append(saved: SavedFile, case: Case, records: Mapping[int, Record]) -> None:
             tuple(finding for outcome in outcomes for finding in outcome.findings))))
 
 
-def _context(case: Case, launches: int, run: RunInfo) -> Context:
+def _context(case: Case, launches: int, run: RunInfo) -> OutcomeContext:
     """Return what a case is judged against: ranks of one node, which share a clock."""
     ranks = range(case.world_size)
     clocks = RankClocks(dict.fromkeys(ranks, 0), {}, frozenset())
-    return Context(
+    return OutcomeContext(
         launches=launches, passes=1, attempts=(Attempt(
             frozenset(ranks), frozenset(), clocks, dict.fromkeys(ranks, run.nodes[0])),),
         hardware={}, clock_resolution_ns=float(run.environment.get("clock_resolution_ns") or 0))

@@ -98,13 +98,13 @@ OutputOption = Annotated[Optional[Path], Option(
 
 ConfigArgument = Annotated[Optional[Path], Argument(
     metavar="[CONFIG]", rich_help_panel=FILES,
-    help="Sweep file, JSON or YAML. Default: ./config.json, else a built-in one.")]
+    help="Sweep file: JSON, YAML, .py. Default: ./config.json, else a built-in.")]
 ConfigOption = Annotated[Optional[Path], Option(
     "--config", "-c", metavar="CONFIG", rich_help_panel=FILES, help="The same, as an option.")]
 
 BenchmarkOption = Annotated[Optional[str], Option(
     metavar="KIND", autocompletion=benchmarks, rich_help_panel=CASES,
-    help="Only collective, primitive, training, hardware, memory, or scaling.")]
+    help="Only collective, primitive, training, hardware, memory, function.")]
 OnlyOption = Annotated[Optional[list[str]], Option(
     metavar="TEXT", rich_help_panel=CASES,
     help="Only cases matching this text or pattern; repeatable.")]

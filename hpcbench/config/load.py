@@ -253,6 +253,7 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     file = find_config(path)
     raw, source = _in_our_keys(read_config(file), str(file))
     raw = _with_current_keys(raw, source)
+    _place_beside(raw, file.parent)
     add_own_block(raw, dict(overrides).get("benchmark", raw.get("benchmark")))
     for key in REPLACING:
         replace_names(raw, key)
@@ -264,6 +265,17 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
         if key in REPLACING:
             replace_names(raw, key)
     return check_config(_with_current_keys(raw, source), source, given)
+
+
+def _place_beside(raw: Mapping[str, Any], folder: Path) -> None:
+    """Make the paths absolute that blocks have relative to the sweep file (`Block.beside`)."""
+    blocks = raw.get("benchmarks")
+    for block in blocks if isinstance(blocks, list) else ():
+        owner = block_classes().get(kind_named(block.get("kind"))) if isinstance(
+            block, dict) else None
+        for name in owner.beside if owner else ():
+            if isinstance(block.get(name), str):
+                block[name] = str((folder / block[name]).absolute())
 
 
 def _with_current_keys(raw: dict[str, Any], source: str) -> dict[str, Any]:
@@ -354,7 +366,15 @@ def _refuse_bomb(raw: Any) -> None:
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON or YAML file, unchecked. Raises FileError and ConfigError."""
+    """Return the mapping in a JSON or YAML file, unchecked. Raises FileError and ConfigError.
+
+    A file that is a block of a kind (`Block.suffix`) is a sweep of that block.
+    """
+    for kind, owner in block_classes().items():
+        if owner.suffix and owner.suffix == file.suffix:
+            name = re.sub(r"[^A-Za-z0-9._-]", "_", file.stem).lstrip("._-")[:64]
+            return {"name": name or kind,
+                    "benchmarks": [{"kind": kind, owner.beside[0]: file.name}]}
     try:
         content = file.read_bytes()
         text = content.decode("utf-8-sig")

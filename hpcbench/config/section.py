@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from hpcbench.config import axes as names
 from hpcbench.config.axes import (
+    Arrival,
     Axis,
     Checked,
     Environment,
@@ -244,15 +245,19 @@ class Block(Section):
     ``later`` are keys that blocks did not have at first. Where they are not given, plans are those
     of before, so that their runs can go on. ``own`` are the keys of a block that runs where
     ``benchmark`` names the kind, and the file has no block of it; empty: there is none.
+    ``beside`` are keys whose values are paths relative to the sweep file. A file with this
+    ``suffix`` is a whole block, which names it by the first of them.
     """
 
     scales: ClassVar[bool] = False
-    later: ClassVar[tuple[str, ...]] = ("cuda_graph",)
+    later: ClassVar[tuple[str, ...]] = ("cuda_graph", "arrival")
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
+    beside: ClassVar[tuple[str, ...]] = ()
+    suffix: ClassVar[str] = ""
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
     kind: Kind = Field(description="collective (or comm), primitive, training (or train), "
-                             "hardware (or machine), or memory.")
+                             "hardware (or machine), memory, or function.")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
         None, "Title of the block's table; default: kind and number.")
     backend: Axis[Backend] = key(("gloo",), "Communication backend.")
@@ -269,6 +274,8 @@ class Block(Section):
     poll_interval_s: Axis[PollInterval] | None = key(None, "Instead of launch.poll_interval_s.")
     cuda_graph: Axis[bool] | None = key(
         None, "Capture the call in a CUDA graph, and replay it as the sample.")
+    arrival: Axis[Arrival] | None = key(
+        None, "together (default), or {late, by}: last, a rank, rotating or all; by such as 250us.")
     timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
 
     def under_first_names(self, plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,7 +95,10 @@ def meeting_point(place: Place) -> tuple[str, int]:
 
 
 class AnyOperation(Protocol):
-    """A workload on this rank, ready to be called."""
+    """A workload on this rank, ready to be called.
+
+    One that has a ``has_check`` that is False is not checked, whatever the case wants.
+    """
 
     name: str
     place: Place

@@ -103,6 +103,8 @@ class Features(NamedTuple):
         settles: calls that are not recorded follow each check of a result: they bring the caches
             back. Calls must be alike: none changes what the next one does.
         needs_all_ranks: no rank can end a call before all ranks have begun it.
+        files: files that have what it runs: path -> `operations.functions.file_hash`.
+        enters_late: a sample is a call that ranks enter, so they can enter it late on purpose.
     """
 
     implementer: str = ""
@@ -126,6 +128,8 @@ class Features(NamedTuple):
     has_phases: bool = False
     settles: bool = False
     needs_all_ranks: bool = False
+    files: Mapping[str, str] = MappingProxyType({})
+    enters_late: bool = False
 
 
 class Workload(ABC):

@@ -39,10 +39,11 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class OutcomeContext:
     """What a case is judged against; the newest attempt is the last. ``hardware`` is the config's
     section, ``clock_resolution_ns`` that of the coarsest clock, 0 if unknown. ``inline``: workers
-    are the ranks' own processes in all launches."""
+    are the ranks' own processes in all launches. ``arriving``: ids of cases with late ranks, and of
+    the same without."""
 
     launches: int
     passes: int
@@ -50,6 +51,7 @@ class Context:
     hardware: Mapping[str, Any]
     clock_resolution_ns: float
     inline: bool = False
+    arriving: frozenset[str] = frozenset()
 
     def attempt_of(self, records: Iterable[Record]) -> Attempt:
         number = max((record.attempt for record in records), default=len(self.attempts))
@@ -75,7 +77,7 @@ class PassOutcome:
     """Those on the global clock, where it is known."""
 
 
-def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: Context) -> PassOutcome:
+def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: OutcomeContext) -> PassOutcome:
     records = {rank: by_rank[rank] for rank in range(case.world_size) if rank in by_rank}
     attempt = context.attempt_of(records.values())
     if case.skip is not None and not records:
@@ -100,21 +102,25 @@ def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: Context) -> Pas
             problems += checks.check_samples(samples, records)
         noted = (*problems, *checks.check_replicas(records))
         outcome = replace(outcome, problems=noted, samples=samples)
-        return outcome if problems else _on_global_clock(case, outcome, attempt.clocks)
+        return outcome if problems else _on_global_clock(
+            case, outcome, attempt.clocks, each=case.case_id in context.arriving)
     if status in ("timeout", "failed", "wrong"):
         problems += _notes([*blame_notes, *missing])
     return replace(outcome, problems=tuple(problems))
 
 
-def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> PassOutcome:
-    """Add the stamps of a sound pass on the global clock, and what is wrong with them."""
+def _on_global_clock(
+    case: Case, outcome: PassOutcome, clocks: RankClocks, *, each: bool,
+) -> PassOutcome:
+    """Add the stamps of a sound pass on the global clock, and what is wrong with them. ``each``:
+    those of each rank are wanted, as they are where there are phases."""
     samples = outcome.samples
     stamps = None if samples is None else clocks.stamps(samples)
     if samples is None or stamps is None:
         return outcome
     timed = is_timed(samples)
     common = edges(stamps, case.workload.groups, case.workload.group_stride,
-                   each=bool(samples.phases),
+                   each=each or bool(samples.phases),
                    timed=timed if timed.any() else None)
     found = checks.check_causality(case, samples, stamps, common, clocks)
     return replace(outcome, common=common, problems=(*outcome.problems, *found))
@@ -193,7 +199,7 @@ class Outcome:
 
 
 def judge(
-    case: Case, records: Mapping[int, Sequence[Record]], context: Context,
+    case: Case, records: Mapping[int, Sequence[Record]], context: OutcomeContext,
 ) -> Outcome:
     passes, problems = _by_pass(case, records, context)
     outcomes = {key: judge_pass(case, key, passes.get(key, {}), context)
@@ -234,7 +240,7 @@ def _rejection(problems: Iterable[Violation]) -> str | None:
                 None)
 
 
-def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
+def _unbracketed(outcomes: Outcomes, context: OutcomeContext) -> frozenset[int]:
     several = {id(attempt): attempt.clocks for attempt in context.attempts
                if attempt.clocks.n_clocks > 1}
     records = ((several.get(id(context.attempt_of([record]))), rank, record)
@@ -252,7 +258,7 @@ def _samples(outcomes: Outcomes) -> CaseSamples | None:
 
 
 def _with_numbers(
-    result: CaseResult, samples: CaseSamples, ran: Outcomes, context: Context
+    result: CaseResult, samples: CaseSamples, ran: Outcomes, context: OutcomeContext
 ) -> tuple[CaseResult, npt.NDArray[np.int64], list[Violation]]:
     """Return the result with its statistics, the samples' uses, and problems, which may reject
     it."""
@@ -261,7 +267,8 @@ def _with_numbers(
     found = measured(
         case, samples, waits, {key: item.records for key, item in ran.items()},
         joined([item.common for item in ran.values()]),
-        Planned(context.keys, context.inline or case.backend in INLINE_BACKENDS))
+        Planned(context.keys, context.inline or case.backend in INLINE_BACKENDS,
+                case.case_id in context.arriving))
     timed = int(is_timed(samples).sum())
     planned = (case.min_iterations or case.iterations) * len(ran)
     problems = [*checks.timer_problem(samples, waits, context.clock_resolution_ns),
@@ -277,7 +284,7 @@ def _with_numbers(
     return replace(result, statistics=found.statistics, timing=timing), found.use, problems
 
 
-def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterable[Violation]:
+def _kind_problems(item: CaseResult, time_s: float, context: OutcomeContext) -> Iterable[Violation]:
     """Return what the case's kind finds wrong. HB153: a plug-in raised."""
     spec = kinds().get(item.case.kind)
     if spec is None:
@@ -293,7 +300,7 @@ def _kind_problems(item: CaseResult, time_s: float, context: Context) -> Iterabl
                         rejects=False)]
 
 
-def _distinct_problems(outcomes: Outcomes, context: Context) -> Iterator[Violation]:
+def _distinct_problems(outcomes: Outcomes, context: OutcomeContext) -> Iterator[Violation]:
     """Yield each problem once, with the passes that have it if there are several."""
     keys_by_problem = grouped(
         (problem, key) for key, outcome in outcomes.items() for problem in outcome.problems)
@@ -302,7 +309,7 @@ def _distinct_problems(outcomes: Outcomes, context: Context) -> Iterator[Violati
         yield replace(problem, message=prefix + problem.message)
 
 
-def _pass_names(keys: Iterable[PassKey], context: Context) -> str:
+def _pass_names(keys: Iterable[PassKey], context: OutcomeContext) -> str:
     """Return ``pass 0-1``, or ``launch 1 pass 0-1`` where there are several launches."""
     return ", ".join((f"launch {launch} " if context.launches > 1 else "")
                      + f"pass {rank_list(indices)}" for launch, indices in grouped(keys).items())
@@ -328,7 +335,7 @@ def _result(case: Case, decisive: PassOutcome, outcomes: Outcomes) -> CaseResult
 
 
 def _by_pass(
-    case: Case, records: Mapping[int, Sequence[Record]], context: Context
+    case: Case, records: Mapping[int, Sequence[Record]], context: OutcomeContext
 ) -> tuple[dict[PassKey, dict[int, Record]], list[Violation]]:
     """Return the newest record of each rank by pass, and what is wrong with the others."""
     attempts: dict[PassKey, dict[int, dict[int, Record]]] = defaultdict(lambda: defaultdict(dict))
@@ -348,7 +355,7 @@ def _by_pass(
 
 
 def _newest_whole(
-    case: Case, by_attempt: Mapping[int, Mapping[int, Record]], context: Context,
+    case: Case, by_attempt: Mapping[int, Mapping[int, Record]], context: OutcomeContext,
 ) -> int:
     """Return the attempt that holds: the newest, unless it ended before the record; then the newest
     one before it with a record of every rank."""
@@ -365,7 +372,7 @@ def _newest_whole(
 
 
 def _misplaced(
-    case: Case, rank: int, record: Record, context: Context, *, twice: bool
+    case: Case, rank: int, record: Record, context: OutcomeContext, *, twice: bool
 ) -> Iterator[Violation]:
     if twice:
         yield Violation("HB113", f"rank {rank}: two records of pass {record.pass_index}, launch "

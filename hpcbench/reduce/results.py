@@ -19,6 +19,8 @@ from hpcbench.trace.columns import Rows
 
 QUALITIES = {
     "clock_unreliable": "the clock error exceeds 5 % of the time; fold local_max is used",
+    "missed_lateness": "ranks entered 10 % or more off their planned lateness in over 20 % of the "
+                       "samples",
     "late_starts": "late starts (over 10 us in 20 % of the samples) move the median",
     "fragile": "outliers move the median beyond its interval",
     "two_modes": "the times have two modes around the median",
@@ -292,6 +294,30 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
+class LateArrivals:
+    """How ranks entered that enter late on purpose, and the same of the case in which they enter
+    together. ``own_by_rank_s`` are each rank's medians over the counted samples that it entered
+    punctually, ``late_by_rank_s`` over those that it entered late; None where there are none."""
+
+    lateness_s: Annotated[
+        float | None, "median achieved lateness of who enters last on purpose"] = None
+    missed_share: Annotated[
+        float | None, "share of samples entered 10 % of the lateness off"] = None
+    last_in_low_s: Annotated[float | None, "lower end of last_in_s"] = None
+    last_in_high_s: Annotated[float | None, "upper end of last_in_s"] = None
+    own_entry_s: Annotated[
+        float | None, "median time from own entry, mean of punctual ranks"] = None
+    own_entry_low_s: Annotated[float | None, "lower end"] = None
+    own_entry_high_s: Annotated[float | None, "upper end"] = None
+    absorbed_share: Annotated[
+        float | None, "1 - (own_entry_s - that of together) / lateness_s"] = None
+    absorbed_low: Annotated[float | None, "lower end"] = None
+    absorbed_high: Annotated[float | None, "upper end"] = None
+    own_by_rank_s: tuple[float | None, ...] = ()
+    late_by_rank_s: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """How the samples of an ok case came about, and what they say beside the time of its fold.
 
@@ -302,7 +328,8 @@ class Timing:
     ``pass_medians_s`` has each planned pass of each launch, None where it was not run. ``steps``
     says where the time of training steps went. ``late_start`` is the rank that starts later than
     any other; None of one rank, or where clocks were not compared. ``modes`` are the two that the
-    median lies between, if there are two.
+    median lies between, if there are two. ``arrivals`` are of cases with late ranks, and of the
+    same without.
     """
 
     fold: Annotated[
@@ -347,6 +374,7 @@ class Timing:
     modes: tuple[Mode, ...] = ()
     link_bytes_per_s: Annotated[float | None, "bus bandwidth that the declared links allow; NaN "
                                 "where none is declared", "apart"] = None
+    arrivals: LateArrivals | None = None
 
     @property
     def repeats(self) -> bool:

@@ -306,13 +306,20 @@ class ResultsWriter:
             {name: getattr(item, name) for name in _DETAILS}
             | ({"trace_missing": True} if item.trace_missing else {}) for item in cases))
         stored.write_json(self._file, "cases/timing", (
-            item.timing and schema.to_values(item.timing) for item in cases))
+            item.timing and _timing_values(item.timing) for item in cases))
         if results.told:
             stored.write_json(self._file, _USAGE, (
                 item.usage and asdict(item.usage) for item in cases))
         if of_kinds.missing:
             self._file["cases"].attrs["without_columns"] = [
                 f"{kind}: {reason}" for kind, reason in of_kinds.missing.items()]
+
+
+def _timing_values(timing: records.Timing) -> dict[str, Any]:
+    """Return the fields of a timing; those of late arrivals only where there are some."""
+    values = schema.to_values(timing)
+    return values if timing.arrivals else {
+        name: value for name, value in values.items() if name != "arrivals"}
 
 
 @contextlib.contextmanager

@@ -64,6 +64,7 @@ from hpcbench.report.results_lines import (
 from hpcbench.texts import from_json, printable
 from hpcbench.trace.container import whole_file
 from hpcbench.units import grouped, plural
+from hpcbench.views.arrivals import arrival_tables
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import telemetry_tables
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, injected_text
@@ -290,6 +291,7 @@ def _is_course(chart: Chart) -> bool:
 def _course(results: Results, charts: Sequence[Chart]) -> Iterator[Item]:
     """Yield the charts and tables of the run as a whole: over time, by rank, of the machine."""
     yield from (chart for chart in charts if not chart.case_ids or _is_course(chart))
+    yield from arrival_tables(results)
     yield from start_up_tables(results)
     yield from telemetry_tables(results)
 

@@ -89,6 +89,8 @@ def _first(error: ValidationError) -> str:
 
 LIBRARY = "library"
 """The key of a record's detail that holds `LibraryChoices.to_json`, where any library reported."""
+HAS_NO_CHECK = "has_no_check"
+"""The key of a record's detail that is there if the operation has nothing that could be checked."""
 UNKNOWN = "unknown"
 _AND = " + "
 

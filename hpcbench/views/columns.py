@@ -202,7 +202,7 @@ def launches_cell(item: CaseResult) -> Cell:
 def wrong_cell(item: CaseResult) -> Cell:
     if item.n_wrong is not None:
         return item.n_wrong
-    return None if item.case.validate else "unchecked"
+    return None if item.case.validate and item.status != "ok" else "unchecked"
 
 
 def over_passes_cell(passes: OverPasses | None) -> Cell:

@@ -481,8 +481,8 @@ USUAL_FOLDS: Mapping[str, str] = MappingProxyType({
 INTERVAL_TITLE = f"{CI_LEVEL:.0%} confidence interval of the median (order statistics)"
 
 FLAGS: Mapping[str, str] = MappingProxyType({
-    "clock_unreliable": "clock", "late_starts": "late", "fragile": "fragile",
-    "two_modes": "modes",
+    "clock_unreliable": "clock", "missed_lateness": "lateness", "late_starts": "late",
+    "fragile": "fragile", "two_modes": "modes",
     "repeats": "repeats", "ramp": "ramp", "trend": "trend", "change_point": "change",
     "unsteady": "unsteady"})
 """Word of QUALITIES -> its short form; ci_unreliable is the question mark of the interval."""
@@ -509,19 +509,20 @@ def mode_and_fold(item: CaseResult) -> tuple[str, str]:
 
 def timed_text(item: CaseResult) -> str:
     """Return the mode and the fold of a case's times: ``isolated, fold global``."""
-    return ", fold ".join(mode_and_fold(item)) + _graph_words(item.case)
+    return ", fold ".join(mode_and_fold(item)) + _special_words(item.case)
 
 
 def mode_text(item: CaseResult) -> str:
     """Return the mode, with its fold where that is not the usual one."""
     mode, fold = mode_and_fold(item)
     text = mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
-    return text + _graph_words(item.case)
+    return text + _special_words(item.case)
 
 
-def _graph_words(case: Case) -> str:
-    """Return that a call is the replay of a CUDA graph, if it is."""
-    return ", CUDA graph" if case.cuda_graph else ""
+def _special_words(case: Case) -> str:
+    """Return that a call is the replay of a CUDA graph, and which ranks enter late, if so."""
+    late = f", {entry.words}" if (entry := case.late_entry) else ""
+    return (", CUDA graph" if case.cuda_graph else "") + late
 
 
 def flag_cell(item: CaseResult, show: Show = Show.US) -> str:
@@ -572,7 +573,7 @@ def iterations_text(cases: Sequence[Case]) -> str:
 
 def batch_text(case: Case) -> str:
     text = f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
-    return text + _graph_words(case)
+    return text + _special_words(case)
 
 
 def repeats_text(plan: Plan) -> str:

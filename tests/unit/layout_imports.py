@@ -53,13 +53,14 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "run": (*MACHINE, "launch", "reduce", "answers", "report", "resume", "profiling"),
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measurement", "reduce", "answers",
-                 "report",
-                 "anonymize", "run", "dry_run", "gen_config", "gen_data", "profiling", "resume",
-                 "suite", "validation"),
+                 "report", "anonymize", "formats", "run", "dry_run", "gen_config", "gen_data",
+                 "profiling", "resume", "suite", "validation"),
     "cli": (*BASE, "commands"),
     "__main__": (*BASE, "cli", "launch"),
     # what programs of others call: `hpcbench.measure`, `hpcbench.load`
     "api": (*MACHINE, "reduce", "answers", "launch"),
+    # files of other programs: what they read, and what they wrote
+    "formats": (*READING, "reduce", "answers", "views", "report", "kinds.*.plan"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
                 "kinds.*.present"),
@@ -68,6 +69,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
 
 OF_ANOTHER_KIND: Mapping[str, str] = {
     "kinds.memory": "kinds.training",  # what it measures is a training: its plan, its steps
+    "kinds.function": "kinds.primitive",  # a function can be an implementation of a primitive
 }
 """A kind -> the kind that it is about: each of its sides may import what the other's own may."""
 
@@ -121,7 +123,7 @@ KIND_RUN = f"{KINDS}.*.run*"
 TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measurement.faults",
          "hpcbench.profiling.capture", *(
     f"hpcbench.operations.{name}" for name in
-    ("data", "operation", "place")), *(
+    ("context", "data", "operation", "place")), *(
     f"hpcbench.backends.{name}" for name in
     ("counting_backend", "devices", "dry_step", "facts", "groups", "mpi_buffers", "mpi_group",
      "python_group")))

@@ -16,7 +16,7 @@ import pytest
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, plan_to_json
 from hpcbench.reduce.history import Attempts, Intake
-from hpcbench.reduce.outcome import Context, Outcome, judge
+from hpcbench.reduce.outcome import Outcome, OutcomeContext, judge
 from hpcbench.reduce.reduce import exit_code, read_cases, reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
@@ -425,7 +425,7 @@ def test_a_trace_that_vanishes_while_it_is_read_is_one_clear_error(
     plan = make_plan(n_cases=5)
     traces = write_synthetic_run(tmp_path / "run", plan)
 
-    def judged(case: Case, records: Any, context: Context) -> Outcome:
+    def judged(case: Case, records: Any, context: OutcomeContext) -> Outcome:
         if case == plan.cases[3]:
             (traces / "rank00001.h5").unlink()
         return judge(case, records, context)

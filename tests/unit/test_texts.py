@@ -245,11 +245,12 @@ SPEAKING = {"hpcbench.texts", "hpcbench.backends.facts", "hpcbench.backends.mpi_
 """`say` itself, and programs of their own: they print JSON in ASCII, or what is in the source."""
 REVERSIBLE = {"hpcbench.backends.child", "hpcbench.launch.communicator",
               "hpcbench.launch.store_communicator", "hpcbench.launch.messages",
-              "hpcbench.launch.run_folder"}
+              "hpcbench.launch.run_folder", "hpcbench.operations.functions"}
 """Messages between our processes: Python's JSON keeps every text, paths too, as Python has it."""
 NOT_WRITTEN = {"hpcbench.config.axes", "hpcbench.config.schema",
                "hpcbench.config.load", "hpcbench.plan.expand",
-               "hpcbench.plan.case", "hpcbench.reduce.records", "hpcbench.reduce.run_checks",
+               "hpcbench.kinds.function.plan", "hpcbench.plan.case", "hpcbench.reduce.records",
+               "hpcbench.reduce.run_checks",
                "hpcbench.operations.token_file", "hpcbench.gen_data",
                "hpcbench.profiling.flight"}
 """JSON that is hashed, checked, quoted in a message, or of numbers and names of the package."""

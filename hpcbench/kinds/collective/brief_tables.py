@@ -48,7 +48,8 @@ _AXES: Mapping[str, Callable[[CaseResult], Cell]] = {
     "type": lambda item: collective_type_word(collective_of(item.case)),
     "ranks": lambda item: plural(item.case.world_size, "rank"),
     "device": lambda item: " ".join(filter(None, (device_type(item), device_memory_text(item)))),
-    "mode": lambda item: "" if mode_text(item) == "isolated" else mode_text(item),
+    "mode": lambda item: "" if mode_text(item) == "isolated" else mode_text(
+        item).removeprefix("isolated, "),
     "redop": lambda item: "" if collective_of(item.case).op == "sum" else collective_of(
         item.case).op or "",
     "root": lambda item: f"root {collective_of(item.case).root}" if collective_of(

@@ -117,7 +117,7 @@ class Collective(Workload):
         return Features(
             calls=calls_of(traits.calls, self.dtype) or (self.own_call(),),
             profiled_for=frozenset({"communication"}), has_result=traits.moves_data, settles=True,
-            cold_bytes=self.cold_bytes,
+            enters_late=True, cold_bytes=self.cold_bytes,
             needs_all_ranks=traits.needs_all_ranks and self.split != "zero")
 
     def label(self, world_size: int) -> Label:
@@ -231,7 +231,7 @@ def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]
         "uneven": block.uneven, "groups": block.groups, "cache": block.cache or ("warm",),
         "mode": how.mode, "warmup": how.warmup, "iterations": how.iterations,
         "validate": how.validate, "size": block.size, "wakeup_s": how.wakeup_s,
-        "cuda_graph": how.cuda_graph,
+        "cuda_graph": how.cuda_graph, "arrival": how.arrival,
     }
 
 

@@ -19,6 +19,7 @@ from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes, refe
 from hpcbench.kinds.primitive.plan.implementations import (
     AXES_OF_POINTS,
     PrimitiveRegistry,
+    installed,
     is_ours,
     load_registry,
 )
@@ -33,6 +34,7 @@ from hpcbench.kinds.primitive.plan.spec import (
     shapes,
 )
 from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.operations.functions import FunctionFile
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
@@ -259,9 +261,37 @@ def make_workload(
         peers=implementation.reads_peers, capability=implementation.least_capability), skip
 
 
-def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitivePoint) -> Case:
+def with_file(
+    registry: PrimitiveRegistry, spec: ImplementationSpec,
+) -> PrimitiveRegistry:
+    """Return the registry with an implementation more, which a file has."""
+    return replace(registry, implementations={**registry.implementations, spec.name: [spec]})
+
+
+def cases_of_file(
+    title: str, block: PrimitiveBlock, job: PlanRequest, spec: ImplementationSpec,
+    file: FunctionFile,
+) -> Iterator[Case]:
+    """Yield the cases of a block in which one implementation is a function of a file.
+
+    Raises ConfigError if the function has the name of an implementation.
+    """
+    registry = installed()
+    if registry.is_known(spec.name):
+        raise ConfigError(f"file: {file.path}: {spec.name} is an implementation of hpcbench; give "
+                          "the function another name")
+    for point in primitive_points(title, block, job, with_file(registry, spec)):
+        yield _case(title, block, job, point, file if point.implementation is spec else None)
+
+
+def _case(
+    title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitivePoint,
+    file: FunctionFile | None = None,
+) -> Case:
     """Return the case of a point, with the variables that its implementation needs."""
     work, reason = _workload(point)
+    if file is not None:
+        work = replace(work, file=file.path, sha256=file.sha256)
     given = dict(point.common.env)
     env: Mapping[str, str] = {}
     least = 0
@@ -294,7 +324,8 @@ def _draft(
         identity={
             "kind": "primitive", **{name: getattr(work, name) for name in _IDENTITY},
             "options": dict(work.options),
-            **({"misfit": point.shape.origin} if point.shape.misfit else {})})
+            **({"misfit": point.shape.origin} if point.shape.misfit else {}),
+            **({"sha256": work.sha256} if work.file else {})})
 
 
 def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:

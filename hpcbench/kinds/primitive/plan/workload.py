@@ -28,7 +28,8 @@ class Primitive(Workload):
     compute ``capability``, if any is given, and at least this many ``multiprocessors``.
     ``variables`` names those of the case's environment that the implementation asked for.
     ``connects``: a library of its own connects the ranks. ``peers``: they read each other's GPU
-    memory.
+    memory. ``file``: the Python file that has the implementation, a function of that name;
+    ``sha256`` identifies its content.
     """
 
     primitive: str
@@ -54,8 +55,10 @@ class Primitive(Workload):
     connects: bool = False
     peers: bool = False
     multiprocessors: int = 0
+    file: str = ""
+    sha256: str = ""
     origin = "shape"
-    later = ("variables", "connects", "peers", "capability", "multiprocessors")
+    later = ("variables", "connects", "peers", "capability", "multiprocessors", "file", "sha256")
 
     def choice(self) -> Choice:
         """Return the problem, and how it is solved; parts alone have no task.
@@ -89,7 +92,8 @@ class Primitive(Workload):
             only_on=self.devices, least_capability=self.capability,
             least_multiprocessors=self.multiprocessors, needs_ranks=self.connects,
             reads_peers=self.peers, profiled_for=frozenset({shown} if shown else ()),
-            compiled_graphs=int(self.compiles), settles=True)
+            compiled_graphs=int(self.compiles), settles=True, enters_late=True,
+            files={self.file: self.sha256} if self.file else {})
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""

@@ -5,7 +5,8 @@ What implementations of a primitive have in common, and messages that they send 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +19,9 @@ from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.inputs import Inputs
 from hpcbench.kinds.primitive.run.operands import Expected, compare
 from hpcbench.measurement.runner import Runner
+from hpcbench.operations.context import Context, called, output_of
 from hpcbench.operations.data import Mismatch
+from hpcbench.operations.functions import lines_of, load_functions, timed_call
 from hpcbench.operations.place import Place, receiving, sending, start
 from hpcbench.plan.workload import Workload
 
@@ -29,13 +32,10 @@ class PrimitiveOperation:
     def __init__(self, spec: Primitive, place: Place) -> None:
         self.name = spec.name
         self.place = place
-        classes = installed().classes(spec.primitive, spec.implementation)
-        if classes is None:
-            raise CaseError(f"{spec.implementation} of {spec.primitive} is not installed on this "
-                            "rank; install the plug-in that offers it on every node")
-        inputs_path, runner_path = classes
+        inputs_path, runner_path = _classes(spec)
         self._inputs: Inputs = _named(inputs_path)(spec, place)
-        self._implementation: Implementation[Any] = _named(runner_path)(self._inputs)
+        self._implementation: Implementation[Any] = (
+            FileFunction(self._inputs) if spec.file else _named(runner_path)(self._inputs))
         self._expected: Expected | None = None
 
     @property
@@ -69,9 +69,32 @@ class PrimitiveRunner(Runner):
     def __init__(self) -> None:
         installed()
 
-    def open(self, work: Workload, place: Place, *, validate: bool) -> PrimitiveOperation:
+    def open(
+        self, work: Workload, place: Place, *, validate: bool,
+    ) -> PrimitiveOperation | AbstractContextManager[PrimitiveOperation]:
         assert isinstance(work, Primitive)
-        return PrimitiveOperation(work, place)
+        return _of_file(work, place) if work.file else PrimitiveOperation(work, place)
+
+
+@contextmanager
+def _of_file(work: Primitive, place: Place) -> Iterator[PrimitiveOperation]:
+    """Give an operation whose errors say in which line of its file they are."""
+    with lines_of(work.file):
+        yield PrimitiveOperation(work, place)
+
+
+def _classes(spec: Primitive) -> tuple[str, str]:
+    """Return ``module:class`` of the inputs and of what runs, which a file has itself.
+
+    Raises CaseError if they are not installed.
+    """
+    if spec.file and (primitive := installed().primitives.get(spec.primitive)):
+        return primitive.inputs, ""
+    classes = installed().classes(spec.primitive, spec.implementation)
+    if classes is None:
+        raise CaseError(f"{spec.implementation} of {spec.primitive} is not installed on this "
+                        "rank; install the plug-in that offers it on every node")
+    return classes
 
 
 def _named(path: str) -> Any:
@@ -118,6 +141,34 @@ class Implementation(Generic[AnyInputs]):
         buffer = torch.empty(shape, dtype=self.inputs.dtype, device=self.inputs.place.device)
         self.scratch.append(buffer)
         return buffer
+
+
+class FileFunction(Implementation[Inputs]):
+    """A function of a user's file (`hpcbench.operations.functions`)."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        """Call the function, which gives what is timed. Raises CaseError if it is unusable."""
+        super().__init__(inputs)
+        spec = self.spec
+        function = load_functions(spec.file, spec.sha256)[spec.implementation]
+        context = Context(inputs.place, spec.dtype, inputs)
+        self._call = timed_call(called(function, context, spec.dtype, (
+            ("m", spec.m), ("n", spec.n), ("k", spec.k), ("order", spec.order), *spec.options)),
+            spec.implementation)
+        if not callable(self._call.output):
+            self.scratch.append(output_of(self._call, spec.implementation))
+
+    @property
+    def output(self) -> torch.Tensor:
+        """Return what the last call wrote. Raises CaseError if it is no tensor."""
+        return output_of(self._call, self.spec.implementation)
+
+    def run(self) -> None:
+        self._call.step()
+
+    def restore(self) -> None:
+        if self._call.prepare:
+            self._call.prepare()
 
 
 class Returning(Implementation[AnyInputs]):

@@ -1,0 +1,276 @@
+"""Functions of a file become cases: the file is imported in a child, which says what it declares.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import math
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
+
+from hpcbench.config.axes import PASSED_ENV, TARGETS, unknown_name
+from hpcbench.config.section import Block
+from hpcbench.errors import ConfigError
+from hpcbench.import_path import module_command
+from hpcbench.kinds.function.block import FunctionBlock
+from hpcbench.kinds.primitive.block import PrimitiveBlock
+from hpcbench.kinds.primitive.plan.implementations import installed
+from hpcbench.kinds.primitive.plan.planner import cases_of_file
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
+from hpcbench.operations.functions import (
+    DeclarationError,
+    DeclaredFunction,
+    FunctionFile,
+    Value,
+    file_hash,
+    parsed,
+)
+from hpcbench.plan.case import Case, Planner, PlanRequest
+from hpcbench.plan.points import (
+    COMMON_AXES,
+    CommonPoint,
+    Draft,
+    Option,
+    Values,
+    assemble,
+    common_points,
+    least_calls,
+    listed_lengths,
+)
+from hpcbench.plan.support import resolve_device, unfit_world
+from hpcbench.plan.workload import Choice, Features, Label, Workload
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config
+
+LIMIT_S = 300.0
+"""For a file to be imported; torch alone can take a minute from a shared file system."""
+_CALL_S = 1e-3
+"""Assumed of a call, for estimates: nothing is known of a function before it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall(Workload):
+    """A call of a benchmarked function.
+
+    ``arguments`` are its own, without those that are keys of the block. ``shared`` names those that
+    all functions of its ``compare`` have: the problem, while the others are settings. ``sha256``
+    identifies the content of the ``file``.
+    """
+
+    file: str
+    sha256: str
+    function: str
+    arguments: tuple[tuple[str, Value], ...]
+    dtype: str
+    compare: str = ""
+    baseline: bool = False
+    shared: tuple[str, ...] = ()
+    groups: int = 1
+
+    @property
+    def task_name(self) -> str:
+        """Return what functions that are compared have alike."""
+        return self.compare or self.function
+
+    def label(self, world_size: int) -> Label:
+        return Label(self.function, [
+            self.function, *(f"{name}={value}" for name, value in self.arguments), self.dtype,
+            f"ranks={world_size}"])
+
+    @property
+    def features(self) -> Features:
+        """Return that a profile may show anything of it: nobody knows what it does."""
+        return Features(files={self.file: self.sha256}, profiled_for=frozenset(TARGETS),
+                        enters_late=True)
+
+    def problem(self) -> dict[str, Any]:
+        """Return what all cases have alike that are compared with it."""
+        arguments = dict(self.arguments)
+        return {"compare": self.task_name, "dtype": self.dtype,
+                **{name: arguments[name] for name in self.shared}}
+
+    def choice(self) -> Choice:
+        axes = {"function": self.function, "dtype": self.dtype, **dict(self.arguments)}
+        setting: dict[str, Any] = {"function": self.function} if self.compare else {}
+        setting |= {f"options.{name}": value for name, value in self.arguments
+                    if name not in self.shared}
+        return Choice(axes, self.problem(), setting)
+
+
+class FunctionPlanner(Planner):
+    """Plans the functions of files; each file is imported once."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, FunctionFile] = {}
+
+    def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
+        """Return the points of all functions together, as one axis."""
+        assert isinstance(block, FunctionBlock)
+        return {"points": sum(
+            math.prod(listed_lengths(own, COMMON_AXES).values())
+            * math.prod(map(len, one.axes.values()))
+            for one, own in self._chosen(block))}
+
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
+        assert isinstance(block, FunctionBlock)
+        chosen = self._chosen(block)
+        file = self._file(block.file)
+        for one, own in chosen:
+            if one.compare in installed().primitives:
+                yield from _primitive_cases(title, own, job, one, file)
+                continue
+            _refuse_strangers(one, file)
+            shared = _shared(one, [other for other, _ in chosen])
+            for point in common_points(own, job):
+                for values in product(*one.axes.values()):
+                    work = FunctionCall(
+                        file.path, file.sha256, one.name, tuple(zip(one.axes, values, strict=True)),
+                        point.dtype, one.compare, one.baseline, shared)
+                    yield assemble(title, own, job, point, _draft(work, point, job))
+
+    def workload_from_json(self, data: Mapping[str, Any]) -> FunctionCall:
+        return FunctionCall(**{**data, "shared": tuple(data["shared"]), "arguments": tuple(
+            (name, value) for name, value in data["arguments"])})
+
+    def _chosen(self, block: FunctionBlock) -> list[tuple[DeclaredFunction, FunctionBlock]]:
+        """Return the benchmarks of a block, each with the block as its decorator changes it."""
+        file = self._file(block.file)
+        known = {one.name: one for one in file.benchmarks}
+        for name in block.function or ():
+            if name not in known:
+                raise ConfigError(f"function: {unknown_name(name, known)} ({file.title})")
+        return [(one, _with_common(block, one, file))
+                for one in (map(known.__getitem__, block.function) if block.function
+                            else file.benchmarks)]
+
+    def _file(self, path: str) -> FunctionFile:
+        if path not in self._files:
+            self._files[path] = read_functions(path)
+        return self._files[path]
+
+
+def read_functions(path: str) -> FunctionFile:
+    """Return what a file declares, of which a child that imports it tells. Raises ConfigError."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"file: {path} cannot be read: {error.strerror}") from None
+    absolute = str(Path(path).absolute())
+    try:
+        done = subprocess.run(
+            module_command("hpcbench.operations.functions", absolute), check=False,
+            stdout=subprocess.PIPE, timeout=LIMIT_S, stdin=subprocess.DEVNULL, env={
+                name: value for name, value in os.environ.items()
+                if any(fnmatch.fnmatchcase(name, pattern) for pattern in PASSED_ENV)})
+        benchmarks = parsed(done.stdout.decode().rpartition("\n")[2])
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"file: {path} was not imported within {LIMIT_S:g} s; keep work out of "
+                          "its top level") from None
+    except DeclarationError as error:
+        line, _, words = str(error).partition(" ")
+        where = f"{path}:{line}" if int(line) else path
+        raise ConfigError(f"file: {where}: {words}{_remedy(words)}") from None
+    except ValueError:
+        raise ConfigError(f"file: {path} ended Python with code {done.returncode} when it was "
+                          "imported; see what it printed above") from None
+    return FunctionFile(absolute, file_hash(content), benchmarks)
+
+
+def _remedy(words: str) -> str:
+    if words.startswith("ModuleNotFoundError"):
+        return "; a file of benchmarks can only be planned where its imports are installed"
+    return ""
+
+
+def _with_common(block: FunctionBlock, one: DeclaredFunction, file: FunctionFile) -> FunctionBlock:
+    """Return the block with the common keys of a decorator. Raises ConfigError for bad values."""
+    if not one.common:
+        return block
+    given = {name: list(values) for name, values in one.common.items()}
+    plain = {**block.model_dump(mode="json", by_alias=True, exclude_none=True), **given}
+    return _checked(FunctionBlock, plain, _place(one, file))
+
+
+B = TypeVar("B", bound=Block)
+
+
+def _checked(block: type[B], raw: Mapping[str, Any], where: str) -> B:
+    """Return a block of plain values. Raises ConfigError of the first bad one."""
+    try:
+        return block.model_validate_json(json.dumps(raw))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = "".join(f"{part}: " for part in first["loc"][:1])
+        raise ConfigError(f"{where}: {key}{first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _refuse_strangers(one: DeclaredFunction, file: FunctionFile) -> None:
+    for name in one.axes:
+        if name not in one.parameters:
+            raise ConfigError(f"{_place(one, file)}: {name} is no parameter of the function, which "
+                              f"has {', '.join(one.parameters) or 'none'} beside the context")
+
+
+def _place(one: DeclaredFunction, file: FunctionFile) -> str:
+    return f"file: {file.path}:{one.line}: {one.name}"
+
+
+_PROBLEM = ("m", "n", "k", "model", "layer", "tokens", "degree", "order")
+"""Axes of a function that is compared with primitives which are keys of their block."""
+
+
+def _primitive_cases(
+    title: str, block: FunctionBlock, job: PlanRequest, one: DeclaredFunction, file: FunctionFile,
+) -> Iterator[Case]:
+    """Yield the cases of a function that implements a primitive, and of those beside it."""
+    primitive = installed().primitives[one.compare]
+    own = {name: _option_values(name, values, one, file) for name, values in one.axes.items()
+           if name not in _PROBLEM and name not in primitive.options}
+    spec = ImplementationSpec(
+        one.name, f"{file.title}:{one.line}", {one.compare: file.path}, options={
+            name: Values(values[0], values) for name, values in own.items()})
+    common = block.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={
+        "kind", "file", "function"})
+    raw = {**common, "kind": "primitive", "primitive": one.compare, "implementations": {
+        one.name: {name: list(values) for name, values in own.items()},
+        **{name: {} for name in one.beside or ("torch",)}},
+        "options": {name: list(one.axes[name]) for name in primitive.options if name in one.axes},
+        **{name: list(one.axes[name]) for name in _PROBLEM if name in one.axes}}
+    yield from cases_of_file(f"{title}-{one.compare}", _checked(
+        PrimitiveBlock, raw, _place(one, file)), job, spec, file)
+
+
+def _option_values(
+    name: str, values: Sequence[Value], one: DeclaredFunction, file: FunctionFile,
+) -> tuple[Option, ...]:
+    """Return the values of an option of an implementation. Raises ConfigError for others."""
+    found = tuple(value for value in values if value is not None and not isinstance(value, float))
+    if len(found) != len(values) or name not in one.parameters:
+        raise ConfigError(f"{_place(one, file)}: {name}: of a primitive it must be a parameter of "
+                          "the function, and text, a whole number, True or False")
+    return found
+
+
+def _shared(one: DeclaredFunction, others: Sequence[DeclaredFunction]) -> tuple[str, ...]:
+    """Return the arguments, settings apart, that all functions have with which one is compared."""
+    same = [other for other in others if one.compare and other.compare == one.compare]
+    return tuple(name for name in one.axes if name not in one.settings
+                 and all(name in other.axes for other in same))
+
+
+def _draft(work: FunctionCall, point: CommonPoint, job: PlanRequest) -> Draft:
+    skip = unfit_world(point.backend, point.world_size, job.world_size)
+    return Draft(
+        workload=work, device=resolve_device(point.backend, point.device), validate=point.validate,
+        memory_bytes=0, skip=skip, estimate_s=least_calls(point, job.config) * _CALL_S, identity={
+            "kind": "function", "function": work.function, "sha256": work.sha256,
+            "arguments": dict(work.arguments), "dtype": work.dtype})

@@ -1,0 +1,90 @@
+"""The runner of functions: what a function gets, and the operation that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from hpcbench.kinds.function.plan import FunctionCall
+from hpcbench.measurement.runner import Runner
+from hpcbench.operations.context import Context, called, output_of
+from hpcbench.operations.functions import (
+    TimedCall,
+    lines_of,
+    load_functions,
+    timed_call,
+    wrong_elements,
+)
+from hpcbench.operations.place import Place
+from hpcbench.plan.workload import Workload
+
+
+@dataclass(frozen=True)
+class WrongResult:
+    """What a function's own check found."""
+
+    n_wrong: int
+    words: str
+
+
+class FunctionOperation:
+    """A function of a file, ready to be called."""
+
+    def __init__(self, name: str, place: Place, call: TimedCall) -> None:
+        self.name, self.place = name, place
+        self.run: Callable[[], object] = call.step
+        self.prepare: Callable[[], object] = call.prepare or _nothing
+        self.has_check = call.check is not None
+        self._call = call
+
+    def corrupt_output(self) -> None:
+        """Fill the output with values that no call gives. Raises CaseError without one."""
+        output_of(self._call, self.name).fill_(-1)
+
+    def check(self) -> WrongResult | None:
+        assert self._call.check is not None
+        try:
+            count, words = wrong_elements(self._call.check())
+        except AssertionError as error:
+            count, words = 1, str(error).partition("\n")[0] or "an assertion of the check failed"
+        return WrongResult(count, words) if count else None
+
+    def answer(self) -> dict[str, Any]:
+        """Return what the function says of one call on this rank."""
+        given = {"flops": self._call.flops, "bytes": self._call.bytes,
+                 "collective": self._call.collective or None}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def close(self) -> None:
+        """Drop what the function holds."""
+        del self._call, self.run, self.prepare
+
+
+def _nothing() -> None:
+    """Restore nothing."""
+
+
+class FunctionRunner(Runner):
+    """Opens functions; a worker imports each file once."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, str], Mapping[str, Callable[..., Any]]] = {}
+
+    @contextmanager
+    def open(  # type: ignore[override]
+        self, work: Workload, place: Place, *, validate: bool,
+    ) -> Iterator[FunctionOperation]:
+        """Give the operation of a function; errors of its file say in which line."""
+        assert isinstance(work, FunctionCall)
+        with lines_of(work.file):
+            function = self._functions(work)[work.function]
+            returned = called(function, Context(place, work.dtype), work.dtype, work.arguments)
+            yield FunctionOperation(work.function, place, timed_call(returned, work.function))
+
+    def _functions(self, work: FunctionCall) -> Mapping[str, Callable[..., Any]]:
+        key = work.file, work.sha256
+        if key not in self._files:
+            self._files[key] = load_functions(*key)
+        return self._files[key]

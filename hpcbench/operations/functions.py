@@ -1,0 +1,349 @@
+"""Functions of the user's own that are measured: the decorator, and what a file of them declares.
+
+Nothing here imports torch: a file is imported where it is, in a worker or in a child of the
+planner, and what it declares goes on as plain values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hpcbench.errors import CaseError
+from hpcbench.units import plural
+
+Value = str | int | float | bool | None
+"""What an argument of a benchmarked function may be."""
+COMMON = ("backend", "device", "world_size", "dtype", "mode", "warmup", "iterations", "cuda_graph",
+          "arrival")
+"""Keys of a block that a decorator can give for its function alone."""
+PASSED = ("dtype", "device", "world_size")
+"""Those of them that a function gets as an argument if it has such a parameter."""
+_DECLARED = "__hpcbench_benchmarks__"
+"""Where a module that declares benchmarks has them: in its own globals."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True)
+class TimedCall:
+    """What a benchmarked function returns: the call to be timed, and what is known of it.
+
+    Attributes:
+        step: called without arguments; the only part that is timed.
+        prepare: called before each sample, outside of the time.
+        check: called after samples that are checked, outside of the time. It returns None or True
+            if the result is right, False, how many elements are wrong, or what is wrong as text;
+            an AssertionError counts as wrong, too. Without it nothing is checked.
+        flops: floating point operations of one call on this rank.
+        bytes: bytes of one call on this rank, for a rate; with ``collective`` those of nccl-tests.
+        collective: the name of a collective, such as ``all_reduce``: its bus bandwidth is computed.
+        output: the tensor that a call writes, or a function that returns it: it is checked where
+            ``compare`` names a primitive.
+    """
+
+    step: Callable[[], object]
+    prepare: Callable[[], object] | None = None
+    check: Callable[[], object] | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    collective: str = ""
+    output: Any = None
+
+
+@dataclass(frozen=True)
+class DeclaredFunction:
+    """One benchmarked function: its name, its line, and the values of its arguments.
+
+    ``common`` are keys of the block, ``axes`` its own arguments. ``beside`` are implementations
+    that are measured, too, where ``compare`` is a primitive. ``settings`` are axes whose values are
+    compared with one another. ``parameters`` are those of the function after the context.
+    """
+
+    name: str
+    line: int
+    compare: str = ""
+    baseline: bool = False
+    beside: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    common: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    axes: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+
+
+class DeclarationError(Exception):
+    """What is wrong with a file of benchmarks; the first word is its line."""
+
+
+def benchmark(
+    function: Callable[..., Any] | None = None, *, compare: str = "",
+    baseline: bool | str | Sequence[str] = False,
+    settings: str | Sequence[str] = (), name: str = "", **axes: Any,
+) -> Any:
+    """Mark a function of a file as a benchmark: ``hpcbench run FILE.py`` measures it.
+
+    Each further argument is an axis: a list of values, or one value. It is a parameter of the
+    function, or one of `COMMON`: backend, device, world_size, dtype, mode, warmup, iterations,
+    cuda_graph, arrival.
+
+    Args:
+        compare: functions with the same text here do the same and are compared; the name of a
+            primitive of ``hpcbench list`` compares with its implementations: then m, n, k, order
+            and the primitive's options are axes, too, and need no parameter.
+        baseline: True: the others of its ``compare`` are stated as speed-ups over this one. Of a
+            primitive, the names of implementations that are measured, too; default: torch.
+        settings: arguments that say how, not what: cases that differ in them do the same and are
+            compared. Arguments that not all functions of a ``compare`` have are settings anyway.
+        name: the name in tables; default: the function's.
+    """
+    def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
+        declared = marked.__globals__.setdefault(_DECLARED, [])
+        declared.append((marked, name or marked.__name__, compare, baseline, settings, axes))
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+@dataclass(frozen=True)
+class FunctionFile:
+    """A file of benchmarks: its path, the hash of its content, and what it declares, in order."""
+
+    path: str
+    sha256: str
+    benchmarks: tuple[DeclaredFunction, ...]
+
+    @property
+    def title(self) -> str:
+        return Path(self.path).name
+
+
+def file_hash(content: bytes) -> str:
+    """Return 16 hex digits of the SHA-256 of a file's content."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def load_functions(path: str, sha256: str = "") -> Mapping[str, Callable[..., Any]]:
+    """Import a file and return its benchmarked functions by name.
+
+    The file's folder comes last in ``sys.path`` from then on. Raises CaseError if its content is
+    not that of the hash, and whatever the file raises.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise CaseError(f"{path}: cannot be read on this rank: {error.strerror}; all ranks need "
+                        "the same file") from None
+    if sha256 and file_hash(content) != sha256:
+        raise CaseError(f"{path}: is not the file that was planned (sha256 {sha256}): all ranks "
+                        "need the same file; a changed one needs a new run")
+    return {name: function for function, name, *_ in _declared(_imported(path))}
+
+
+def _imported(path: str) -> ModuleType:
+    """Import a file as a module of its own."""
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # last: a random.py there takes nobody's place
+    spec = importlib.util.spec_from_file_location(f"hpcbench_file_{Path(path).stem}", path)
+    if spec is None or spec.loader is None:
+        raise DeclarationError("0 is no Python file: its name must end with .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look for it there
+    spec.loader.exec_module(module)
+    return module
+
+
+def _declared(module: ModuleType) -> Sequence[tuple[Any, ...]]:
+    found: Sequence[tuple[Any, ...]] = vars(module).get(
+        _DECLARED, [])
+    return found
+
+
+def describe(path: str) -> str:
+    """Return as JSON what a file declares, for `parsed`, or what is wrong with it."""
+    try:
+        found = [_benchmark(*one) for one in _declared(_imported(path))]
+        _refuse_twins(found)
+        if not found:
+            raise DeclarationError("0 has no benchmark: put @hpcbench.benchmark() above the "
+                                   "function that is to be measured")
+    except DeclarationError as error:
+        line, _, words = str(error).partition(" ")
+        return json.dumps({"line": int(line), "error": words})
+    except BaseException as error:  # noqa: BLE001 (whatever the file raises when it is imported)
+        return json.dumps({"line": line_in(error, path), "error": _in_words(error)})
+    return json.dumps({"benchmarks": [asdict(one) for one in found]})
+
+
+def _in_words(error: BaseException) -> str:
+    """Return type and first line of an error."""
+    lines = str(getattr(error, "msg", None) or error).splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+
+
+def line_in(error: BaseException, path: str) -> int:
+    """Return the innermost line of a file that an error passed, or that it is about; 0: none."""
+    if isinstance(error, SyntaxError) and error.filename == path:
+        return error.lineno or 0
+    lines = [frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__)
+             if frame.filename == path]
+    return lines[-1] if lines else 0
+
+
+def _benchmark(
+    function: Any, name: str, compare: str, baseline: Any, settings: Any, axes: Mapping[str, Any],
+) -> DeclaredFunction:
+    """Return what a decorator declares. Raises DeclarationError."""
+    line = function.__code__.co_firstlineno
+    if not _NAME.fullmatch(name):
+        raise DeclarationError(f"{line} {name!r} is no name for a benchmark: letters, digits and "
+                               "_ . - only, at most 64")
+    parameters = [*inspect.signature(function).parameters.values()]
+    if not parameters:
+        raise DeclarationError(f"{line} {name} takes no argument; the first is the context: "
+                               f"def {name}(ctx, ...)")
+    own = {one.name: one for one in parameters[1:]
+           if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    given = {axis: _values(line, axis, values) for axis, values in axes.items()}
+    for axis in given:
+        if axis not in own and axis not in COMMON and not compare:
+            raise DeclarationError(f"{line} {name}: {axis} is no parameter of the function, which "
+                                   f"has {', '.join(own) or 'none'} beside the context")
+    for one in own.values():
+        if one.name in PASSED:
+            continue
+        if one.name in COMMON:
+            raise DeclarationError(f"{line} {name}: parameter {one.name} is a key of every block, "
+                                   "which a function does not get; give it another name")
+        if one.name not in given and one.default is one.empty:
+            raise DeclarationError(f"{line} {name}: parameter {one.name} has no values: add "
+                                   f"{one.name}=[...] to @hpcbench.benchmark, or give it a default")
+    for setting in _names(settings):
+        if setting not in given:
+            raise DeclarationError(f"{line} {name}: settings: {setting} is no argument with values;"
+                                   f" it has {', '.join(given) or 'none'}")
+    return DeclaredFunction(
+        name, line, str(compare), baseline is True, _names(baseline), _names(settings), tuple(own),
+        {axis: values for axis, values in given.items() if axis in COMMON},
+        {axis: values for axis, values in given.items() if axis not in COMMON})
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    """Return one name, or several, as a tuple; none for True and False."""
+    if isinstance(given, bool):
+        return ()
+    return (given,) if isinstance(given, str) else tuple(map(str, given))
+
+
+def _values(line: int, axis: str, given: Any) -> tuple[Value, ...]:
+    values = tuple(given) if isinstance(given, (list, tuple, range)) else (given,)
+    if not values:
+        raise DeclarationError(f"{line} {axis}: the list is empty; give at least one value")
+    if axis == "arrival":  # has mappings; the check of the block has them all
+        return values
+    for value in values:
+        if value is not None and type(value) not in (str, int, float, bool):
+            raise DeclarationError(f"{line} {axis}: {value!r:.80} is not text, a number, True, "
+                                   "False or None")
+    if len(values) != len({(type(value), value) for value in values}):
+        raise DeclarationError(f"{line} {axis}: a value is given twice")
+    return values
+
+
+def _refuse_twins(found: Sequence[DeclaredFunction]) -> None:
+    first: dict[str, int] = {}
+    for one in found:
+        if one.name in first:
+            raise DeclarationError(f"{one.line} {one.name} is the name of two benchmarks, the "
+                                   f"first in line {first[one.name]}; give one another name")
+        first[one.name] = one.line
+    baselines: dict[str, str] = {}
+    for one in found:
+        if one.baseline and baselines.setdefault(one.compare, one.name) != one.name:
+            raise DeclarationError(f"{one.line} {one.name}: {baselines[one.compare]} is the "
+                                   f"baseline of {one.compare or 'its group'} already")
+
+
+def parsed(text: str) -> tuple[DeclaredFunction, ...]:
+    """Return what `describe` found. Raises DeclarationError with its line and words."""
+    data = json.loads(text)
+    if "error" in data:
+        raise DeclarationError(f"{data['line']} {data['error']}")
+    return tuple(DeclaredFunction(**{**one, **{
+        key: {axis: tuple(values) for axis, values in one[key].items()}
+        for key in ("common", "axes")}, **{
+        key: tuple(one[key]) for key in ("beside", "settings", "parameters")}})
+        for one in data["benchmarks"])
+
+
+def timed_call(returned: Any, name: str) -> TimedCall:
+    """Return what a benchmarked function returned. Raises CaseError for anything else."""
+    if isinstance(returned, TimedCall):
+        call = returned
+    elif callable(returned):
+        call = TimedCall(returned)
+    else:
+        raise CaseError(f"{name} returned {type(returned).__name__}: return the function that is "
+                        "to be timed, or hpcbench.Case(function, ...)")
+    for key in ("step", "prepare", "check"):
+        value = getattr(call, key)
+        if not callable(value) and not (value is None and key != "step"):
+            raise CaseError(f"{name}: {key} of hpcbench.Case is {type(value).__name__}, not a "
+                            "function")
+    for key in ("flops", "bytes"):
+        value = getattr(call, key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))
+                                  or not 0 < value < float("inf")):
+            raise CaseError(f"{name}: {key} of hpcbench.Case is {value!r:.80}, not a number above "
+                            "0 of one call on this rank")
+    return call
+
+
+@contextmanager
+def lines_of(path: str) -> Iterator[None]:
+    """Put the innermost line of a file that an error passed behind the first line of its text."""
+    try:
+        yield
+    except Exception as error:
+        line = line_in(error, path)
+        if line and not isinstance(error, OSError):
+            first, newline, rest = str(error).partition("\n")
+            error.args = (f"{first} ({Path(path).name}:{line}){newline}{rest}",)
+        raise
+
+
+def wrong_elements(answer: object) -> tuple[int, str]:
+    """Return how many elements a check found wrong, and what, from what it returned."""
+    if answer is None or answer is True:
+        return 0, ""
+    if answer is False:
+        return 1, "the check returned False"
+    if isinstance(answer, str):
+        return 1, answer
+    count = int(answer)  # type: ignore[call-overload]
+    return count, f"the check found {plural(count, 'wrong element')}" if count else ""
+
+
+def _main() -> None:
+    """Print what a file declares, for the planner; what the file itself prints goes to stderr."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    text = describe(sys.argv[1])
+    sys.stdout.flush()
+    os.write(kept, text.encode())
+    os._exit(0)  # what the file has started may never end
+
+
+if __name__ == "__main__":
+    _main()

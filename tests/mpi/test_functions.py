@@ -1,0 +1,124 @@
+"""Functions of a user's file under a real mpirun: measured, isolated, checked and compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from reading import ONCE, read
+
+from launcher import ROOT, MpiLauncher
+
+FAULTS = """
+import os, time
+import torch, torch.distributed as dist
+import hpcbench
+
+@hpcbench.benchmark(n=[3])
+def raises(ctx, n):
+    def step():
+        if ctx.rank == 1:
+            raise ValueError("no such thing")
+    return step
+
+@hpcbench.benchmark()
+def dies(ctx):
+    return lambda: os._exit(3)
+
+@hpcbench.benchmark
+def hangs(ctx):
+    return lambda: time.sleep(1000 * ctx.rank)
+
+@hpcbench.benchmark()
+def returns_nothing(ctx):
+    print("a line of its own")
+
+@hpcbench.benchmark()
+def shapes_differ(ctx):
+    mine = ctx.rand(4 + ctx.rank)
+    return lambda: dist.all_reduce(mine, group=ctx.group)
+
+@hpcbench.benchmark(right=[True, False])
+def checked(ctx, right):
+    sent, got = ctx.full(8, value=ctx.rank + 1.0), ctx.empty(8)
+    def step():
+        got.copy_(sent)
+        dist.all_reduce(got, group=ctx.group)
+    return hpcbench.Case(step, check=lambda: int((got != 3 + (not right)).sum()), bytes=got.nbytes,
+                         flops=8, collective="all_reduce")
+
+@hpcbench.benchmark(world_size=[1, 2])
+def plain(ctx, dtype, world_size):
+    assert (dtype, world_size) == ("fp32", ctx.world_size) and ctx.dtype is torch.float32
+    return lambda: time.sleep(0.001)
+"""
+
+
+@pytest.mark.mpi
+def test_each_function_costs_its_own_cases_only(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(FAULTS)
+    job = mpirun.run(2, config={
+        "measure": {**ONCE, "warmup": 1, "iterations": 4, "validate": True},
+        "launch": {"timeout_s": 15}, "output": {"plots": True},
+        "benchmarks": [{"kind": "function", "file": str(tmp_path / "ops.py")}]}).check(1)
+    results = read(job.folder).results
+    found = {(item.case.workload.name, item.case.label.partition("right=")[2][:4],
+              item.case.world_size): item for item in results.cases}
+    statuses = {key: item.status for key, item in found.items()}
+    assert statuses.pop(("shapes_differ", "", 2)) in ("failed", "timeout", "ok")  # as gloo takes it
+    assert statuses == {
+        ("raises", "", 2): "failed", ("dies", "", 2): "failed", ("hangs", "", 2): "timeout",
+        ("returns_nothing", "", 2): "failed", ("checked", "True", 2): "ok",
+        ("checked", "Fals", 2): "wrong", ("plain", "", 1): "ok", ("plain", "", 2): "ok"}
+    assert "ops.py:10" in found["raises", "", 2].reason
+    assert found["raises", "", 2].blamed_rank == 1
+    assert found["hangs", "", 2].blamed_rank == 1
+    assert found["plain", "", 2].n_wrong is None
+    right = found["checked", "True", 2]
+    assert right.n_wrong == 0
+    record = results.record_of(right)
+    assert record is not None and right.statistics is not None
+    assert record.rank_bytes_per_s == pytest.approx(32 / right.statistics.median_s)
+    assert record.busbw_bytes_per_s == pytest.approx(record.rank_bytes_per_s)  # factor 1 of 2
+    assert job.folder is not None
+    assert [*(job.folder / "plots").glob("functions*.png")]
+    rows = json.loads((job.folder / "summary.json").read_text("utf-8"))["results"]["functions"]
+    assert {row["function"] for row in rows} == {
+        item.case.workload.name for item in results.cases}
+    mpirun.assert_no_orphans()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["plain_timing", "ring_all_reduce", "overlapped_matmul",
+                                  "training_step"])
+def test_an_example_runs_and_is_right(mpirun: MpiLauncher, name: str, tmp_path: Path) -> None:
+    file = ROOT / "examples" / f"{name}.py"
+    job = mpirun.run(3 if name == "ring_all_reduce" else 2, str(file), "--passes", "1",
+                     "--iters", "3", "--warmup", "1", timeout=300).check(0)
+    results = read(job.folder).results
+    assert results.cases and all(item.status == "ok" for item in results.cases)
+    checked = [item.n_wrong for item in results.cases]
+    assert set(checked) == ({None} if name == "plain_timing" else {0})
+    if name == "overlapped_matmul":
+        assert {item.case.kind for item in results.cases} == {"primitive"}
+        assert {item.case.workload.implementer for item in results.cases} == {
+            "overlapped", "torch", "chunked_pipeline"}
+
+
+@pytest.mark.mpi
+def test_a_changed_file_is_not_resumed_but_compared(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    file = tmp_path / "ops.py"
+    shutil.copy2(ROOT / "examples/plain_timing.py", file)
+    options = ("--passes", "1", "--iters", "3")
+    before = mpirun.run(2, str(file), *options).check(0)
+    assert before.folder is not None
+    file.write_text(file.read_text("utf-8") + "# another version\n")
+    mpirun.run(2, "--resume", str(before.folder), command=None).check(2)
+    after = mpirun.run(2, str(file), *options).check(0)
+    compared = mpirun.run(0, command=(
+        "python", "-m", "hpcbench", "compare", str(before.folder), str(after.folder), "--json"))
+    document = json.loads(compared.stdout)
+    assert len(document["comparisons"][0]["cases"]) == 4
+    assert "versions.ops.py" in {one["key"] for one in document["differences"]}

@@ -1,0 +1,193 @@
+"""Files of benchmarked functions: what they declare becomes cases, and what is wrong one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.config.load import load_config
+from hpcbench.errors import CaseError, ConfigError
+from hpcbench.kinds.function.plan import FunctionCall
+from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.operations.functions import (
+    TimedCall,
+    line_in,
+    load_functions,
+    timed_call,
+    wrong_elements,
+)
+from hpcbench.plan.case import Plan, case_from_json, case_to_json
+from hpcbench.plan.expand import make_plan
+from hpcbench.resume import _refuse_changed_files
+
+TWO = """
+import hpcbench
+
+@hpcbench.benchmark(tokens=[8, 16], chunks=[1, 2], backend=["gloo", "mpi"], compare="both",
+                    baseline=True)
+def first(ctx, tokens, chunks): pass
+
+@hpcbench.benchmark(tokens=[8, 16], mode="pipelined", compare="both", way=["a", "b"],
+                    settings="way", name="second-one")
+def second(ctx, tokens, way, extra=3): pass
+"""
+
+
+def plan(folder: Path, text: str, ranks: int = 2) -> Plan:
+    file = folder / "my_ops.py"
+    file.write_text(text)
+    return make_plan(load_config(file), ranks)
+
+
+def calls(planned: Plan) -> list[FunctionCall]:
+    works = [case.workload for case in planned.cases]
+    assert all(isinstance(work, FunctionCall) for work in works)
+    return works  # type: ignore[return-value]
+
+
+def test_lists_are_axes_and_keys_of_blocks_are_those_of_blocks(tmp_path: Path) -> None:
+    planned = plan(tmp_path, TWO)
+    assert planned.name == "my_ops"
+    found = {(case.workload.name, case.backend, case.mode, *dict(work.arguments).values())
+             for case, work in zip(planned.cases, calls(planned), strict=True)}
+    assert found == {
+        *(("first", backend, "isolated", tokens, chunks)
+          for backend in ("gloo", "mpi") for tokens in (8, 16) for chunks in (1, 2)),
+        *(("second-one", "gloo", "pipelined", tokens, way)
+          for tokens in (8, 16) for way in ("a", "b"))}
+    assert {work.shared for work in calls(planned)} == {("tokens",)}
+    assert {work.baseline for work in calls(planned) if work.function == "first"} == {True}
+    settings = [work.choice().setting for work in calls(planned) if work.function == "second-one"]
+    assert {*settings[0]} == {"function", "options.way"}
+    for case in planned.cases:
+        assert case_from_json(case_to_json(case)) == case
+
+
+def test_the_content_of_the_file_is_part_of_the_id(tmp_path: Path) -> None:
+    before = plan(tmp_path, TWO)
+    assert {case.case_id for case in plan(tmp_path, TWO).cases} == {
+        case.case_id for case in before.cases}
+    _refuse_changed_files(before, tmp_path)
+    after = plan(tmp_path, TWO + "# more\n")
+    assert not {case.case_id for case in after.cases} & {case.case_id for case in before.cases}
+    with pytest.raises(Exception, match=calls(before)[0].sha256):
+        _refuse_changed_files(before, tmp_path)
+    with pytest.raises(CaseError, match=calls(before)[0].sha256):
+        load_functions(str(tmp_path / "my_ops.py"), calls(before)[0].sha256)
+
+
+def test_beside_other_blocks_a_file_is_relative_to_the_sweep_file(tmp_path: Path) -> None:
+    (tmp_path / "my_ops.py").write_text(TWO)
+    (tmp_path / "sweep.json").write_text(
+        '{"benchmarks": [{"kind": "function", "file": "my_ops.py", "function": "first", '
+        '"world_size": [1, 2]}, {"kind": "collective", "collective": "barrier"}]}')
+    planned = make_plan(load_config(tmp_path / "sweep.json"), 2)
+    assert sorted({(case.kind, case.world_size) for case in planned.cases}) == [
+        ("collective", 2), ("function", 1), ("function", 2)]
+
+
+PRIMITIVE = """
+import hpcbench
+
+@hpcbench.benchmark(compare="tp_columnwise", baseline=["torch", "chunked_pipeline"], m=[64, 128],
+                    n=64, k=64, order="AG_before", chunks=[2, 4])
+def own(ctx, chunks): pass
+"""
+
+
+def test_a_function_stands_beside_implementations_of_a_primitive(tmp_path: Path) -> None:
+    planned = plan(tmp_path, PRIMITIVE)
+    works = [case.workload for case in planned.cases]
+    assert all(isinstance(work, Primitive) for work in works)
+    rows = {(work.implementation, work.m, dict(work.options).get("chunks"), bool(work.file))
+            for work in works if isinstance(work, Primitive)}
+    assert {row for row in rows if row[0] == "own"} == {
+        ("own", m, chunks, True) for m in (64, 128) for chunks in (2, 4)}
+    assert {row[0] for row in rows} == {"own", "torch", "chunked_pipeline"}
+    own, torch = (next(work for work in works if isinstance(work, Primitive)
+                       and work.implementation == name) for name in ("own", "torch"))
+    assert own.choice().task == torch.choice().task
+    assert (own.flops, own.size_bytes) == (torch.flops, torch.size_bytes)
+    for case in planned.cases:
+        assert case_from_json(case_to_json(case)) == case
+
+
+MARK = "import hpcbench\n@hpcbench.benchmark({})\ndef f({}): pass\n"
+
+
+@pytest.mark.parametrize(("text", "line", "names"), [
+    ("import json\n", None, ["hpcbench.benchmark"]),
+    ("import no_such_module\n", 1, ["ModuleNotFoundError", "no_such_module"]),
+    ("def f(:\n", 1, ["SyntaxError"]),
+    ("import sys\nsys.exit(3)\n", 2, ["SystemExit"]),
+    (MARK.format("", ""), 2, ["f(ctx, ...)"]),
+    (MARK.format("", "ctx, n"), 2, ["n=[...]"]),
+    (MARK.format("m=[1]", "ctx, n=2"), 2, ["m", "n"]),
+    (MARK.format("n=[]", "ctx, n"), 2, ["n"]),
+    (MARK.format("n=[1, 1]", "ctx, n"), 2, ["n"]),
+    (MARK.format("n=[[1]]", "ctx, n"), 2, ["[1]"]),
+    (MARK.format("n=[{}]", "ctx, n"), 2, ["{}"]),
+    (MARK.format("n=1", "ctx, n") * 2, 5, ["f", "2"]),
+    (MARK.format("backend='gloop'", "ctx"), 2, ["gloop", "gloo"]),
+    (MARK.format("", "ctx, backend"), 2, ["backend"]),
+    (MARK.format("name='a b'", "ctx"), 2, ["a b"]),
+    (MARK.format("arrival={'late': 'last', 'by': '2mz'}", "ctx"), 2, ["arrival", "2mz"]),
+    (MARK.format("settings='m', n=1", "ctx, n"), 2, ["m", "n"]),
+    (MARK.format("compare='tp_columnwise', m=8, n=8", "ctx"), 2, ["k"]),
+    (MARK.format("compare='tp_columnwise', m=8, n=8, k=8, part=[0.5]", "ctx, part"), 2, ["part"]),
+    (MARK.format("compare='tp_columnwise', m=8, n=8, k=8, name='torch'", "ctx"), None, ["torch"]),
+])
+def test_what_is_wrong_with_a_file_is_one_line_with_its_place(
+    text: str, line: int | None, names: list[str], tmp_path: Path,
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        plan(tmp_path, text)
+    (said,) = str(raised.value).splitlines()
+    place = str(tmp_path / "my_ops.py")
+    assert (f"{place}:{line}" if line else place) in said
+    assert all(name in said for name in names), said
+
+
+def test_a_file_that_ends_python_or_is_not_there_is_one_line(tmp_path: Path) -> None:
+    for text, name in (("import os\nos._exit(4)\n", "4"), ("print('{}', end='')\nquit()\n", "2")):
+        with pytest.raises(ConfigError, match=name):
+            plan(tmp_path, text)
+    (tmp_path / "sweep.json").write_text(
+        '{"benchmarks": [{"kind": "function", "file": "none.py"}]}')
+    with pytest.raises(ConfigError, match=r"none\.py"):
+        make_plan(load_config(tmp_path / "sweep.json"), 2)
+
+
+@pytest.mark.parametrize(("returned", "count"), [
+    (None, 0), (True, 0), (False, 1), (0, 0), (7, 7), ("too small", 1)])
+def test_what_a_check_returns(returned: object, count: int) -> None:
+    assert wrong_elements(returned)[0] == count
+
+
+@pytest.mark.parametrize("returned", [
+    None, 3, TimedCall(None), TimedCall(len, check=3),  # type: ignore[arg-type]
+    TimedCall(len, prepare="no"), TimedCall(len, bytes=-1),  # type: ignore[arg-type]
+    TimedCall(len, flops=float("inf")), TimedCall(len, flops=True)])  # type: ignore[arg-type]
+def test_what_a_function_must_not_return(returned: Any) -> None:
+    with pytest.raises(CaseError, match="own"):
+        timed_call(returned, "own")
+
+
+def test_the_line_of_an_error_is_the_innermost_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "deep.py"
+    file.write_text("import hpcbench\n\n\ndef inner():\n    int('x')\n\n\n"
+                    "@hpcbench.benchmark()\ndef outer(ctx):\n    inner()\n")
+    with pytest.raises(ValueError, match="invalid literal") as raised:
+        load_functions(str(file))["outer"](None)
+    assert line_in(raised.value, str(file)) == 5
+
+
+def test_importing_hpcbench_loads_neither_torch_nor_numpy() -> None:
+    code = ("import sys, hpcbench; hpcbench.benchmark; "
+            "print(sorted({'torch', 'numpy', 'h5py', 'pydantic'} & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
