@@ -93,7 +93,7 @@ class AgreedStart:
         self._missed = 0
         self._starts = 0
         self._any_missed = 0
-        _sleep_precisely()
+        _sleep_precisely(1)
 
     def __call__(self) -> int:
         """Agree, wait, and return LATE_START if this rank was not there in time."""
@@ -137,11 +137,16 @@ def entering_late(
     return late_start
 
 
-def _sleep_precisely() -> None:
-    """Set the thread's timer slack to 1 ns (Linux, PR_SET_TIMERSLACK), else 50 us; late starts are
+def _sleep_precisely(slack_ns: int) -> None:
+    """Set the thread's timer slack (Linux, PR_SET_TIMERSLACK), usually 50 us; late starts are
     flagged anyway."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(slack_ns), 0, 0, 0)
+
+
+def sleep_as_usual() -> None:
+    """Undo what `AgreedStart` did to this thread's sleep."""
+    _sleep_precisely(0)
 
 
 def wait_until(local_ns: int, now_ns: Callable[[], int], spin_ns: int) -> bool:

@@ -23,6 +23,9 @@ STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
 CANARY_ID = "canary"
 """The id of the small case that is measured again and again, to see the machine drift."""
+PROGRAM_KIND = "program"
+"""The kind of what a user's program measured itself. No package has it: nothing plans or runs its
+cases, and nothing is derived of them."""
 DEFAULT_MODE = "isolated"
 """The timing mode that labels do not name."""
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.case import PROGRAM_KIND, Case, Plan
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.topology import Topology
 from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode
@@ -489,6 +489,12 @@ class Results:
         spans = [span for item in self.cases if item.usage for span in item.usage.spans_ns]
         return (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9 if (
             spans) else None
+
+    @property
+    def lacking_kinds(self) -> Mapping[str, str]:
+        """Return `missing_kinds` that an installed package would bring."""
+        return {kind: reason for kind, reason in self.missing_kinds.items()
+                if kind != PROGRAM_KIND}
 
     def record_of(self, item: CaseResult) -> Any | None:
         return self.derived.get(item.case.kind, {}).get(item.case.case_id)

@@ -133,7 +133,7 @@ def _problem_lines(results: Results) -> Iterator[Text]:
     for kind in lines.items_by_kind(results.cases):
         if problem := presenter_of(kind).problem:
             yield Text(f"kind {kind}: {problem}", style="yellow")
-    for kind, reason in results.missing_kinds.items():
+    for kind, reason in results.lacking_kinds.items():
         yield Text(f"kind {kind} {reason}; its rows lack what the kind derives (docs/plugins.md)",
                    style="yellow")
 

@@ -159,7 +159,7 @@ def _first(results: Results) -> Iterator[str]:
     bad = [one for one in results.findings if one.scope != "note"]
     if bad:
         yield f"{plural(len(bad), 'error')} in these results: {bad[0].message}"
-    for kind, reason in results.missing_kinds.items():
+    for kind, reason in results.lacking_kinds.items():
         yield f"Kind {kind} {reason}; its rows lack what the kind derives."
 
 
