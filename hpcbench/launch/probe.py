@@ -143,8 +143,8 @@ def resolve_here(plan: Plan) -> Plan:
 
 
 def probe_here() -> dict[str, Any]:
-    """Return {"backends": {name: reason or None}, "devices": ..., "versions": ..., "lost": lines}
-    of this machine.
+    """Return {"backends": {name: reason or None}, "devices": ..., "versions": ..., "lost": lines,
+    "gpu_memory_bytes": a value a GPU, "links": between GPUs, as NVML counts them} of this machine.
 
     Raises LaunchError if torch cannot be imported.
     """
@@ -156,6 +156,8 @@ def probe_here() -> dict[str, Any]:
         "devices": {"cpu": None, "cuda": facts["cuda"]["reason"],
                     "mps": facts["mps"]["reason"]},
         "device_names": gpu_names(facts),
+        "gpu_memory_bytes": facts["cuda"]["memory_bytes"],
+        "links": (facts["gpu_topology"] or {}).get("links", []),
         "versions": facts["versions"],
         "lost": dict(facts["lost"]),
     }

@@ -46,7 +46,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "template": (*MACHINE, "launch", "profiling", "worker"),
     "validation": (*MACHINE, "launch", "views", "report"),
     "resume": (*READING, "launch"),
-    "gen_config": (*PLANNING, "trace"),
+    "gen_config": (*MACHINE, "launch"),
     "gen_data": READING,
     "anonymize": (*READING, "report"),
     "dry_run": (*MACHINE, "launch", "report"),

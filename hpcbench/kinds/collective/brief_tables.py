@@ -35,10 +35,11 @@ def collective_type_word(work: Collective) -> str | None:
 
 
 def form_text(work: Collective) -> str:
-    """Return ``split linear, 2 groups, buffers cold``, or nothing for what is usual."""
+    """Return ``split linear, 2 groups, buffers cold, async``, or nothing for what is usual."""
     parts = [f"split {work.split}"] if work.split != "even" else []
     parts += [groups_text(work)] if work.groups != 1 else []
     parts += [f"buffers {work.buffers}"] if work.buffers != "warm" else []
+    parts += ["async"] if work.asynchronous else []
     return ", ".join(parts)
 
 
