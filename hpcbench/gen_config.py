@@ -68,6 +68,7 @@ def generate(
     return _written(sweep, output)
 
 
+_HERE = Path(__file__).parent / "config" / "here.json"
 MOST_BYTES = 256 * 2**20
 """Of a collective's buffer; less where memory is short."""
 _OF_MEMORY = 64
@@ -101,7 +102,7 @@ def sweep_here(machine: Mapping[str, Any], ranks: int | None) -> Sweep:
             **({"num_devices": len(gpus)} if gpus else {}),
             "memory_per_device_gb": round(memory / 1e9, 1)},
         "measure": {"budget_s": BUDGET_S},
-        "benchmarks": [*_blocks_here(usable or ["gloo"], bool(gpus), memory)]}
+        "benchmarks": _blocks_here(usable or ["gloo"], bool(gpus), memory)}
     plan = make_plan(check_config(content, "here"), ranks)
     minutes = max(plan.passes * sum(case.estimate_s for case in plan.cases) / 60, 1)
     devices = (f"{len(gpus)} x {machine['device_names'][0]}" if gpus else
@@ -121,28 +122,25 @@ MOST_RANKS_OF_CORES = 8
 """Without GPUs: a rank a core, but a sweep to begin with needs no more."""
 
 
-def _blocks_here(backends: Sequence[str], on_gpu: bool, memory: int) -> Iterator[dict[str, Any]]:
-    """Yield blocks of each kind, of sizes that fit."""
+def _blocks_here(backends: Sequence[str], on_gpu: bool, memory: int) -> Any:
+    """Return the blocks of ``config/here.json`` for this machine, of sizes that fit.
+
+    There ``{"$": [...]}`` has a value for CPUs, one for small GPUs and one for others.
+    """
     most = MOST_BYTES if on_gpu else MOST_BYTES // 16
     while 2**20 < most > memory // _OF_MEMORY:
         most //= 4
-    dtype, large = "bf16" if on_gpu else "fp32", on_gpu and memory > _LARGE_BYTES
-    sizes = {"from": "4KiB", "to": f"{most // 2**20}MiB", "factor": 16}
-    yield {"kind": "hardware", "name": "gemm", "test": "gemm",
-           "dtype": ["bf16", "fp32"] if on_gpu else "fp32",
-           "shape": ["2048", "8192"] if large else ["512", "1024"], "backend": backends[0]}
-    for name in backends:
-        yield {"kind": "collective", "name": f"collectives-{name}", "backend": name, "size": sizes,
-               "collective": ["all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                              "broadcast"]}
-    extent = 4096 if large else 512
-    yield {"kind": "primitive", "name": "tensor_parallel", "backend": backends[0],
-           "primitive": ["tp_columnwise", "tp_rowwise"], "m": 2 * extent, "n": extent, "k": extent,
-           "implementations": ["compute_only", "comm_only", "torch", "chunked_pipeline"],
-           "dtype": dtype}
-    yield {"kind": "training", "name": "training", "backend": backends[0], "batch_size": 4,
-           "model": "transformer-small" if large else "transformer-tiny",
-           "strategies": ["single", "data", "fsdp"], "dtype": dtype}
+    size = 0 if not on_gpu else 2 if memory > _LARGE_BYTES else 1
+    words = {"$first": backends[0], "$backends": [*backends], "$most": f"{most // 2**20}MiB"}
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return (value["$"][size] if "$" in value else
+                    {key: filled(item) for key, item in value.items()})
+        return words.get(value, value) if isinstance(value, str) else (
+            [filled(item) for item in value] if isinstance(value, list) else value)
+
+    return filled(read_config(_HERE)["benchmarks"])
 
 
 def _written(sweep: Sweep, output: Path | None) -> str:

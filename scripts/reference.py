@@ -23,6 +23,7 @@ from typing import Any
 import typer
 
 import hpcbench
+from hpcbench.api import load
 from hpcbench.cli import COMMANDS, app
 from hpcbench.config import schema
 from hpcbench.config.load import json_schema
@@ -245,7 +246,7 @@ def summary() -> Iterator[str]:
 def public(*names: str) -> Iterator[str]:
     """Yield a block for each public name of hpcbench: its arguments and attributes, its methods."""
     for name in names:
-        one = getattr(hpcbench, name)
+        one = getattr(hpcbench, name, None) or getattr(load, name)
         first, *_ = _paragraphs(one)
         methods = [(f"{name}({', '.join([*inspect.signature(method).parameters][1:])})",
                     _plain(_paragraphs(method)[0]))
@@ -285,6 +286,7 @@ LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "commands": commands, "results": results, "trace": trace, "readings": readings,
     "columns": columns, "summary": summary,
     "functions": partial(public, "Context", "Case", "benchmark"),
+    "python": partial(public, "Runs", "LoadedCase", "LoadedRun"),
     "attributes": partial(attributes, results_file.ATTRIBUTES),
     "trace-attributes": partial(attributes, {
         name: text for name, text in sealed.ATTRIBUTES.items()
