@@ -31,6 +31,9 @@ TOPICS: tuple[Topic, ...] = (
 """In the order in which they are shown."""
 MOST_ANSWERS = 3
 CANNOT_TRUST = "?"
+_DID_NOT_RUN = ("skipped", "not_run")
+_CASE = re.compile(r"^case (.+) \([0-9a-f]+\): ")
+"""How a finding on one case begins: its label and id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +72,13 @@ def problem_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Lin
     yield from _answer_lines(labels, [one for one in told if one.topic is not recommend.TOPIC])
     yield from _flag_lines(results, labels)
     yield from _spread_lines(results, told)
-    yield from warning_lines(results)
+    yield from warning_lines(results, labels)
 
 
 def _labels(results: Results) -> Mapping[str, str]:
-    """Return the label of each case without what tells none apart."""
-    labels = short_labels(item.case.label for item in results.cases)
+    """Return the label of each case without what tells no case that ran apart."""
+    ran = [item.case.label for item in results.cases if item.status not in _DID_NOT_RUN]
+    labels = {**short_labels(item.case.label for item in results.cases), **short_labels(ran)}
     return {label: with_sizes(short) for label, short in labels.items()}
 
 
@@ -111,12 +115,13 @@ def _sentences(told: TopicResult) -> Iterator[tuple[str, str]]:
         yield f"{told.topic.name}: {plural(more, 'more answer')} (hpcbench advise)", "quiet"
 
 
-def warning_lines(results: Results) -> Iterator[Line]:
+def warning_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
     """Yield the notes of the checks, the first of each code and how many more there are."""
     notes = grouped((one.code, one.message) for one in results.findings if one.scope == "note")
     for code, messages in notes.items():
         more = f" (and {len(messages) - 1} more: hpcbench show -v)" if len(messages) > 1 else ""
-        yield Line(f"{messages[0]}{more}", "warning", f"warning[{code}]")
+        text = _CASE.sub(r"\1: ", messages[0])
+        yield Line(f"{shortened(text, labels)}{more}", "warning", f"warning[{code}]")
 
 
 def _flag_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
