@@ -21,7 +21,7 @@ from hpcbench.answers.answer import CERTAINTIES, CLEAR, Run, Topic, TopicOptions
 from hpcbench.answers.conditions import CANARY
 from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results
 from hpcbench.reduce.spread import launch_spreads
-from hpcbench.units import format_bytes, grouped, plural
+from hpcbench.units import grouped, plural, with_sizes
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import FLAGS, Line, short_labels, shortened
 
@@ -90,11 +90,6 @@ def _answer_lines(
         line = _labelled(shortened(text, labels), tone)
         yield line if line.topic != before else replace(line, topic="")
         before = line.topic or before
-
-
-def with_sizes(label: str) -> str:
-    """Return a label with its bytes as people read them: ``64KiB`` for ``65536B``."""
-    return re.sub(r"\b(\d+)B\b", lambda found: format_bytes(int(found[1])), label)
 
 
 def _labelled(text: str, tone: str = "plain") -> Line:
