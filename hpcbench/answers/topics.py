@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hpcbench.answers import (
     bandwidth,
@@ -38,10 +38,14 @@ _CASE = re.compile(r"^case (.+) \([0-9a-f]+\): ")
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """What a topic says of runs: its ``record``, which has the answers."""
+    """What a topic says of runs: its ``record``, which has the answers.
+
+    ``names``: label of a case -> what tells it apart, for people to read.
+    """
 
     topic: Topic
     record: TopicRecord
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def told_of(run: Run) -> tuple[TopicResult, ...]:
@@ -59,7 +63,7 @@ def summary_lines(results: Results, told: Sequence[TopicResult] = ()) -> Iterato
 def best_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
     """Yield which settings are best, and the highlights of each kind."""
     yield from _answer_lines(
-        _labels(results), [one for one in told if one.topic is recommend.TOPIC])
+        case_names([results]), [one for one in told if one.topic is recommend.TOPIC])
     for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
         if kind not in results.missing_kinds:
             yield from (shown for shown in presenter_of(kind).overviews(
@@ -68,17 +72,18 @@ def best_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
 
 def problem_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
     """Yield what is wrong with the machine or with the samples, or that nothing is."""
-    labels = _labels(results)
+    labels = case_names([results])
     yield from _answer_lines(labels, [one for one in told if one.topic is not recommend.TOPIC])
     yield from _flag_lines(results, labels)
     yield from _spread_lines(results, told)
     yield from warning_lines(results, labels)
 
 
-def _labels(results: Results) -> Mapping[str, str]:
+def case_names(several: Sequence[Results]) -> Mapping[str, str]:
     """Return the label of each case without what tells no case that ran apart."""
-    ran = [item.case.label for item in results.cases if item.status not in _DID_NOT_RUN]
-    labels = {**short_labels(item.case.label for item in results.cases), **short_labels(ran)}
+    items = [item for results in several for item in results.cases]
+    ran = [item.case.label for item in items if item.status not in _DID_NOT_RUN]
+    labels = {**short_labels(item.case.label for item in items), **short_labels(ran)}
     return {label: with_sizes(short) for label, short in labels.items()}
 
 

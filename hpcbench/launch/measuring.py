@@ -191,7 +191,7 @@ class _ProfileTurn:
         if case.workload.next_try(()).workload is not None:
             return False, "its tries run different workloads"
         if self.generation.inline and not self.job.inline:
-            return False, "it runs in the MPI process (backend mpi), which a profiler could crash"
+            return False, "backend mpi runs in the MPI process, which a profiler could crash"
         if self.job.attempt.config.profiling.trigger == "always":
             return True, "trigger always"
         if medians is None:

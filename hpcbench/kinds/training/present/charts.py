@@ -178,14 +178,14 @@ def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> It
 def findings(stalls: Stalls | None) -> Iterator[str]:
     if stalls and (last := stalls.last):
         behind = last.behind_s
-        ends = f"{cell_text(behind.low, Show.MS)}, {cell_text(behind.high, Show.MS)}"
-        where = f" (its {last.phase} is {ms_text(last.phase_s)} longer)" if last.phase_s > 0 else ""
-        yield (f"rank {last.rank} finishes its backward pass last in {last.last_share:.0%} of "
-               f"{plural(stalls.n_steps, 'step')}, {ms_text(behind.value)} behind the "
-               f"next rank [99 % CI {ends}]{where}: waiting for it takes {last.behind_share:.0%} "
-               "of the step")
+        ends = f"{cell_text(behind.low, Show.MS)} to {cell_text(behind.high, Show.MS)}"
+        where = f"; its {last.phase} is {ms_text(last.phase_s)} longer" if last.phase_s > 0 else ""
+        share, often = 100 * last.behind_share, 100 * last.last_share
+        yield (f"rank {last.rank} is the straggler: {ms_text(behind.value)} behind (99 % CI {ends}) "
+               f"at the end of backward, {share:.0f} % of the step; last in {often:.0f} % of "
+               f"{plural(stalls.n_steps, 'step')}{where}")
     if stalls and stalls.sync and stalls.sync.is_high:
-        yield f"high variance in gradient sync time: {_variance_text(stalls.sync)}"
+        yield f"gradient exchange: high jitter ({_variance_text(stalls.sync)})"
 
 
 def slow_alone_text(slow: SlowAlone) -> str:
@@ -207,16 +207,16 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     stalls, slow = record.stalls, record.slow_alone
     yield from (Line(text, "warning") for text in findings(stalls))
     if stalls and (share := stalls.stall_share):
-        yield Line(f"waiting for the slowest rank takes "
-                   f"{_percent(share.value, share.low, share.high)} of the step "
-                   f"({plural(stalls.n_steps, 'step')})")
+        yield Line(f"waiting for the slowest rank: "
+                   f"{_percent(share.value, share.low, share.high)} of the step, "
+                   f"{plural(stalls.n_steps, 'step')}")
     if stalls and stalls.sync and not stalls.sync.is_high:
-        yield Line(f"gradient sync time: no excess jitter ({_variance_text(stalls.sync)})")
+        yield Line(f"gradient exchange: no excess jitter ({_variance_text(stalls.sync)})")
     if stalls and item.case.world_size > 1:
         yield from map(Line, _unknown(stalls, record.exposure, slow))
     if exposed := record.exposure.exposed_share:
         ends = cell_text(Range(exposed.least, exposed.greatest, exposed.median), Show.PERCENT)
-        yield Line(f"exposed communication is {ends} % of the step")
+        yield Line(f"exposed communication: {ends} % of the step")
     if slow:
         yield Line(slow_alone_text(slow), "warning")
     steps = item.timing.steps if item.timing else None
@@ -229,17 +229,16 @@ def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iter
     if stalls.missing and slow is None:
         more = "" if exposure.own_s else (
             '; "communication": ["on", "off"] in its block shows each rank\'s own time')
-        yield f"stragglers unknown: {stalls.missing}{more}"
+        yield f"stragglers: unknown ({stalls.missing}){more}"
     if stalls.last_missing:
-        yield f"late rank unknown: {stalls.last_missing}"
+        yield f"late rank: unknown ({stalls.last_missing})"
     if stalls.sync_missing:
-        yield f"jitter of gradient sync unknown: {stalls.sync_missing}"
+        yield f"gradient exchange: jitter unknown ({stalls.sync_missing})"
 
 
 def _variance_text(sync: SyncVariance) -> str:
-    return (f"coefficient of variation {sync.cv:.0%} (robust {sync.robust_cv:.0%}), computing "
-            f"{sync.compute_cv:.0%} ({sync.compute_robust_cv:.0%}); mean deviation "
-            f"{sync.deviation_share:.1%} of the step")
+    return (f"varies by {100 * sync.cv:.0f} %, computing by {100 * sync.compute_cv:.0f} %; mean "
+            f"deviation {100 * sync.deviation_share:.1f} % of the step")
 
 
 def _tables(title: str, item: CaseResult, record: TrainingRecord) -> Iterator[Table]:
@@ -273,7 +272,7 @@ def _row(steps: Steps, at: int, stalls: Stalls | None) -> Row:
 
 def _percent(share: float, low: float | None, high: float | None) -> str:
     ends = "" if low is None or high is None else (
-        f" [{cell_text(low, Show.PERCENT)}, {cell_text(high, Show.PERCENT)}]")
+        f" (CI {cell_text(low, Show.PERCENT)} to {cell_text(high, Show.PERCENT)})")
     return f"{cell_text(share, Show.PERCENT)} %{ends}"
 
 
