@@ -22,8 +22,9 @@ from hpcbench.answers.conditions import CANARY
 from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results
 from hpcbench.reduce.spread import launch_spreads
 from hpcbench.units import grouped, plural, with_sizes
+from hpcbench.views.labels import short_labels, shortened
 from hpcbench.views.presenter import presenter_of
-from hpcbench.views.table import FLAGS, Line, short_labels, shortened
+from hpcbench.views.table import FLAGS, Line
 
 TOPICS: tuple[Topic, ...] = (
     recommend.TOPIC, diagnose.TOPIC, waits.TOPIC, conditions.TOPIC, machine.TOPIC, scaling.TOPIC,

@@ -31,7 +31,8 @@ from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity, say, valid
 from hpcbench.units import plural, with_sizes
-from hpcbench.views.table import Table, short_labels, shortened
+from hpcbench.views.labels import short_labels, shortened
+from hpcbench.views.table import Table
 
 ADVISE_SCHEMA = "hpcbench.advise"
 FOLDER = "FOLDER"

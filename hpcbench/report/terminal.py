@@ -24,7 +24,8 @@ from rich.text import Text
 from hpcbench.plan.case import Case
 from hpcbench.texts import printable, say, to_json
 from hpcbench.units import format_seconds, rough_time, with_sizes
-from hpcbench.views.table import Column, Line, Show, Table, short_labels
+from hpcbench.views.labels import short_labels
+from hpcbench.views.table import Column, Line, Show, Table
 
 
 def open_console(stream: TextIO | None = None) -> Console:

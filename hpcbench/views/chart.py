@@ -24,7 +24,8 @@ from hpcbench.reduce.roofline import (
     rate_text,
 )
 from hpcbench.units import grouped, plural
-from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table, without_shared
+from hpcbench.views.labels import without_shared
+from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 
 MOST_SENTENCES = 8
 """Sentences of evidence below the table; summary.json has that of all."""

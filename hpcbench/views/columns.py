@@ -23,6 +23,7 @@ from hpcbench.reduce.spread import interval_share, launch_range, range_of
 from hpcbench.trace.columns import TABLES
 from hpcbench.units import grouped, plural, rank_list, with_sizes
 from hpcbench.views.chart import Axis, ChartPoint, Curve, LineChart, Panel
+from hpcbench.views.labels import short_labels
 from hpcbench.views.table import (
     Cell,
     Column,
@@ -39,7 +40,6 @@ from hpcbench.views.table import (
     device_type,
     distinct,
     flag_cell,
-    short_labels,
     timed_text,
 )
 
@@ -162,7 +162,7 @@ LAUNCHES = Column("launches", "launches", Show.US, "p50, us", "medians of the la
                   optional=True)
 FLAGS = Column("flags", "flags", optional=True)
 UNRELIABLE = "?"
-CANNOT_TELL = "cannot tell"
+CANNOT_TELL = "unclear"
 """In place of a comparison that may as well be chance (`statistics.overlap`)."""
 _CASE = (Column("case", "case"), Column("backend", "backend"), Column("device", "device"),
          Column("ranks", "ranks", Show.COUNT))

@@ -20,6 +20,7 @@ from hpcbench.units import grouped, in_parts, plural
 from hpcbench.views import chart
 from hpcbench.views.chart import Shown
 from hpcbench.views.columns import any_profile, pass_range
+from hpcbench.views.labels import told_apart
 from hpcbench.views.table import (
     Cell,
     Column,
@@ -43,6 +44,8 @@ Records = Mapping[str, TrainingRecord]
 SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
          "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
 """Phase -> the title of its column."""
+STALLS = ("data", "exchange")
+"""The phases in which a rank waits: those that tables at the end of a run show."""
 _SPOKEN = {"kv_heads": "key-value heads"}
 
 
@@ -114,7 +117,6 @@ def counterpart_text(found: Counterpart) -> str:
 
 MOST_CASES, MOST_RANKS = 3, 8  # tables, and rows of each: a profile is at most a screen
 _NAMED = 4  # so many cases with the same finding are counted, fewer are named
-_ALWAYS = 2  # words of a title that stand there in any case: model and strategy
 _MEANING = ("ready: from the rank's begin of the step to its own last gradient; then waits: until "
             "the last rank is ready (medians)")
 _RANK_COLUMNS = (
@@ -153,17 +155,14 @@ def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
 def titles(items: Items) -> Mapping[str, str]:
     """Return the titles of cases among these, by id: what not all of them have alike."""
     options = distinguishing_options(training_of(item.case) for item in items)
-    parts = {}
+    parts = []
     for item in items:
         work = training_of(item.case)
-        parts[item.case.case_id] = (
-            work.model, strategy_text(work), options[work], degrees_text(work),
-            item.case.backend, work.dtype, f"batch {work.batch_size}",
-            options_text(work.unusual()), plural(item.case.world_size, "rank"))
-    varied = [len(set(words)) > 1 for words in zip(*parts.values(), strict=True)]
-    return {case_id: " ".join(word for at, (word, varies) in enumerate(
-                zip(words, varied, strict=True)) if word and (varies or at < _ALWAYS))
-            for case_id, words in parts.items()}
+        parts.append((f"{work.model} {strategy_text(work)}", (
+            *options[work].split(), degrees_text(work), item.case.backend, work.dtype,
+            f"batch {work.batch_size}", options_text(work.unusual()),
+            plural(item.case.world_size, "rank"))))
+    return dict(zip((item.case.case_id for item in items), told_apart(parts), strict=True))
 
 
 def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> Iterator[Line]:
@@ -180,9 +179,9 @@ def findings(stalls: Stalls | None) -> Iterator[str]:
         behind = last.behind_s
         ends = f"{cell_text(behind.low, Show.MS)} to {cell_text(behind.high, Show.MS)}"
         where = f"; its {last.phase} is {ms_text(last.phase_s)} longer" if last.phase_s > 0 else ""
-        share, often = 100 * last.behind_share, 100 * last.last_share
-        yield (f"rank {last.rank} is the straggler: {ms_text(behind.value)} behind (99 % CI {ends}) "
-               f"at the end of backward, {share:.0f} % of the step; last in {often:.0f} % of "
+        share, often = f"{100 * last.behind_share:.0f} %", f"{100 * last.last_share:.0f} %"
+        yield (f"rank {last.rank} is the straggler: {ms_text(behind.value)} behind (99 % "
+               f"CI {ends}) at the end of backward, {share} of the step; last in {often} of "
                f"{plural(stalls.n_steps, 'step')}{where}")
     if stalls and stalls.sync and stalls.sync.is_high:
         yield f"gradient exchange: high jitter ({_variance_text(stalls.sync)})"
