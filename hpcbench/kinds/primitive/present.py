@@ -22,7 +22,6 @@ from hpcbench.kinds.primitive.derive import (
     PrimitiveRecord,
     column_values,
     common_options,
-    does_both,
     parts_alone,
     parts_first,
 )
@@ -332,9 +331,11 @@ def _not_compared(records: Iterator[PrimitiveRecord]) -> Iterator[Line]:
 
 MOST_ROWS = 30
 """More rows than this are split over several charts, by section."""
-WHOLE, PART = Look("", COLOURS[0], 0.75), Look("", "#999999", 0.75)
-COMPUTE_LINE = Look(COMPUTE_ONLY, COLOURS[1], width=1.6)
-COMMUNICATE_LINE = Look(COMM_ONLY, COLOURS[2], width=1.6)
+WHOLE = Look("", COLOURS[0], 0.75)
+COMPUTE_LINE = Look(COMPUTE_ONLY, "#6a4c93", width=1.6)
+COMMUNICATE_LINE = Look(COMM_ONLY, "#8a6d1d", width=1.6)
+"""In colours that no implementation has; the bars of the parts are in those of their lines."""
+PARTS = {look.label: Look("", look.colour, 0.75) for look in (COMPUTE_LINE, COMMUNICATE_LINE)}
 BOUND = Look("longer of the two: perfect overlap", "#000000", 0.22, width=6)
 TOGETHER = Look("sum: one after the other", "#000000", dotted=True)
 LINES = (("longest_s", BOUND), ("sum_s", TOGETHER), ("compute_s", COMPUTE_LINE),
@@ -353,7 +354,7 @@ CAPTION = (
     "comm_only - t) / the shorter of the two: 100 % where all of it is hidden, negative where t is "
     "longer than one after the other. x longest: t / the longer of the two. x torch: torch / t. "
     "These are the median over passes of what each pass gives, overlap also from the least to the "
-    "greatest pass. Cannot tell: the 95 % interval over passes holds opposite answers.")
+    "greatest pass. Unclear: the 95 % interval over passes holds opposite answers.")
 Key = tuple[str, ...]
 
 
@@ -420,7 +421,7 @@ def _bar(item: CaseResult, common: Options, record: PrimitiveRecord) -> Bar:
         f"{work.implementation} {options}".rstrip(),
         (time_s, over_passes_cell(record.efficiency),
          middle_cell(record.times_longest), middle_cell(record.speedup)),
-        segments=((time_s, WHOLE if does_both(work) else PART),), whisker=pass_range(item),
+        segments=((time_s, PARTS.get(work.implementation, WHOLE)),), whisker=pass_range(item),
         case_id=item.case.case_id)
 
 
