@@ -309,9 +309,9 @@ def charts_of(
     named = None if case is None else named_case(results.cases, case)
     winners = {best: others for one in told if isinstance(one.record, Recommendations)
                for best, others in winners_of(one.record).items()}
-    charts = (chart.without_empty() if isinstance(chart, BarChart) else chart
-              for chart in _charts(results, source, told, named))
-    colours = colours_of(results)
+    charts = [chart.without_empty() if isinstance(chart, BarChart) else chart
+              for chart in _charts(results, source, told, named)]
+    colours = {**_line_colours(charts), **colours_of(results)}
     shown = with_short_names([with_winners(with_fitting_units(chart), winners) for chart in charts])
     return [with_colours(chart, colours, results) for chart in shown]
 
@@ -325,6 +325,12 @@ def colours_of(results: Results) -> Mapping[str, str]:
         str(setting[key]) for key in _COLOURED for item in results.cases
         for setting in [_setting(item)] if item.status == "ok" and key in setting)
     return dict(zip(names, cycle(COLOURS)))
+
+
+def _line_colours(charts: Iterable[Chart]) -> Mapping[str, str]:
+    """Return the colour of what lines across bars stand for, such as the product alone."""
+    return {look.label: look.colour for chart in charts if isinstance(chart, BarChart)
+            for section in chart.sections for _, look in section.lines}
 
 
 def _setting(item: CaseResult) -> Mapping[str, object]:
