@@ -154,7 +154,7 @@ def _spread_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Lin
         (item.case.backend, item) for item in results.cases).items()
         if (spread := launch_spreads(same)) is not None}
     if spreads:
-        shares = ", ".join(f"{share:.0%} ({backend})" for backend, share in spreads.items())
+        shares = ", ".join(f"{100 * share:.0f} % ({backend})" for backend, share in spreads.items())
         yield Line(f"differ by {shares} in the middle case", topic="launches")
     canary = results.canary
     is_told = any(answer.subject == CANARY and answer.certainty == CLEAR

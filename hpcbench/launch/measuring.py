@@ -417,7 +417,7 @@ def slow_reason(topology: RankIdentity, cores: int | None, taken: float) -> str:
     if cores is not None and cores < topology.local_size:
         return f"{topology.local_size} ranks share {plural(cores, 'core')} of {topology.hostname}"
     if taken >= _NOTABLE_SHARE:
-        return f"other processes used {taken:.0%} of rank 0's core before the sweep"
+        return f"other processes used {100 * taken:.0f} % of rank 0's core before the sweep"
     return "the plan assumes a faster or a quieter machine"
 
 
