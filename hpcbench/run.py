@@ -157,6 +157,7 @@ def _progress(
     with Progress(todo, passes=plan.passes, launches=plan.launches,
                   every_run=verbosity.is_verbose) as progress:
         progress.slow_reason = slow_reason(attempt.topology, os.cpu_count(), taken)
+        progress.name_among(attempt.runnable())  # a resumed run names them as before
         for line in opening_lines(attempt, todo, folders):
             progress.message(line)
         yield progress.case_done

@@ -75,6 +75,11 @@ def format_bytes(size_bytes: int) -> str:
     return str(size_bytes)
 
 
+def with_sizes(label: str) -> str:
+    """Return a label with its bytes as people read them: ``64KiB`` for ``65536B``."""
+    return re.sub(r"\b(\d+)B\b", lambda found: size_text(int(found[1])).replace(" ", ""), label)
+
+
 def size_text(size_bytes: int) -> str:
     """Return an exact size with its unit, such as ``8 B`` or ``64 KiB``."""
     text = format_bytes(size_bytes)

@@ -368,9 +368,22 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
             groups.append(Group(f"{MEANINGS[verdict]} ({plural(len(cases), 'case')})",
                                 tuple(map(_row, shown))))
     hidden = len(found.cases) - sum(len(group.rows) for group in groups)
-    notes = (Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet"),)
-    return Table(f"{found.second} beside {found.first}", columns, tuple(groups),
-                 notes=notes if hidden else ())
+    notes = [Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet")]
+    table = Table(f"{found.second} beside {found.first}", columns, tuple(groups),
+                  notes=tuple(notes if hidden else ()))
+    return table if full else _without_shared_reason(table)
+
+
+def _without_shared_reason(table: Table) -> Table:
+    """Return a table with the reason that all rows share, in its last column, below it."""
+    reasons = {row.cells[-1] for row in table.rows}
+    if len(table.rows) < 2 or len(reasons) > 1 or not any(reasons):
+        return table
+    groups = tuple(replace(group, rows=tuple(
+        replace(row, cells=(*row.cells[:-1], None)) for row in group.rows))
+        for group in table.groups)
+    return replace(table, groups=groups,
+                   notes=(Line(f"all rows: {reasons.pop()}", "quiet"), *table.notes))
 
 
 def difference_table(differences: Sequence[SideDifference], labels: Sequence[str], *,

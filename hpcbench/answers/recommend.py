@@ -56,7 +56,8 @@ from hpcbench.views.chart import (
     Scale,
     is_wide,
 )
-from hpcbench.views.table import Column, Group, Row, Show, Table, without_shared
+from hpcbench.views.labels import without_shared
+from hpcbench.views.table import Column, Group, Row, Show, Table
 
 RANKS = "world_size"
 FEWEST = 3

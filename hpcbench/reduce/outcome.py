@@ -213,9 +213,8 @@ def judge(
         decisive = next(iter(ran.values()))
         left = [key for key in outcomes if key not in ran]
         problems.append(Violation(
-            "HB141", f"{_pass_names(left, context)} of {context.passes} was not run: its numbers "
-            f"are of the other passes; resume the run: {checks.RESUME}",
-            rejects=False))
+            "HB141", f"{_pass_names(left, context)} of {context.passes} not run; resume with "
+            f"{checks.RESUME}", rejects=False))
     problems += _distinct_problems(outcomes, context)
     trace_missing = False
     if decisive.status == "ok" and (why := _rejection(problems)):
@@ -274,9 +273,8 @@ def _with_numbers(
     problems = [*checks.timer_problem(samples, waits, context.clock_resolution_ns),
                 *_kind_problems(result, found.statistics.median_s, context)]
     if timed < planned:
-        problems.append(Violation("HB134", f"{timed} timed iterations of {planned} planned: the "
-                                "case stopped early; raise its time limit for all of them",
-                                rejects=False))
+        problems.append(Violation("HB134", f"stopped after {timed} of {planned} timed iterations; "
+                                "raise its timeout_s for all of them", rejects=False))
     if why := _rejection(problems):
         return (replace(result, status="failed", reason=why), uses_of_failed(samples), problems)
     peak = checks.declared_peak(case, context.attempts[-1].nodes, context.hardware)

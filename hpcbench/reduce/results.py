@@ -24,8 +24,8 @@ QUALITIES = {
     "late_starts": "late starts (over 10 us in 20 % of the samples) move the median",
     "fragile": "outliers move the median beyond its interval",
     "two_modes": "the times have two modes around the median",
-    "ci_unreliable": "confidence interval unreliable: too few samples, autocorrelated samples, "
-                     "passes that differ, or drift",
+    "ci_unreliable": "interval unreliable: too few or autocorrelated samples, drift, or passes "
+                     "that differ",
     "repeats": "launches in one process (mpi, --inline): no interval over launches",
     "ramp": "the first samples of a pass are not in steady state, and count (fixed iterations)",
     "trend": "a trend within a pass moves the median beyond its interval",

@@ -48,6 +48,7 @@ from hpcbench.views.chart import (
     LineChart,
     Look,
     Panel,
+    RooflineChart,
     Scale,
     file_name,
     is_wide,
@@ -308,9 +309,9 @@ def charts_of(
     named = None if case is None else named_case(results.cases, case)
     winners = {best: others for one in told if isinstance(one.record, Recommendations)
                for best, others in winners_of(one.record).items()}
-    charts = (chart.without_empty() if isinstance(chart, BarChart) else chart
-              for chart in _charts(results, source, told, named))
-    colours = colours_of(results)
+    charts = [chart.without_empty() if isinstance(chart, BarChart) else chart
+              for chart in _charts(results, source, told, named)]
+    colours = {**_line_colours(charts), **colours_of(results)}
     shown = with_short_names([with_winners(with_fitting_units(chart), winners) for chart in charts])
     return [with_colours(chart, colours, results) for chart in shown]
 
@@ -326,6 +327,12 @@ def colours_of(results: Results) -> Mapping[str, str]:
     return dict(zip(names, cycle(COLOURS)))
 
 
+def _line_colours(charts: Iterable[Chart]) -> Mapping[str, str]:
+    """Return the colour of what lines across bars stand for, such as the product alone."""
+    return {look.label: look.colour for chart in charts if isinstance(chart, BarChart)
+            for section in chart.sections for _, look in section.lines}
+
+
 def _setting(item: CaseResult) -> Mapping[str, object]:
     return {"backend": item.case.backend, **item.case.workload.choice().setting}
 
@@ -336,6 +343,12 @@ def with_colours(chart: Chart, colours: Mapping[str, str], results: Results) -> 
         found = _colours([row.label for row in chart.rows], colours)
         return replace(chart, rows=tuple(
             replace(row, colour=colour) for row, colour in zip(chart.rows, found, strict=True)))
+    if isinstance(chart, BarChart):
+        return _with_bar_colours(chart, colours)
+    if isinstance(chart, RooflineChart):
+        return replace(chart, panels=tuple(replace(panel, spots=tuple(
+            replace(spot, colour=_colour_of(spot.label, colours)) for spot in panel.spots))
+            for panel in chart.panels))
     if not isinstance(chart, LineChart):
         return chart
     backends = {item.case.backend for item in results.cases if item.case.case_id in chart.case_ids}
@@ -350,11 +363,35 @@ def with_colours(chart: Chart, colours: Mapping[str, str], results: Results) -> 
     return replace(chart, panels=tuple(map(of_panel, chart.panels)))
 
 
+def _with_bar_colours(chart: BarChart, colours: Mapping[str, str]) -> BarChart:
+    """Return the chart with bars of one part, lines and labels in the colours of what they name."""
+    def of_look(look: Look, label: str) -> Look:
+        return replace(look, colour=_colour_of(label, colours) or look.colour)
+
+    def of_bar(bar: Bar) -> Bar:
+        return replace(bar, colour=_colour_of(bar.label, colours), segments=tuple(
+            (length, look if look.label else of_look(look, bar.label))
+            for length, look in bar.segments))
+
+    lines = {look for section in chart.sections for _, look in section.lines}
+    return replace(
+        chart, legend=tuple(of_look(look, look.label) if look in lines else look
+                            for look in chart.legend),
+        sections=tuple(replace(
+            section, bars=tuple(map(of_bar, section.bars)),
+            lines=tuple((at, of_look(look, look.label)) for at, look in section.lines))
+            for section in chart.sections))
+
+
+def _colour_of(label: str, colours: Mapping[str, str]) -> str:
+    """Return the colour of the first name in a label, or nothing."""
+    return next((colours[word] for word in re.split(r"[\s:,]+", label) if word in colours), "")
+
+
 def _colours(labels: Sequence[str], colours: Mapping[str, str]) -> list[str]:
     """Return the colour of each label by the names in it; none where they do not tell them apart.
     """
-    found = [next((colours[word] for word in re.split(r"[\s:,]+", label) if word in colours), "")
-             for label in labels]
+    found = [_colour_of(label, colours) for label in labels]
     return found if len({*found}) == len(labels) or (
         "" not in found and len({*found}) > 1) else [""] * len(labels)
 

@@ -24,7 +24,6 @@ from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.units import (
     format_seconds,
-    grouped,
     plural,
     seconds_unit,
     size_text,
@@ -214,7 +213,8 @@ class Table:
             or any(row.cells[at] not in (None, "") for row in rows)])
 
     def brief(self) -> Table:
-        """Return the table with what varies: without details, quiet notes and usual values.
+        """Return the table with what varies: without details, quiet notes and usual values, and of
+        a range with a middle that only.
 
         What all rows have in common among the texts that begin them goes into the title.
         """
@@ -230,8 +230,10 @@ class Table:
             elif is_same_text and column.usual is None and not column.detail:
                 shared += values
         words, table = (str(value) for value in shared if value), self._with_columns(kept)
-        groups = tuple(replace(group, timed="" if group.timed == _USUAL_TIMED else group.timed)
-                       for group in table.groups)
+        groups = tuple(replace(
+            group, timed="" if group.timed == _USUAL_TIMED else group.timed,
+            rows=tuple(replace(row, cells=tuple(map(_middle, row.cells))) for row in group.rows))
+            for group in table.groups)
         return replace(
             table, groups=groups, title=", ".join([self.title, *words]),
             columns=tuple(_in_unit(column, [row.cells[at] for row in table.rows])
@@ -247,6 +249,10 @@ class Table:
 
 MISSING = "-"
 _USUAL_TIMED = "isolated, fold global"
+
+
+def _middle(cell: Cell) -> Cell:
+    return cell.middle if isinstance(cell, Range) and cell.middle is not None else cell
 
 
 def format_number(value: float) -> str:
@@ -430,43 +436,6 @@ def device_memory_text(result: CaseResult) -> str:
         return ""
     return {"staged": "staged through the host", "direct": "direct"}.get(
         how, "direct on some ranks, staged through the host on others")
-
-
-def short_labels(labels: Iterable[str]) -> Mapping[str, str]:
-    """Return `told_apart` of each label, the title of which is its first word."""
-    each = list(dict.fromkeys(labels))
-    titles = [(label.split(" ", 1)[0], label.split()[1:]) for label in each]
-    return dict(zip(each, told_apart(titles), strict=True))
-
-
-def shortened(text: str, labels: Mapping[str, str]) -> str:
-    for label in sorted(labels, key=len, reverse=True):
-        text = text.replace(label, labels[label])
-    return text
-
-
-def told_apart(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return titles; those that several have, with those of their words that tell them apart."""
-    alike = grouped((title, frozenset(words)) for title, words in titles)
-    shared = {title: frozenset.intersection(*words) for title, words in alike.items()}
-    return [" ".join((title, *(word for word in words if word and word not in shared[title])))
-            for title, words in titles]
-
-
-def without_shared(labels: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the words that all of several labels have, and each label without them.
-
-    A label that has no other words keeps its first one. Of a single label nothing is taken.
-    """
-    words = [label.split() for label in labels]
-    if len({*labels}) < 2:
-        return "", [*labels]
-    shared = set.intersection(*map(set, words))
-    own = [" ".join(word for word in each if word not in shared).rstrip(",") or each[0]
-           for each in words]
-    if len({*own}) < len({*labels}):  # labels may differ in how often they have a word
-        return "", [*labels]
-    return " ".join(word for word in words[0] if word in shared), own
 
 
 MODES: Mapping[str, str] = MappingProxyType({

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.views.table import short_labels, shortened, told_apart, without_shared
+from hpcbench.views.labels import short_labels, shortened, told_apart, without_shared
 
 LABELS = ("all_reduce gloo cpu fp32 8B n=2", "all_reduce gloo cpu fp32 8B n=2 isolated",
           "all_reduce mpi cpu fp32 8B n=2", "transformer gloo cpu fp32 dp=2 n=2")

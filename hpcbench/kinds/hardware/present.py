@@ -40,6 +40,7 @@ from hpcbench.views.chart import (
     is_wide,
     rooflines_shown,
 )
+from hpcbench.views.labels import told_apart
 from hpcbench.views.presenter import Presenter
 from hpcbench.views.table import (
     Cell,
@@ -55,7 +56,6 @@ from hpcbench.views.table import (
     env_text,
     flag_cell,
     timed_text,
-    told_apart,
 )
 
 Items = Sequence[CaseResult]
