@@ -57,7 +57,7 @@ class Sweep:
 
     @property
     def average(self) -> float:
-        found = [self.rates(size, time)[1] for size, pair in zip(self.sizes, self.times)
+        found = [self.rates(size, time)[1] for size, pair in zip(self.sizes, self.times, strict=True)
                  for time in (pair[1:] if self.in_place_only else pair)]
         return sum(found) / len(found)
 
@@ -93,7 +93,7 @@ def nccl_text(sweep: Sweep) -> str:
     lines += ["#", "#   out-of-place   in-place", f"#       size         count      type   redop"
               f"    root {names}{'' if sweep.in_place_only else names}",
               "#        (B)    (elements)      (us)  (GB/s)  (GB/s)"]
-    for size, count, pair in zip(sweep.sizes, sweep.counts, sweep.times):
+    for size, count, pair in zip(sweep.sizes, sweep.counts, sweep.times, strict=True):
         row = f"{size:12d}  {count:12d}  {sweep.dtype:>8}  {'sum':>6}  {-1:6d}"
         halves = [nccl_half(sweep, size, one) for one in pair]
         row += (" " * 32 if sweep.in_place_only else halves[0]) + halves[1]
@@ -124,7 +124,7 @@ def nccl_json(sweep: Sweep) -> str:
              "out_of_place": None if sweep.in_place_only else half(size, pair[0]),
              "in_place": half(size, pair[1]), "out_of_place_per_iter": None,
              "in_place_per_iter": None, "actual_iterations": 20, "experiment_name": "x"}
-            for size, count, pair in zip(sweep.sizes, sweep.counts, sweep.times)]
+            for size, count, pair in zip(sweep.sizes, sweep.counts, sweep.times, strict=True)]
     devices = [{"rank": rank, "group": 0, "pid": 7, "hostname": "node1", "device": rank,
                 "device_hex": "0x1", "device_info": "NVIDIA H100"} for rank in range(sweep.ranks)]
     return json.dumps({
@@ -141,7 +141,7 @@ def osu_text(sweep: Sweep, *, full: bool, checked: bool) -> str:
                                    else "")
     lines = ["", "# OSU MPI Allreduce Latency Test v7.3", "# Datatype: MPI_CHAR.",
              f"# Size       {columns}{'     Validation' if checked else ''}"]
-    for size, (one, other) in zip(sweep.sizes, sweep.times):
+    for size, (one, other) in zip(sweep.sizes, sweep.times, strict=True):
         low, high = sorted((one, other))
         row = f"{size:<10d} {(low + high) / 2:18.2f}"
         row += f" {low:18.2f} {high:18.2f} {1000:12d}" if full else ""
@@ -154,7 +154,7 @@ def osu_rates(sweep: Sweep) -> str:
              "# [ pairs: 1 ] [ window size: 64 ]",
              "# Size                  MB/s        Messages/s"]
     lines += [f"{size:<10d} {size / time:20.2f} {1e6 / time:20.2f}"
-              for size, (time, _) in zip(sweep.sizes, sweep.times)]
+              for size, (time, _) in zip(sweep.sizes, sweep.times, strict=True)]
     return "\n".join(lines) + "\n"
 
 
@@ -169,7 +169,7 @@ def inspector_lines(sweep: Sweep, *, once: bool) -> str:
                 "hostname": "node1", "pid": 7}
     program = sweep.program if sweep.program in INSPECTOR else "all_reduce"
     lines = [{"header": header, "metadata": metadata, "dump_stats": {"written": 1}}] if once else []
-    for number, (size, (time, _)) in enumerate(zip(sweep.sizes, sweep.times)):
+    for number, (size, (time, _)) in enumerate(zip(sweep.sizes, sweep.times, strict=True)):
         exec_us = int(time) + 1
         traffic = size * (sweep.ranks if program in OF_ALL_RANKS else 1)
         algbw = traffic / exec_us / 1e3
@@ -188,7 +188,7 @@ def param_text(sweep: Sweep) -> str:
     lines = ["", "\tCOMMS-RES" + "".join(f"{one:>20}" for one in (
         "size (B)", "nElementsPerRank", "Latency(us):p50", "p75", "p95", "Min", "Max",
         "AlgBW(GB/s)", "BusBW(GB/s)", "TotalLatency(us):p50"))]
-    for size, count, (time, _) in zip(sweep.sizes, sweep.counts, sweep.times):
+    for size, count, (time, _) in zip(sweep.sizes, sweep.counts, sweep.times, strict=True):
         algbw, busbw = sweep.rates(size, time)
         lines.append(f"\tCOMMS-RES-{name}-{dtype}{size:>18}{count:>18}" + "".join(
             f"{one:>18}" for one in (
@@ -229,7 +229,7 @@ def ddlb_csv(shapes: list[tuple[int, int, int]], runs: list[float]) -> str:
 def superbench_lines(sweep: Sweep) -> str:
     name = {"all_reduce": "allreduce", "all_gather": "allgather"}.get(sweep.program, sweep.program)
     node: dict[str, object] = {"node": "node1", "nccl-bw/return_code": 0, "monitor/gpu_temp:0": 41}
-    for size, (time, _) in zip(sweep.sizes, sweep.times):
+    for size, (time, _) in zip(sweep.sizes, sweep.times, strict=True):
         algbw, busbw = sweep.rates(size, time)
         node |= {f"nccl-bw/{name}_{size}_{what}:0": float(f"{value:.2f}") for what, value in (
             ("time", time), ("algbw", algbw), ("busbw", busbw))}

@@ -9,7 +9,7 @@ import typer
 
 from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import JsonOption, QuietOption, VerboseOption, verbosity_of
-from hpcbench.errors import ExitCode, UsageError
+from hpcbench.errors import ExitCode
 
 CollectiveOption = Annotated[str, typer.Option(
     "--collective", metavar="NAME", autocompletion=completion.collectives,
@@ -33,10 +33,11 @@ def lint(
         hpcbench lint node1.log node2.log.gz --link 450
     """
     from hpcbench.formats.linted import Linting
+    from hpcbench.formats.reading.names import known_collective
     from hpcbench.report.terminal import print_document
 
     verbosity = verbosity_of(verbose, quiet)
-    linting = Linting(_known(collective), link, is_quiet=verbosity.is_quiet, as_json=as_json)
+    linting = Linting(known_collective(collective), link, is_quiet=verbosity.is_quiet, as_json=as_json)
     for file in files:
         verbosity.details([f"reads {file.absolute()}"])
         linting.read(file)
@@ -45,14 +46,3 @@ def lint(
     elif not verbosity.is_quiet:
         verbosity.announce(linting.summary())
     raise typer.Exit(ExitCode.FINDINGS if linting.count else ExitCode.OK)
-
-
-def _known(collective: str) -> str:
-    """Return our name of a collective. Raises UsageError for one that is not known."""
-    from hpcbench.formats.reading.names import our_name
-    from hpcbench.operations.collectives import collectives
-
-    found = our_name(collective) if collective else ""
-    if collective and not found:
-        raise UsageError(f"--collective {collective}: known are {', '.join(collectives())}")
-    return found

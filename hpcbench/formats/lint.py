@@ -42,7 +42,7 @@ RULES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class BrokenRule:
     """A rule that a table breaks, with the numbers. ``line`` counts rows in a JSON document."""
 
     rule: str
@@ -51,7 +51,7 @@ class Violation:
     message: str
 
 
-def lint(table: ForeignTable, link_gbs: float | None = None) -> Iterator[Violation]:
+def lint(table: ForeignTable, link_gbs: float | None = None) -> Iterator[BrokenRule]:
     """Yield the rules that a table breaks; ``link_gbs`` is the declared rate of a link."""
     if isinstance(table, CommTable):
         yield from _lint_comm(table, link_gbs)
@@ -63,7 +63,7 @@ def lint(table: ForeignTable, link_gbs: float | None = None) -> Iterator[Violati
         yield from _lint_node(table, link_gbs)
 
 
-def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[Violation]:
+def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[BrokenRule]:
     judged = most_likely(table)
     yield from _ranks(table, judged)
     known = replace(table, ranks=judged.chosen)
@@ -78,23 +78,24 @@ def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[Violation]:
                                                    f"link of {link_gbs:g} GB/s")
 
 
-def _of(table: CommTable | ProductTable | MatrixTable, rule: str, line: int, message: str,
-        ) -> Violation:
-    return Violation(rule, table.path, line, message)
+def _of(
+    table: CommTable | ProductTable | MatrixTable, rule: str, line: int, message: str,
+) -> BrokenRule:
+    return BrokenRule(rule, table.path, line, message)
 
 
 def _halves(table: CommTable) -> Iterator[tuple[CommRow, Half]]:
     yield from ((row, half) for row in table.rows for half in row.halves)
 
 
-def _ranks(table: CommTable, judged: Ranks) -> Iterator[Violation]:
+def _ranks(table: CommTable, judged: Ranks) -> Iterator[BrokenRule]:
     if table.ranks is not None and judged.chosen != table.ranks:
         yield _of(table, "ranks", table.line,
                   f"busbw / algbw of {judged.agreeing} of {judged.asked} measurements means "
                   f"n = {judged.text}; the file states {table.ranks}")
 
 
-def _factors(table: CommTable, judged: Ranks) -> Iterator[Violation]:
+def _factors(table: CommTable, judged: Ranks) -> Iterator[BrokenRule]:
     """Yield rows whose busbw is not that of this n, or not that of the n that most rows mean."""
     if table.is_uneven:
         return
@@ -120,7 +121,7 @@ def _factor(collective: str, ranks: int) -> float:
     return 1.0 if spec is None or spec.busbw is None else spec.busbw(ranks)
 
 
-def _sizes(table: CommTable) -> Iterator[Violation]:
+def _sizes(table: CommTable) -> Iterator[BrokenRule]:
     spec = collectives().get(table.collective)
     if spec is None or table.is_uneven:
         return
@@ -140,7 +141,7 @@ def _sizes(table: CommTable) -> Iterator[Violation]:
                       f"{times} = {expected} B")
 
 
-def _rates(table: CommTable) -> Iterator[Violation]:
+def _rates(table: CommTable) -> Iterator[BrokenRule]:
     """Yield rates that are not size / time, and message rates that are not rate / size."""
     for row, half in _halves(table):
         rate, time = half.algbw, half.time_us
@@ -160,7 +161,7 @@ def _rates(table: CommTable) -> Iterator[Violation]:
                       f"{row.size_bytes} B = {messages.value * row.size_bytes / 1e6:.4g} MB/s")
 
 
-def _average(table: CommTable) -> Iterator[Violation]:
+def _average(table: CommTable) -> Iterator[BrokenRule]:
     rates = [half.busbw for _, half in _halves(table)]
     found = [one for one in rates if one is not None]
     if table.average is None or len(found) < len(rates) or table.damaged or not found:
@@ -180,7 +181,7 @@ def _sum(numbers: Sequence[Printed]) -> Printed:
     return Printed(sum(one.value for one in numbers), sum(one.half for one in numbers))
 
 
-def _order(table: CommTable) -> Iterator[Violation]:
+def _order(table: CommTable) -> Iterator[BrokenRule]:
     """Yield the first size that falls and the first that repeats; rounded steps may repeat."""
     if not table.is_sweep:
         return
@@ -197,7 +198,7 @@ def _order(table: CommTable) -> Iterator[Violation]:
                       "(two runs joined, or nccl-tests with -N?)")
 
 
-def _spreads(table: CommTable) -> Iterator[Violation]:
+def _spreads(table: CommTable) -> Iterator[BrokenRule]:
     for row, half in _halves(table):
         is_mean = table.program != "nccl-tests"  # its iterations are timed apart from their mean
         low, high = half.low_us, half.high_us
@@ -212,7 +213,7 @@ def _spreads(table: CommTable) -> Iterator[Violation]:
                 break
 
 
-def _columns(table: CommTable) -> Iterator[Violation]:
+def _columns(table: CommTable) -> Iterator[BrokenRule]:
     if table.old_columns:
         yield _of(table, "columns", table.line, f"columns of another version: {table.old_columns}")
     for line, count in table.damaged:
@@ -220,7 +221,7 @@ def _columns(table: CommTable) -> Iterator[Violation]:
                                           "mixed with other output, or of another version")
 
 
-def _wrongs(table: CommTable) -> Iterator[Violation]:
+def _wrongs(table: CommTable) -> Iterator[BrokenRule]:
     for row in table.rows:
         wrong = [half.wrong for half in row.halves if half.wrong]
         if wrong or row.passed is False:
@@ -230,14 +231,14 @@ def _wrongs(table: CommTable) -> Iterator[Violation]:
         yield _of(table, "wrong", table.line, f"{table.out_of_bounds} values are out of bounds")
 
 
-def _ends(table: CommTable) -> Iterator[Violation]:
+def _ends(table: CommTable) -> Iterator[BrokenRule]:
     yield from (_of(table, "failed", table.line, one) for one in table.failures)
     if table.is_cut:
         yield _of(table, "cut", table.line, f"no final lines after {len(table.rows)} rows: the "
                                             "output was cut off or the program ended early")
 
 
-def _lint_matrix(table: MatrixTable, link_gbs: float | None) -> Iterator[Violation]:
+def _lint_matrix(table: MatrixTable, link_gbs: float | None) -> Iterator[BrokenRule]:
     if table.status == "Error":
         yield _of(table, "failed", 1, f"test case {table.name} ended with status Error")
     cells = [one for row in table.matrix for one in row if one is not None]
@@ -255,7 +256,7 @@ def _lint_matrix(table: MatrixTable, link_gbs: float | None) -> Iterator[Violati
                                     f"link of {link_gbs:g} GB/s")
 
 
-def _lint_products(table: ProductTable) -> Iterator[Violation]:
+def _lint_products(table: ProductTable) -> Iterator[BrokenRule]:
     for row in table.rows:
         low, mean, high = row.least_ms, row.mean_ms, row.greatest_ms
         if low.low > mean.high or mean.low > high.high:
@@ -271,10 +272,10 @@ def _lint_products(table: ProductTable) -> Iterator[Violation]:
             yield _of(table, "wrong", row.line, f"{row.implementation}: validation failed")
 
 
-def _lint_node(node: NodeTable, link_gbs: float | None) -> Iterator[Violation]:
+def _lint_node(node: NodeTable, link_gbs: float | None) -> Iterator[BrokenRule]:
     for name, value in node.metrics.items():
         if name.partition(":")[0].endswith("return_code") and value.value:
-            yield Violation("failed", node.path, node.line, f"{node.node}: a benchmark ended with "
+            yield BrokenRule("failed", node.path, node.line, f"{node.node}: a benchmark ended with "
                                                             f"return code {value.value:g}")
     for table in comm_tables(node):
         yield from _lint_comm(table, link_gbs)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hpcbench.formats.lint import Violation, lint
+from hpcbench.formats.lint import BrokenRule, lint
 from hpcbench.formats.reading.detect import tables_of
 from hpcbench.formats.tables import CommTable, ForeignTable, MatrixTable, NodeTable
 from hpcbench.texts import say
@@ -28,7 +28,7 @@ class Linting:
         self._is_quiet, self._as_json = is_quiet, as_json
         self._tables: Counter[str] = Counter()
         self._rows = self._files = self.count = 0
-        self._listed: list[Violation] = []
+        self._listed: list[BrokenRule] = []
 
     def read(self, path: Path) -> None:
         """Check a file, and print what is found at once. Raises FileError as `tables_of`."""
@@ -44,7 +44,7 @@ class Linting:
         if (more := self.count - before - MOST_SHOWN) > 0 and not self._as_json:
             say(f"{path}: and {plural(more, 'finding')} more")
 
-    def _list(self, found: Violation) -> None:
+    def _list(self, found: BrokenRule) -> None:
         if self._as_json:
             self._listed.append(found)
         else:

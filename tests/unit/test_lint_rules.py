@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import foreign_tables as written
-from hpcbench.formats.lint import RULES, Violation, lint
+from hpcbench.formats.lint import RULES, BrokenRule, lint
 from hpcbench.formats.reading.detect import tables_of
 from launcher import ROOT
 
@@ -35,7 +35,7 @@ def without(pattern: str) -> Change:
     return change
 
 
-def found_in(path: Path, link: float | None = None) -> list[Violation]:
+def found_in(path: Path, link: float | None = None) -> list[BrokenRule]:
     return [one for table in tables_of(path) for one in lint(table, link)]
 
 

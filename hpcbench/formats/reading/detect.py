@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
@@ -76,11 +77,20 @@ def _object(text: str) -> Mapping[str, Any] | None:
 
 
 def _of_text(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
-    for line in file.lines():
-        if osu.TITLE.match(line.text.lstrip()):
-            return (yield from osu.read(file, collective))
-        if param.MARK.match(line.text):
-            return (yield from param.read(file))
-        if nccl_text.is_marked(line.text.lstrip()):
-            return (yield from nccl_text.read(file, collective))
+    lines = file.lines()
+    for line in lines:
+        text = line.text.lstrip()
+        if not text.startswith(_FIRST):
+            continue
+        rest = chain((line,), lines)
+        if osu.TITLE.match(text):
+            return (yield from osu.read(file, rest, collective))
+        if param.MARK.match(text):
+            return (yield from param.read(file, rest))
+        if nccl_text.is_marked(text):
+            return (yield from nccl_text.read(file, rest, collective))
     raise FileError(f"{file.name}: no table of {', '.join(KNOWN)}")
+
+
+_FIRST = ("#", "COMMS", *"0123456789")
+"""How lines of such tables begin; most of a log is others."""

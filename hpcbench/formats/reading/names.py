@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hpcbench.errors import UsageError
 from hpcbench.operations.collectives import collectives
 
 _OTHERS = {
@@ -21,3 +22,11 @@ def our_name(theirs: str) -> str:
     if word in _OTHERS:
         return _OTHERS[word]
     return next((name for name in collectives() if name.replace("_", "") == word), "")
+
+
+def known_collective(given: str) -> str:
+    """Return our name of what a user gave; "" of nothing. Raises UsageError for an unknown one."""
+    found = our_name(given) if given else ""
+    if given and not found:
+        raise UsageError(f"--collective {given}: known are {', '.join(collectives())}")
+    return found

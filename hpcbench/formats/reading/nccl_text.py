@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hpcbench.formats.printed import Printed, printed, printed_or_none
 from hpcbench.formats.reading.names import our_name
-from hpcbench.formats.reading.source import ForeignFile, Line
+from hpcbench.formats.reading.source import ForeignFile, LogLine
 from hpcbench.formats.tables import ELEMENT_BYTES, CommRow, CommTable, DeviceLine, Half
 
 PROGRAM = "nccl-tests"
@@ -36,7 +36,7 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RowLayout:
     """What the fields of a row are: those before the halves, and those of a half."""
 
     base: tuple[str, ...] = _BASE
@@ -48,7 +48,7 @@ class Layout:
         return len(self.base) + len(self.half), len(self.base) + 2 * len(self.half)
 
 
-_USUAL = {9: Layout(), 13: Layout(), 21: Layout(half=(*_HALF, *_EACH))}
+_USUAL = {9: RowLayout(), 13: RowLayout(), 21: RowLayout(half=(*_HALF, *_EACH))}
 
 
 def is_marked(text: str) -> bool:
@@ -56,30 +56,32 @@ def is_marked(text: str) -> bool:
     return bool(ROW.match(text)) or any(one.match(text) for one in _HEADINGS)
 
 
-def read(file: ForeignFile, collective: str = "") -> Iterator[CommTable]:
+def read(
+    file: ForeignFile, lines: Iterable[LogLine], collective: str = "",
+) -> Iterator[CommTable]:
     """Yield the tables of a log; ``collective`` is ours where they do not say.
 
     Raises FileError for columns or a version that are not known.
     """
-    open_tables: dict[str, _Builder] = {}
-    for line in file.lines():
+    open_tables: dict[str, _NcclTable] = {}
+    for line in lines:
         if line.prefix not in open_tables:
             if not (line.text.lstrip().startswith("#") or ROW.match(line.text)):
                 continue
             if len(open_tables) == MOST_TABLES:
                 raise file.error(line.number, f"more than {MOST_TABLES} processes print tables")
-            open_tables[line.prefix] = _Builder(file, collective, line.number)
+            open_tables[line.prefix] = _NcclTable(file, collective, line.number)
         builder = open_tables[line.prefix]
         if builder.begins_another(line.text):
             yield from builder.finished()
-            builder = open_tables[line.prefix] = _Builder(file, collective, line.number)
+            builder = open_tables[line.prefix] = _NcclTable(file, collective, line.number)
         builder.add(line)
     for builder in open_tables.values():
         yield from builder.finished()
 
 
 @dataclass(slots=True)
-class _Builder:
+class _NcclTable:
     """A table that is being read."""
 
     file: ForeignFile
@@ -88,7 +90,7 @@ class _Builder:
     program: str = ""
     version: str = ""
     has_heading: bool = False
-    layout: Layout | None = None
+    layout: RowLayout | None = None
     old_columns: str = ""
     step_bytes: int | None = None
     iterations: int | None = None
@@ -105,16 +107,16 @@ class _Builder:
         return bool(self.rows or has_end) and (
             any(one.match(text) for one in _HEADINGS) or has_end and bool(ROW.match(text)))
 
-    def add(self, line: Line) -> None:
+    def add(self, line: LogLine) -> None:
         text = line.text
         if ROW.match(text):
             self._add_row(line)
         elif text.lstrip().startswith("#"):
             self._add_heading(line)
-        elif _FAILURE.search(text):
+        elif "ailure" in text and _FAILURE.search(text):
             self.failures["the log has a line of a test failure"] = None
 
-    def _add_heading(self, line: Line) -> None:
+    def _add_heading(self, line: LogLine) -> None:
         text = line.text.lstrip()
         if found := _DEVICE.match(text):
             self.devices.append(DeviceLine(int(found[1]), int(found[2] or 0), found[3],
@@ -150,7 +152,7 @@ class _Builder:
             if found[2] == "FAILED":
                 self.failures[f"the average {found[1]} GB/s is below NCCL_TESTS_MIN_BW"] = None
 
-    def _take_names(self, line: Line) -> None:
+    def _take_names(self, line: LogLine) -> None:
         names = [word for word in line.text.lstrip(" #").split()
                  if word.lower() not in ("timestamp", "time_stamp")]
         layout = _layout_of(names)
@@ -163,7 +165,7 @@ class _Builder:
             ([f"no column {' or '.join(missing)}"] if missing else [])
             + (["error in place of #wrong"] if "error" in layout.half else []))
 
-    def _add_row(self, line: Line) -> None:
+    def _add_row(self, line: LogLine) -> None:
         fields = line.text.split()
         if len(fields) > 2 and _STAMP.fullmatch(fields[-2]):
             del fields[-2:]
@@ -183,7 +185,7 @@ class _Builder:
         if not self.rows and not self.damaged:
             return
         groups = {one.group for one in self.devices}
-        half = (self.layout or Layout()).half
+        half = (self.layout or RowLayout()).half
         yield CommTable(
             PROGRAM, self.file.name, self.line, our_name(self.program) or self.collective,
             tuple(self.rows), version=self.version,
@@ -196,7 +198,7 @@ class _Builder:
             is_uneven=self.program == "alltoallv")
 
 
-def _layout_of(names: Sequence[str]) -> Layout | None:
+def _layout_of(names: Sequence[str]) -> RowLayout | None:
     """Return the layout of a line of names; None if no known version prints it."""
     at = next((i for i, name in enumerate(names) if name in ("time", "cputime")), None)
     if at is None or not set(names[:at]) <= set(_BASE) or tuple(names[:3]) != _BASE[:3]:
@@ -207,10 +209,10 @@ def _layout_of(names: Sequence[str]) -> Layout | None:
              for wrong in ("#wrong", "error") for each in ((), _EACH)}
     if half not in known or (ends and tuple(names[ends[0]:]) != half):
         return None
-    return Layout(tuple(names[:at]), half)
+    return RowLayout(tuple(names[:at]), half)
 
 
-def _row(line: int, fields: Sequence[str], layout: Layout, iterations: int | None) -> CommRow:
+def _row(line: int, fields: Sequence[str], layout: RowLayout, iterations: int | None) -> CommRow:
     """Return a row. Raises ValueError where a field is not what it should be."""
     base = dict(zip(layout.base, fields, strict=False))
     rest, each = fields[len(layout.base):], len(layout.half)
@@ -225,7 +227,7 @@ def _row(line: int, fields: Sequence[str], layout: Layout, iterations: int | Non
         root=None if root in (None, "-1") else int(root), iterations=iterations)
 
 
-def _half(in_place: bool, fields: Sequence[str], layout: Layout) -> Half:
+def _half(in_place: bool, fields: Sequence[str], layout: RowLayout) -> Half:
     named = dict(zip(layout.half, fields, strict=True))
     time, algbw, busbw = (printed_or_none(one) for one in fields[:3])
     wrong = printed_or_none(named["#wrong"]) if "#wrong" in named else None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hpcbench.formats.printed import printed
 from hpcbench.formats.reading.names import our_name
-from hpcbench.formats.reading.source import ForeignFile, Line
+from hpcbench.formats.reading.source import ForeignFile, LogLine
 from hpcbench.formats.tables import CommRow, CommTable, Half
 
 PROGRAM = "OSU"
@@ -29,15 +29,17 @@ _ROW = re.compile(r"\s*\d+(?:\.\d+)?(?:\s|$)")
 _SHARES = ("p50", "p90", "p99")
 
 
-def read(file: ForeignFile, collective: str = "") -> Iterator[CommTable]:
+def read(
+    file: ForeignFile, lines: Iterable[LogLine], collective: str = "",
+) -> Iterator[CommTable]:
     """Yield a table for each line of column names. Raises FileError for unknown ones."""
-    builder = _Builder(file, collective)
-    for line in file.lines():
+    builder = _OsuTable(file, collective)
+    for line in lines:
         text = line.text.strip()
         if TITLE.match(text) or _NAMES.match(text):
             if builder.columns:
                 yield from builder.finished()
-                builder = _Builder(file, collective, builder.operation, builder.version)
+                builder = _OsuTable(file, collective, builder.operation, builder.version)
             builder.take_heading(line, text)
         elif found := _DATATYPE.match(text):
             builder.dtype = found[1]
@@ -47,7 +49,7 @@ def read(file: ForeignFile, collective: str = "") -> Iterator[CommTable]:
 
 
 @dataclass(slots=True)
-class _Builder:
+class _OsuTable:
     """A table that is being read."""
 
     file: ForeignFile
@@ -60,7 +62,7 @@ class _Builder:
     rows: list[CommRow] = field(default_factory=list)
     damaged: list[tuple[int, int]] = field(default_factory=list)
 
-    def take_heading(self, line: Line, text: str) -> None:
+    def take_heading(self, line: LogLine, text: str) -> None:
         self.line = line.number
         if found := TITLE.match(text):
             self.version = f"{found[3]}.{found[4]}"

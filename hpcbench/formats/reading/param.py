@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hpcbench.formats.printed import printed
 from hpcbench.formats.reading.names import our_name
-from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.formats.reading.source import ForeignFile, LogLine
 from hpcbench.formats.tables import ELEMENT_BYTES, CommRow, CommTable, Half
 
 PROGRAM = "PARAM"
@@ -25,10 +25,10 @@ _LAST = ("TotalLatency(us):p50", "CompLatency(us):p50", "TFlops")
 """Its heading may name these where rows do not have them."""
 
 
-def read(file: ForeignFile) -> Iterator[CommTable]:
+def read(file: ForeignFile, lines: Iterable[LogLine]) -> Iterator[CommTable]:
     """Yield a table for each collective in turn. Raises FileError for unknown columns."""
-    builder: _Builder | None = None
-    for line in file.lines():
+    builder: _ParamTable | None = None
+    for line in lines:
         if not MARK.match(line.text):
             continue
         found = _ROW.match(line.text)
@@ -39,7 +39,7 @@ def read(file: ForeignFile) -> Iterator[CommTable]:
             yield from builder.finished()
             builder = None
         if found is not None and key is not None:
-            builder = builder or _Builder(file, key, line.number)
+            builder = builder or _ParamTable(file, key, line.number)
             builder.take(line.number, found[4].split())
     if builder is not None:
         yield from builder.finished()
@@ -54,7 +54,7 @@ def _check_names(file: ForeignFile, number: int, text: str) -> None:
 
 
 @dataclass(slots=True)
-class _Builder:
+class _ParamTable:
     """A table that is being read; ``key`` is collective, type and tag."""
 
     file: ForeignFile

@@ -6,11 +6,10 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpcbench.errors import FileError
 from hpcbench.formats.printed import printed
@@ -21,11 +20,10 @@ MOST_JSON_BYTES = 2**26
 _HEAD_BYTES = 8192
 _GZIP = b"\x1f\x8b"
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
-_PREFIX = re.compile(r"\s?(\[\d+(?:,\d+)?\](?:<std(?:out|err)>:)?|\d+:) ?(?=[\s#\d]|$)")
+_PREFIX = re.compile(r"\s?(\[\d+(?:,\d+)?\](?:<std(?:out|err)>:)?|\d+:) ?(?=[\s#\d]|$)").match
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class LogLine(NamedTuple):
     """A line without its end and without a launcher's ``prefix``; numbers count from 1."""
 
     number: int
@@ -48,19 +46,17 @@ class ForeignFile:
         if reason := _why_no_text(head):
             raise FileError(f"{self.name}: {reason}")
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[LogLine]:
         """Yield its lines, each at most MOST_LINE_BYTES long. Raises FileError for longer ones."""
         with self._guarded() as stream:
-            number = 0
-            while data := stream.readline(MOST_LINE_BYTES + 1):
-                number += 1
+            for number, data in enumerate(iter(stream.readline, b""), 1):
                 if len(data) > MOST_LINE_BYTES:
                     raise self.error(number, "the line is longer than 1 MiB: no table has such "
                                              "lines")
                 text = data.decode("utf-8", "replace").rstrip("\r\n")
-                found = _PREFIX.match(text)
-                yield (Line(number, found[1], text[found.end():]) if found
-                       else Line(number, "", text))
+                found = _PREFIX(text)
+                yield (LogLine(number, found[1], text[found.end():]) if found
+                       else LogLine(number, "", text))
 
     def json(self) -> Any:
         """Return the whole file as JSON, numbers as `Printed` or int. Raises FileError."""
@@ -82,24 +78,24 @@ class ForeignFile:
     def error(self, line: int, message: str) -> FileError:
         return FileError(f"{self.name}:{line}: {message}")
 
-    def _guarded(self) -> _Stream:
-        return _Stream(self.path)
+    def _guarded(self) -> _Unpacked:
+        return _Unpacked(self.path)
 
 
-class _Stream:
+class _Unpacked:
     """The bytes of a file, unpacked; damage of a gzip file is a FileError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def __enter__(self) -> _Stream:
+    def __enter__(self) -> _Unpacked:
         try:
             raw = io.BufferedReader(io.FileIO(self._path))
         except OSError as error:
             raise FileError(f"{self._path}: {error.strerror}") from error
         is_packed = raw.peek(2)[:2] == _GZIP
-        self._stream: gzip.GzipFile | io.BufferedReader = (
-            gzip.GzipFile(fileobj=raw) if is_packed else raw)
+        self._stream: io.BufferedIOBase = (
+            io.BufferedReader(gzip.GzipFile(fileobj=raw), 2**18) if is_packed else raw)
         self._raw = raw
         return self
 
@@ -110,15 +106,14 @@ class _Stream:
     def read(self, size: int) -> bytes:
         return self._asked(self._stream.read, size)
 
-    def readline(self, size: int) -> bytes:
-        return self._asked(self._stream.readline, size)
+    def readline(self) -> bytes:
+        return self._asked(self._stream.readline, MOST_LINE_BYTES + 1)
 
-    def _asked(self, how: Any, size: int) -> bytes:
+    def _asked(self, how: Callable[[int], bytes], size: int) -> bytes:
         try:
-            found: bytes = how(size)
+            return how(size)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FileError(f"{self._path}: the gzip file is cut off or damaged") from error
-        return found
 
 
 def _why_no_text(head: bytes) -> str:
