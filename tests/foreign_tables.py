@@ -57,8 +57,8 @@ class Sweep:
 
     @property
     def average(self) -> float:
-        found = [self.rates(size, time)[1] for size, pair in zip(self.sizes, self.times, strict=True)
-                 for time in (pair[1:] if self.in_place_only else pair)]
+        pairs = zip(self.sizes, self.times, strict=True)
+        found = [self.rates(size, time)[1] for size, pair in pairs for time in (pair[1:] if self.in_place_only else pair)]
         return sum(found) / len(found)
 
 

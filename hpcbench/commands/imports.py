@@ -1,15 +1,23 @@
-"""The commands for files that other programs wrote: ``hpcbench lint``."""
+"""The commands for files that other programs wrote: ``hpcbench import`` and ``lint``."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from hpcbench.commands import flags as completion
-from hpcbench.commands.flags import JsonOption, QuietOption, VerboseOption, verbosity_of
+from hpcbench.commands.flags import (
+    MOST_RANKS,
+    JsonOption,
+    QuietOption,
+    VerboseOption,
+    verbosity_of,
+)
 from hpcbench.errors import ExitCode
+from hpcbench.texts import say
 
 CollectiveOption = Annotated[str, typer.Option(
     "--collective", metavar="NAME", autocompletion=completion.collectives,
@@ -37,7 +45,7 @@ def lint(
     from hpcbench.report.terminal import print_document
 
     verbosity = verbosity_of(verbose, quiet)
-    linting = Linting(known_collective(collective), link, is_quiet=verbosity.is_quiet, as_json=as_json)
+    linting = Linting(known_collective(collective), link, as_json=as_json)
     for file in files:
         verbosity.details([f"reads {file.absolute()}"])
         linting.read(file)
@@ -46,3 +54,34 @@ def lint(
     elif not verbosity.is_quiet:
         verbosity.announce(linting.summary())
     raise typer.Exit(ExitCode.FINDINGS if linting.count else ExitCode.OK)
+
+
+def import_(
+    files: Annotated[list[Path], typer.Argument(
+        metavar="FILE...", help="Output of nccl-tests, OSU or PARAM; also .gz.")],
+    output: Annotated[Path, typer.Option(
+        "-o", "--output", metavar="FILE", help="Results file to write, such as results.h5.")],
+    collective: CollectiveOption = "",
+    ranks: Annotated[Optional[int], typer.Option(
+        "--ranks", min=1, max=MOST_RANKS, metavar="N",
+        help="Ranks, where the file does not say how many.")] = None,
+    backend: Annotated[str, typer.Option(
+        "--backend", metavar="NAME",
+        help="Backend; default: nccl of nccl-tests, mpi of OSU.")] = "",
+    verbose: VerboseOption = False, quiet: QuietOption = False,
+) -> None:
+    """Make a results file of another program's tables, marked imported.
+
+    Examples:
+        hpcbench import nccl.log -o imported.h5
+        hpcbench import osu.txt --ranks 16 -o osu.h5
+    """
+    from hpcbench.formats.imported import Given, import_files
+    from hpcbench.formats.reading.names import known_collective
+
+    verbosity = verbosity_of(verbose, quiet)
+    verbosity.details(f"reads {file.absolute()}" for file in files)
+    *notes, done = import_files(files, output, Given(known_collective(collective), ranks, backend))
+    for note in notes:
+        say(f"hpcbench: {note}", sys.stderr)
+    say(output if verbosity.is_quiet else done)

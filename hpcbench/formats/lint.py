@@ -109,7 +109,8 @@ def _factors(table: CommTable, judged: Ranks) -> Iterator[BrokenRule]:
         if least <= most and least <= high and low <= most:
             continue
         factor = _factor(table.collective, table.ranks) if table.ranks else None
-        expected = (f"{table.collective} of n = {judged.text} has another factor" if factor is None else
+        expected = (f"{table.collective} of n = {judged.text} has another factor"
+                    if factor is None else
                     f"{half.algbw.value:g} x {factor:.4g} = {half.algbw.value * factor:.4g} GB/s "
                     f"for {table.collective} of n = {table.ranks}")
         yield _of(table, "factor", row.line, f"busbw {half.busbw.value:g} GB/s at algbw "

@@ -21,11 +21,8 @@ MOST_SHOWN = 200
 class Linting:
     """Reads files one after the other; ``count`` is the number of findings so far."""
 
-    def __init__(
-        self, collective: str, link_gbs: float | None, *, is_quiet: bool, as_json: bool,
-    ) -> None:
-        self._collective, self._link_gbs = collective, link_gbs
-        self._is_quiet, self._as_json = is_quiet, as_json
+    def __init__(self, collective: str, link_gbs: float | None, *, as_json: bool) -> None:
+        self._collective, self._link_gbs, self._as_json = collective, link_gbs, as_json
         self._tables: Counter[str] = Counter()
         self._rows = self._files = self.count = 0
         self._listed: list[BrokenRule] = []
