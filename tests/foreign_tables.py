@@ -58,7 +58,8 @@ class Sweep:
     @property
     def average(self) -> float:
         pairs = zip(self.sizes, self.times, strict=True)
-        found = [self.rates(size, time)[1] for size, pair in pairs for time in (pair[1:] if self.in_place_only else pair)]
+        found = [self.rates(size, time)[1] for size, pair in pairs
+                 for time in (pair[1:] if self.in_place_only else pair)]
         return sum(found) / len(found)
 
 

@@ -193,7 +193,7 @@ def _compared(
     several = min(len(a), len(b)) > 1 and not is_imported
     reason = _IMPORTED if is_imported else _of_single(
         first, second, several=several)
-    if in_launch and first.pass_s and second.pass_s:
+    if in_launch and first.pass_s and second.pass_s and not is_imported:
         reason = "no pass has both"
     return CaseComparison(
         key, second.case.label, first_s, second_s, second_s / first_s,
@@ -232,7 +232,8 @@ def _judged(case: CaseComparison, smallest: float, family: int) -> CaseCompariso
                 return replace(case, verdict=SLOWER)
             if case.ratio <= 1 / (1 + smallest) and case.high < 1 / (1 + NEAR):
                 return replace(case, verdict=FASTER)
-    wanted = None if case.in_launch or case.reason == _IMPORTED else _launches_wanted(case, smallest, max(family, 1))
+    is_hopeless = case.in_launch or case.reason == _IMPORTED
+    wanted = None if is_hopeless else _launches_wanted(case, smallest, max(family, 1))
     return replace(case, more_launches=wanted, reason=case.reason or (
         "the interval includes 0 % and a change that matters" if case.low is not None else
         "too few launches for an interval"))

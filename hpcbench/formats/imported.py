@@ -174,9 +174,9 @@ def _case(place: _Place, row: CommRow, half: Half, work: Collective) -> Case:
     return replace(
         canary(place.ranks, 0.0, 0.0), case_id=case_id(identity),
         block=" ".join(filter(None, (
-            place.table.program, place.table.collective, _FORMS[half.in_place]))), backend=place.backend,
-        device=device, mode="pipelined", warmup=0, iterations=1, min_iterations=0,
-        batch=row.iterations or 1, validate=checked, workload=work, memory_bytes=0)
+            place.table.program, place.table.collective, _FORMS[half.in_place]))),
+        backend=place.backend, device=device, mode="pipelined", warmup=0, iterations=1,
+        min_iterations=0, batch=row.iterations or 1, validate=checked, workload=work, memory_bytes=0)
 
 
 def _result(case: Case, row: CommRow, half: Half, time_s: float) -> CaseResult:
@@ -208,7 +208,8 @@ def _results(found: _Gathered, names: Sequence[str]) -> Results:
     plan = Plan(name=name, world_size=ranks, passes=1, cases=cases, duplicates=0, config={},
                 plan_hash=case_id({"cases": [case.case_id for case in cases]}))
     run = RunInfo(
-        name=name, run_id=identity, plan_hash=plan.plan_hash, world_size=ranks, ranks_present=tuple(range(ranks)),
+        name=name, run_id=identity, plan_hash=plan.plan_hash, world_size=ranks,
+        ranks_present=tuple(range(ranks)),
         nodes=tuple(sorted(found.nodes)), started_at="", versions={}, environment={},
         hpcbench_version=__version__, imported=programs)
     return with_records(Results(run, plan, items, ()))
