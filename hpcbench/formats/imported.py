@@ -176,7 +176,8 @@ def _case(place: _Place, row: CommRow, half: Half, work: Collective) -> Case:
         block=" ".join(filter(None, (
             place.table.program, place.table.collective, _FORMS[half.in_place]))),
         backend=place.backend, device=device, mode="pipelined", warmup=0, iterations=1,
-        min_iterations=0, batch=row.iterations or 1, validate=checked, workload=work, memory_bytes=0)
+        min_iterations=0, batch=row.iterations or 1, validate=checked, workload=work,
+        memory_bytes=0)
 
 
 def _result(case: Case, row: CommRow, half: Half, time_s: float) -> CaseResult:
