@@ -11,6 +11,7 @@ _ROUNDING = 1e-9
 
 
 _GREATEST = 1e300
+_MOST_DIGITS, _TOO_MUCH = 19, 10**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +58,17 @@ def printed_or_none(text: str) -> Printed | None:
     if text.strip().lower().lstrip("-") in ("n/a", "nan", "inf"):
         return None
     return printed(text)
+
+
+def whole(value: object) -> int:
+    """Return a whole number from 0, of a text or of JSON. Raises ValueError for anything else."""
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < _MOST_DIGITS:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _TOO_MUCH:
+        return value
+    raise ValueError("no whole number")
+
+
+def whole_or_none(value: object) -> int | None:
+    """Return `whole` of a value that may be missing. Raises ValueError."""
+    return None if value is None else whole(value)

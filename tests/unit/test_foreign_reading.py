@@ -14,9 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import foreign_tables as written
-from hpcbench.errors import FileError
+from hpcbench.errors import FileError, HpcbenchError
+from hpcbench.formats.imported import Given, import_files
+from hpcbench.formats.lint import RULES
+from hpcbench.formats.lint import lint as lint_table
 from hpcbench.formats.reading.detect import tables_of
 from hpcbench.formats.tables import CommTable, MatrixTable, NodeTable, ProductTable
 from launcher import ROOT
@@ -238,3 +243,34 @@ def test_the_command() -> None:
     for words in (("nowhere.log",), (str(FOREIGN / "param.txt"), "--collective", "all_reduced")):
         bad = lint(*words)
         assert (bad.returncode, bad.stdout, len(bad.stderr.splitlines())) == (2, "", 1)
+
+
+WORDS = st.sampled_from((
+    b"", b"\n", b" ", b"#", b"nan", b"inf", b"-1", b"1e999", b"9" * 400, b"N/A", b"\xff", b"null",
+    b"{}", b"[", b'"', b",", b"0", b"1:", b"FAILED", b"Fail"))
+
+
+@given(st.sampled_from(sorted(path.name for path in FOREIGN.iterdir())),
+       st.lists(st.tuples(st.floats(0, 1), st.integers(0, 12), WORDS), min_size=1, max_size=6))
+@settings(max_examples=60, deadline=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_is_a_finding_or_one_line(
+    tmp_path: Path, name: str, edits: list[tuple[float, int, bytes]],
+) -> None:
+    data = (FOREIGN / name).read_bytes()
+    for share, length, word in edits:
+        at = int(share * len(data))
+        data = data[:at] + word + data[at + length:]
+    path = tmp_path / name
+    path.write_bytes(data)
+    try:
+        for table in tables_of(path):
+            assert all(one.rule in RULES for one in lint_table(table, 100.0))
+    except FileError as error:
+        assert "\n" not in str(error)
+    output = tmp_path / "out.h5"
+    output.unlink(missing_ok=True)
+    try:
+        import_files([path], output, Given("all_reduce", 4, "nccl"))
+    except HpcbenchError as error:
+        assert error.exit_code == 2 and "\n" not in str(error) and not output.exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 
-from hpcbench.formats.printed import printed
+from hpcbench.formats.printed import printed, whole
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.formats.tables import ProductRow, ProductTable
 
@@ -51,7 +51,7 @@ def _row(number: int, named: Mapping[str, str]) -> ProductRow:
     std = named.get("std_time")
     return ProductRow(
         number, named["implementation"], named.get("option") or "", named.get("dtype") or "",
-        int(named["m"]), int(named["n"]), int(named["k"]), printed(named["mean_time (ms)"]),
+        whole(named["m"]), whole(named["n"]), whole(named["k"]), printed(named["mean_time (ms)"]),
         printed(std) if std else None, printed(named["min_time"]), printed(named["max_time"]),
         printed(named["Throughput (TFLOPS)"]),
         None if passed not in ("True", "False") else passed == "True")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hpcbench.formats.printed import Printed
+from hpcbench.formats.printed import Printed, whole
 from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.nccl_json import number_of
 from hpcbench.formats.reading.source import ForeignFile
@@ -19,6 +19,7 @@ from hpcbench.formats.tables import CommRow, CommTable, Half
 PROGRAM = "NCCL Inspector"
 KNOWN_MAJOR = "v4."
 PART = 10_000
+MOST_RANKS = 10**7
 RECORDS = ("coll_perf", "p2p_perf")
 _VERSION = re.compile(r"v\d+\.\d+")
 _Key: TypeAlias = tuple[str, int | None, str]
@@ -41,7 +42,8 @@ class _Heads:
         stats = data.get("dump_stats")
         for part in (data, stats if isinstance(stats, Mapping) else {}):
             header, metadata = part.get("header"), part.get("metadata")
-            if isinstance(header, Mapping) and isinstance(header.get("n_ranks"), int):
+            if isinstance(header, Mapping) and isinstance(header.get("n_ranks"), int) and (
+                    0 < header["n_ranks"] < MOST_RANKS):
                 self.ranks = header["n_ranks"]
             if isinstance(metadata, Mapping):
                 version = str(metadata.get("inspector_output_format_version", ""))[:20]
@@ -85,7 +87,7 @@ def _row(number: int, kind: str, data: Mapping[str, Any]) -> tuple[str, CommRow]
     time_us = of("exec_time_us")
     half = Half(None, time_us and time_us.widened(1.0), of("algobw_gbs"), of("busbw_gbs"))
     name = "send_recv" if kind == "p2p" else our_name(str(data["coll"]))
-    return name, CommRow(number, int(data[f"{kind}_msg_size_bytes"]), (half,))
+    return name, CommRow(number, whole(data[f"{kind}_msg_size_bytes"]), (half,))
 
 
 def _tables(file: ForeignFile, rows: Mapping[_Key, list[CommRow]]) -> Iterator[CommTable]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpcbench.formats.printed import Printed, printed_or_none
+from hpcbench.formats.printed import Printed, printed_or_none, whole, whole_or_none
 from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.nccl_text import PROGRAM
 from hpcbench.formats.reading.source import ForeignFile
@@ -29,9 +29,10 @@ def read(file: ForeignFile, data: Mapping[str, Any], collective: str = "") -> It
 
 def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> CommTable:
     config = data.get("config") or {}
-    devices = tuple(DeviceLine(one["rank"], one.get("group", 0), str(one["hostname"]),
-                               str(one.get("device_info", "")))
-                    for one in config.get("devices") or ())
+    iterations = whole_or_none(config.get("iterations"))
+    devices = tuple(
+        DeviceLine(whole(one["rank"]), whole(one.get("group", 0)), str(one["hostname"]),
+                   str(one.get("device_info", ""))) for one in config.get("devices") or ())
     groups = {one.group for one in devices}
     average = data.get("average_bus_bandwidth") or {}
     outside = data.get("out_of_bounds") or {}
@@ -39,12 +40,11 @@ def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> CommT
     program = _program(data)
     return CommTable(
         PROGRAM, file.name, 1, our_name(program) or collective,
-        tuple(_row(number, row, config.get("iterations"))
-              for number, row in enumerate(data["results"], 1)),
+        tuple(_row(number, row, iterations) for number, row in enumerate(data["results"], 1)),
         version=f"JSON {VERSION}", ranks=len(devices) // len(groups) if groups else None,
-        devices=devices, iterations=config.get("iterations"),
-        step_bytes=config.get("step_bytes"), average=number_of(average.get("bandwidth")),
-        failures=_failures(data, average), out_of_bounds=outside.get("count"),
+        devices=devices, iterations=iterations, step_bytes=whole_or_none(config.get("step_bytes")),
+        average=number_of(average.get("bandwidth")),
+        failures=_failures(data, average), out_of_bounds=whole_or_none(outside.get("count")),
         is_cut=not average or not outside,
         timed_rates=not any(half and "cpu_time" in half for half in halves)
         and program != "hypercube", is_uneven=program == "alltoallv")
@@ -74,9 +74,10 @@ def _row(number: int, row: Mapping[str, Any], iterations: int | None) -> CommRow
     root = int(str(row.get("root", "-1")))
     redop = str(row.get("redop", "none")).strip()
     return CommRow(
-        number, int(row["size"]), halves, count=int(row["count"]), dtype=str(row["type"]).strip(),
+        number, whole(row["size"]), halves, count=whole(row["count"]),
+        dtype=str(row["type"]).strip(),
         redop=None if redop == "none" else redop, root=None if root < 0 else root,
-        iterations=row.get("actual_iterations", iterations))
+        iterations=whole_or_none(row.get("actual_iterations", iterations)))
 
 
 def _half(in_place: bool, half: Mapping[str, Any], each: Mapping[str, Any] | None) -> Half:
@@ -85,7 +86,7 @@ def _half(in_place: bool, half: Mapping[str, Any], each: Mapping[str, Any] | Non
     shares = [number_of(each.get(key)) for key in ("p50_us", "p95_us", "p99_us")]
     return Half(
         in_place, number_of(half.get("time", half.get("cpu_time"))), number_of(half["alg_bw"]),
-        number_of(half["bus_bw"]), None if wrong is None else int(wrong),
+        number_of(half["bus_bw"]), whole_or_none(wrong),
         number_of(each.get("min_us")), number_of(each.get("max_us")),
         tuple(one for one in shares if one is not None))
 

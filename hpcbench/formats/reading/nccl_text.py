@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hpcbench.formats.printed import Printed, printed, printed_or_none
+from hpcbench.formats.printed import Printed, printed, printed_or_none, whole
 from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.source import ForeignFile, LogLine
 from hpcbench.formats.tables import ELEMENT_BYTES, CommRow, CommTable, DeviceLine, Half
@@ -222,16 +222,17 @@ def _row(line: int, fields: Sequence[str], layout: RowLayout, iterations: int | 
         halves = [_half(False, rest[:each], layout), _half(True, rest[each:], layout)]
     redop, root = base.get("redop"), base.get("root")
     return CommRow(
-        line, int(base["size"]), tuple(halves), count=int(base["count"]), dtype=base["type"],
+        line, whole(base["size"]), tuple(halves), count=whole(base["count"]), dtype=base["type"],
         redop=None if redop in (None, "none") else redop,
-        root=None if root in (None, "-1") else int(root), iterations=iterations)
+        root=None if root in (None, "-1") else whole(root), iterations=iterations)
 
 
 def _half(in_place: bool, fields: Sequence[str], layout: RowLayout) -> Half:
     named = dict(zip(layout.half, fields, strict=True))
     time, algbw, busbw = (printed_or_none(one) for one in fields[:3])
-    wrong = printed_or_none(named["#wrong"]) if "#wrong" in named else None
+    found = printed_or_none(named["#wrong"]) if "#wrong" in named else None
+    wrong = None if found is None else int(found.value)
     if "i_min" not in named:
-        return Half(in_place, time, algbw, busbw, None if wrong is None else int(wrong.value))
-    return Half(in_place, time, algbw, busbw, None if wrong is None else int(wrong.value),
-                printed(named["i_min"]), printed(named["i_max"]), (printed(named["i_p99"]),))
+        return Half(in_place, time, algbw, busbw, wrong)
+    low, high, share = (printed(named[name]) for name in ("i_min", "i_max", "i_p99"))
+    return Half(in_place, time, algbw, busbw, wrong, low, high, (share,))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hpcbench.formats.printed import printed
+from hpcbench.formats.printed import printed, whole
 from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.source import ForeignFile, LogLine
 from hpcbench.formats.tables import CommRow, CommTable, Half
@@ -105,7 +105,7 @@ def _row(number: int, named: dict[str, str], dtype: str, passed: bool | None) ->
     figures = {name: printed(text) for name, text in named.items() if name != "size"}
     rate, iterations = figures.get("rate"), figures.get("iterations")
     return CommRow(
-        number, int(named.get("size", "0")), (Half(
+        number, whole(named.get("size", "0")), (Half(
             None, figures.get("time"), rate and rate.scaled(1e-3), None, None, figures.get("low"),
             figures.get("high"), tuple(figures[one] for one in _SHARES if one in figures)),),
         dtype=dtype or None, iterations=None if iterations is None else int(iterations.value),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hpcbench.formats.printed import printed
+from hpcbench.formats.printed import printed, whole
 from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.source import ForeignFile, LogLine
 from hpcbench.formats.tables import ELEMENT_BYTES, CommRow, CommTable, Half
@@ -67,7 +67,7 @@ class _ParamTable:
         try:
             if not len(_FIRST) <= len(fields) <= len(_FIRST) + len(_LAST):
                 raise ValueError("fields")
-            size, count = int(fields[0]), int(fields[1])
+            size, count = whole(fields[0]), whole(fields[1])
             p50, p75, p95, low, high, algbw, busbw = map(printed, fields[2:len(_FIRST)])
             half = Half(None, p50, algbw, busbw, None, low, high, (p50, p75, p95))
         except ValueError:

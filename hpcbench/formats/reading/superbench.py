@@ -14,8 +14,8 @@ from hpcbench.formats.tables import CommRow, CommTable, Half, NodeTable
 
 PROGRAM = "SuperBench"
 MOST_METRICS = 100_000
-_METRIC = re.compile(r"(?P<of>.*/(?P<op>[A-Za-z_-]+?))_(?P<size>\d+)_(?P<what>busbw|algbw|time)"
-                     r"(?P<rank>:\d+)?")
+_METRIC = re.compile(r"(?P<of>.*/(?P<op>[A-Za-z_-]+?))_(?P<size>\d{1,18})"
+                     r"_(?P<what>busbw|algbw|time)(?P<rank>:\d+)?")
 
 
 def read(file: ForeignFile) -> Iterator[NodeTable]:
