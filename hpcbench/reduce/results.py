@@ -31,8 +31,11 @@ QUALITIES = {
     "trend": "a trend within a pass moves the median beyond its interval",
     "change_point": "a level shift of 5 % or more within a pass moves the median",
     "unsteady": "no steady state within the first half of a pass",
+    "imported": "the mean that another program printed: no samples, no interval",
 }
 """Word -> what it says of a case's samples (docs/method.md)."""
+
+IMPORTED = "imported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +223,14 @@ FOLDS = {
     "per_call": "the longest of the ranks' own times from start to end, divided by the calls",
 }
 """Fold -> what the time of one sample is, in words (docs/method.md)."""
+PRINTED_FOLD = "printed"
+"""The fold of imported rows."""
+_EVERY_FOLD = {**FOLDS, PRINTED_FOLD: "the mean time of a call, as another program printed it"}
+
+
+def fold_text(fold: str) -> str:
+    """Return what the time of a sample is, in words, of imported rows, too."""
+    return _EVERY_FOLD[fold]
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +391,10 @@ class Timing:
     def repeats(self) -> bool:
         return "repeats" in self.quality
 
+    @property
+    def is_imported(self) -> bool:
+        return IMPORTED in self.quality
+
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
@@ -419,7 +434,8 @@ class Finding:
 class RunInfo:
     """What identifies the run. ``environment`` is that of the first rank present,
     ``environment_hash`` the same in equal runs, None if unknown. ``faults`` were injected in any
-    attempt."""
+    attempt. ``imported`` names the programs that printed the numbers, if they were not measured
+    here."""
 
     name: str
     run_id: str
@@ -433,6 +449,7 @@ class RunInfo:
     hpcbench_version: str
     environment_hash: str | None = None
     faults: tuple[str, ...] = ()
+    imported: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

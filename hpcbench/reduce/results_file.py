@@ -281,7 +281,8 @@ class ResultsWriter:
             "format": FORMAT, "schema_version": records.SCHEMA_VERSION, "run_id": run.run_id,
             "plan_hash": run.plan_hash, "name": run.name, "world_size": run.world_size,
             **({"faults": "; ".join(run.faults)} if run.faults else {})})
-        stored.write_json(file, "run", [asdict(run)])
+        stored.write_json(file, "run", [{
+            name: value for name, value in asdict(run).items() if value or name != "imported"}])
         stored.write_lines(file, "plan", [trace_source.plan_to_text(results.plan)])
         stored.write_json(file, "findings", map(asdict, results.findings))
         for name, item in (("canary", results.canary), ("clocks", results.clocks)):

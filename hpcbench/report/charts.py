@@ -23,13 +23,13 @@ from hpcbench.kinds.registry import kind_aliases, kinds
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.results import (
     FEWEST_FOR_DRIFT,
-    FOLDS,
     LEAST_DRIFT,
     Canary,
     CaseResult,
     CaseSamples,
     Results,
     SampleSource,
+    fold_text,
 )
 from hpcbench.reduce.stack import SampleMap, SampleTimeline, sample_map, sample_timelines
 from hpcbench.units import grouped, plural
@@ -464,7 +464,7 @@ def _with_timing(chart: Chart, results: Results) -> Chart:
     shown = set(chart.case_ids)
     items = [item for item in results.cases if item.case.case_id in shown]
     pairs = dict.fromkeys(mode_and_fold(item) for item in items)
-    modes = "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in pairs)
+    modes = "; ".join(f"{mode}, fold {fold} ({fold_text(fold)})" for mode, fold in pairs)
     return replace(chart, notes=(*chart.notes, f"Mode {modes}; {clock_text(results, items)}; "
                                                f"{repeats_text(results.plan)}."))
 
@@ -551,7 +551,7 @@ def canary_chart(canary: Canary, plan: Plan) -> LineChart:
         title="Canary: how the machine changed during the run", subtitle=canary.label,
         file_stem="canary", case_ids=(),
         notes=(_canary_caption(canary),
-               f"Fold {CANARY_FOLD}: {FOLDS[CANARY_FOLD]}; {repeats_text(plan)}."),
+               f"Fold {CANARY_FOLD}: {fold_text(CANARY_FOLD)}; {repeats_text(plan)}."),
         x=Axis("time since the first run of the canary", unit="s"),
         panels=(Panel(Axis("median", Show.US, "us", scale, limits), lines,
                       reference=_around(canary, LEAST_DRIFT)),))

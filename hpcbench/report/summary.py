@@ -22,7 +22,14 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.comparison import FALSE_ALARMS, comparison_counts
 from hpcbench.reduce.records import comparisons
-from hpcbench.reduce.results import FOLDS, CaseResult, LateArrivals, Results, Usage
+from hpcbench.reduce.results import (
+    FOLDS,
+    CaseResult,
+    LateArrivals,
+    Results,
+    Usage,
+    fold_text,
+)
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.charts import charts_of
@@ -240,7 +247,7 @@ def summary_document(
         "ranks_present": list(run.ranks_present), "hpcbench_version": run.hpcbench_version,
         "versions": dict(run.versions), "environment_hash": run.environment_hash,
         "definitions": {
-            "time": "median over the timed samples of the fold, seconds", "folds": dict(FOLDS),
+            "time": "median over the timed samples of the fold, seconds", "folds": _folds(results),
             "interval": INTERVAL_TITLE,
             "gb": "1e9 bytes", "details": "docs/method.md",
         },
@@ -261,6 +268,12 @@ def summary_document(
         "cases": rows,
         "findings": [asdict(finding) for finding in results.findings],
     }
+
+
+def _folds(results: Results) -> dict[str, str]:
+    """Return what each fold is: those of runs, and of imported results theirs."""
+    return {**FOLDS, **{item.timing.fold: fold_text(item.timing.fold) for item in results.cases
+                        if item.timing}}
 
 
 def _check(results: Results) -> dict[str, Any] | None:

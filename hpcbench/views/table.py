@@ -453,7 +453,7 @@ FLAGS: Mapping[str, str] = MappingProxyType({
     "clock_unreliable": "clock", "missed_lateness": "lateness", "late_starts": "late",
     "fragile": "fragile", "two_modes": "modes",
     "repeats": "repeats", "ramp": "ramp", "trend": "trend", "change_point": "change",
-    "unsteady": "unsteady"})
+    "unsteady": "unsteady", "imported": "imported"})
 """Word of QUALITIES -> its short form; ci_unreliable is the question mark of the interval."""
 
 
