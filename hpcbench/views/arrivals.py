@@ -8,6 +8,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, LateArrivals, Results
 from hpcbench.units import grouped
 from hpcbench.views.columns import UNRELIABLE
+from hpcbench.views.labels import without_shared
 from hpcbench.views.table import (
     Cell,
     Column,
@@ -17,7 +18,6 @@ from hpcbench.views.table import (
     Show,
     Table,
     WithInterval,
-    without_shared,
 )
 
 _COLUMNS = (
