@@ -76,7 +76,8 @@ def header_line(results: Results) -> str:
     run = results.run
     if run.imported:
         return (f"imported, not measured by hpcbench: means that {' and '.join(run.imported)} "
-                f"printed, without intervals   {_where(run)}")
+                f"printed, without intervals   "
+                f"{_where(run) if run.nodes else plural(run.world_size, 'rank')}")
     versions = [_version_text(name, run.versions[name]) for name in ("torch", "mpi")
                 if name in run.versions]
     return "   ".join((f"hpcbench {run.hpcbench_version}", _where(run), *versions,

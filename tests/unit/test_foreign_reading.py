@@ -114,6 +114,13 @@ def test_json_has_the_same_rows_and_nothing_of_the_environment(tmp_path: Path) -
     assert "hunter2" not in repr(table)
 
 
+@pytest.mark.parametrize("program", ["all_reduce_perf_mpi", "/opt/bin/all_reduce_perf"])
+def test_programs_with_another_name(program: str, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(written.nccl_text(SWEEP).replace("all_reduce_perf", program))
+    assert [one.collective for one in comm(path)] == ["all_reduce"]
+
+
 def test_osu() -> None:
     (table,) = comm(FOREIGN / "osu_allgather_full.txt")
     assert (table.collective, table.version, table.ranks) == ("all_gather", "7.4", None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbench.formats.printed import Printed, printed_or_none, whole, whole_or_none
 from hpcbench.formats.reading.names import our_name
-from hpcbench.formats.reading.nccl_text import PROGRAM
+from hpcbench.formats.reading.nccl_text import PROGRAM, program_name
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.formats.tables import CommRow, CommTable, DeviceLine, Half
 
@@ -52,9 +52,7 @@ def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> CommT
 
 def _program(data: Mapping[str, Any]) -> str:
     """Return which of the programs it was, by the first argument alone; "" if it is not one."""
-    first = next(iter(data.get("args") or ()), "")
-    name = str(first).rpartition("/")[2]
-    return name.removesuffix("_perf") if name.endswith("_perf") else ""
+    return program_name(str(next(iter(data.get("args") or ()), "")))
 
 
 def _failures(data: Mapping[str, Any], average: Mapping[str, Any]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ _TYPES = "|".join(sorted(ELEMENT_BYTES, key=len, reverse=True))
 ROW = re.compile(rf"\s*\d+\s+\d+\s+(?:{_TYPES})(?:\s|$)")
 _NAMES = re.compile(r"#\s+size\s+count\s+type\s")
 _VERSION = re.compile(r"#\s*nccl-tests version (\S+)")
-_START = re.compile(r"#\s*Collective test starting: (\w+)")
+_START = re.compile(r"#\s*Collective test starting: (\S+)")
 _OPTIONS = re.compile(r"#\s*nThread\s+\d+\s+nGpus\s+\d+\s")
 _DEVICE = re.compile(r"#\s+Rank\s+(\d{1,9})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+\d+\s+on\s+(\S+)"
                      r"\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
@@ -49,6 +49,12 @@ class RowLayout:
 
 
 _USUAL = {9: RowLayout(), 13: RowLayout(), 21: RowLayout(half=(*_HALF, *_EACH))}
+
+
+def program_name(word: str) -> str:
+    """Return ``all_reduce`` of ``/opt/all_reduce_perf`` or ``all_reduce_perf_mpi``; else ""."""
+    name, found, _ = word.rpartition("/")[2].partition("_perf")
+    return name if found else ""
 
 
 def is_marked(text: str) -> bool:
@@ -129,7 +135,7 @@ class _NcclTable:
                 raise self.file.error(line.number, f"nccl-tests {found[1][:20]} is not known; "
                                                    f"known: up to {NEWEST_MAJOR}.x")
         elif found := _START.match(text):
-            self.has_heading, self.program = True, found[1].removesuffix("_perf")
+            self.has_heading, self.program = True, program_name(found[1])
         elif _OPTIONS.match(text):
             self.has_heading = True
             if step := _STEP.search(text):
