@@ -171,7 +171,7 @@ def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunReque
     from hpcbench.answers.check import final_code
     from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.reduce import reduce_folder
-    from hpcbench.report.answer_lines import told_in
+    from hpcbench.report.answer_lines import topic_results_in
     from hpcbench.report.console import print_profile, print_profiles, report_run
     from hpcbench.report.summary import write_reports
 
@@ -179,7 +179,7 @@ def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunReque
     with verbosity.stage("reduction"), rare_collection():
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     with verbosity.stage("summaries and plots"), rare_collection():
-        told = told_in(folder.path)
+        told = topic_results_in(folder.path)
         write_reports(results, folder.path, told, verbosity.announce, verbosity.complain)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder.path, results)

@@ -135,10 +135,10 @@ class Worker:
         if isinstance(request, JoinRequest):
             return self._join(request)
         if isinstance(request, DryRunRequest):
-            return self._rehearse(request.case)
+            return self._dry_run(request.case)
         raise CaseError(f"unknown request {request!r}")
 
-    def _rehearse(self, case: Case) -> DryRunAnswer:
+    def _dry_run(self, case: Case) -> DryRunAnswer:
         """Set the case up and call it, as rank 0 of a world that does not exist."""
         from hpcbench.backends.dry_step import dry_step  # private names of torch: not for others
 

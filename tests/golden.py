@@ -91,11 +91,11 @@ def make_plan(path: str, ranks: int) -> Any:
 def write_summary(path: Path, folder: Path) -> None:
     """Write the summaries of a results file, which commands make of traces only."""
     from hpcbench.reduce.results_file import open_results
-    from hpcbench.report.answer_lines import told_by
+    from hpcbench.report.answer_lines import topic_results_of_file
     from hpcbench.report.summary import write_summary
 
     with open_results(path) as file:
-        write_summary(file.results, folder, told_by(file))
+        write_summary(file.results, folder, topic_results_of_file(file))
 
 
 def plan_texts(path: str, ranks: int) -> dict[str, str]:

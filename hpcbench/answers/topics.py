@@ -49,7 +49,7 @@ class TopicResult:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-def told_of(run: Run) -> tuple[TopicResult, ...]:
+def topic_results(run: Run) -> tuple[TopicResult, ...]:
     """Return what stands at the end of a run and in its summary."""
     return tuple(TopicResult(topic, topic.analysis([run], TopicOptions())) for topic in TOPICS
                  if topic.is_told)

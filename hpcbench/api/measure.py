@@ -78,18 +78,18 @@ def measure(
         MeasureError: on all ranks, if ``fn``, ``setup`` or ``check`` raises on one; names the
             rank. Of one rank alone the exception itself.
     """
-    asked = Asked(fn, setup, check, bytes, flops, seconds, iterations, warmup,
+    request = MeasureRequest(fn, setup, check, bytes, flops, seconds, iterations, warmup,
                   _name_of(fn) if name is None else name, save)
     ranks = open_ranks(group)
-    opened, saved = _agreed(ranks, asked, device)
+    opened, saved = _agreed(ranks, request, device)
     with opened as timed:
-        result = _measured(asked, ranks, timed, saved)
+        result = _measured(request, ranks, timed, saved)
     ranks.close()
     return result
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MeasureRequest:
     """The arguments of a measurement."""
 
     fn: Call
@@ -164,16 +164,16 @@ def _name_of(fn: Any) -> str:
     return str(getattr(fn, "__qualname__", type(fn).__name__)).replace("<locals>.", "")
 
 
-def _agreed(ranks: Ranks, asked: Asked, device: Any) -> tuple[Opened, SavedFile | None]:
+def _agreed(ranks: Ranks, request: MeasureRequest, device: Any) -> tuple[Opened, SavedFile | None]:
     """Return what gives the device, and on rank 0 what is saved already. Raises on all ranks where
     arguments are bad or differ."""
     def prepared() -> tuple[Opened, SavedFile | None]:
-        asked.check_values()
-        saves = asked.save is not None and ranks.rank == 0
-        return open_device(device), open_saved(asked.save) if saves else None
+        request.check_values()
+        saves = request.save is not None and ranks.rank == 0
+        return open_device(device), open_saved(request.save) if saves else None
 
     ready = _on_all(ranks, prepared)
-    said = ranks.gather(dict(asked.alike))
+    said = ranks.gather(dict(request.alike))
     for key, first in said[0].items():
         for rank, values in enumerate(said):
             if values[key] != first:
@@ -264,47 +264,47 @@ class UserCalls:
 
 
 def _measured(
-    asked: Asked, ranks: Ranks, device: loop.Device, saved: SavedFile | None,
+    request: MeasureRequest, ranks: Ranks, device: loop.Device, saved: SavedFile | None,
 ) -> Measurement:
     clock, control = common_clock(ranks), SharedFailures(ranks)
-    if asked.save is not None and not clock.shared:
+    if request.save is not None and not clock.shared:
         raise ValueError("measure: save takes ranks of one node, which share a clock; leave it "
                          "away here")
-    name, device_name = ranks.gather((asked.name, _name_of_device(device)))[0]
-    least, most = asked.counts(ranks.size)
-    progress = SharedProgress.create(most + asked.warmup + loop.SINGLE_CALLS)
+    name, device_name = ranks.gather((request.name, _name_of_device(device)))[0]
+    least, most = request.counts(ranks.size)
+    progress = SharedProgress.create(most + request.warmup + loop.SINGLE_CALLS)
     try:
         with _shared_failure(control, ranks):
             around = loop.Surroundings(
                 _start(control, clock),
-                _stopping(asked, most, control, progress, decides=ranks.rank == 0),
+                _stopping(request, most, control, progress, decides=ranks.rank == 0),
                 control.barrier, time.perf_counter_ns)
             looped = loop.measure(
-                _called(asked, name), device, progress,
-                loop.SampleSchedule(asked.warmup, 1, asked.check is not None, name), around)
+                _called(request, name), device, progress,
+                loop.SampleSchedule(request.warmup, 1, request.check is not None, name), around)
         gathered = ranks.gather((progress.rows(), looped.wrong, clock.bound_ns))
     finally:
         progress.close()
         loop.sleep_as_usual()
-    case = _case(asked, ranks, (name, device_name), (least, most))
+    case = _case(request, ranks, (name, device_name), (least, most))
     records = _records(case, gathered, looped.stop_reason)
-    if asked.save is not None:
+    if request.save is not None:
         _on_all(ranks, lambda: None if saved is None else append(saved, case, records))
     bound_ns = None if clock.model is None else float(sum(sorted(
         bound for *_, bound in gathered)[-2:]))
     wrong = tuple(f"rank {rank}: {text}" for rank, (_, found, _) in enumerate(gathered)
                   for text in found)
-    return _result(asked, case, records, bound_ns, wrong)
+    return _result(request, case, records, bound_ns, wrong)
 
 
 def _name_of_device(device: loop.Device) -> str:
     return str(getattr(device, "torch_device", "cpu")).partition(":")[0]
 
 
-def _called(asked: Asked, name: str) -> UserCalls:
-    run: Any = asked.fn  # what it returns is of no interest
-    setup: Any = asked.setup or repeat(None).__next__
-    return UserCalls(run, setup, asked.check, name)
+def _called(request: MeasureRequest, name: str) -> UserCalls:
+    run: Any = request.fn  # what it returns is of no interest
+    setup: Any = request.setup or repeat(None).__next__
+    return UserCalls(run, setup, request.check, name)
 
 
 def _start(control: Control, clock: CommonClock) -> loop.Start:
@@ -316,12 +316,13 @@ def _start(control: Control, clock: CommonClock) -> loop.Start:
 
 
 def _stopping(
-    asked: Asked, most: int, control: Control, progress: SharedProgress, *, decides: bool,
+    request: MeasureRequest, most: int, control: Control, progress: SharedProgress, *,
+    decides: bool,
 ) -> loop.Stopping:
     """Return what ends the measurement: rank 0 ``decides`` for all."""
-    if asked.iterations is not None:
-        return loop.FixedCount(asked.iterations)
-    seconds = 1.0 if asked.seconds is None else float(asked.seconds)
+    if request.iterations is not None:
+        return loop.FixedCount(request.iterations)
+    seconds = 1.0 if request.seconds is None else float(request.seconds)
     rule = StopRule(FEWEST, most, target=0.0, budget_s=seconds, least_s=seconds)
     return loop.EnoughSamples(rule, _own_times, control, progress, time.perf_counter_ns,
                               decides=decides)
@@ -369,15 +370,15 @@ _ONLY = PassKey(0, 0)
 
 
 def _case(
-    asked: Asked, ranks: Ranks, names: tuple[str, str], limits: tuple[int, int],
+    request: MeasureRequest, ranks: Ranks, names: tuple[str, str], limits: tuple[int, int],
 ) -> Case:
     """Return the measurement as the case of a plan: what the statistics are made by. ``names`` are
     those of the function and the device."""
     least, most = limits
     return identified(Case(
         case_id="", index=0, block="functions", kind=PROGRAM_KIND, backend=ranks.library,
-        device=names[1], world_size=ranks.size, env=(), mode=DEFAULT_MODE, warmup=asked.warmup,
-        iterations=most, min_iterations=least, validate=asked.check is not None, timeout_s=0.0,
+        device=names[1], world_size=ranks.size, env=(), mode=DEFAULT_MODE, warmup=request.warmup,
+        iterations=most, min_iterations=least, validate=request.check is not None, timeout_s=0.0,
         wakeup_s=0.0, workload=UnknownWorkload({"name": names[0]}, PROGRAM_KIND), skip=None,
         needs=(), estimate_s=0.0, memory_bytes=0))
 
@@ -393,7 +394,7 @@ def _records(
 
 
 def _result(
-    asked: Asked, case: Case, records: Mapping[int, Record], bound_ns: float | None,
+    request: MeasureRequest, case: Case, records: Mapping[int, Record], bound_ns: float | None,
     wrong: tuple[str, ...],
 ) -> Measurement:
     samples = stack_samples({_ONLY: records})
@@ -414,6 +415,6 @@ def _result(
         interval=None if known.ci_low_s is None or known.ci_high_s is None else (
             known.ci_low_s, known.ci_high_s),
         times=times_ns[counted] / 1e9, samples=each_s, per_rank=tuple(medians(each_s).tolist()),
-        skew=skew, bandwidth=None if asked.bytes is None else asked.bytes / known.median_s,
-        tflops=None if asked.flops is None else to_tflop_per_s(asked.flops / known.median_s),
-        checked=asked.check is not None, wrong=wrong, flags=found.timing.quality)
+        skew=skew, bandwidth=None if request.bytes is None else request.bytes / known.median_s,
+        tflops=None if request.flops is None else to_tflop_per_s(request.flops / known.median_s),
+        checked=request.check is not None, wrong=wrong, flags=found.timing.quality)

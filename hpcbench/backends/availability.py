@@ -455,7 +455,8 @@ def _unfit_gpu(case: Case, ranks: Sequence[RankFacts]) -> str | None:
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer} of {work.dtype} needs {reason}"
     reasons = [None if index is None else _unfit_size(
-        work.features, _told(rank, "multiprocessors", index), _told(rank, "cache_bytes", index))
+        work.features, _fact_of_gpu(rank, "multiprocessors", index),
+        _fact_of_gpu(rank, "cache_bytes", index))
         for rank, index in zip(ranks, indices, strict=True)]
     reason = first_reason(ranks, reasons)
     return reason and f"{work.implementer}: {reason}"
@@ -473,7 +474,7 @@ def _unfit_size(
     return too_many_cold_sets(features.cold_bytes, cold_bytes(cache_bytes), where)
 
 
-def _told(rank: RankFacts, what: str, index: int) -> int | None:
+def _fact_of_gpu(rank: RankFacts, what: str, index: int) -> int | None:
     """Return a number of one of the GPUs that a rank sees, None where it is not told."""
     numbers: Sequence[int | None] = rank.facts["cuda"].get(what, ())
     return numbers[index] if numbers else None

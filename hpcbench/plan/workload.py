@@ -95,8 +95,8 @@ class Features(NamedTuple):
         not_captured: why a CUDA graph cannot hold a call of it.
         compiled_graphs: how many graphs torch.compile makes when it is set up.
         drawn_numbers: how many random numbers a rank draws on its device when it is set up.
-        rehearsal: the form that a dry run tries, if it is another.
-        rehearsal_calls: how often a dry run calls it; the last call is counted.
+        dry_run_workload: the form that a dry run tries, if it is another.
+        dry_run_calls: how often a dry run calls it; the last call is counted.
         has_result: a call leaves a result that can be checked.
         has_whole_samples: each rank sees samples from end to end, so that one can take longer.
         has_phases: durations of phases are recorded beside each sample.
@@ -121,8 +121,8 @@ class Features(NamedTuple):
     not_captured: str | None = None
     compiled_graphs: int = 0
     drawn_numbers: int = 0
-    rehearsal: Workload | None = None
-    rehearsal_calls: int = 1
+    dry_run_workload: Workload | None = None
+    dry_run_calls: int = 1
     has_result: bool = True
     has_whole_samples: bool = False
     has_phases: bool = False

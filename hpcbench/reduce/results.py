@@ -130,7 +130,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class RankTelemetry:
-    """What one rank read in one attempt, and why not the rest (`trace.telemetry.Told`)."""
+    """What one rank read in one attempt, and why not the rest (`TelemetryReport`)."""
 
     rank: int
     attempt: int
@@ -147,7 +147,7 @@ _OTHERS = ("idle_ns", "steal_ns")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
+class TimeSeries:
     """One column of a table over time, of one device of one rank; both int64."""
 
     rank: int
@@ -175,24 +175,24 @@ class ShownSeries:
     points: tuple[SeriesPoint, ...]
 
 
-Source = Callable[[str, str], Sequence[Course]]
+Source = Callable[[str, str], Sequence[TimeSeries]]
 """Of a table and a column: its courses."""
 
 
-def powers(courses: Source) -> Iterator[ShownSeries]:
+def powers(time_series: Source) -> Iterator[ShownSeries]:
     """Yield the power of each GPU, and of each CPU package by its energy, in W."""
-    for course in courses("gpu", "power_mw"):
+    for course in time_series("gpu", "power_mw"):
         yield _shown(course, course.time_ns, course.values / 1e3)
-    for course in courses("energy", "energy_uj"):
+    for course in time_series("energy", "energy_uj"):
         if course.device.startswith("package-") and "/" not in course.device:
             at = _apart(course.time_ns)
             seconds = np.diff(course.time_ns[at]) / 1e9
             yield _shown(course, course.time_ns[at][1:], np.diff(course.values[at]) / 1e6 / seconds)
 
 
-def core_use(courses: Source) -> Iterator[ShownSeries]:
+def core_use(time_series: Source) -> Iterator[ShownSeries]:
     """Yield which share of its cores' time each node was busy, hypervisors' time not counted."""
-    columns = [courses("cpu", name) for name in (*_BUSY, *_OTHERS)]
+    columns = [time_series("cpu", name) for name in (*_BUSY, *_OTHERS)]
     for same in zip(*columns, strict=True):
         first, at = same[0], _apart(same[0].time_ns)
         rises = np.stack([np.diff(course.values[at]) for course in same])
@@ -209,7 +209,7 @@ def _apart(time_ns: Rows) -> list[int]:
     return kept
 
 
-def _shown(course: Course, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownSeries:
+def _shown(course: TimeSeries, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownSeries:
     groups = np.array_split(np.arange(len(values)), min(len(values), MOST_POINTS) or 1)
     return ShownSeries(course.rank, course.device, tuple(
         SeriesPoint(float(time_ns[at].mean()), float(values[at].mean()), float(values[at].min()),
@@ -479,7 +479,7 @@ class SampleSource(Protocol):
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the samples of a case, None if none were recorded."""
 
-    def courses(self, table: str, column: str) -> Sequence[Course]:
+    def time_series(self, table: str, column: str) -> Sequence[TimeSeries]:
         """Return a column of telemetry over time, by rank and device; nothing if not read."""
 
 

@@ -69,7 +69,7 @@ class TelemetryWriter:
         self, source: trace_source.TraceSource, tables: Mapping[str, Rows], attempt: int,
         clocks: RankClocks,
     ) -> None:
-        if (told := trace_source.told_of(source)) is not None:
+        if (told := trace_source.telemetry_report(source)) is not None:
             self.told.append(records.RankTelemetry(source.header.rank, attempt, **asdict(told)))
         for table, rows in tables.items():
             self._append(table, rows, {
@@ -101,9 +101,9 @@ def _global_ns(local_ns: Rows, rank: int, clocks: RankClocks) -> Rows:
         history.models, local_ns)
 
 
-def courses(
+def time_series(
     file: h5py.File, told: Sequence[records.RankTelemetry], table: str, column: str,
-) -> Iterator[records.Course]:
+) -> Iterator[records.TimeSeries]:
     at = f"{GROUP}/{table}"
     if at not in file:
         return
@@ -123,7 +123,7 @@ def courses(
         for number, device in enumerate(one.devices.get(table, ())):
             first, end = of_rank.start + np.searchsorted(devices, [number, number + 1])
             if first < end:
-                yield records.Course(
+                yield records.TimeSeries(
                     one.rank, device, data["time_ns"][first:end], data[column][first:end])
 
 
@@ -359,8 +359,8 @@ class ResultsFile:
             use=self._file[_USE][offset:offset + shape[1]],
             **{name: table[name] for name in schema.SAMPLE_COLUMNS})
 
-    def courses(self, table: str, column: str) -> Sequence[records.Course]:
-        return [*courses(self._file, self.results.told, table, column)]
+    def time_series(self, table: str, column: str) -> Sequence[records.TimeSeries]:
+        return [*time_series(self._file, self.results.told, table, column)]
 
     def _phases(
         self, position: Mapping[str, Any] | None, shape: Sequence[int],

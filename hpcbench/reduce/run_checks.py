@@ -19,7 +19,7 @@ from hpcbench.plan.order import Turn, generations, shuffled, turns
 from hpcbench.reduce.results import Canary, CanaryRun, CaseResult, Finding
 from hpcbench.reduce.stack import PassKey
 from hpcbench.reduce.timing import summarise
-from hpcbench.statistics.hypothesis_tests import standing
+from hpcbench.statistics.hypothesis_tests import find_slowest
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.statistics.steady import steady_drift
 from hpcbench.texts import to_json
@@ -370,7 +370,7 @@ def _stands_out(rank: int, by_rank: Mapping[int, Noise]) -> bool:
     shares = [noise.part_shares for noise in by_rank.values()]
     if min(map(len, shares)) < 2 or len({*map(len, shares)}) > 1:
         return False
-    found = standing(np.array(shares), 0.0)
+    found = find_slowest(np.array(shares), 0.0)
     return [*by_rank][found.row] == rank and found.chance <= NOISE_ALARMS
 
 

@@ -24,7 +24,7 @@ from hpcbench.answers.compare import (
     unmatched_table,
 )
 from hpcbench.answers.compare_inputs import refuse_twice
-from hpcbench.answers.topics import TOPICS, TopicResult, case_names, told_of
+from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.reduce.results_file import ResultsFile, open_results
@@ -60,15 +60,15 @@ def opened(paths: Sequence[Path]) -> Iterator[list[Run]]:
                for file in (stack.enter_context(open_results(path)),)]
 
 
-def told_in(folder: Path) -> tuple[TopicResult, ...]:
+def topic_results_in(folder: Path) -> tuple[TopicResult, ...]:
     """Return what stands at the end of a run that lies in a folder, and in its summary."""
     with open_results(folder) as file:
-        return told_by(file)
+        return topic_results_of_file(file)
 
 
-def told_by(file: ResultsFile) -> tuple[TopicResult, ...]:
+def topic_results_of_file(file: ResultsFile) -> tuple[TopicResult, ...]:
     """Return the same of an open results file; commands call it FOLDER, wherever it lies."""
-    return told_of(Run(FOLDER, file.results, file))
+    return topic_results(Run(FOLDER, file.results, file))
 
 
 def print_advice(told: Sequence[TopicResult], verbosity: Verbosity) -> None:

@@ -142,20 +142,21 @@ _COLUMNS = (Column("whole", "takes", Show.US, "us"), Column("begin", "begins aft
 
 
 def timeline_chart(
-    item: CaseResult, courses: tuple[SampleTimeline, ...], called: str, known: Mapping[str, Look],
+    item: CaseResult, time_series: tuple[SampleTimeline, ...], called: str,
+    known: Mapping[str, Look],
 ) -> BarChart | None:
     """Return a bar a rank for each chosen sample; None where there is none, or of too many ranks.
 
     ``called`` is what the case is called, ``known`` how parts look that other charts show, too.
     """
-    if not courses or len(courses[0].ranks) > MOST_RANKS:
+    if not time_series or len(time_series[0].ranks) > MOST_RANKS:
         return None
-    names = dict.fromkeys(name for course in courses for rank in course.ranks
+    names = dict.fromkeys(name for course in time_series for rank in course.ranks
                           for name, seconds in rank.parts if seconds > 0)
     looks = _looks([*names], known)
     sections = tuple(BarSection(
         f"the {course.word} sample, number {course.number}",
-        tuple(_bars(course, looks))) for course in courses)
+        tuple(_bars(course, looks))) for course in time_series)
     return BarChart(
         "When each rank was where, on one clock", called,
         f"timeline_{file_name(item.case.kind)}", (

@@ -26,7 +26,7 @@ from hpcbench.answers.compare import (
     totals_line,
     unmatched_table,
 )
-from hpcbench.answers.topics import TOPICS, TopicResult, best_lines, problem_lines, told_of
+from hpcbench.answers.topics import TOPICS, TopicResult, best_lines, problem_lines, topic_results
 from hpcbench.config.axes import RETRIED
 from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
 from hpcbench.plan.case import Case
@@ -211,7 +211,7 @@ def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
 
 
 def sections_of(run: Run, *, answers: bool = False) -> Iterator[ReportSection]:
-    results, told = run.results, told_of(run)
+    results, told = run.results, topic_results(run)
     of_answers = {chart.title for one in told for chart in one.topic.charts(one.record)}
     charts = [chart for chart in charts_of(results, run.samples, told)
               if chart.title not in of_answers]

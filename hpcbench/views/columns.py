@@ -117,8 +117,8 @@ MOST_LINES = 6
 
 def telemetry_chart(results: Results, source: SampleSource) -> LineChart | None:
     found = [(title, show, unit, [*lines]) for title, show, unit, lines in (
-        ("power", Show.NUMBER, "W", powers(source.courses)),
-        ("busy cores", Show.SIGNIFICANT_PERCENT, "% of the node's", core_use(source.courses)))]
+        ("power", Show.NUMBER, "W", powers(source.time_series)),
+        ("busy cores", Show.SIGNIFICANT_PERCENT, "% of the node's", core_use(source.time_series)))]
     begun = [line.points[0].time_ns for *_, lines in found for line in lines if line.points]
     if not begun:
         return None
@@ -139,11 +139,11 @@ def telemetry_chart(results: Results, source: SampleSource) -> LineChart | None:
                      for title, show, unit, lines in found if lines))
 
 
-def _lines(courses: Sequence[ShownSeries], zero: float) -> tuple[Curve, ...]:
+def _lines(time_series: Sequence[ShownSeries], zero: float) -> tuple[Curve, ...]:
     return tuple(Curve(f"rank {course.rank}: {course.device}", tuple(
         ((point.time_ns - zero) / 1e9,
          ChartPoint(point.mean, band=Range(point.least, point.greatest)))
-        for point in course.points)) for course in courses[:MOST_LINES])
+        for point in course.points)) for course in time_series[:MOST_LINES])
 
 
 TABLED = ("ok", "wrong", "failed", "timeout")

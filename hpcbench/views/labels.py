@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 def short_labels(labels: Iterable[str]) -> Mapping[str, str]:
-    """Return `told_apart` of each label, the title of which is its first word."""
+    """Return `distinct_names` of each label, the title of which is its first word."""
     each = list(dict.fromkeys(labels))
     titles = [(label.split(" ", 1)[0], label.split()[1:]) for label in each]
-    return dict(zip(each, told_apart(titles), strict=True))
+    return dict(zip(each, distinct_names(titles), strict=True))
 
 
 def shortened(text: str, labels: Mapping[str, str]) -> str:
@@ -18,7 +18,7 @@ def shortened(text: str, labels: Mapping[str, str]) -> str:
     return text
 
 
-def told_apart(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+def distinct_names(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     """Return titles; those that several have, with those of their words that tell them apart.
 
     A word is left out where all have it that have the words before it.

@@ -244,7 +244,7 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
     assert late.timing.late_start is None is late.timing.quickest_rank
     assert not {"missed_lateness", "late_starts"} & {*late.timing.quality}
     told = diagnose([Run("run", results, MemorySamples(results))], TopicOptions())
-    assert late.case.case_id not in {one.case_id for one in told.looks if one.is_clear}
+    assert late.case.case_id not in {one.case_id for one in told.checks if one.is_clear}
     (table,) = arrival_tables(results)
     assert [row.cells[1] for row in table.groups[0].rows] == [TOGETHER, "last:100us"]
     assert case_rows(results)[1]["absorbed_share"] == pytest.approx(absorbed)

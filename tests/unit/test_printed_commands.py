@@ -58,7 +58,7 @@ TOLD = {
 """Module -> why the commands in its texts are right."""
 
 
-def told_in(path: Path) -> Iterator[str]:
+def commands_in(path: Path) -> Iterator[str]:
     """Yield the commands that literals and calls of a module name; docstrings are not shown."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     unseen = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -74,7 +74,7 @@ def test_every_module_that_tells_a_command_is_known_here() -> None:
     """A new one needs a test that runs what it tells, or the reason why there is none."""
     found = defaultdict(set)
     for path in (ROOT / "hpcbench").rglob("*.py"):
-        for name in told_in(path):
+        for name in commands_in(path):
             found[path.relative_to(ROOT / "hpcbench").as_posix()].add(name)
     assert set(found) == set(TOLD)
 

@@ -104,12 +104,12 @@ class _Unpacked:
         self._raw.close()
 
     def read(self, size: int) -> bytes:
-        return self._asked(self._stream.read, size)
+        return self._limited_read(self._stream.read, size)
 
     def readline(self) -> bytes:
-        return self._asked(self._stream.readline, MOST_LINE_BYTES + 1)
+        return self._limited_read(self._stream.readline, MOST_LINE_BYTES + 1)
 
-    def _asked(self, how: Callable[[int], bytes], size: int) -> bytes:
+    def _limited_read(self, how: Callable[[int], bytes], size: int) -> bytes:
         try:
             return how(size)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:

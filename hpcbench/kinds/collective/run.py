@@ -34,7 +34,7 @@ from hpcbench.operations.data import (
     reduce_scatter_tensor,
     reduced,
 )
-from hpcbench.operations.place import Buffers, Lane, Place
+from hpcbench.operations.place import Buffers, DirectCalls, Place
 from hpcbench.plan.workload import Workload
 
 
@@ -173,7 +173,7 @@ class Rotation:
         return self.sets[self._at].check()
 
 
-def take(operation: Operation, lane: Lane) -> None:
+def take(operation: Operation, lane: DirectCalls) -> None:
     """Have the operation make the lane's call; what is restored, checked and spoilt stays."""
     spec = operation.spec
     operation.run = lane.prepared(spec.collective, Buffers(  # type: ignore[method-assign, assignment]
@@ -424,7 +424,7 @@ class SendRecv(Operation):
         self.output = self.empty(spec.count)
         self.given = self.source
         # The receive first: gloo's permission to send travels behind a rank's own data.
-        self.exchange = [] if isinstance(place.group, Lane) else [
+        self.exchange = [] if isinstance(place.group, DirectCalls) else [
             dist.P2POp(dist.irecv, self.output, preceding, group=place.group),
             dist.P2POp(dist.isend, self.source, following, group=place.group),
         ]
@@ -494,6 +494,6 @@ def stray(work: Workload, place: Place) -> Operation | Rotation | Asynchronous:
 def _opened(operation: type[Operation], work: Collective, place: Place) -> Operation:
     """Return the collective on buffers of its own, called as the group calls it."""
     opened = operation(work, place)
-    if isinstance(place.group, Lane):
+    if isinstance(place.group, DirectCalls):
         take(opened, place.group)
     return opened

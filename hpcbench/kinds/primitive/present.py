@@ -47,7 +47,7 @@ from hpcbench.views.chart import (
     rooflines_shown,
 )
 from hpcbench.views.columns import ends_of, middle_cell, names_of, over_passes_cell, pass_range
-from hpcbench.views.labels import told_apart
+from hpcbench.views.labels import distinct_names
 from hpcbench.views.presenter import Presenter, Words
 from hpcbench.views.table import (
     MISSING,
@@ -306,7 +306,7 @@ def _row(item: CaseResult, common: Options, record: PrimitiveRecord) -> Row:
 def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
     found = [(item, _record(item, derived).roofline) for item in items]
     shown = [(item, roofline) for item, roofline in found if roofline is not None]
-    titles = told_apart([(_short_title(item), _details(item)) for item, _ in shown])
+    titles = distinct_names([(_short_title(item), _details(item)) for item, _ in shown])
     return [Shown(title, item.case.case_id, roofline)
             for title, (item, roofline) in zip(titles, shown, strict=True)]
 

@@ -297,7 +297,7 @@ def _case(
     least = 0
     try:
         if reason is None:
-            env, least = _asked(point, given)
+            env, least = _requirements(point, given)
     except Exception as error:  # as in `_workload`
         reason = _plugin_error(error)
     common = point.common._replace(env=tuple(sorted({**env, **given}.items())))
@@ -350,7 +350,7 @@ def _problem(point: PrimitivePoint) -> Problem:
                    dict(point.options))
 
 
-def _asked(point: PrimitivePoint, given: Mapping[str, str]) -> tuple[Mapping[str, str], int]:
+def _requirements(point: PrimitivePoint, given: Mapping[str, str]) -> tuple[Mapping[str, str], int]:
     """Return the variables that an implementation needs, and how many multiprocessors."""
     if isinstance(point.implementation, str):
         return {}, 0

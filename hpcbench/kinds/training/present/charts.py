@@ -20,7 +20,7 @@ from hpcbench.units import grouped, in_parts, plural
 from hpcbench.views import chart
 from hpcbench.views.chart import Shown
 from hpcbench.views.columns import any_profile, pass_range
-from hpcbench.views.labels import told_apart
+from hpcbench.views.labels import distinct_names
 from hpcbench.views.table import (
     Cell,
     Column,
@@ -162,7 +162,7 @@ def titles(items: Items) -> Mapping[str, str]:
             *options[work].split(), degrees_text(work), item.case.backend, work.dtype,
             f"batch {work.batch_size}", options_text(work.unusual()),
             plural(item.case.world_size, "rank"))))
-    return dict(zip((item.case.case_id for item in items), told_apart(parts), strict=True))
+    return dict(zip((item.case.case_id for item in items), distinct_names(parts), strict=True))
 
 
 def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> Iterator[Line]:
