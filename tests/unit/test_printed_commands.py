@@ -42,7 +42,8 @@ TOLD = {
         "config/load.py", "gen_config.py", "kinds/training/derive/rates.py",
         "reduce/results_file.py", "report/plots/__init__.py"), HERE),
     **dict.fromkeys((
-        "anonymize.py", "commands/generate.py", "commands/jobs.py", "kinds/function/present.py",
+        "anonymize.py", "api/saved.py", "commands/generate.py", "commands/jobs.py",
+        "formats/reading/source.py", "kinds/function/present.py",
         "kinds/hardware/block.py",
         "kinds/primitive/block.py",
         "kinds/training/block.py", "reduce/suite_file.py", "report/charts.py",
