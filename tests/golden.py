@@ -58,9 +58,14 @@ _READER = re.compile(r'(?<="hpcbench_version": ")[^"]*')
 
 
 def hpcbench(*words: str, columns: int = 110) -> str:
-    """Return what ``python -m hpcbench`` prints, run in this process from the repository root."""
+    """Return what ``python -m hpcbench`` prints, run in this process from the repository root.
+
+    pytest rewrites the modules of a package that has a plug-in, and runpy cannot run such ones.
+    """
     printed, code, variables = io.StringIO(), None, PLAIN | {"COLUMNS": str(columns)}
+    finders = [one for one in sys.meta_path if "pytest" not in type(one).__module__]
     with _in_root(), contextlib.redirect_stdout(printed), warnings.catch_warnings(), \
+            mock.patch.object(sys, "meta_path", finders), \
             mock.patch.dict(os.environ, variables), mock.patch.object(sys, "argv", ["", *words]):
         warnings.filterwarnings("ignore", "'hpcbench.__main__' found in sys.modules")
         try:

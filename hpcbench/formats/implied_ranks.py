@@ -12,7 +12,7 @@ MOST_RANKS = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class ImpliedRanks:
     """What a table's rates say of n: ``chosen`` is that stated, or the one that most rows mean.
 
     ``agreeing`` of ``asked`` measurements allow n from ``least`` to ``most``.
@@ -65,7 +65,7 @@ def _first(holds: Callable[[int], bool]) -> int:
     return low
 
 
-def most_likely(table: CommTable) -> Ranks:
+def most_likely(table: CommTable) -> ImpliedRanks:
     """Return the n of a table: that stated, unless rows that contradict it mean one other n."""
     spans = [] if table.is_uneven else [
         span for row in table.rows for half in row.halves
@@ -73,15 +73,15 @@ def most_likely(table: CommTable) -> Ranks:
     possible = [span for span in spans if span[0] <= span[1]]
     stated = table.ranks
     if not possible:
-        return Ranks(stated, 1, MOST_RANKS, 0, len(spans))
+        return ImpliedRanks(stated, 1, MOST_RANKS, 0, len(spans))
     least, most, agreeing = _densest(possible)
     if stated is not None:
         others = [(low, high) for low, high in possible if not low <= stated <= high]
         is_one_other = bool(others) and 3 * _densest(others)[2] > 2 * len(others) and (
             len(others) >= 2 or len(others) == len(spans))
         if not is_one_other:
-            return Ranks(stated, least, most, agreeing, len(spans))
-    return Ranks(least if least == most else None, least, most, agreeing, len(spans))
+            return ImpliedRanks(stated, least, most, agreeing, len(spans))
+    return ImpliedRanks(least if least == most else None, least, most, agreeing, len(spans))
 
 
 def _densest(spans: list[tuple[int, int]]) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.formats.implied_ranks import Ranks, implied, most_likely
+from hpcbench.formats.implied_ranks import ImpliedRanks, implied, most_likely
 from hpcbench.formats.printed import Printed
 from hpcbench.formats.reading.superbench import comm_tables
 from hpcbench.formats.tables import (
@@ -88,14 +88,14 @@ def _halves(table: CommTable) -> Iterator[tuple[CommRow, Half]]:
     yield from ((row, half) for row in table.rows for half in row.halves)
 
 
-def _ranks(table: CommTable, judged: Ranks) -> Iterator[BrokenRule]:
+def _ranks(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
     if table.ranks is not None and judged.chosen != table.ranks:
         yield _of(table, "ranks", table.line,
                   f"busbw / algbw of {judged.agreeing} of {judged.asked} measurements means "
                   f"n = {judged.text}; the file states {table.ranks}")
 
 
-def _factors(table: CommTable, judged: Ranks) -> Iterator[BrokenRule]:
+def _factors(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
     """Yield rows whose busbw is not that of this n, or not that of the n that most rows mean."""
     if table.is_uneven:
         return
