@@ -36,11 +36,11 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.kind_facts import EXCHANGE, OWN_WORK, RankWork
 from hpcbench.reduce.results import (
     CaseResult,
-    Course,
     RankTelemetry,
     Results,
     RunInfo,
     Statistics,
+    TimeSeries,
     Timing,
     Usage,
 )
@@ -62,17 +62,17 @@ class Readings:
     def samples(self, case_id: str) -> None:
         """Return None."""
 
-    def courses(self, table: str, column: str) -> list[Course]:
+    def time_series(self, table: str, column: str) -> list[TimeSeries]:
         """Return clocks and waits of each rank; nothing else was read."""
         begins = _begins(self._waits.shape[1])
         if (table, column) == ("gpu", "sm_mhz"):
             at = begins + PASS_NS // 2
-            return [Course(rank, "gpu", at, np.round(MHZ * (1 - lost)).astype(np.int64))
+            return [TimeSeries(rank, "gpu", at, np.round(MHZ * (1 - lost)).astype(np.int64))
                     for rank, lost in enumerate(self._clocks)]
         if (table, column) != ("process", "wait_ns"):
             return []
         at = np.stack([begins, begins + PASS_NS], axis=1).ravel()
-        return [Course(rank, "worker", at, np.repeat(np.cumsum(lost) * PASS_NS, 2).astype(
+        return [TimeSeries(rank, "worker", at, np.repeat(np.cumsum(lost) * PASS_NS, 2).astype(
             np.int64) - np.stack([lost * PASS_NS, 0 * lost], axis=1).ravel().astype(np.int64))
             for rank, lost in enumerate(self._waits)]
 

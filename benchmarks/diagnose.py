@@ -67,7 +67,7 @@ class NoSamples:
     def samples(self, case_id: str) -> None:
         """Return None."""
 
-    def courses(self, table: str, column: str) -> tuple[()]:
+    def time_series(self, table: str, column: str) -> tuple[()]:
         """Return nothing."""
         return ()
 
@@ -158,7 +158,7 @@ def looks(random: Random, planned: Sequence[Case], fault: Fault | None,
     found = with_records(Results(info, plan, tuple(items), ()), observed=observed)
     if found.missing_kinds:
         raise RuntimeError(f"no records: {found.missing_kinds}")
-    return [one for one in diagnose([Run("FILE", found, NoSamples())], TopicOptions()).looks
+    return [one for one in diagnose([Run("FILE", found, NoSamples())], TopicOptions()).checks
             if one.is_clear]
 
 

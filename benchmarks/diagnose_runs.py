@@ -62,10 +62,10 @@ def main() -> int:
         rank = number % RANKS
         for slow in ({"kind": "slow", "rank": rank, "seconds": late_s}, None):
             found, _ = swept(given, slow)
-            clear = [one for one in found.looks if one.is_clear]
+            clear = [one for one in found.checks if one.is_clear]
             right += slow is not None and {one.rank for one in clear} == {rank}
             named += slow is None and bool(clear)
-            for one in found.looks:
+            for one in found.checks:
                 print(f"{number:3} {f'rank {rank} slow' if slow else 'clean':<12} rank {one.rank} "
                       f"is {1e3 * one.behind_s.value:.3f} ms [{1e3 * one.behind_s.low:.3f}, "
                       f"{1e3 * one.behind_s.high:.3f}] after the next"

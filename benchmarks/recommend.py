@@ -36,7 +36,7 @@ class NoSamples:
     def samples(self, case_id: str) -> None:
         """Return None."""
 
-    def courses(self, table: str, column: str) -> tuple[()]:
+    def time_series(self, table: str, column: str) -> tuple[()]:
         """Return nothing."""
         return ()
 

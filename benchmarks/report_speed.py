@@ -5,10 +5,10 @@
 Traces of a few cases are made for all ranks and reduced by the real code. What they add up to, with
 the stamps of all ranks, stands in a results file for every case of a large sweep. Timed are the
 commands that read such a file, each in a process of its own, from its start: the summaries
-(summary.json, summary.csv, without plots), `hpcbench show` and `hpcbench show --json`. Goals of all
-three together: 30 s, and 1 GiB for each. Reducing the traces is printed, too, with its time for
-each record (a case on a rank); it takes longer the more records there are, and is no part of the
-goal.
+(summary.json, summary.csv, without plots), `hpcbench show` and `hpcbench show --json`, and a
+program that calls `hpcbench.load`. Goals of all together: 30 s, and 1 GiB for each. Reducing the
+traces is printed, too, with its time for each record (a case on a rank); it takes longer the more
+records there are, and is no part of the goal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ SUMMARIES = ("-c", "import sys; from pathlib import Path\n"
              "Path(sys.argv[1]))")
 COMMANDS: dict[str, Sequence[str]] = {
     "summary.json and summary.csv": SUMMARIES, "hpcbench show": ("-m", "hpcbench", "show"),
-    "hpcbench show --json": ("-m", "hpcbench", "show", "--json")}
+    "hpcbench show --json": ("-m", "hpcbench", "show", "--json"),
+    "hpcbench.load": ("-c", "import sys, hpcbench; "
+                      "assert hpcbench.load(sys.argv[1]).cases[-1].status == 'ok'")}
 
 
 class Used(NamedTuple):

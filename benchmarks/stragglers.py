@@ -25,7 +25,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.statistics.hypothesis_tests import holm, pass_medians, standing
+from hpcbench.statistics.hypothesis_tests import find_slowest, holm, pass_medians
 
 GOAL, CLEAR_PART = 0.01, 0.01
 Times = npt.NDArray[np.float64]
@@ -83,7 +83,7 @@ def report(
             step = float(np.median(ready.max(axis=0)))
             medians = pass_medians(times, lengths)
             if medians is not None:
-                known = standing(medians, CLEAR_PART * step)
+                known = find_slowest(medians, CLEAR_PART * step)
                 who.append((row, known.row))
                 chances.append(known.chance)
     return {one for one, holds in zip(who, holm(chances, GOAL), strict=True) if holds}

@@ -127,7 +127,7 @@ def training(strategy: str) -> Training:
 
 def through_hpcbench(work: Training, place: Place, most: int) -> Loop:
     """Return the worker's loop over its training steps, checked as in a run."""
-    operation = Accounted(work, place, validate=False)
+    operation = ExplainedRise(work, place, validate=False)
     device, progress, control = CpuDevice(), SharedProgress.create(most), GlooControl()
 
     def loop(steps: int) -> np.ndarray:
@@ -141,7 +141,7 @@ def through_hpcbench(work: Training, place: Place, most: int) -> Loop:
     return loop
 
 
-class Accounted(TrainingOperation):
+class ExplainedRise(TrainingOperation):
     """The same, with the CPU time of each step."""
 
     def __init__(self, work: Training, place: Place, *, validate: bool) -> None:

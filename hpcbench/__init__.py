@@ -10,17 +10,28 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hpcbench.api.load import Runs as Runs
+    from hpcbench.api.load import load as load
+    from hpcbench.api.measure import measure as measure
+    from hpcbench.api.measurement import Measurement as Measurement
+    from hpcbench.errors import MeasureError as MeasureError
     from hpcbench.operations.context import Context as Context
     from hpcbench.operations.functions import TimedCall as Case
     from hpcbench.operations.functions import benchmark as benchmark
 
-    __all__ = ["Case", "Context", "benchmark"]
+    __all__ = ["Case", "Context", "MeasureError", "Measurement", "Runs", "benchmark", "load",
+               "measure"]
 
 __version__ = "0.1.0"
 _PUBLIC: Mapping[str, tuple[str, str]] = MappingProxyType({
     "benchmark": ("hpcbench.operations.functions", "benchmark"),
     "Case": ("hpcbench.operations.functions", "TimedCall"),
     "Context": ("hpcbench.operations.context", "Context"),
+    "load": ("hpcbench.api.load", "load"),
+    "Runs": ("hpcbench.api.load", "Runs"),
+    "measure": ("hpcbench.api.measure", "measure"),
+    "Measurement": ("hpcbench.api.measurement", "Measurement"),
+    "MeasureError": ("hpcbench.errors", "MeasureError"),
 })
 """Public name -> its module, and its name there."""
 

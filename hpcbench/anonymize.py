@@ -33,7 +33,7 @@ import numpy as np
 from hpcbench.errors import FileError, TraceError, UsageError
 from hpcbench.reduce.results import SCHEMA_VERSION as RESULTS_VERSION
 from hpcbench.reduce.results_file import FILE_NAME, FORMAT, open_results
-from hpcbench.report.answer_lines import told_in
+from hpcbench.report.answer_lines import topic_results_in
 from hpcbench.report.summary import write_reports
 from hpcbench.texts import masked, say, to_json
 from hpcbench.trace.columns import json_line, text_column, texts_of, write_column, write_lines
@@ -415,7 +415,8 @@ def anonymize(run: Path, target: Path, hide: Sequence[str] = ()) -> Anonymized:
             _prove_same(run, beside)
             with open_results(beside) as file:
                 results = file.results
-            write_reports(results, beside, told_in(beside), complain=say, shown=target.name)
+            write_reports(results, beside, topic_results_in(beside), complain=say,
+                          shown=target.name)
         beside.rename(target)
     except OSError as error:
         raise FileError(f"{target}: cannot be written: {error.strerror or error}") from error

@@ -21,6 +21,7 @@ from hpcbench import __version__
 from hpcbench.commands.export import export
 from hpcbench.commands.flags import PRINTED, verbosity_of
 from hpcbench.commands.generate import gen_config, gen_data, list_, schema
+from hpcbench.commands.imports import import_, lint
 from hpcbench.commands.jobs import plan, profile, run, suite, validate
 from hpcbench.commands.results import (
     advise,
@@ -39,11 +40,13 @@ _GROUPS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Measure": {"validate": validate, "plan": plan, "run": run, "suite": suite,
                 "profile": profile},
     "Read results": {"show": show, "report": report, "plot": plot, "compare": compare,
-                     "check": check, "advise": advise, "reduce": reduce, "anonymize": anonymize,
-                     "export": export},
+                     "check": check, "advise": advise, "reduce": reduce, "anonymize": anonymize},
+    "Other tools": {"export": export, "import": import_, "lint": lint},
     "Prepare": {"list": list_, "gen-config": gen_config, "gen-data": gen_data, "schema": schema},
 }
 COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
+_IN_ONE_LINE = "Other tools"
+"""The group that the program's help, a screen of 24 lines, names in one."""
 _MOST_NAMES = 30
 """Columns of an option's names and value in a help; longer ones have a line of their own."""
 
@@ -62,6 +65,9 @@ class _Summary(TyperGroup):
         lines = [f"Usage: {ctx.command_path} [--version] [--install-completion] COMMAND ...",
                  str(self.help)]
         for title, commands in _GROUPS.items():
+            if title == _IN_ONE_LINE:
+                lines.append(f"{title} (docs/other-tools.md): {', '.join(commands)}")
+                continue
             lines += [f"{title}:", *_rows(((name, help_and_examples(command)[0].split("\n")[0])
                                            for name, command in commands.items()), 10)]
         lines.append("Start: mpirun -np 4 python -m hpcbench run. Options: hpcbench COMMAND --help")

@@ -73,14 +73,14 @@ def _not_tried(case: Case) -> Trial | None:
     if work.features.needs_ranks:
         return Trial(case, "not tried", f"{work.implementer} connects the ranks by itself, and a "
                                         "dry run has one process")
-    rehearsed = work.features.rehearsal or work
-    missing = [*filter(None, tool_facts(set(rehearsed.features.needs) - {COMPILER}).values())]
+    tried = work.features.dry_run_workload or work
+    missing = [*filter(None, tool_facts(set(tried.features.needs) - {COMPILER}).values())]
     return Trial(case, "not tried", missing[0]) if missing else None
 
 
 def _tried(case: Case, worker: WorkerHandle) -> Trial:
     """Have a worker set the case up and call it once; after a refusal it is of no use any more."""
-    work = case.workload.features.rehearsal or case.workload
+    work = case.workload.features.dry_run_workload or case.workload
     worker.send(DryRunRequest(replace(case, workload=work)))
     in_time = worker.wait(case.timeout_s)
     answer = worker.receive() if in_time else None

@@ -7,6 +7,7 @@ HpcbenchError                 4  internal error
     FileError                 2  a folder or file that cannot be used as asked
       TraceError              2  a trace, journal or results file that is not what it should be
   RankLostError               3  another rank's supervisor does not answer; the job is ended
+  MeasureError                -  a function under hpcbench.measure raised on some rank
   CaseError                   -  one case cannot go on; ends the case, never the command
     PluginError               -  a plug-in cannot be imported; costs its cases only
 """
@@ -75,6 +76,14 @@ class RankLostError(HpcbenchError):
     """Another rank's supervisor does not answer; what was acknowledged is on disk."""
 
     exit_code = ExitCode.INCOMPLETE
+
+
+class MeasureError(HpcbenchError):
+    """What is measured in a user's program raised on ``rank``; raised on all ranks."""
+
+    def __init__(self, rank: int, text: str) -> None:
+        super().__init__(f"rank {rank}: {text}")
+        self.rank = rank
 
 
 class CaseError(HpcbenchError):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from hpcbench.config.load import (
     check_config,
@@ -17,10 +19,13 @@ from hpcbench.config.load import (
 )
 from hpcbench.config.presets.preset import Preset, load_preset
 from hpcbench.config.schema import Config
-from hpcbench.errors import ConfigError, FileError, UsageError, command_line
+from hpcbench.errors import ConfigError, FileError, UsageError, command_line, job_command_line
+from hpcbench.launch.probe import probe_here
+from hpcbench.measurement.process import own_cores
+from hpcbench.plan.expand import make_plan
 from hpcbench.texts import to_json
 from hpcbench.trace.container import whole_file
-from hpcbench.units import shortened
+from hpcbench.units import plural, shortened
 
 SCHEMA_FILE = "config.schema.json"
 """Where editors look for the schema: beside the sweep file, written by ``hpcbench schema``."""
@@ -60,6 +65,86 @@ def generate(
     else:
         assert preset is not None
         sweep = Sweep(preset.content, (preset.about,), preset.sources, preset.text)
+    return _written(sweep, output)
+
+
+_HERE = Path(__file__).parent / "config" / "here.json"
+MOST_BYTES = 256 * 2**20
+"""Of a collective's buffer; less where memory is short."""
+_OF_MEMORY = 64
+"""A buffer has at most this part of a rank's memory: there are several, and checks copy them."""
+_LARGE_BYTES = 16 * 10**9
+"""With more, a GPU takes the sizes and the model for which it is made."""
+BUDGET_S = 60.0
+"""For the timed samples of all cases of one pass."""
+
+
+def generate_here(ranks: int | None, output: Path | None, *, force: bool) -> str:
+    """Return the sweep file for this machine, or, after writing it, a line about that.
+
+    Raises as `generate` does, and LaunchError without torch.
+    """
+    if output is not None:
+        _check_output(output, force=force)
+    return _written(sweep_here(probe_here(), ranks), output)
+
+
+def sweep_here(machine: Mapping[str, Any], ranks: int | None) -> Sweep:
+    """Return a sweep for a machine of `launch.probe.probe_here`."""
+    gpus = machine["gpu_memory_bytes"]
+    ranks = ranks or len(gpus) or min(len(own_cores()), MOST_RANKS_OF_CORES)
+    memory = min(gpus) if gpus else psutil.virtual_memory().available // ranks
+    usable = [name for name in ("nccl", "gloo", "mpi", "ucc") if machine["backends"][name] is None
+              and not (gpus and name in ("gloo", "mpi"))]
+    content = {
+        "name": "here", "hardware": {
+            "device_type": "cuda" if gpus else "cpu",
+            **({"num_devices": len(gpus)} if gpus else {}),
+            "memory_per_device_gb": round(memory / 1e9, 1)},
+        "measure": {"budget_s": BUDGET_S},
+        "benchmarks": _blocks_here(usable or ["gloo"], bool(gpus), memory)}
+    plan = make_plan(check_config(content, "here"), ranks)
+    minutes = max(plan.passes * sum(case.estimate_s for case in plan.cases) / 60, 1)
+    devices = (f"{len(gpus)} x {machine['device_names'][0]}" if gpus else
+               f"{plural(len(own_cores()), 'core')}, no GPU")
+    links = {link for row in machine["links"] for link in row if link}
+    return Sweep(content, (
+        f"Made by gen-config here: {devices}, {memory / 1e9:.3g} GB a rank"
+        + (f", links {', '.join(sorted(links))}" if links else ""),
+        job_command_line(ranks, "run", "FILE"),
+        f"{plural(len(plan.cases), 'case')} on {plural(ranks, 'rank')}: about {minutes:.0f} min by "
+        "assumed rates.",
+        *(f"{name} is left out: {machine['backends'][name]}" for name in ("nccl", "mpi", "ucc")
+          if machine["backends"][name] and (gpus or name != "nccl"))))
+
+
+MOST_RANKS_OF_CORES = 8
+"""Without GPUs: a rank a core, but a sweep to begin with needs no more."""
+
+
+def _blocks_here(backends: Sequence[str], on_gpu: bool, memory: int) -> Any:
+    """Return the blocks of ``config/here.json`` for this machine, of sizes that fit.
+
+    There ``{"$": [...]}`` has a value for CPUs, one for small GPUs and one for others.
+    """
+    most = MOST_BYTES if on_gpu else MOST_BYTES // 16
+    while 2**20 < most > memory // _OF_MEMORY:
+        most //= 4
+    size = 0 if not on_gpu else 2 if memory > _LARGE_BYTES else 1
+    words = {"$first": backends[0], "$backends": [*backends], "$most": f"{most // 2**20}MiB"}
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return (value["$"][size] if "$" in value else
+                    {key: filled(item) for key, item in value.items()})
+        return words.get(value, value) if isinstance(value, str) else (
+            [filled(item) for item in value] if isinstance(value, list) else value)
+
+    return filled(read_config(_HERE)["benchmarks"])
+
+
+def _written(sweep: Sweep, output: Path | None) -> str:
+    """Return a sweep as YAML or, after writing it to ``output``, a line about that."""
     if output is None:
         return as_yaml(sweep)
     text = as_json(sweep) if output.suffix.lower() == ".json" else as_yaml(sweep)

@@ -157,6 +157,7 @@ def _progress(
     with Progress(todo, passes=plan.passes, launches=plan.launches,
                   every_run=verbosity.is_verbose) as progress:
         progress.slow_reason = slow_reason(attempt.topology, os.cpu_count(), taken)
+        progress.name_among(attempt.runnable())  # a resumed run names them as before
         for line in opening_lines(attempt, todo, folders):
             progress.message(line)
         yield progress.case_done
@@ -170,7 +171,7 @@ def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunReque
     from hpcbench.answers.check import final_code
     from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.reduce import reduce_folder
-    from hpcbench.report.answer_lines import told_in
+    from hpcbench.report.answer_lines import topic_results_in
     from hpcbench.report.console import print_profile, print_profiles, report_run
     from hpcbench.report.summary import write_reports
 
@@ -178,7 +179,7 @@ def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunReque
     with verbosity.stage("reduction"), rare_collection():
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     with verbosity.stage("summaries and plots"), rare_collection():
-        told = told_in(folder.path)
+        told = topic_results_in(folder.path)
         write_reports(results, folder.path, told, verbosity.announce, verbosity.complain)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder.path, results)

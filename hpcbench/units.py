@@ -31,6 +31,38 @@ def parse_bytes(text: str | int) -> int:
     return int(number)
 
 
+_TIMES_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*")
+
+
+def parse_duration_ns(text: str | int) -> int:
+    """Return the nanoseconds in ``"250us"``, ``"1.5 ms"``, ``"0.1s"``, ``"80ns"`` or 0.
+
+    Raises ``ValueError`` for anything else: no unit, negative, or a fraction of a nanosecond.
+    """
+    if text in (0, "0") and not isinstance(text, bool):
+        return 0
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[2] not in _TIMES_NS:
+        raise ValueError(f'{shortened(repr(text))} is not a duration; write "250us", "1.5ms" or '
+                         '"0.1s"')
+    whole, _, fraction = match[1].partition(".")
+    scaled = int(whole + fraction) * _TIMES_NS[match[2]]
+    if scaled % 10**len(fraction):
+        raise ValueError(f"{shortened(repr(text))} is not a whole number of nanoseconds")
+    return int(scaled // 10**len(fraction))
+
+
+def duration_text(duration_ns: int) -> str:
+    """Return a short exact duration that `parse_duration_ns` reads: ``250us``, ``1.5ms``, ``0``."""
+    for unit, unit_ns in reversed(_TIMES_NS.items()):
+        if duration_ns >= unit_ns and duration_ns * 1000 % unit_ns == 0:
+            thousandths = duration_ns * 1000 // unit_ns
+            whole, rest = divmod(thousandths, 1000)
+            return f"{whole}" + f".{rest:03}".rstrip("0").rstrip(".") + unit
+    return "0"
+
+
 def shortened(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -41,6 +73,11 @@ def format_bytes(size_bytes: int) -> str:
         if size_bytes >= factor and (size_bytes * 4) % factor == 0:
             return f"{size_bytes / factor:g}{unit}"
     return str(size_bytes)
+
+
+def with_sizes(label: str) -> str:
+    """Return a label with its bytes as people read them: ``64KiB`` for ``65536B``."""
+    return re.sub(r"\b(\d+)B\b", lambda found: size_text(int(found[1])).replace(" ", ""), label)
 
 
 def size_text(size_bytes: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -71,13 +71,16 @@ from hpcbench.measurement.loop import (
     Start,
     Surroundings,
     after_barrier,
+    entering_late,
     first_slack_ns,
     first_to_last,
+    last_to_last,
     measure,
     of_one_rank,
     slowest_rank,
 )
 from hpcbench.measurement.runner import opened, runner_of
+from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.operations.place import AnyOperation, CanSlowDown, Place, Stepping, close, total_wrong
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -132,10 +135,10 @@ class Worker:
         if isinstance(request, JoinRequest):
             return self._join(request)
         if isinstance(request, DryRunRequest):
-            return self._rehearse(request.case)
+            return self._dry_run(request.case)
         raise CaseError(f"unknown request {request!r}")
 
-    def _rehearse(self, case: Case) -> DryRunAnswer:
+    def _dry_run(self, case: Case) -> DryRunAnswer:
         """Set the case up and call it, as rank 0 of a world that does not exist."""
         from hpcbench.backends.dry_step import dry_step  # private names of torch: not for others
 
@@ -259,7 +262,8 @@ class Worker:
         case, clock, faults = request.case, request.clock, request.faults
         control = self._control(case.backend)
         slow_down = operation.slow_down if isinstance(operation, CanSlowDown) else _undraggable
-        fold = first_to_last(clock) if case.mode == "isolated" else slowest_rank
+        fold = slowest_rank if case.mode != "isolated" else (
+            first_to_last if case.arrival == TOGETHER else last_to_last)(clock)
         return Surroundings(
             start=self._start(case, clock), stopping=self._stopping(request, fold, control),
             finish=control.barrier, now_ns=time.perf_counter_ns,
@@ -274,7 +278,15 @@ class Worker:
             return after_barrier(control)
         self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
         start = AgreedStart(control, clock, now_ns, self._slack_ns)
+        if entry := case.late_entry:
+            return entering_late(start, self._delay_ns(case, entry), now_ns)
         return start if case.world_size > 1 else of_one_rank(start)
+
+    def _delay_ns(self, case: Case, entry: LateEntry) -> Callable[[], int]:
+        """Return what gives how late this rank enters the sample that comes."""
+        ranks = next(ranks for ranks in case.group_ranks if self._member.rank in ranks)
+        rank, progress = ranks.index(self._member.rank), self._progress
+        return lambda: entry.delay_ns(rank, len(ranks), progress.iteration)
 
     def _stopping(
         self, request: CaseRequest, fold: Fold, control: Control,

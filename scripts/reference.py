@@ -23,13 +23,14 @@ from typing import Any
 import typer
 
 import hpcbench
+from hpcbench.api import load
 from hpcbench.cli import COMMANDS, app
 from hpcbench.config import schema
 from hpcbench.config.load import json_schema
 from hpcbench.config.section import Block, Fault, Limit, Section
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import results_file
-from hpcbench.reduce.kind_facts import COLUMNS, CaseColumn, KindColumns, deriver_of
+from hpcbench.reduce.kind_facts import COLUMNS, OF_ARRIVALS, CaseColumn, KindColumns, deriver_of
 from hpcbench.report.summary import field_names
 from hpcbench.trace import sealed
 from hpcbench.trace.columns import GROUP as TELEMETRY
@@ -208,6 +209,7 @@ def columns() -> Iterator[str]:
     """
     given = {key for section in schema.block_classes().values() for key in _keys_of(section)}
     yield from block(map(_column, COLUMNS))
+    yield from block(map(_column, OF_ARRIVALS), "Of runs with late ranks (`arrival`)")
     who: dict[CaseColumn, list[str]] = defaultdict(list)
     for kind, spec in kinds().items():
         for column in deriver_of(spec).columns:
@@ -244,7 +246,7 @@ def summary() -> Iterator[str]:
 def public(*names: str) -> Iterator[str]:
     """Yield a block for each public name of hpcbench: its arguments and attributes, its methods."""
     for name in names:
-        one = getattr(hpcbench, name)
+        one = getattr(hpcbench, name, None) or getattr(load, name)
         first, *_ = _paragraphs(one)
         methods = [(f"{name}({', '.join([*inspect.signature(method).parameters][1:])})",
                     _plain(_paragraphs(method)[0]))
@@ -284,6 +286,7 @@ LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "commands": commands, "results": results, "trace": trace, "readings": readings,
     "columns": columns, "summary": summary,
     "functions": partial(public, "Context", "Case", "benchmark"),
+    "python": partial(public, "Runs", "LoadedCase", "LoadedRun"),
     "attributes": partial(attributes, results_file.ATTRIBUTES),
     "trace-attributes": partial(attributes, {
         name: text for name, text in sealed.ATTRIBUTES.items()

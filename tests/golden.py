@@ -58,9 +58,14 @@ _READER = re.compile(r'(?<="hpcbench_version": ")[^"]*')
 
 
 def hpcbench(*words: str, columns: int = 110) -> str:
-    """Return what ``python -m hpcbench`` prints, run in this process from the repository root."""
+    """Return what ``python -m hpcbench`` prints, run in this process from the repository root.
+
+    pytest rewrites the modules of a package that has a plug-in, and runpy cannot run such ones.
+    """
     printed, code, variables = io.StringIO(), None, PLAIN | {"COLUMNS": str(columns)}
+    finders = [one for one in sys.meta_path if "pytest" not in type(one).__module__]
     with _in_root(), contextlib.redirect_stdout(printed), warnings.catch_warnings(), \
+            mock.patch.object(sys, "meta_path", finders), \
             mock.patch.dict(os.environ, variables), mock.patch.object(sys, "argv", ["", *words]):
         warnings.filterwarnings("ignore", "'hpcbench.__main__' found in sys.modules")
         try:
@@ -91,11 +96,11 @@ def make_plan(path: str, ranks: int) -> Any:
 def write_summary(path: Path, folder: Path) -> None:
     """Write the summaries of a results file, which commands make of traces only."""
     from hpcbench.reduce.results_file import open_results
-    from hpcbench.report.answer_lines import told_by
+    from hpcbench.report.answer_lines import topic_results_of_file
     from hpcbench.report.summary import write_summary
 
     with open_results(path) as file:
-        write_summary(file.results, folder, told_by(file))
+        write_summary(file.results, folder, topic_results_of_file(file))
 
 
 def plan_texts(path: str, ranks: int) -> dict[str, str]:

@@ -15,12 +15,12 @@ ALONE = (JOBS, "tests/unit/test_measure_loop.py", "tests/unit/test_noise.py")
 BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "benchmarks", "mpi_results", "resume", "storage", "interruption", "training_parallel",
     "launch", "main_job", "primitive_overlap", "suite", "collectives_more", "own_disks",
-    "primitives", "training", "golden_resume", "plugin_jax", "training_low_rank",
+    "primitives", "functions", "training", "golden_resume", "plugin_jax", "training_low_rank",
     "ordinary_user", "training_jobs", "primitive_compiled", "torchrun", "plugins",
     "strategy_plugin", "secrets", "training_resnet", "run_verbosity", "library_told",
     "kind_plugin", "dialect_jobs", "hardware", "pairs_run", "memory", "training_compiled",
     "training_phases", "fingerprints", "cuda_graph_skips", "collective_plugin",
-    "gen_config_job", "many_ranks", "ddlb_job", "kubernetes", "ucc"))
+    "gen_config_job", "torch_backends", "many_ranks", "ddlb_job", "kubernetes", "ucc"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near.
 
 The longest files come first: the last ones should end at about one time.

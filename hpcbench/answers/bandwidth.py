@@ -6,7 +6,7 @@ measured. What interfaces counted is stated beside what the formulas say that ra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbench.answers.answer import (
@@ -23,12 +23,14 @@ from hpcbench.answers.answer import (
 from hpcbench.reduce.checks import MOST_OF_PEAK
 from hpcbench.reduce.kind_facts import kind_columns
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import grouped, plural
+from hpcbench.units import grouped, plural, size_text
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Row, Show, Table
 
 LEAST_COUNTED, MOST_COUNTED = 0.1, 1.25
 """Counted over computed bytes: below, no interface carried them; above, more was sent."""
+LEAST_MESSAGE_BYTES = 64 * 1024
+"""Below, headers and control messages are most of what interfaces count: no share is stated."""
 UNKNOWN = "unknown"
 
 
@@ -43,6 +45,7 @@ class Carried:
         counted_bytes: sent by interfaces and NVLinks in a pass; None where it was not read.
         computed_bytes: what all ranks send in as many calls, by formula.
         algorithm, protocol: as the library told; ``unknown`` where it told nothing.
+        size_bytes: of a message; None of a case whose messages differ.
         problem: why the values cannot be true, or what they say of the way; else empty.
     """
 
@@ -56,11 +59,16 @@ class Carried:
     computed_bytes: float | None
     algorithm: str
     protocol: str
+    size_bytes: float | None = None
     problem: str = ""
 
     @property
+    def is_small(self) -> bool:
+        return self.size_bytes is not None and self.size_bytes < LEAST_MESSAGE_BYTES
+
+    @property
     def counted_share(self) -> float | None:
-        if self.counted_bytes is None or not self.computed_bytes:
+        if self.counted_bytes is None or not self.computed_bytes or self.is_small:
             return None
         return self.counted_bytes / self.computed_bytes
 
@@ -88,22 +96,25 @@ def _of_run(run: Run) -> list[Carried]:
              and (rate := _number(rows.get(item.case.case_id, {}).get("busbw_bytes_per_s")))]
     best = {backend: max(rates) for backend, rates in grouped(
         (item.case.backend, rate) for item, rate in moved).items()}
-    return [_carried(item, rate, best[item.case.backend],
-                     _number(rows[item.case.case_id].get("of_link"))) for item, rate in moved]
+    return [_carried(item, rate, best[item.case.backend], rows[item.case.case_id])
+            for item, rate in moved]
 
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and value == value else None
 
 
-def _carried(item: CaseResult, rate: float, best: float, of_link: float | None) -> Carried:
+def _carried(
+    item: CaseResult, rate: float, best: float, row: Mapping[str, object],
+) -> Carried:
     usage, library = item.usage, item.library or {}
     counted = None if usage is None or usage.sent_bytes is None else (
         usage.sent_bytes + (usage.nvlink_bytes or 0.0))
     case = Carried(
-        item.case.case_id, item.case.label, item.case.backend, rate, of_link, rate / best, counted,
+        item.case.case_id, item.case.label, item.case.backend, rate, _number(row.get("of_link")),
+        rate / best, counted,
         usage.computed_bytes if usage else None, library.get("algorithm", UNKNOWN),
-        library.get("protocol", UNKNOWN))
+        library.get("protocol", UNKNOWN), _number(row.get("size_bytes")))
     share, problem = case.counted_share, ""
     if case.of_link is not None and case.of_link > MOST_OF_PEAK:
         problem = "above the declared link peak"
@@ -138,8 +149,10 @@ def _of_counters(cases: Sequence[Carried]) -> Iterator[Answer]:
         shares = [(share, case.label) for case in same if (share := case.counted_share) is not None]
         evidence = tuple(f"{label}: {share:.3g} times" for share, label in shares[:8])
         if not shares:
-            yield cannot_tell(f"bytes sent by {backend}", "no interface counters were read",
-                              subject=backend)
+            why = (f"all messages are below {size_text(LEAST_MESSAGE_BYTES)}, where headers "
+                   "dominate" if all(case.is_small for case in same) else
+                   "no interface counters were read")
+            yield cannot_tell(f"bytes sent by {backend}", why, subject=backend)
         elif max(shares)[0] < LEAST_COUNTED:
             yield Answer(CLEAR, (
                 f"bytes sent by {backend}: at most {max(shares)[0]:.2g}x the predicted bytes on "

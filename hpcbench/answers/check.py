@@ -28,7 +28,15 @@ from hpcbench.config.section import SCALES, Limit, Section, limit_below
 from hpcbench.errors import ConfigError, ExitCode, FileError, PluginError, UsageError
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.kind_facts import ABSENT, COLUMNS, CaseColumn, deriver_of, kind_columns, row_of
+from hpcbench.reduce.kind_facts import (
+    ABSENT,
+    COLUMNS,
+    OF_ARRIVALS,
+    CaseColumn,
+    deriver_of,
+    kind_columns,
+    row_of,
+)
 from hpcbench.reduce.reduce import exit_code
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.trace.container import whole_file
@@ -463,7 +471,8 @@ def refuse_limits(plan: Plan) -> None:
            for column in _own_columns(kind))
     try:
         refuse_unknown(limits, {
-            column.name: column for column in (*COLUMNS, *own)})
+            column.name: column for column in (
+                *COLUMNS, *(OF_ARRIVALS if plan.has_late_ranks else ()), *own)})
     except ConfigError as error:
         raise ConfigError(f"limits of the sweep: {'; '.join(str(error).splitlines())}") from None
 

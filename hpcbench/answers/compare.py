@@ -176,6 +176,10 @@ def launches_needed(family: int) -> int:
     return k
 
 
+_IMPORTED = "imported: a printed mean has no interval"
+"""More launches would not help: their times have no samples."""
+
+
 def _compared(
     key: str, first: CaseOfSide, second: CaseOfSide, *, in_launch: bool,
 ) -> CaseComparison:
@@ -185,12 +189,15 @@ def _compared(
     shift, chance = shift_of(a, b)
     ends = shift.map(math.exp)
     first_s, second_s = (float(np.exp(np.median(logs))) for logs in (a, b))
-    several = min(len(a), len(b)) > 1
-    reason = _of_single(first, second, several=several)
-    if in_launch and first.pass_s and second.pass_s:
+    is_imported = first.is_imported or second.is_imported
+    several = min(len(a), len(b)) > 1 and not is_imported
+    reason = _IMPORTED if is_imported else _of_single(
+        first, second, several=several)
+    if in_launch and first.pass_s and second.pass_s and not is_imported:
         reason = "no pass has both"
     return CaseComparison(
-        key, second.case.label, first_s, second_s, second_s / first_s, ends.low, ends.high,
+        key, second.case.label, first_s, second_s, second_s / first_s,
+        None if is_imported else ends.low, None if is_imported else ends.high,
         (len(a), len(b)), chance=chance if several else None,
         reason=reason, phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs))
 
@@ -225,7 +232,8 @@ def _judged(case: CaseComparison, smallest: float, family: int) -> CaseCompariso
                 return replace(case, verdict=SLOWER)
             if case.ratio <= 1 / (1 + smallest) and case.high < 1 / (1 + NEAR):
                 return replace(case, verdict=FASTER)
-    wanted = None if case.in_launch else _launches_wanted(case, smallest, max(family, 1))
+    is_hopeless = case.in_launch or case.reason == _IMPORTED
+    wanted = None if is_hopeless else _launches_wanted(case, smallest, max(family, 1))
     return replace(case, more_launches=wanted, reason=case.reason or (
         "the interval includes 0 % and a change that matters" if case.low is not None else
         "too few launches for an interval"))
@@ -368,9 +376,22 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
             groups.append(Group(f"{MEANINGS[verdict]} ({plural(len(cases), 'case')})",
                                 tuple(map(_row, shown))))
     hidden = len(found.cases) - sum(len(group.rows) for group in groups)
-    notes = (Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet"),)
-    return Table(f"{found.second} beside {found.first}", columns, tuple(groups),
-                 notes=notes if hidden else ())
+    notes = [Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet")]
+    table = Table(f"{found.second} beside {found.first}", columns, tuple(groups),
+                  notes=tuple(notes if hidden else ()))
+    return table if full else _without_shared_reason(table)
+
+
+def _without_shared_reason(table: Table) -> Table:
+    """Return a table with the reason that all rows share, in its last column, below it."""
+    reasons = {row.cells[-1] for row in table.rows}
+    if len(table.rows) < 2 or len(reasons) > 1 or not any(reasons):
+        return table
+    groups = tuple(replace(group, rows=tuple(
+        replace(row, cells=(*row.cells[:-1], None)) for row in group.rows))
+        for group in table.groups)
+    return replace(table, groups=groups,
+                   notes=(Line(f"all rows: {reasons.pop()}", "quiet"), *table.notes))
 
 
 def difference_table(differences: Sequence[SideDifference], labels: Sequence[str], *,

@@ -23,7 +23,8 @@ from hpcbench.units import grouped
 OPTION, ENV = "options.", "env."
 UNSET = "unset"
 """Value of an environment variable that a case leaves as it is."""
-PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph")
+PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph",
+         "arrival")
 """Fields of every case that tell it from others, beside its workload and its environment."""
 
 
@@ -43,7 +44,7 @@ class CaseOfSide:
     files; ``pass_s`` those of its passes where there is one launch in all. ``phases_s`` are the
     medians of the phases of a step, one value a file; ``problem`` says why there are no times.
     ``jobs`` is how many files have times. ``repeats``: launches of a file ran in the same
-    processes and count as one.
+    processes and count as one. ``is_imported``: another program printed a mean, without samples.
     """
 
     case: Case
@@ -53,6 +54,7 @@ class CaseOfSide:
     problem: str = ""
     jobs: int = 1
     repeats: bool = False
+    is_imported: bool = False
 
 
 def read_side(text: str) -> Side:
@@ -190,7 +192,8 @@ def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
     launches = tuple(time_s for item in timed for time_s in launch_times(item))
     passes = timed[0].timing.pass_medians_s if len(launches) == 1 and timed[0].timing else ()
     return CaseOfSide(timed[0].case, launches, passes, dict(_phases(timed)), jobs=len(timed),
-                      repeats=any(item.timing.repeats for item in timed if item.timing))
+                      repeats=any(item.timing.repeats for item in timed if item.timing),
+                      is_imported=any(item.timing.is_imported for item in timed if item.timing))
 
 
 def launch_times(item: CaseResult) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ from hpcbench.reduce.kind_facts import SAMPLES
 from hpcbench.statistics.order import Interval
 from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, file_name
-from hpcbench.views.chart import Curve as Course
+from hpcbench.views.chart import Curve as TimeSeries
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 HOUR_S, J_PER_KWH = 3600, 3.6e6
@@ -270,7 +270,7 @@ def cost(runs: Sequence[Run], asked: TopicOptions) -> Costs:
     if asked.samples != TopicOptions().samples:
         given = (*given, "--samples", str(asked.samples))
     answers = [replace(one, sentence=f"{task.title}: {one.sentence}", subject=task.title)
-               for task in tasks for one in _told(task)]
+               for task in tasks for one in _answers_of_task(task)]
     if not tasks:
         answers = [cannot_tell("cost of training", "no training was timed")]
     answers += _without(runs, tasks)
@@ -290,7 +290,7 @@ def arithmetic(task: TrainingTask, one: CostChoice) -> str:
     return f"{text}; x {one.price:g} = {one.cost:.4g} {task.unit}"
 
 
-def _told(task: TrainingTask) -> Iterator[Answer]:
+def _answers_of_task(task: TrainingTask) -> Iterator[Answer]:
     """Yield which choice is fastest, which cheapest, the front, and what more ranks bring."""
     chosen = {one.label: one for one in task.choices}
     if len(chosen) < 2:
@@ -441,7 +441,7 @@ def _chart(task: TrainingTask) -> LineChart:
     front = [one for one in task.choices if one.on_front]
     default = [one for one in task.choices if one.label == task.default]
     others = [one for one in task.choices if not one.on_front and one.label != task.default]
-    courses = (_course("Pareto front", front, is_joined=True),
+    time_series = (_course("Pareto front", front, is_joined=True),
                _course("default", default), _course("other choices", others))
     return LineChart(
         f"Cost over time of {task.samples:,} samples", task.title,
@@ -450,12 +450,13 @@ def _chart(task: TrainingTask) -> LineChart:
         tuple(one.case_id for one in task.choices), Axis("time", Show.NUMBER, "s"),
         (Panel(Axis("cost" if front[0].cost is not None else "device-hours", Show.NUMBER,
                     task.unit if front[0].cost is not None else ""),
-               tuple(one for one in courses if one.points)),))
+               tuple(one for one in time_series if one.points)),))
 
 
-def _course(label: str, choices: Sequence[CostChoice], *, is_joined: bool = False) -> Course:
+def _course(label: str, choices: Sequence[CostChoice], *, is_joined: bool = False) -> TimeSeries:
     ordered = sorted(choices, key=lambda one: (one.time_s, one.spent))
-    return Course(label, tuple((one.time_s, ChartPoint(one.spent)) for one in ordered), is_joined)
+    points = tuple((one.time_s, ChartPoint(one.spent)) for one in ordered)
+    return TimeSeries(label, points, is_joined)
 
 
 TOPIC = Topic("cost", "time, cost and energy of training",

@@ -30,6 +30,7 @@ from hpcbench.answers.answer import (
     seconds_text,
     with_command,
 )
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison
 from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, Lateness
 from hpcbench.reduce.results import CaseResult
@@ -97,16 +98,17 @@ class Diagnosis:
     """The record of the topic: looks at ranks, of which some name one, and what could not be told.
     """
 
-    looks: tuple[RankComparison, ...]
-    untold: tuple[NotComparable, ...]
+    checks: tuple[RankComparison, ...]
+    not_comparable: tuple[NotComparable, ...]
     answers: tuple[Answer, ...]
 
 
 def diagnose(runs: Sequence[Run], asked: TopicOptions) -> Diagnosis:
     found = [one for run in runs for item in run.results.cases for one in _of_case(run, item)]
-    looks = tuple(one for one in found if isinstance(one, RankComparison))
-    untold = tuple(one for one in found if isinstance(one, NotComparable))
-    return Diagnosis(looks, untold, with_command(_answers(looks, untold), runs, "diagnose"))
+    checks = tuple(one for one in found if isinstance(one, RankComparison))
+    not_comparable = tuple(one for one in found if isinstance(one, NotComparable))
+    answers = with_command(_answers(checks, not_comparable), runs, "diagnose")
+    return Diagnosis(checks, not_comparable, answers)
 
 
 def _of_case(run: Run, item: CaseResult) -> Iterator[RankComparison | NotComparable]:
@@ -118,10 +120,10 @@ def _of_case(run: Run, item: CaseResult) -> Iterator[RankComparison | NotCompara
                             f"a case has no times (status {item.status})")
         return
     start = item.timing.late_start
-    first = (Lateness(missing=NEEDED)
+    first = [Lateness(missing=NEEDED)
              if start is None or start.chance is None else
-             Lateness(start, BEFORE_THE_CALL, max(start.apart_s, 0.0)))
-    for one in (first, *run.facts(item, Lateness)):
+             Lateness(start, BEFORE_THE_CALL, max(start.apart_s, 0.0))]
+    for one in (*(first if item.case.arrival == TOGETHER else ()), *run.facts(item, Lateness)):
         if one.missing or one.comparison is None:
             yield NotComparable(run.path, item.case.label, one.missing)
         elif one.comparison.rank is not None:
@@ -144,13 +146,13 @@ def _look(run: Run, item: CaseResult, late: Lateness, found: Comparison) -> Rank
 
 
 def _answers(
-    looks: Sequence[RankComparison], untold: Sequence[NotComparable],
+    checks: Sequence[RankComparison], not_comparable: Sequence[NotComparable],
 ) -> Iterator[Answer]:
     """Yield who straggles, most of a call first; or that nobody does; then what nothing tells."""
-    named = grouped(((one.path, one.rank, one.phase), one) for one in looks if one.is_clear)
+    named = grouped(((one.path, one.rank, one.phase), one) for one in checks if one.is_clear)
     for same in sorted(named.values(), key=lambda some: -max(one.share.value for one in some)):
-        yield _of_rank(same, looks)
-    rest = [one for one in looks if not one.is_clear]
+        yield _of_rank(same, checks)
+    rest = [one for one in checks if not one.is_clear]
     telling = [one for one in rest if one.most_share <= TELLS]
     if telling and not named:
         most = max(telling, key=lambda one: one.most_share)
@@ -160,17 +162,17 @@ def _answers(
                 f"widest interval: {most.label}, rank {most.rank} is {_times(most.behind_s)} "
                 f"behind rank {most.next_rank}",
                 "ranks that are late together cannot be separated"))
-    yield from _unknown([one for one in rest if one.most_share > TELLS], untold)
-    if not looks and not untold:
+    yield from _unknown([one for one in rest if one.most_share > TELLS], not_comparable)
+    if not checks and not not_comparable:
         yield cannot_tell("stragglers", "no case ran on two ranks")
 
 
-def _of_rank(same: Sequence[RankComparison], looks: Sequence[RankComparison]) -> Answer:
+def _of_rank(same: Sequence[RankComparison], checks: Sequence[RankComparison]) -> Answer:
     worst = max(same, key=lambda one: one.share.value)
     where = f" on {worst.host}" if worst.host else ""
     cause = (f"in phase {worst.phase}" if worst.phase not in ("", BEFORE_THE_CALL) else
              worst.phase or f"in no single phase (the longest explains {worst.explained:.0%})")
-    compared = [one for one in looks if one.path == worst.path]
+    compared = [one for one in checks if one.path == worst.path]
     sentence = (
         f"stragglers: rank {worst.rank}{where} delays {worst.label} by {_times(worst.behind_s)}, "
         f"{_share(worst)} of the call")
@@ -198,10 +200,10 @@ def _advice(one: RankComparison) -> str:
 
 
 def _unknown(
-    wide: Sequence[RankComparison], untold: Sequence[NotComparable],
+    wide: Sequence[RankComparison], not_comparable: Sequence[NotComparable],
 ) -> Iterator[Answer]:
-    reasons = Counter(one.reason for one in untold)
-    evidence = [f"{one.label}: {one.reason}" for one in untold[:MOST_NAMED]]
+    reasons = Counter(one.reason for one in not_comparable)
+    evidence = [f"{one.label}: {one.reason}" for one in not_comparable[:MOST_NAMED]]
     if wide:
         most = max(one.most_share for one in wide)
         yield Answer(CANNOT_TELL, f"stragglers: {plural(len(wide), 'check')} too noisy; "
@@ -224,7 +226,7 @@ def _share(one: RankComparison) -> str:
 
 def diagnose_tables(record: Diagnosis) -> Iterator[Table]:
     """Yield the ranks that are named, and what a call would take without their lateness."""
-    named = [one for one in record.looks if one.is_clear]
+    named = [one for one in record.checks if one.is_clear]
     if named:
         yield plain_table("ranks that others wait for", (
             Column("case", "case"), Column("rank", "rank", Show.COUNT),
@@ -243,7 +245,7 @@ def diagnose_tables(record: Diagnosis) -> Iterator[Table]:
 
 
 def diagnose_charts(record: Diagnosis) -> Iterator[DotChart]:
-    named = [one for one in record.looks if one.is_clear]
+    named = [one for one in record.checks if one.is_clear]
     if named:
         yield DotChart(
             "Ranks that others wait for", "lateness behind the next rank, as a share of a call",

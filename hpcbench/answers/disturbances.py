@@ -9,8 +9,8 @@ to the one after it, so set-up, warm-ups and checks are in them. Clocks are thos
 
 Each disturbance is a slowdown that it would cause if nothing else counted, of the rank that has
 most of it: a core that is missing for a share w of the time makes work at most 1 / (1 - w) times as
-long. It is named as a cause where the times of a case's passes follow it (`accounted`) by at least
-`LEAST_EFFECT`, where it accounts for `EXPLAINS` of that, and where this holds among all
+long. It is named as a cause where the times of a case's passes follow it (`explained_rise`) by at
+least `LEAST_EFFECT`, where it accounts for `EXPLAINS` of that, and where this holds among all
 comparisons of the report.
 """
 
@@ -25,9 +25,15 @@ import numpy.typing as npt
 
 from hpcbench.answers.answer import EXPLAINS, Run, percent_text
 from hpcbench.reduce.comparison import FALSE_ALARMS
-from hpcbench.reduce.results import CaseResult, Course, Results
+from hpcbench.reduce.results import CaseResult, Results, TimeSeries
 from hpcbench.reduce.usage import WIDEST
-from hpcbench.statistics.hypothesis_tests import MIN_PASSES, Accounted, accounted, holm, standing
+from hpcbench.statistics.hypothesis_tests import (
+    MIN_PASSES,
+    ExplainedRise,
+    explained_rise,
+    find_slowest,
+    holm,
+)
 from hpcbench.statistics.order import t_quantile
 from hpcbench.statistics.steady import TheilSen, theil_sen
 from hpcbench.units import plural
@@ -159,17 +165,17 @@ def readings(run: Run) -> Read:
         return Read(missing=dict.fromkeys(("clocks", "waits", "cores"), why))
     clock_of, clocks, scale = next(
         ((name, found, scale) for name, table, column, scale in CLOCK_SOURCES
-         if (found := run.samples.courses(table, column))), ("", (), 1.0))
-    waits = run.samples.courses("process", "wait_ns")
-    cores = [run.samples.courses("cpu", f"{name}_ns")
+         if (found := run.samples.time_series(table, column))), ("", (), 1.0))
+    waits = run.samples.time_series("process", "wait_ns")
+    cores = [run.samples.time_series("cpu", f"{name}_ns")
              for name in ("user", "system", "idle", "steal")]
-    used = run.samples.courses("process", "cpu_ns")
+    used = run.samples.time_series("process", "cpu_ns")
     node_of = {one.rank: one.hostname for one in results.topology.ranks}
     of_nodes, in_mhz = _Cores(cores, used, node_of), [(one, scale) for one in clocks]
     cases = tuple(_case_readings(item, in_mhz, waits, of_nodes)
                   for item in results.cases if _is_matched(item))
     told = {name: why for one in results.told for name, why in one.missing.items()}
-    hottest = [int(one.values.max()) for one in run.samples.courses("gpu", "celsius")]
+    hottest = [int(one.values.max()) for one in run.samples.time_series("gpu", "celsius")]
     return Read(cases, clock_of, _ranks(waits), _ranks(clocks), _ranks(cores[0]),
                 max(hottest, default=None), {
         **({} if clocks else {"clocks": "; ".join(
@@ -198,8 +204,8 @@ def _is_matched(item: CaseResult) -> bool:
     return item.usage is not None and 0 < len(item.usage.spans_ns) == len(_known_s(item))
 
 
-def _ranks(courses: Sequence[Course]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(course.rank for course in courses))
+def _ranks(time_series: Sequence[TimeSeries]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(course.rank for course in time_series))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +213,8 @@ class _Cores:
     """Courses of nodes' cores (user, system, idle, steal), of workers, and the node of each rank.
     """
 
-    cores: Sequence[Sequence[Course]]
-    used: Sequence[Course]
+    cores: Sequence[Sequence[TimeSeries]]
+    used: Sequence[TimeSeries]
     node_of: Mapping[int, str]
 
     def shares(self, spans_ns: Spans) -> tuple[Values, Values]:
@@ -226,7 +232,7 @@ class _Cores:
 
 
 def _case_readings(
-    item: CaseResult, clocks: Sequence[tuple[Course, float]], waits: Sequence[Course],
+    item: CaseResult, clocks: Sequence[tuple[TimeSeries, float]], waits: Sequence[TimeSeries],
     cores: _Cores,
 ) -> PassReadings:
     assert item.usage is not None
@@ -247,7 +253,7 @@ def _stacked(rows: Sequence[Values], spans_ns: Spans) -> Values:
     return np.stack(rows) if rows else np.empty((0, len(spans_ns)))
 
 
-def rises(course: Course, spans_ns: Spans) -> tuple[Values, Values]:
+def rises(course: TimeSeries, spans_ns: Spans) -> tuple[Values, Values]:
     """Return by how much a counter rises around each span, and the ns between the two readings.
 
     Both are NaN where no reading is before or behind the span, where they are too far apart, and
@@ -264,7 +270,7 @@ def rises(course: Course, spans_ns: Spans) -> tuple[Values, Values]:
     return np.where(good, risen, np.nan), np.where(good, apart, np.nan)
 
 
-def medians_within(course: Course, spans_ns: Spans) -> Values:
+def medians_within(course: TimeSeries, spans_ns: Spans) -> Values:
     """Return the median of a value of the moment within each span; NaN where none was read.
 
     A device that idles while a pass is set up has another clock then: most of a pass counts.
@@ -365,7 +371,7 @@ def _following_of_case(path: str, case: PassReadings) -> Iterator[Following]:
             continue
         lost, times_s = lost[:, whole], case.times_s[whole]
         worst = lost.max(axis=0)
-        if (found := accounted(times_s, 1 / (1 - worst))) is not None:
+        if (found := explained_rise(times_s, 1 / (1 - worst))) is not None:
             yield _following(path, case, condition, lost, found)
 
 
@@ -377,7 +383,7 @@ def lower(clocks: Values) -> Values:
 
 
 def _following(
-    path: str, case: PassReadings, condition: str, lost: Values, found: Accounted,
+    path: str, case: PassReadings, condition: str, lost: Values, found: ExplainedRise,
 ) -> Following:
     worst, item = lost.max(axis=0), case.item
     disturbed = worst > (worst.min() + worst.max()) / 2
@@ -400,7 +406,7 @@ def waiting_rank(cases: Sequence[PassReadings]) -> LostShare | None:
     by_round = _by_round(cases, "waits")
     if by_round is None or len(by_round) < 2:
         return None
-    found = standing(by_round, LEAST_SHARE)
+    found = find_slowest(by_round, LEAST_SHARE)
     if found.chance > ALARMS:
         return None
     return LostShare(found.row, float(by_round[found.row].mean()), *_ends(by_round[found.row]))
@@ -412,7 +418,7 @@ def lowest_clock(cases: Sequence[PassReadings]) -> LostShare | None:
     if by_round is None or len(by_round) < 2:
         return None
     middle = float(np.median(by_round))
-    found = standing(-by_round, LEAST_SHARE * middle)
+    found = find_slowest(-by_round, LEAST_SHARE * middle)
     return LostShare(found.row, found.apart_s / middle, found.low_s / middle, found.high_s / middle
                  ) if found.chance <= ALARMS else None
 

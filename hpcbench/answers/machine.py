@@ -80,7 +80,7 @@ class Machine:
     """The record of the topic: what is slow, and how many looks there were."""
 
     parts: tuple[SlowPart, ...]
-    looks: int
+    checks: int
     answers: tuple[Answer, ...]
 
 
@@ -335,11 +335,11 @@ def machine(runs: Sequence[Run], asked: TopicOptions) -> Machine:
                 if item.status == "ok" for pairs in run.facts(item, PairRates)]
     rated = [(run, rates) for run in runs if (rates := _rates(run))]
     chance = CHANCE / max(1, len(matrices) + len(rated))
-    looks = [*(_of_links(item, pairs, chance) for item, pairs in matrices),
+    checks = [*(_of_links(item, pairs, chance) for item, pairs in matrices),
              *(_of_ranks(run, rates, chance) for run, rates in rated)]
-    parts = tuple(sorted((part for look in looks for part in look.parts),
+    parts = tuple(sorted((part for look in checks for part in look.parts),
                          key=lambda part: -part.drop))
-    return Machine(parts, len(looks), with_command(_answers(looks, parts), runs, "machine"))
+    return Machine(parts, len(checks), with_command(_answers(checks, parts), runs, "machine"))
 
 
 def _rates(run: Run) -> list[tuple[float, ...]]:
@@ -393,7 +393,7 @@ def _of_ranks(run: Run, rates: Sequence[tuple[float, ...]], chance: float) -> _C
 
 
 def _answers(
-    looks: Sequence[_Checked], parts: Sequence[SlowPart],
+    checks: Sequence[_Checked], parts: Sequence[SlowPart],
 ) -> Iterator[Answer]:
     for part in parts:
         yield Answer(
@@ -402,7 +402,7 @@ def _answers(
             (part.label, f"false alarms in at most {CHANCE:.0%} of reports",
              "fix: measure again with the hosts in another order; if it stays, check that cable, "
              "port or host"), subject=part.what)
-    able = sorted(((look.detectable, look.label) for look in looks
+    able = sorted(((look.detectable, look.label) for look in checks
                    if look.detectable is not None and not look.parts), reverse=True)
     seen = [one for one in able if one[0] <= MOST_UNSEEN]
     if seen and not parts:
@@ -411,9 +411,9 @@ def _answers(
     if blind := able[:len(able) - len(seen)]:
         yield cannot_tell("slow links", f"noise hides any drop below {_percent(blind[0][0])}; use "
                           "more passes", (label for _, label in blind[:MOST_NAMED]))
-    for why, count in Counter(look.missing for look in looks if look.missing).items():
+    for why, count in Counter(look.missing for look in checks if look.missing).items():
         yield cannot_tell("slow links", f"{plural(count, 'check')}: {why}")
-    if not looks:
+    if not checks:
         yield cannot_tell("slow links", "not measured: add {kind: hardware, test: pairs}")
 
 

@@ -56,7 +56,8 @@ from hpcbench.views.chart import (
     Scale,
     is_wide,
 )
-from hpcbench.views.table import Column, Group, Row, Show, Table, without_shared
+from hpcbench.views.labels import without_shared
+from hpcbench.views.table import Column, Group, Row, Show, Table
 
 RANKS = "world_size"
 FEWEST = 3
@@ -265,7 +266,7 @@ def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[Done]:
                     or (across_ranks and not choice.any_ranks)):
                 continue
             task = {"kind": case.kind, "device": case.device, "mode": case.mode,
-                    "fold": timing.fold, **choice.task}
+                    "arrival": case.arrival, "fold": timing.fold, **choice.task}
             setting = {"backend": case.backend, "cuda_graph": case.cuda_graph, **choice.setting,
                        **{f"{ENV}{name}": value for name, value in case.env}}
             (setting if across_ranks else task)[RANKS] = case.world_size

@@ -35,7 +35,7 @@ from hpcbench.statistics.order import Interval
 from hpcbench.statistics.scaling_laws import Law
 from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, Scale
-from hpcbench.views.chart import Curve as Course
+from hpcbench.views.chart import Curve as TimeSeries
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 
 POOR_FIT = 0.1
@@ -55,7 +55,8 @@ class Scaling:
 def scaling(runs: Sequence[Run], asked: TopicOptions) -> Scaling:
     found = series_of(worked(runs))
     work = [one for one in found if one.kind != MOVED]
-    answers = [*(answer for one in work for answer in _told(one)), *_without_laws(work),
+    answers = [*(answer for one in work for answer in _answers_of_series(one)),
+               *_without_laws(work),
                *_of_collectives([one for one in found if one.kind == MOVED])]
     if not found:
         answers = [cannot_tell(
@@ -86,7 +87,7 @@ def kind_text(series: ScalingSeries) -> str:
     return "neither weak nor strong scaling"
 
 
-def _told(series: ScalingSeries) -> Iterator[Answer]:
+def _answers_of_series(series: ScalingSeries) -> Iterator[Answer]:
     head, subject = kind_text(series), subject_of(series)
     if series.kind == NEITHER:
         amounts = ", ".join(f"{one.amount:g} {series.unit} on {plural(one.ranks, 'rank')}"
@@ -251,7 +252,7 @@ def _work_table(found: Sequence[ScalingSeries]) -> Table:
         Column("note", "note", optional=True))
     groups = tuple(Group(f"{subject_of(series)}: {kind_text(series)}", tuple(
         Row((one.ranks, one.nodes, one.amount, one.time_s, one.rate, *_cells(one.speed_up),
-             *_cells(one.efficiency), one.told_communication, _note(series, at)),
+             *_cells(one.efficiency), one.known_communication, _note(series, at)),
             case_id=one.case_id)
         for at, one in enumerate(series.members))) for series in found)
     return Table("scaling over ranks", columns, groups, lead=tuple(map(Line, _LEAD)))
@@ -307,7 +308,7 @@ def _speed_ups(found: Sequence[ScalingSeries]) -> Panel:
     shown = found[:MOST_COURSES]
     base = min(series.members[0].ranks for series in shown)
     places = sorted({one.ranks for series in shown for one in series.members})
-    ideal = Course(f"ideal beside {plural(base, 'rank')}",
+    ideal = TimeSeries(f"ideal beside {plural(base, 'rank')}",
                    tuple((ranks, ChartPoint(ranks / base)) for ranks in places))
     return Panel(Axis("speed-up", Show.RATIO),
                  (ideal, *(_course(series, shown) for series in shown)), _left_out(found))
@@ -325,7 +326,7 @@ def _left_out(found: Sequence[ScalingSeries]) -> str:
     return f"{left} more in the table" if left > 0 else ""
 
 
-def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> Course:
+def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> TimeSeries:
     """Return the course of a series beside its base, 1.
 
     Its label tells it from the others of a panel, with the work of its end.
@@ -335,7 +336,7 @@ def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> Course:
     base, *_, last = series.members
     values = ((one.ranks, one.efficiency if series.kind == MOVED else one.speed_up)
               for one in series.members)
-    return Course(
+    return TimeSeries(
         words if series.kind == MOVED else f"{words}, {last.amount:g} {series.unit}",
         ((base.ranks, ChartPoint(1.0)), *((ranks, ChartPoint(value.value, range_of(value)))
                                           for ranks, value in values if value)))

@@ -119,7 +119,7 @@ class Worked:
         """Return what cases of the same task have alike beside it: where they ran, how timed."""
         case = self.case
         return (case.kind, case.backend, self.device, case.env, case.mode, case.batch,
-                case.cuda_graph, self.work.task)
+                case.cuda_graph, case.arrival, self.work.task)
 
     @property
     def title(self) -> str:
@@ -231,7 +231,7 @@ class SeriesMember:
     in_launch: bool = False
 
     @property
-    def told_communication(self) -> float | None:
+    def known_communication(self) -> float | None:
         return told(self.communication)
 
 
@@ -343,14 +343,14 @@ def _verdicts(pairs: Sequence[tuple[Worked, Worked]]) -> list[str | None]:
 
 def verdict(good: CaseComparison, excellent: CaseComparison) -> str | None:
     """Return the word for an efficiency; None if these tests cannot tell."""
-    if _is_surely(excellent, less=True):
+    if _is_significantly(excellent, less=True):
         return IS_EXCELLENT
-    if _is_surely(good, less=True):
+    if _is_significantly(good, less=True):
         return IS_GOOD
-    return IS_BELOW if _is_surely(good, less=False) else None
+    return IS_BELOW if _is_significantly(good, less=False) else None
 
 
-def _is_surely(found: CaseComparison, *, less: bool) -> bool:
+def _is_significantly(found: CaseComparison, *, less: bool) -> bool:
     """Return whether a ratio is below, or above, 1 by its interval and among all of the family."""
     if found.low is None or found.high is None or found.false_share is None:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hpcbench.answers import (
     bandwidth,
@@ -21,9 +21,10 @@ from hpcbench.answers.answer import CERTAINTIES, CLEAR, Run, Topic, TopicOptions
 from hpcbench.answers.conditions import CANARY
 from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results
 from hpcbench.reduce.spread import launch_spreads
-from hpcbench.units import format_bytes, grouped, plural
+from hpcbench.units import grouped, plural, with_sizes
+from hpcbench.views.labels import short_labels, shortened
 from hpcbench.views.presenter import presenter_of
-from hpcbench.views.table import FLAGS, Line, short_labels, shortened
+from hpcbench.views.table import FLAGS, Line
 
 TOPICS: tuple[Topic, ...] = (
     recommend.TOPIC, diagnose.TOPIC, waits.TOPIC, conditions.TOPIC, machine.TOPIC, scaling.TOPIC,
@@ -31,17 +32,24 @@ TOPICS: tuple[Topic, ...] = (
 """In the order in which they are shown."""
 MOST_ANSWERS = 3
 CANNOT_TRUST = "?"
+_DID_NOT_RUN = ("skipped", "not_run")
+_CASE = re.compile(r"^case (.+) \([0-9a-f]+\): ")
+"""How a finding on one case begins: its label and id."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """What a topic says of runs: its ``record``, which has the answers."""
+    """What a topic says of runs: its ``record``, which has the answers.
+
+    ``names``: label of a case -> what tells it apart, for people to read.
+    """
 
     topic: Topic
     record: TopicRecord
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
-def told_of(run: Run) -> tuple[TopicResult, ...]:
+def topic_results(run: Run) -> tuple[TopicResult, ...]:
     """Return what stands at the end of a run and in its summary."""
     return tuple(TopicResult(topic, topic.analysis([run], TopicOptions())) for topic in TOPICS
                  if topic.is_told)
@@ -56,7 +64,7 @@ def summary_lines(results: Results, told: Sequence[TopicResult] = ()) -> Iterato
 def best_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
     """Yield which settings are best, and the highlights of each kind."""
     yield from _answer_lines(
-        _labels(results), [one for one in told if one.topic is recommend.TOPIC])
+        case_names([results]), [one for one in told if one.topic is recommend.TOPIC])
     for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
         if kind not in results.missing_kinds:
             yield from (shown for shown in presenter_of(kind).overviews(
@@ -65,16 +73,18 @@ def best_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
 
 def problem_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
     """Yield what is wrong with the machine or with the samples, or that nothing is."""
-    labels = _labels(results)
+    labels = case_names([results])
     yield from _answer_lines(labels, [one for one in told if one.topic is not recommend.TOPIC])
     yield from _flag_lines(results, labels)
     yield from _spread_lines(results, told)
-    yield from warning_lines(results)
+    yield from warning_lines(results, labels)
 
 
-def _labels(results: Results) -> Mapping[str, str]:
-    """Return the label of each case without what tells none apart."""
-    labels = short_labels(item.case.label for item in results.cases)
+def case_names(several: Sequence[Results]) -> Mapping[str, str]:
+    """Return the label of each case without what tells no case that ran apart."""
+    items = [item for results in several for item in results.cases]
+    ran = [item.case.label for item in items if item.status not in _DID_NOT_RUN]
+    labels = {**short_labels(item.case.label for item in items), **short_labels(ran)}
     return {label: with_sizes(short) for label, short in labels.items()}
 
 
@@ -86,11 +96,6 @@ def _answer_lines(
         line = _labelled(shortened(text, labels), tone)
         yield line if line.topic != before else replace(line, topic="")
         before = line.topic or before
-
-
-def with_sizes(label: str) -> str:
-    """Return a label with its bytes as people read them: ``64KiB`` for ``65536B``."""
-    return re.sub(r"\b(\d+)B\b", lambda found: format_bytes(int(found[1])), label)
 
 
 def _labelled(text: str, tone: str = "plain") -> Line:
@@ -111,12 +116,13 @@ def _sentences(told: TopicResult) -> Iterator[tuple[str, str]]:
         yield f"{told.topic.name}: {plural(more, 'more answer')} (hpcbench advise)", "quiet"
 
 
-def warning_lines(results: Results) -> Iterator[Line]:
+def warning_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
     """Yield the notes of the checks, the first of each code and how many more there are."""
     notes = grouped((one.code, one.message) for one in results.findings if one.scope == "note")
     for code, messages in notes.items():
         more = f" (and {len(messages) - 1} more: hpcbench show -v)" if len(messages) > 1 else ""
-        yield Line(f"{messages[0]}{more}", "warning", f"warning[{code}]")
+        text = _CASE.sub(r"\1: ", messages[0])
+        yield Line(f"{shortened(text, labels)}{more}", "warning", f"warning[{code}]")
 
 
 def _flag_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
@@ -148,7 +154,8 @@ def _spread_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Lin
         (item.case.backend, item) for item in results.cases).items()
         if (spread := launch_spreads(same)) is not None}
     if spreads:
-        shares = ", ".join(f"{share:.0%} ({backend})" for backend, share in spreads.items())
+        shares = ", ".join(f"{100 * share:.0f} %" + (f" ({backend})" if backend else "")
+                           for backend, share in spreads.items())
         yield Line(f"differ by {shares} in the middle case", topic="launches")
     canary = results.canary
     is_told = any(answer.subject == CANARY and answer.certainty == CLEAR

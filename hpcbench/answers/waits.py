@@ -44,7 +44,7 @@ from hpcbench.reduce.kind_facts import (
     Waiting,
 )
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.hypothesis_tests import MIN_PASSES, holm, standing
+from hpcbench.statistics.hypothesis_tests import MIN_PASSES, find_slowest, holm
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Range, Row, Show, Table
@@ -132,7 +132,7 @@ class RankWaits:
 
 
 def waits(runs: Sequence[Run], asked: TopicOptions) -> RankWaits:
-    late = {(one.path, one.case_id): one for one in diagnose(runs, asked).looks
+    late = {(one.path, one.case_id): one for one in diagnose(runs, asked).checks
             if one.is_clear and one.phase != BEFORE_THE_CALL}
     stalled: list[Stalled] = []
     causes: list[Cause] = []
@@ -229,7 +229,7 @@ def _link(taken: RankWork, times_s: Times) -> Cause | None:
 
 def _apart(times_s: Times) -> Cause:
     """Return how far the slowest of rows (row, pass) is from the next, from LEAST on."""
-    found = standing(times_s, LEAST * float(np.median(times_s)))
+    found = find_slowest(times_s, LEAST * float(np.median(times_s)))
     next_s = float(times_s[found.next_row].mean())
     return Cause("", "", "", found.row, "", 0, found.apart_s, found.low_s, found.high_s,
                  found.apart_s / next_s, 1.0, found.chance, found.high_s / next_s)

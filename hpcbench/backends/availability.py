@@ -21,6 +21,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from hpcbench.backends.gpus import NvmlRefusals
+from hpcbench.config.axes import TORCH, library_of
 from hpcbench.errors import PluginError, how_to_install
 from hpcbench.kinds.registry import spec_of
 from hpcbench.measurement.runner import runner_of
@@ -148,7 +149,10 @@ def resolve_device(backend: str, device: str, ranks: Sequence[RankFacts]) -> str
 
 
 def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
-    name = backend.partition("/")[0]
+    if backend.startswith(TORCH):
+        reason: str | None = facts["tools"][backend]["reason"]
+        return reason
+    name = library_of(backend)
     if name == "nccl" and not facts["cuda"]["available"]:
         return f"nccl needs a GPU: {facts['cuda']['reason']}"
     if name in ("ucc", "mpi") and facts[name]["reason"]:
@@ -165,7 +169,7 @@ def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
 def is_gpu_lost(case: Case, ranks: Sequence[RankFacts]) -> bool:
     """Return whether a case needs GPUs and CUDA crashed or hung in a rank's probe: a failure, no
     skip."""
-    needs_gpu = case.device == "cuda" or case.backend.partition("/")[0] == "nccl"
+    needs_gpu = case.device == "cuda" or library_of(case.backend) == "nccl"
     return needs_gpu and any("cuda" in rank.facts.get("lost", ()) for rank in ranks)
 
 
@@ -174,7 +178,7 @@ def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     if device == "mps" and case.workload.dtype == "bf16":
         refusals = [rank.facts["mps"]["without_bf16"] for rank in ranks]
         return (refusal := first_reason(ranks, refusals)) and f"mps has no bf16 here: {refusal}"
-    if case.backend.partition("/")[0] != "ucc":
+    if library_of(case.backend) != "ucc":
         return None
     reasons = (_lacks(case, call, device, ranks) for call in case.workload.features.calls)
     return next((reason for reason in reasons if reason), None)
@@ -214,6 +218,8 @@ def _lacking_among_ranks(case: Case, call: Call, device: str) -> str | None:
 
 
 def _no_device(backend: str, device: str, facts: Mapping[str, Any]) -> str | None:
+    if backend.startswith(TORCH) and device not in (devices := facts["tools"][backend]["devices"]):
+        return f"{backend} does not run on {device}: torch has it for {' and '.join(devices)}"
     if device == "cpu":
         return None
     if device == "mps":
@@ -221,7 +227,7 @@ def _no_device(backend: str, device: str, facts: Mapping[str, Any]) -> str | Non
         return reason and f"no mps device: {reason}"
     if not facts["cuda"]["available"]:
         return f"no cuda device: {facts['cuda']['reason']}"
-    if backend.partition("/")[0] == "ucc" and facts["ucc"]["without_cuda"]:
+    if library_of(backend) == "ucc" and facts["ucc"]["without_cuda"]:
         return f"{backend} on cuda: {facts['ucc']['without_cuda']}"
     return None
 
@@ -387,6 +393,7 @@ def wanted_tools(cases: Iterable[Case]) -> list[str]:
     """Return what the machine must have: modules, ``compiler``, and runners of plug-ins' kinds."""
     runs = [case for case in cases if not case.skip]
     return sorted({need for case in runs for need in case.workload.features.needs}
+                  | {case.backend for case in runs if case.backend.startswith(TORCH)}
                   | {_RUNNER + case.kind for case in runs if spec_of(case.kind).is_plugin})
 
 
@@ -398,7 +405,24 @@ def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
     """
     return {name: _compilers() if name == COMPILER else
             _no_runner(name.removeprefix(_RUNNER)) if name.startswith(_RUNNER) else
+            _backend_of_torch(name.removeprefix(TORCH)) if name.startswith(TORCH) else
             _no_module(name) for name in wanted}
+
+
+def _backend_of_torch(name: str) -> dict[str, Any]:
+    """Return why torch has no such backend here, or None, and the devices that it has it for.
+
+    ``name`` is one backend, or DEVICE:BACKEND pairs between commas.
+    """
+    import torch.distributed as dist
+
+    pairs = [part.rpartition(":")[::2] for part in name.split(",")]
+    absent = [each for _, each in pairs if not dist.is_backend_available(each)]
+    devices = [device for device, _ in pairs if device] or [
+        *getattr(dist.Backend, "backend_capability", {}).get(name.lower(), ("cpu", "cuda"))]
+    known = ", ".join(filter(dist.is_backend_available, getattr(dist.Backend, "backend_list", ())))
+    return {"devices": devices, "reason": (
+        f"torch has no backend {' and no '.join(absent)} here; it has {known}" if absent else None)}
 
 
 def missing_tool(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
@@ -431,7 +455,8 @@ def _unfit_gpu(case: Case, ranks: Sequence[RankFacts]) -> str | None:
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer} of {work.dtype} needs {reason}"
     reasons = [None if index is None else _unfit_size(
-        work.features, _told(rank, "multiprocessors", index), _told(rank, "cache_bytes", index))
+        work.features, _fact_of_gpu(rank, "multiprocessors", index),
+        _fact_of_gpu(rank, "cache_bytes", index))
         for rank, index in zip(ranks, indices, strict=True)]
     reason = first_reason(ranks, reasons)
     return reason and f"{work.implementer}: {reason}"
@@ -449,7 +474,7 @@ def _unfit_size(
     return too_many_cold_sets(features.cold_bytes, cold_bytes(cache_bytes), where)
 
 
-def _told(rank: RankFacts, what: str, index: int) -> int | None:
+def _fact_of_gpu(rank: RankFacts, what: str, index: int) -> int | None:
     """Return a number of one of the GPUs that a rank sees, None where it is not told."""
     numbers: Sequence[int | None] = rank.facts["cuda"].get(what, ())
     return numbers[index] if numbers else None

@@ -132,7 +132,6 @@ class CudaDevice(_StreamDevice):
 
     def __init__(self, index: int) -> None:
         torch.cuda.set_device(index)
-        add_in_fp32()
         super().__init__(torch.device("cuda", index), torch.cuda.Event(enable_timing=True),
                          torch.cuda.Event(enable_timing=True))
 
@@ -232,6 +231,7 @@ def open_device(name: str, gpu: int | None) -> AnyDevice:
         return CpuDevice()
     if gpu is None:
         raise CaseError("this rank has no GPU of its own")
+    add_in_fp32()
     return CudaDevice(gpu)
 
 

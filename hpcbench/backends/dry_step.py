@@ -359,7 +359,7 @@ def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:
     call_log = CallLog()
     world = open_counting_world(case.world_size, call_log)
     with opened(Place(0, case.world_size, world, torch.device("cpu"))) as operation:
-        for _ in range(case.workload.features.rehearsal_calls):
+        for _ in range(case.workload.features.dry_run_calls):
             operation.prepare()
             call_log.tally.clear()
             operation.run()

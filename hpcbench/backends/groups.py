@@ -14,7 +14,6 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
-import secrets
 import socket
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,16 +28,10 @@ import torch.distributed as dist
 
 from hpcbench.backends.child import Answers, ChildTask
 from hpcbench.backends.counting_backend import COUNTING_BACKEND, open_counting_group
+from hpcbench.config.axes import TORCH, library_of
 from hpcbench.errors import CaseError
-from hpcbench.measurement.control import Control, Integers, SharedControl, bytes_of
+from hpcbench.measurement.control import Control, Integers, control_in_memory
 from hpcbench.measurement.environment import loaded_libraries, mapped_files
-from hpcbench.measurement.process import (
-    KernelFiles,
-    granted_cores,
-    own_cores,
-    ranks_a_core,
-    shared_memory,
-)
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 
 
@@ -66,9 +59,6 @@ def _served(host: str, port: int, fd: int, timeout_s: float) -> dist.TCPStore:
         return dist.TCPStore(host, port, use_libuv=False, **how)
 
 
-_NAME = "hpcbench-control"
-
-
 def host_barrier(group: Any = None) -> None:
     """Wait for every rank of a gloo group (None: the default group).
 
@@ -92,58 +82,16 @@ class GlooControl:
 
 
 def control_of_node(rank: int, ranks: int, timeout_s: float) -> Control:
-    """Return the barrier of a group within one node; collective.
+    """Return the barrier of the default group, within one node; collective.
 
-    Shared memory; gloo where ranks have fewer cores than they are (a waiting rank would take one
-    from those it waits for) or do not see each other's files, as in containers.
+    Shared memory where that serves (`control_in_memory`), else gloo.
     """
-    gloo = GlooControl()
-    with _memory_of(rank, ranks) as (own, address):
-        gathered: list[Any] = [None] * ranks
-        dist.all_gather_object(gathered, (address, own_cores()))
-        suffice = (ranks_a_core([cores for _, cores in gathered]) <= 1
-                   and granted_cores(KernelFiles()) >= ranks)
-        shared = _mapped(gathered[0][0], own, rank, ranks, timeout_s) if suffice else None
-        missing = gloo.maximum(np.array([shared is None], dtype=np.int64))[0]
-    return gloo if shared is None or missing else shared
+    def gathered(value: Any) -> list[Any]:
+        values: list[Any] = [None] * ranks
+        dist.all_gather_object(values, value)
+        return values
 
-
-def _mapped(
-    address: tuple[str, str], own: int | None, rank: int, ranks: int, timeout_s: float,
-) -> SharedControl | None:
-    """Return the control in rank 0's memory, or None where that cannot be had."""
-    path, name = address
-    try:
-        if own is None and name not in str(Path(path).readlink()):
-            return None  # another file is in its place
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC) if own is None else os.dup(own)
-    except OSError:
-        return None
-    try:
-        return SharedControl(fd, rank, ranks, timeout_s)
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(fd)
-
-
-@contextlib.contextmanager
-def _memory_of(rank: int, ranks: int) -> Iterator[tuple[int | None, tuple[str, str]]]:
-    """Give rank 0's descriptor of new memory, and where to find it under which name."""
-    if rank:
-        yield None, ("", "")
-        return
-    name = f"{_NAME}-{secrets.token_hex(8)}"
-    try:
-        fd = shared_memory(name)
-    except OSError:
-        yield None, ("", name)
-        return
-    try:
-        os.ftruncate(fd, bytes_of(ranks))
-        yield fd, (f"/proc/{os.getpid()}/fd/{fd}", name)
-    finally:
-        os.close(fd)
+    return control_in_memory(rank, ranks, timeout_s, gathered) or GlooControl()
 
 
 class MpiControl:
@@ -323,13 +271,13 @@ def open_groups(
     Collective with the same ``lines``, which divide the world. ``mpi_comm`` is the workers'
     communicator for backend mpi. Raises CaseError if the backend cannot be loaded.
     """
-    name = backend.partition("/")[0]
+    name = backend.removeprefix(TORCH) if backend.startswith(TORCH) else library_of(backend)
     own = next(number for number, ranks in enumerate(lines) if rank in ranks)
     if backend == "mpi/direct":
         from hpcbench.backends.mpi_buffers import DirectGroup
 
         return DirectGroup(mpi_comm.Split(own))
-    if name == "mpi":
+    if library_of(backend) == "mpi" and not backend.startswith(TORCH):
         return _open_mpi(timeout, lines[own], mpi_comm.Split(own))
     if name == "ucc" and (reason := load_ucc()):
         raise CaseError(f"ucc: {reason}")

@@ -36,6 +36,10 @@ def models_with_vocabulary(incomplete: str) -> list[str]:
     return _beginning([name for name, facts in found.items() if "vocab" in facts], incomplete)
 
 
+def collectives(incomplete: str) -> list[str]:
+    return _beginning(_catalogue("collectives"), incomplete)
+
+
 def strategies(incomplete: str) -> list[str]:
     return _beginning(_catalogue("strategies"), incomplete)
 

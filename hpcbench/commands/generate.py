@@ -11,7 +11,7 @@ from typing import Annotated, Optional
 import typer
 
 from hpcbench.commands import flags as completion
-from hpcbench.commands.flags import JsonOption, QuietOption, VerboseOption, verbosity_of
+from hpcbench.commands.flags import MOST_RANKS, JsonOption, QuietOption, VerboseOption, verbosity_of
 from hpcbench.texts import say
 
 
@@ -34,6 +34,11 @@ def list_(
 
 
 def gen_config(
+    here: Annotated[Optional[str], typer.Argument(
+        metavar="[here]", help="A sweep for this machine, its devices and memory.")] = None,
+    ranks: Annotated[Optional[int], typer.Option(
+        min=1, max=MOST_RANKS, metavar="N",
+        help="With here: ranks; default: the GPUs here, else the cores.")] = None,
     hardware: Annotated[Optional[str], typer.Option(
         metavar="NAME", autocompletion=completion.hardware,
         help="Machine, such as h100-nvlink; hpcbench list names all.")] = None,
@@ -48,12 +53,18 @@ def gen_config(
     """Write a sweep file for a machine, or from another tool's file.
 
     Examples:
+        hpcbench gen-config here -o here.yaml
         hpcbench gen-config --hardware h100-nvlink -o h100.yaml
         hpcbench gen-config --from other.json -o sweep.yaml
     """
-    from hpcbench.gen_config import generate
+    from hpcbench.gen_config import generate, generate_here
 
-    about = generate(hardware, source, output, force=force).rstrip("\n")
+    if here not in (None, "here") or (here and (hardware or source)):
+        raise typer.BadParameter("write here alone, or --hardware, --from or both")
+    if ranks is not None and not here:
+        raise typer.BadParameter("--ranks is for here")
+    about = (generate_here(ranks, output, force=force) if here else
+             generate(hardware, source, output, force=force)).rstrip("\n")
     say(output if output and quiet else about)
 
 

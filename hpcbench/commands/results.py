@@ -44,7 +44,7 @@ def reduce(
     from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.reduce import reduce_folder
     from hpcbench.reduce.suite_file import refuse_suite
-    from hpcbench.report.answer_lines import told_in
+    from hpcbench.report.answer_lines import topic_results_in
     from hpcbench.report.console import print_profiles, report_run
     from hpcbench.report.summary import write_reports
 
@@ -54,7 +54,7 @@ def reduce(
     with verbosity.stage("reduction"):
         results = reduce_folder(folder, allow_mixed=allow_mixed)
     with verbosity.stage("summaries and plots"):
-        told = told_in(folder)
+        told = topic_results_in(folder)
         write_reports(results, folder, told, verbosity.announce, verbosity.complain)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder, results)
@@ -79,7 +79,7 @@ def show(
     """
     from hpcbench.reduce.results_file import FILE_NAME, open_results
     from hpcbench.reduce.suite_file import is_suite, read_suite, suite_text
-    from hpcbench.report.answer_lines import told_by
+    from hpcbench.report.answer_lines import topic_results_of_file
     from hpcbench.report.console import print_results, print_suite
     from hpcbench.report.summary import print_summary
 
@@ -93,7 +93,7 @@ def show(
             print_suite(suite, path, verbosity)
         return
     with open_results(path) as file:
-        told = told_by(file)
+        told = topic_results_of_file(file)
         if as_json:
             print_summary(file.results, told)
         else:

@@ -17,12 +17,16 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from hpcbench.operations.arrival import MOST_NS, TOGETHER, WHO
 from hpcbench.operations.collectives import DTYPE_BYTES as DTYPE_BYTES
 from hpcbench.texts import holds_secret, masked
-from hpcbench.units import parse_bytes, shortened
+from hpcbench.units import duration_text, parse_bytes, parse_duration_ns, shortened
 
 BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi",
             "mpi/direct")
+TORCH = "torch:"
+"""Before the name of any backend that torch.distributed takes, such as ``torch:cpu:gloo``."""
+_OF_TORCH = re.compile(r"torch:[A-Za-z0-9_][A-Za-z0-9_.:,+-]{0,99}")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 GPU_DEVICES = ("cuda", "mps")
 REQUIRABLE = (*BACKENDS, *GPU_DEVICES)
@@ -218,6 +222,31 @@ def named(
     return Checked(check, lambda: {"enum": list(table)})
 
 
+def library_of(backend: str) -> str:
+    """Return which library a backend is: ``ucc`` of ucc/tl/ucp, ``gloo`` of torch:gloo."""
+    return backend.removeprefix(TORCH).partition("/")[0]
+
+
+def is_backend(name: object) -> bool:
+    return isinstance(name, str) and (name in BACKENDS or bool(_OF_TORCH.fullmatch(name)))
+
+
+def backend_or(known: Iterable[str]) -> Checked:
+    """Return the annotation of a backend's name, or one of those: ``known`` or torch:NAME."""
+    names = tuple(known)
+
+    def check(value: Any) -> str:
+        if is_backend(value) or value in names:
+            return value  # type: ignore[no-any-return]
+        if isinstance(value, str) and value.startswith(TORCH):
+            raise ValueError(f"{quote(value)} names no backend; write torch:NAME with what torch's "
+                             "init_process_group takes: torch:gloo, torch:cpu:gloo,cuda:nccl")
+        raise ValueError(f"{unknown_name(value, names)}, or torch:NAME")
+
+    return Checked(check, lambda: {"anyOf": [{"enum": list(names)}, {
+        "type": "string", "pattern": f"^{_OF_TORCH.pattern}$"}]})
+
+
 def number_or(word: str, meaning: str, most: int) -> Checked:
     """Return the annotation of a number from 1 to ``most`` that may also be ``word``."""
     def check(value: Any) -> int | str:
@@ -341,6 +370,43 @@ def _groups_schema() -> JsonSchema:
 
 Groups = Annotated[int | dict[str, int], Checked(_check_groups, _groups_schema)]
 """How many equal groups of consecutive ranks; or their size or number, and the ranks' stride."""
+
+
+_OF_ARRIVAL = ("late", "by")
+
+
+def _check_arrival(value: Any) -> str | dict[str, str | int]:
+    """Return ``together``, or who is late and by how much, with the shortest text of that."""
+    if value == TOGETHER:
+        return TOGETHER
+    if not isinstance(value, Mapping):
+        raise ValueError(f'{quote(value)} is no arrival; write "{TOGETHER}" or '
+                         '{"late": "last", "by": "250us"}')
+    if unknown := [key for key in value if key not in _OF_ARRIVAL]:
+        raise ValueError(f"arrival: {unknown_name(unknown[0], _OF_ARRIVAL)}")
+    if missing := [key for key in _OF_ARRIVAL if key not in value]:
+        raise ValueError(f'"{missing[0]}" of arrival is missing; write '
+                         '{"late": "last", "by": "250us"}')
+    late = value["late"]
+    if late not in WHO and not (type(late) is int and 0 <= late < MAX_WORLD_SIZE):
+        raise ValueError(f'"late" of arrival is {quote(late)}; write '
+                         f"{', '.join(map(quote, WHO))} or the number of a rank")
+    by_ns = parse_duration_ns(value["by"])
+    if by_ns > MOST_NS:
+        raise ValueError(f'"by" of arrival is {quote(value["by"])}, more than '
+                         f"{duration_text(MOST_NS)}")
+    return {"late": late, "by": duration_text(by_ns)}
+
+
+def _arrival_schema() -> JsonSchema:
+    return {"anyOf": [{"const": TOGETHER}, {
+        "type": "object", "additionalProperties": False, "required": [*_OF_ARRIVAL],
+        "properties": {"late": {"anyOf": [{"enum": [*WHO]}, {"type": "integer", "minimum": 0}]},
+                       "by": {"anyOf": [{"type": "string"}, {"const": 0}]}}}]}
+
+
+Arrival = Annotated[str | dict[str, str | int], Checked(_check_arrival, _arrival_schema)]
+"""Whether ranks enter a call together, or which of them late and by how much."""
 
 
 def _check_environment(value: Any) -> dict[str, tuple[str, ...]]:

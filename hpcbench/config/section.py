@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from hpcbench.config import axes as names
 from hpcbench.config.axes import (
+    Arrival,
     Axis,
     Checked,
     Environment,
@@ -39,8 +40,8 @@ Kind = Annotated[str, named(kinds(), kind_aliases(), names.unknown_kind)]
 Benchmark = Annotated[str, named((*kinds(), names.SCALING), kind_aliases(), names.unknown_kind)]
 """What of a sweep is run: the blocks of a kind, or those that scale."""
 CollectiveName = Annotated[str, named(collective_names(), collectives().aliases)]
-Backend = Annotated[str, named(names.BACKENDS)]
-Requirable = Annotated[str, named(names.REQUIRABLE)]
+Backend = Annotated[str, names.backend_or(names.BACKENDS)]
+Requirable = Annotated[str, names.backend_or(names.REQUIRABLE)]
 Device = Annotated[str, named(names.DEVICES)]
 DeviceType = Annotated[str, named(names.DEVICE_TYPES, {"metal": "mps"})]
 Dtype = Annotated[str, named(names.DTYPES, names.DTYPE_ALIASES)]
@@ -249,7 +250,7 @@ class Block(Section):
     """
 
     scales: ClassVar[bool] = False
-    later: ClassVar[tuple[str, ...]] = ("cuda_graph",)
+    later: ClassVar[tuple[str, ...]] = ("cuda_graph", "arrival")
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
     beside: ClassVar[tuple[str, ...]] = ()
@@ -259,7 +260,8 @@ class Block(Section):
                              "hardware (or machine), memory, or function.")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
         None, "Title of the block's table; default: kind and number.")
-    backend: Axis[Backend] = key(("gloo",), "Communication backend.")
+    backend: Axis[Backend] = key(
+        ("gloo",), "Communication backend; torch:NAME: any that torch.distributed takes.")
     device: Axis[Device] = key(
         ("auto",), "Device of the buffers; auto: cpu for gloo, cuda for nccl.")
     env: Environment = key({}, "Environment variables of the workers.")
@@ -273,6 +275,8 @@ class Block(Section):
     poll_interval_s: Axis[PollInterval] | None = key(None, "Instead of launch.poll_interval_s.")
     cuda_graph: Axis[bool] | None = key(
         None, "Capture the call in a CUDA graph, and replay it as the sample.")
+    arrival: Axis[Arrival] | None = key(
+        None, "together (default), or {late, by}: last, a rank, rotating or all; by such as 250us.")
     timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
 
     def under_first_names(self, plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ _START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end
 
 def record_telemetry(job: SupervisorContext) -> None:
     """Append telemetry since the last case to the journal; the next record makes it durable."""
-    if (changed := job.telemetry.news()) is not None:
+    if (changed := job.telemetry.new_report()) is not None:
         job.journal.note(TELEMETRY_NOTE, changed.to_json(), durable=False)
     job.journal.readings(job.telemetry.take())
 

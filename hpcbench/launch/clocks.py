@@ -135,7 +135,7 @@ _GO_ON, _END = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ClockEffort:
     """How thoroughly two clocks are compared.
 
     A fit has ``points`` points of ``pings`` ping-pongs and spans at least points * gap_s: the
@@ -161,14 +161,14 @@ class SynchronisedClock:
 
     def __init__(
         self, now_ns: Now, every_s: float, note: Callable[[str, Mapping[str, Any]], None], *,
-        identity: str | None = None, pace: Pace | None = None,
+        identity: str | None = None, pace: ClockEffort | None = None,
     ) -> None:
         """``note`` puts a record on disk, under ``clock``; tests give ``identity`` and ``pace``."""
         self._now_ns = now_ns
         self._every_s = every_s
         self._note = note
         self._identity = clock_identity() if identity is None else identity
-        self._pace = pace or Pace()
+        self._pace = pace or ClockEffort()
         self.records: list[SyncRecord] = []
         self._compared: list[tuple[int, int]] = []
 
@@ -201,14 +201,14 @@ class SynchronisedClock:
 
 
 def synchronise(
-    comm: Communicator, now_ns: Now, identity: str, pace: Pace | None = None,
+    comm: Communicator, now_ns: Now, identity: str, pace: ClockEffort | None = None,
 ) -> SyncRecord:
     """Compare the clocks of all ranks and check the result; collective.
 
     Ranks with the same ``identity`` share a clock: the lowest compares it, the others take over its
     model. Raises RankLostError if a rank is silent for too long.
     """
-    pace = pace or Pace()
+    pace = pace or ClockEffort()
     identities = comm.allgather(identity, pace.timeout_s)
     leaders = [identities.index(known) for known in dict.fromkeys(identities)]
     leader = identities.index(identity)
@@ -247,7 +247,7 @@ class _Leader:
 
     comm: Communicator
     now_ns: Now
-    pace: Pace
+    pace: ClockEffort
     leaders: list[int]
     silence_limit_s: float
 

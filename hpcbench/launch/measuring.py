@@ -191,7 +191,7 @@ class _ProfileTurn:
         if case.workload.next_try(()).workload is not None:
             return False, "its tries run different workloads"
         if self.generation.inline and not self.job.inline:
-            return False, "it runs in the MPI process (backend mpi), which a profiler could crash"
+            return False, "backend mpi runs in the MPI process, which a profiler could crash"
         if self.job.attempt.config.profiling.trigger == "always":
             return True, "trigger always"
         if medians is None:
@@ -417,7 +417,7 @@ def slow_reason(topology: RankIdentity, cores: int | None, taken: float) -> str:
     if cores is not None and cores < topology.local_size:
         return f"{topology.local_size} ranks share {plural(cores, 'core')} of {topology.hostname}"
     if taken >= _NOTABLE_SHARE:
-        return f"other processes used {taken:.0%} of rank 0's core before the sweep"
+        return f"other processes used {100 * taken:.0f} % of rank 0's core before the sweep"
     return "the plan assumes a faster or a quieter machine"
 
 

@@ -25,7 +25,7 @@ from hpcbench.backends.availability import (
     wanted_tools,
 )
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
-from hpcbench.config.axes import BACKENDS, GPU_DEVICES
+from hpcbench.config.axes import BACKENDS, GPU_DEVICES, library_of
 from hpcbench.config.schema import stored_config
 from hpcbench.errors import ExitCode, LaunchError, how_to_install
 from hpcbench.import_path import module_command
@@ -111,7 +111,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
                 failures.add(case.case_id)
         else:
             devices[case.case_id] = device
-        named = required & {case.backend, case.backend.partition("/")[0]}
+        named = required & {case.backend, library_of(case.backend)}
         if reason and not case.skip and (name := wanted if absent and wanted else min(
                 named, default=None)):
             unmet[case.case_id] = name
@@ -143,8 +143,8 @@ def resolve_here(plan: Plan) -> Plan:
 
 
 def probe_here() -> dict[str, Any]:
-    """Return {"backends": {name: reason or None}, "devices": ..., "versions": ..., "lost": lines}
-    of this machine.
+    """Return {"backends": {name: reason or None}, "devices": ..., "versions": ..., "lost": lines,
+    "gpu_memory_bytes": a value a GPU, "links": between GPUs, as NVML counts them} of this machine.
 
     Raises LaunchError if torch cannot be imported.
     """
@@ -156,6 +156,8 @@ def probe_here() -> dict[str, Any]:
         "devices": {"cpu": None, "cuda": facts["cuda"]["reason"],
                     "mps": facts["mps"]["reason"]},
         "device_names": gpu_names(facts),
+        "gpu_memory_bytes": facts["cuda"]["memory_bytes"],
+        "links": (facts["gpu_topology"] or {}).get("links", []),
         "versions": facts["versions"],
         "lost": dict(facts["lost"]),
     }
@@ -165,7 +167,7 @@ def _lacks(case: Case, call: Call, facts: Mapping[str, Any]) -> str | None:
     if case.backend in INLINE_BACKENDS and call.op and (
             reason := facts["mpi"]["lacks"].get(call.dtype)):
         return f"mpi: {reason}"
-    if case.backend != "gloo":
+    if library_of(case.backend) != "gloo":
         return None
     uneven = call.collective == "reduce_scatter" and call.split != "even"
     missing = {"gloo_without_avg": call.op == "avg", "gloo_without_reduce_scatter": uneven}

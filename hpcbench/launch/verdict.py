@@ -51,7 +51,7 @@ class Evidence:
         link: what is wrong with the rank's network interface, or "".
         step: which step within the sample, 0 for none; ``doing`` says it in words.
         out_of_memory: whether memory was refused to the rank, and its worker said so.
-        standing: the collective in which the rank hangs (`profiling.flight.standing`), or "".
+        current_collective: the one in which the rank hangs (`profiling.flight`), or "".
     """
 
     rank: int
@@ -67,7 +67,7 @@ class Evidence:
     stray_iteration: int = 0
     host: str = ""
     link: str = ""
-    standing: str = ""
+    current_collective: str = ""
     step: int = 0
     doing: str = ""
     out_of_memory: bool = False
@@ -98,7 +98,7 @@ def judge(
     verdict = _judged(evidence, timeout_s, planned)
     if verdict.status != "timeout":
         return verdict
-    places = in_flight({item.rank: item.standing for item in evidence})
+    places = in_flight({item.rank: item.current_collective for item in evidence})
     return replace(verdict, reason="; ".join(filter(None, (
         verdict.reason, _first_steps(evidence), places))))
 

@@ -37,7 +37,7 @@ from hpcbench.measurement.library_log import read_choices
 from hpcbench.measurement.process import KernelFiles, cgroup
 from hpcbench.plan.case import Case, planner_of
 from hpcbench.plan.workload import Ended
-from hpcbench.profiling.flight import FLIGHT, standing
+from hpcbench.profiling.flight import FLIGHT, current_collective
 from hpcbench.texts import masked, masked_json
 from hpcbench.trace.schema import LIBRARY, LibraryChoices, Samples, no_rows
 
@@ -114,7 +114,8 @@ def _without_answer(
     detail: Mapping[str, Any] | None = None, *, expired: bool = False,
 ) -> Observation:
     evidence = replace(evidence_of(how.comm.rank, worker, outcome, cause), expired=expired,
-                       stop=how.stop.any, standing=standing((detail or {}).get(FLIGHT, {})))
+                       stop=how.stop.any,
+                       current_collective=current_collective((detail or {}).get(FLIGHT, {})))
     place = f"{_position(worker)}, case number {worker.progress.case_number}"
     kept = {"evidence": outcome.value, "cause": cause, "position": place,
             "output": worker.last_output(), **(detail or {})}

@@ -8,20 +8,29 @@ that the supervisor shares: after a crash or a hang they show how far the worker
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+import secrets
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.measurement.process import shared_memory
+from hpcbench.measurement.process import (
+    KernelFiles,
+    granted_cores,
+    own_cores,
+    ranks_a_core,
+    shared_memory,
+)
 from hpcbench.trace.schema import SAMPLE_COLUMNS
 
 Integers = npt.NDArray[np.int64]
@@ -65,7 +74,7 @@ class SharedControl:
         at_values = ranks * _WORDS_OF_TURN
         self._turns = memoryview(self._map)[:_WORD * at_values].cast("q")
         self._values = words[at_values:].reshape(2, ranks, CAPACITY)
-        self._rank, self._timeout_s, self._now_s = rank, timeout_s, now_s
+        self._rank, self.timeout_s, self._now_s = rank, timeout_s, now_s
         self._others = [other * _WORDS_OF_TURN for other in range(ranks) if other != rank]
         self._own = rank * _WORDS_OF_TURN
         self._turn = 0
@@ -110,10 +119,69 @@ class SharedControl:
             if waited_s < _YIELDS_S:
                 os.sched_yield()
                 continue
-            if waited_s > self._timeout_s:
+            if waited_s > self.timeout_s:
                 raise RuntimeError(f"timed out: rank {other // _WORDS_OF_TURN} did not line up "
-                                   f"in {self._timeout_s:g} s")
+                                   f"in {self.timeout_s:g} s")
             time.sleep(min(max(_SHARE * waited_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S))
+
+
+_NAME = "hpcbench-control"
+
+
+def control_in_memory(
+    rank: int, ranks: int, timeout_s: float, gather: Callable[[Any], Sequence[Any]],
+) -> SharedControl | None:
+    """Return what lines ranks up in memory of rank 0; None on all ranks where that does not serve.
+    Collective: ``gather`` returns what each rank gave.
+
+    Ranks need a core each (a waiting rank would take one from those it waits for), and must see
+    each other's files, as in containers and on other nodes they do not.
+    """
+    with _memory_of(rank, ranks) as (own, address):
+        gathered = gather((address, own_cores()))
+        suffice = (ranks_a_core([cores for _, cores in gathered]) <= 1
+                   and granted_cores(KernelFiles()) >= ranks)
+        shared = _mapped(gathered[0][0], own, rank, ranks, timeout_s) if suffice else None
+        all_have_it = all(gather(shared is not None))
+    return shared if all_have_it else None
+
+
+def _mapped(
+    address: tuple[str, str], own: int | None, rank: int, ranks: int, timeout_s: float,
+) -> SharedControl | None:
+    """Return the control in rank 0's memory, or None where that cannot be had."""
+    path, name = address
+    try:
+        if own is None and name not in str(Path(path).readlink()):
+            return None  # another file is in its place
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC) if own is None else os.dup(own)
+    except OSError:
+        return None
+    try:
+        return SharedControl(fd, rank, ranks, timeout_s)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _memory_of(rank: int, ranks: int) -> Iterator[tuple[int | None, tuple[str, str]]]:
+    """Give rank 0's descriptor of new memory, and where to find it under which name."""
+    if rank:
+        yield None, ("", "")
+        return
+    name = f"{_NAME}-{secrets.token_hex(8)}"
+    try:
+        fd = shared_memory(name)
+    except OSError:
+        yield None, ("", name)
+        return
+    try:
+        os.ftruncate(fd, bytes_of(ranks))
+        yield fd, (f"/proc/{os.getpid()}/fd/{fd}", name)
+    finally:
+        os.close(fd)
 
 
 _HEADER_WORDS = 16

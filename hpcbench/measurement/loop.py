@@ -75,7 +75,7 @@ def of_one_rank(start: Start) -> Start:
 
 
 class AgreedStart:
-    """The start of mode ``isolated``: one exchange fixes a time, then each waits for it alone. It
+    """The start of mode ``isolated``: one exchange fixes ``start_ns``, then each waits alone. It
     is ``slack_ns`` after the last rank was ready. If more than one of every 8 times passed before a
     rank knew of it, the slack grows by half; if none, it shrinks. All ranks keep the same slack. A
     rank that oversleeps sleeps less and spins longer from then on."""
@@ -84,6 +84,7 @@ class AgreedStart:
         self, control: Control, clock: ClockModel, now_ns: Callable[[], int], slack_ns: int,
     ) -> None:
         self.slack_ns = slack_ns
+        self.start_ns = 0
         self._least_ns = slack_ns
         self._control = control
         self._clock = clock
@@ -92,13 +93,13 @@ class AgreedStart:
         self._missed = 0
         self._starts = 0
         self._any_missed = 0
-        _sleep_precisely()
+        _sleep_precisely(1)
 
     def __call__(self) -> int:
         """Agree, wait, and return LATE_START if this rank was not there in time."""
         ready_ns = self._clock.to_global(self._now_ns()) + self.slack_ns
         agreed = self._control.maximum(np.array([ready_ns, self._missed], dtype=np.int64))
-        start_ns = self._clock.to_local(int(agreed[0]))
+        self.start_ns = start_ns = self._clock.to_local(int(agreed[0]))
         self._missed = int(self._now_ns() > start_ns)
         self._adapt(int(agreed[1]))
         if wait_until(start_ns, self._now_ns, self._spin_ns):
@@ -119,11 +120,33 @@ class AgreedStart:
         self._starts = self._any_missed = 0
 
 
-def _sleep_precisely() -> None:
-    """Set the thread's timer slack to 1 ns (Linux, PR_SET_TIMERSLACK), else 50 us; late starts are
+def entering_late(
+    start: AgreedStart, delay_ns: Callable[[], int], now_ns: Callable[[], int],
+) -> Start:
+    """Return the start of a rank that enters so long after the agreed time, of the coming sample.
+    It spins: a rank that sleeps wakes up late, on a core that is no longer warm."""
+    def late_start() -> int:
+        delay, flags = delay_ns(), start()
+        if not delay:
+            return flags
+        entry_ns = start.start_ns + delay
+        while now_ns() < entry_ns:
+            pass
+        return _LATE if now_ns() - entry_ns > LATE_NS else 0
+
+    return late_start
+
+
+def _sleep_precisely(slack_ns: int) -> None:
+    """Set the thread's timer slack (Linux, PR_SET_TIMERSLACK), usually 50 us; late starts are
     flagged anyway."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(slack_ns), 0, 0, 0)
+
+
+def sleep_as_usual() -> None:
+    """Undo what `AgreedStart` did to this thread's sleep."""
+    _sleep_precisely(0)
 
 
 def wait_until(local_ns: int, now_ns: Callable[[], int], spin_ns: int) -> bool:
@@ -236,6 +259,16 @@ def first_to_last(clock: ClockModel) -> Fold:
         ends, starts = clock.all_to_global(rows[:, _END]), -clock.all_to_global(rows[:, _START])
         agreed: Integers = control.maximum(np.concatenate([ends, starts]))
         return agreed[:len(rows)] + agreed[len(rows):]
+    return fold
+
+
+def last_to_last(clock: ClockModel) -> Fold:
+    """Return the fold where ranks enter late on purpose: last end - last start. Their delay would
+    make the time look better known than it is."""
+    def fold(rows: Samples, control: Control) -> Integers:
+        ends, starts = clock.all_to_global(rows[:, _END]), clock.all_to_global(rows[:, _START])
+        agreed: Integers = control.maximum(np.concatenate([ends, starts]))
+        return agreed[:len(rows)] - agreed[len(rows):]
     return fold
 
 

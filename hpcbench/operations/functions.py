@@ -19,21 +19,21 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from hpcbench.errors import CaseError
 from hpcbench.units import plural
 
 Value = str | int | float | bool | None
 """What an argument of a benchmarked function may be."""
-COMMON = ("backend", "device", "world_size", "dtype", "mode", "warmup", "iterations", "cuda_graph")
+COMMON = ("backend", "device", "world_size", "dtype", "mode", "warmup", "iterations", "cuda_graph",
+          "arrival")
 """Keys of a block that a decorator can give for its function alone."""
 PASSED = ("dtype", "device", "world_size")
 """Those of them that a function gets as an argument if it has such a parameter."""
 _DECLARED = "__hpcbench_benchmarks__"
 """Where a module that declares benchmarks has them: in its own globals."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class DeclaredFunction:
     beside: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
-    common: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    common: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     axes: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
 
@@ -87,14 +87,15 @@ class DeclarationError(Exception):
 
 
 def benchmark(
-    *, compare: str = "", baseline: bool | str | Sequence[str] = False,
+    function: Callable[..., Any] | None = None, *, compare: str = "",
+    baseline: bool | str | Sequence[str] = False,
     settings: str | Sequence[str] = (), name: str = "", **axes: Any,
-) -> Callable[[Function], Function]:
+) -> Any:
     """Mark a function of a file as a benchmark: ``hpcbench run FILE.py`` measures it.
 
     Each further argument is an axis: a list of values, or one value. It is a parameter of the
     function, or one of `COMMON`: backend, device, world_size, dtype, mode, warmup, iterations,
-    cuda_graph.
+    cuda_graph, arrival.
 
     Args:
         compare: functions with the same text here do the same and are compared; the name of a
@@ -106,13 +107,12 @@ def benchmark(
             compared. Arguments that not all functions of a ``compare`` have are settings anyway.
         name: the name in tables; default: the function's.
     """
-    def mark(function: Function) -> Function:
-        declared = function.__globals__.setdefault(_DECLARED, [])
-        declared.append((function, name or function.__name__, compare, baseline, settings,
-                         axes))
-        return function
+    def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
+        declared = marked.__globals__.setdefault(_DECLARED, [])
+        declared.append((marked, name or marked.__name__, compare, baseline, settings, axes))
+        return marked
 
-    return mark
+    return mark if function is None else mark(function)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def file_hash(content: bytes) -> str:
 def load_functions(path: str, sha256: str = "") -> Mapping[str, Callable[..., Any]]:
     """Import a file and return its benchmarked functions by name.
 
-    The file's folder comes first in ``sys.path`` from then on. Raises CaseError if its content is
+    The file's folder comes last in ``sys.path`` from then on. Raises CaseError if its content is
     not that of the hash, and whatever the file raises.
     """
     try:
@@ -154,8 +154,8 @@ def _imported(path: str) -> ModuleType:
     """Import a file as a module of its own."""
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+        sys.path.append(folder)  # last: a random.py there takes nobody's place
+    spec = importlib.util.spec_from_file_location(f"hpcbench_file_{Path(path).stem}", path)
     if spec is None or spec.loader is None:
         raise DeclarationError("0 is no Python file: its name must end with .py")
     module = importlib.util.module_from_spec(spec)
@@ -250,6 +250,8 @@ def _values(line: int, axis: str, given: Any) -> tuple[Value, ...]:
     values = tuple(given) if isinstance(given, (list, tuple, range)) else (given,)
     if not values:
         raise DeclarationError(f"{line} {axis}: the list is empty; give at least one value")
+    if axis == "arrival":  # has mappings; the check of the block has them all
+        return values
     for value in values:
         if value is not None and type(value) not in (str, int, float, bool):
             raise DeclarationError(f"{line} {axis}: {value!r:.80} is not text, a number, True, "

@@ -197,7 +197,7 @@ class Buffers:
 
 
 @runtime_checkable
-class Lane(Protocol):
+class DirectCalls(Protocol):
     """A group that makes its own calls of collectives; it is no group of torch's."""
 
     def prepared(self, collective: str, buffers: Buffers) -> Callable[[], object]:

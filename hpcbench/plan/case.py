@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.config.section import Block
 from hpcbench.errors import PluginError
 from hpcbench.kinds.registry import kinds, spec_of
+from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.units import equal_groups
 
@@ -22,6 +23,9 @@ STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
 CANARY_ID = "canary"
 """The id of the small case that is measured again and again, to see the machine drift."""
+PROGRAM_KIND = "program"
+"""The kind of what a user's program measured itself. No package has it: nothing plans or runs its
+cases, and nothing is derived of them."""
 DEFAULT_MODE = "isolated"
 """The timing mode that labels do not name."""
 
@@ -38,6 +42,7 @@ class Case:
     be ``"auto"``. A rank needs ``memory_bytes`` on its device and, beside them, ``host_bytes``.
     The former may be off by the share ``memory_error``; what is over a declared limit by less is
     tried, and ``note`` says so. With ``cuda_graph`` a call is the replay of a captured one.
+    ``arrival`` is ``together``, or who enters late (`operations.arrival.LateEntry.text`).
     """
 
     case_id: str
@@ -65,11 +70,17 @@ class Case:
     memory_error: float = 0.0
     note: str = ""
     cuda_graph: bool = False
+    arrival: str = TOGETHER
 
     @property
     def is_fixed(self) -> bool:
         """Return whether exactly ``iterations`` samples are taken."""
         return self.min_iterations in (0, self.iterations)
+
+    @property
+    def late_entry(self) -> LateEntry | None:
+        """Return which ranks enter late on purpose; None if they enter together."""
+        return LateEntry.from_text(self.arrival)
 
     @property
     def group_size(self) -> int:
@@ -98,6 +109,7 @@ class Case:
         parts = [title, self.backend, self.device, *rest]
         parts += [self.mode] if self.mode != DEFAULT_MODE else []
         parts += ["cuda_graph"] if self.cuda_graph else []
+        parts += [f"late={self.arrival}"] if self.arrival != TOGETHER else []
         parts += [f"{key}={value}" for key, value in self.env]
         return " ".join(parts)
 
@@ -124,6 +136,11 @@ class Plan:
         """Return the kinds of cases that there are, each once."""
         return tuple(sorted({case.kind for case in self.cases}))
 
+    @property
+    def has_late_ranks(self) -> bool:
+        """Return whether ranks of some case enter late on purpose."""
+        return any(case.arrival != TOGETHER for case in self.cases)
+
 
 def case_id(parameters: Mapping[str, Any]) -> str:
     """Return the 12-hex-digit id of a case: the hash of its canonical parameters."""
@@ -145,7 +162,8 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
 
 def case_to_json(case: Case) -> dict[str, Any]:
     """Return one case as plain JSON values; `case_from_json` is the inverse."""
-    plain = {item.name: getattr(case, item.name) for item in fields(case)}
+    plain = {item.name: getattr(case, item.name) for item in fields(case)
+             if item.name != "arrival" or case.arrival != TOGETHER}  # earlier versions have none
     return {**plain, "workload": case.workload.to_json()}
 
 

@@ -9,14 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from hpcbench.config.axes import GPU_DEVICES, SCALING, TARGETS, quote, unknown_name
+from hpcbench.config.axes import (
+    GPU_DEVICES,
+    SCALING,
+    TARGETS,
+    library_of,
+    quote,
+    unknown_name,
+)
 from hpcbench.config.schema import Config
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Case, Plan, Planner, PlanRequest, planner_of
 from hpcbench.plan.order import case_budget_s, device_kind, ordered, setup_s, within_timeout_s
 from hpcbench.plan.points import refuse_huge
-from hpcbench.units import grouped, plural
+from hpcbench.units import grouped, plural, with_sizes
 
 
 def make_plan(config: Config, world_size: int) -> Plan:
@@ -122,7 +129,7 @@ def _labels(case: Case) -> tuple[str, ...]:
 
 def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
     """Raise ConfigError for a requirement or a fault that applies to no case."""
-    backends = {name for case in cases for name in (case.backend, case.backend.partition("/")[0])}
+    backends = {name for case in cases for name in (case.backend, library_of(case.backend))}
     used = backends | {device for case in cases for device in (
         GPU_DEVICES if case.device == "auto" else (case.device,))}
     lines = [f"required_backends: no case uses {name}; there are "
@@ -158,14 +165,16 @@ def _selected(cases: Sequence[Case], config: Config) -> Sequence[Case]:
 
 def _matching(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     """Return the cases that ``only`` and ``exclude`` leave. Raises ConfigError if none is left."""
-    chosen = [case for case in cases if config.only is None or _matches(case, config.only)]
+    only = None if config.only is None else _fitting(cases, config.only)
+    chosen = [case for case in cases if only is None or case.case_id in only]
     if not chosen and cases:
         raise ConfigError(f"only: {' and '.join(map(quote, config.only or ()))} "
                           f"{'match' if len(config.only or ()) > 1 else 'matches'} none of "
                           f"{plural(len(cases), 'case')}; write whole words of a label, such as "
                           f'"{cases[0].workload.name}" of "{cases[0].label}", or a pattern of all '
                           'of it, such as "all_* n=4"')
-    kept = [case for case in chosen if not _matches(case, config.exclude or ())]
+    excluded = _fitting(chosen, config.exclude or ())
+    kept = [case for case in chosen if case.case_id not in excluded]
     if not kept and chosen:
         raise ConfigError(f"exclude: {' and '.join(map(quote, config.exclude or ()))} "
                           f"{'leave' if len(config.exclude or ()) > 1 else 'leaves'} none of "
@@ -195,11 +204,27 @@ def _shown_by(case: Case) -> frozenset[str]:
     return shown if case.world_size > 1 else shown & {"compute"}
 
 
-def _matches(case: Case, patterns: Sequence[str]) -> bool:
-    """Return whether a label has some text as whole words (also before a slash), or fits it."""
-    label = f" {case.label} "
-    return any(f" {text} " in label or f" {text}/" in label or fnmatchcase(case.label, text)
-               for text in patterns)
+def _fitting(cases: Sequence[Case], texts: Sequence[str]) -> frozenset[str]:
+    """Return the ids of the cases that fit a text: whole words of a label, side by side, or a
+    pattern; where none has them so, those that have the words apart, as in names that are shown."""
+    found: set[str] = set()
+    for text in texts:
+        fitting = [case for case in cases if _fits(case.label, text)] or [
+            case for case in cases if _has_words(case.label, text.split())]
+        found.update(case.case_id for case in fitting)
+    return frozenset(found)
+
+
+def _fits(label: str, text: str) -> bool:
+    """Return whether a label has a text as whole words (also before a slash), or fits it."""
+    return f" {text} " in f" {label} " or f" {text}/" in f" {label}" or fnmatchcase(label, text)
+
+
+def _has_words(label: str, words: Sequence[str]) -> bool:
+    """Return whether a label has the words in their order, sizes as they are shown: ``64KiB``."""
+    left = iter(label.split())
+    return bool(words) and all(any(word in (own, with_sizes(own)) for own in left)
+                               for word in words)
 
 
 def _plan_hash(config: Config, cases: Sequence[Case], world_size: int) -> str:

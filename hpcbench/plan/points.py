@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hpcbench.config.axes import quote, unknown_name
 from hpcbench.config.section import Block, OptionAxes
 from hpcbench.errors import ConfigError
+from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.plan.case import Case, Planner, PlanRequest, case_id
-from hpcbench.plan.support import BACKEND_TRAITS, needs, unfit_for_graph, unfit_for_mps
+from hpcbench.plan.support import needs, traits_of, unfit_for_graph, unfit_for_mps
 from hpcbench.plan.workload import Workload
+from hpcbench.units import parse_duration_ns
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
@@ -68,14 +70,15 @@ def in_order(options: Mapping[str, Option]) -> tuple[tuple[str, Option], ...]:
 MAX_POINTS = 200_000
 """Larger products are refused before they are written out."""
 COMMON_AXES = ("dtype", "backend", "device", "world_size", "mode", "warmup", "iterations", "check",
-               "poll_interval_s", "cuda_graph")
+               "poll_interval_s", "cuda_graph", "arrival")
 """The axes that blocks of every kind have, but for ``env``."""
 
 
 class CommonPoint(NamedTuple):
     """One value of every axis that blocks of all kinds have: where a case runs, how it is measured.
 
-    ``env`` is sorted by name, ``iterations`` may be ``auto``, ``wakeup_s`` is in seconds.
+    ``env`` is sorted by name, ``iterations`` may be ``auto``, ``wakeup_s`` is in seconds,
+    ``arrival`` as `Case` has it.
     """
 
     dtype: str
@@ -89,6 +92,7 @@ class CommonPoint(NamedTuple):
     validate: bool
     wakeup_s: float
     cuda_graph: bool = False
+    arrival: str = TOGETHER
 
 
 def common_points(block: Block, job: PlanRequest) -> Iterator[CommonPoint]:
@@ -115,6 +119,7 @@ class MeasurementAxes(NamedTuple):
     validate: tuple[bool, ...]
     wakeup_s: tuple[float, ...]
     cuda_graph: tuple[bool, ...]
+    arrival: tuple[str, ...]
 
 
 def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
@@ -123,12 +128,18 @@ def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
         block.mode or (measure.mode,), block.warmup or (measure.warmup,),
         block.iterations or (measure.iterations,), block.check or (measure.check,),
         block.poll_interval_s or (config.launch.poll_interval_s,),
-        block.cuda_graph or (False,))
+        block.cuda_graph or (False,), tuple(map(_arrival, block.arrival or (TOGETHER,))))
+
+
+def _arrival(given: str | Mapping[str, str | int]) -> str:
+    if isinstance(given, str):
+        return given
+    return LateEntry(given["late"], parse_duration_ns(given["by"])).text
 
 
 def measurements(
     block: Block, config: Config,
-) -> tuple[tuple[str, int, int | str, bool, float, bool], ...]:
+) -> tuple[tuple[str, int, int | str, bool, float, bool, str], ...]:
     return tuple(product(*measurement_axes(block, config)))
 
 
@@ -177,7 +188,7 @@ class Draft:
 
 def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, draft: Draft) -> Case:
     config = job.config
-    env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
+    env = tuple(sorted({**dict(traits_of(point.backend).env), **dict(point.env)}.items()))
     least, most = sample_bounds(point, config)
     skip = next(filter(None, _obstacles(point, draft)), None)
     note = "" if skip else _hardly_fits(draft, config.hardware)
@@ -189,9 +200,11 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
         timeout_s=block.timeout_s or config.launch.timeout_s, wakeup_s=point.wakeup_s,
         workload=draft.workload, skip=skip,
         needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.features.needs),
-        estimate_s=0.0 if skip else draft.estimate_s, memory_bytes=draft.memory_bytes,
+        estimate_s=0.0 if skip else draft.estimate_s + _late_s(point, config),
+        memory_bytes=draft.memory_bytes,
         host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config),
-        memory_error=draft.memory_error, note=note, cuda_graph=point.cuda_graph)
+        memory_error=draft.memory_error, note=note, cuda_graph=point.cuda_graph,
+        arrival=point.arrival)
 
 
 def sample_bounds(point: CommonPoint, config: Config) -> tuple[int, int]:
@@ -204,6 +217,12 @@ def sample_bounds(point: CommonPoint, config: Config) -> tuple[int, int]:
 def least_calls(point: CommonPoint, config: Config) -> int:
     """Return how many calls a pass makes at least, warm-ups counted, for estimates."""
     return (point.warmup + sample_bounds(point, config)[0]) * calls_of_sample(point, config)
+
+
+def _late_s(point: CommonPoint, config: Config) -> float:
+    """Return how long a pass waits, at least, for ranks that enter late on purpose."""
+    entry = LateEntry.from_text(point.arrival)
+    return least_calls(point, config) * entry.by_ns / 1e9 if entry else 0.0
 
 
 def calls_of_sample(point: CommonPoint, config: Config) -> int:
@@ -239,7 +258,7 @@ def _hardly_fits(draft: Draft, hardware: Hardware) -> str:
 
 def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
     """Yield what keeps every machine from running a point, or None; the most general first."""
-    work, selected = draft.workload, dict(BACKEND_TRAITS[point.backend].env)
+    work, selected = draft.workload, dict(traits_of(point.backend).env)
     if draft.device == "mps":
         yield unfit_for_mps(point.world_size, work.dtype, work.features.calls)
     yield draft.skip
@@ -248,6 +267,10 @@ def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
     if point.cuda_graph:
         yield unfit_for_graph(point.backend, draft.device, work.features.calls)
         yield work.features.not_captured
+    if entry := LateEntry.from_text(point.arrival):
+        yield None if work.features.enters_late else (
+            "arrival: a sample of this case is no single call that ranks enter")
+        yield entry.unfit(max(point.world_size // work.groups, 1), point.mode)
 
 
 def _identity(
@@ -264,6 +287,8 @@ def _identity(
         identity["batch"] = config.measure.batch
     if point.cuda_graph:
         identity["cuda_graph"] = True
+    if point.arrival != TOGETHER:
+        identity["arrival"] = point.arrival
     if point.wakeup_s != config.launch.poll_interval_s:
         identity["wakeup_s"] = point.wakeup_s
     return identity

@@ -8,10 +8,10 @@ only the machine can tell (is nccl there?) is in ``needs``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from hpcbench.config.axes import DTYPES, FLOATING_DTYPES, OPS
+from hpcbench.config.axes import DTYPES, FLOATING_DTYPES, OPS, library_of
 from hpcbench.operations.collectives import Call, collective_spec
 
 
@@ -86,21 +86,31 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
 })
 
 
+def traits_of(backend: str) -> BackendTraits:
+    """Return what a backend can do; of torch:NAME what is known of that library, else anything."""
+    if backend in BACKEND_TRAITS:
+        return BACKEND_TRAITS[backend]
+    library = library_of(backend)
+    known = BACKEND_TRAITS[library] if library in ("gloo", "nccl", "ucc") else BackendTraits(
+        "auto", ("auto", "cpu", "cuda"), averages=tuple(DTYPES))
+    return replace(known, needs=(backend,))
+
+
 def resolve_device(backend: str, device: str) -> str:
     """Return the device ``auto`` stands for; it stays ``auto`` where the machine decides."""
-    return BACKEND_TRAITS[backend].device if device == "auto" else device
+    return traits_of(backend).device if device == "auto" else device
 
 
 def needs(backend: str, device: str) -> tuple[str, ...]:
     """Return what only a probe of the machine can show: ``nccl``, ``ucc``, ``mpi``, or a GPU."""
-    return BACKEND_TRAITS[backend].needs + ((device,) if device in ("cuda", "mps") else ())
+    return traits_of(backend).needs + ((device,) if device in ("cuda", "mps") else ())
 
 
 def unfit_world(backend: str, ranks: int, job_size: int) -> str | None:
     """Return why a case cannot run on so many ranks of a job of ``job_size``, or None."""
     if ranks > job_size:
         return f"world_size {ranks} is more than the job's {job_size} ranks"
-    too_few = ranks < BACKEND_TRAITS[backend].min_world_size
+    too_few = ranks < traits_of(backend).min_world_size
     return f"{backend} makes no group of {ranks} rank" if too_few else None
 
 
@@ -126,7 +136,7 @@ def unfit_for_graph(backend: str, device: str, calls: Sequence[Call]) -> str | N
     """
     if device not in ("cuda", "auto"):
         return f"cuda_graph: a CUDA graph holds work of a GPU, not of {device}"
-    if calls and backend != "nccl":
+    if calls and library_of(backend) != "nccl":
         return ("cuda_graph: calls of nccl can be captured, as torch documents, "
                 f"not those of {backend}")
     waiting = next((call.collective for call in calls if call.collective == "barrier"), None)
@@ -136,7 +146,7 @@ def unfit_for_graph(backend: str, device: str, calls: Sequence[Call]) -> str | N
 
 def unsupported(backend: str, device: str, calls: Iterable[Call]) -> str | None:
     """Return why the backend cannot make these calls anywhere, or None if nothing is known."""
-    traits = BACKEND_TRAITS[backend]
+    traits = traits_of(backend)
     if device not in traits.devices:
         return f"{backend} does not run on {device}, only on {' or '.join(traits.devices)}"
     made = tuple(calls)
@@ -150,11 +160,11 @@ def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
 
     A plug-in's collective is there on the backends that it names and that have what it calls.
     """
-    traits, spec, name = BACKEND_TRAITS[backend], collective_spec(call.collective), call.collective
+    traits, spec, name = traits_of(backend), collective_spec(call.collective), call.collective
     if spec.problem:
         yield spec.problem
     if (spec.name, device) in traits.excluded or (
-            spec.backends and backend.partition("/")[0] not in spec.backends):
+            spec.backends and library_of(backend) not in spec.backends):
         yield f"{backend} has no {spec.name} on {device}"
     if traits.lane and spec.is_plugin:
         yield f"{backend} has no {spec.name}: {traits.lane}"

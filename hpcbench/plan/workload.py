@@ -95,8 +95,8 @@ class Features(NamedTuple):
         not_captured: why a CUDA graph cannot hold a call of it.
         compiled_graphs: how many graphs torch.compile makes when it is set up.
         drawn_numbers: how many random numbers a rank draws on its device when it is set up.
-        rehearsal: the form that a dry run tries, if it is another.
-        rehearsal_calls: how often a dry run calls it; the last call is counted.
+        dry_run_workload: the form that a dry run tries, if it is another.
+        dry_run_calls: how often a dry run calls it; the last call is counted.
         has_result: a call leaves a result that can be checked.
         has_whole_samples: each rank sees samples from end to end, so that one can take longer.
         has_phases: durations of phases are recorded beside each sample.
@@ -104,6 +104,7 @@ class Features(NamedTuple):
             back. Calls must be alike: none changes what the next one does.
         needs_all_ranks: no rank can end a call before all ranks have begun it.
         files: files that have what it runs: path -> `operations.functions.file_hash`.
+        enters_late: a sample is a call that ranks enter, so they can enter it late on purpose.
     """
 
     implementer: str = ""
@@ -120,14 +121,15 @@ class Features(NamedTuple):
     not_captured: str | None = None
     compiled_graphs: int = 0
     drawn_numbers: int = 0
-    rehearsal: Workload | None = None
-    rehearsal_calls: int = 1
+    dry_run_workload: Workload | None = None
+    dry_run_calls: int = 1
     has_result: bool = True
     has_whole_samples: bool = False
     has_phases: bool = False
     settles: bool = False
     needs_all_ranks: bool = False
     files: Mapping[str, str] = MappingProxyType({})
+    enters_late: bool = False
 
 
 class Workload(ABC):

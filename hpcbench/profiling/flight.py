@@ -47,7 +47,7 @@ def joined(dumps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "groups": groups, "entries": in_order[-MOST_ENTRIES:]}
 
 
-def standing(record: Mapping[str, Any]) -> str:
+def current_collective(record: Mapping[str, Any]) -> str:
     """Return the collective in which a rank waits (the oldest unfinished), else its last; ""
     without entries."""
     entries: Sequence[Mapping[str, Any]] = record.get("entries", [])

@@ -44,7 +44,8 @@ from hpcbench.views.chart import file_name
 
 MOST_LINES = 12
 _MOST_PROBLEMS = 4
-_BELOW_1 = "; below 1 they differ by more than the profiler costs, so its cost is not known"
+_UNCOUNTED = " (in no statistic)"
+_BELOW_1 = ": the samples differ by more than the profiler costs, so its cost is not known"
 """What such a ratio shows: no profiler makes samples faster."""
 
 
@@ -59,24 +60,24 @@ def _lines(
     entries: Mapping[str, Mapping[str, Any]], flights: int, folder: str, *, enabled: bool,
 ) -> Iterator[str]:
     if flights:
-        yield (f"{flights} case{'s' * (flights > 1)} did not end: the last collectives of the "
-               f"ranks that waited are in {folder}/flight-*.json")
+        yield (f"{flights} case{'s' * (flights > 1)} did not end: last collectives of the waiting "
+               f"ranks in {folder}/flight-*.json")
     merged = [one for one in entries.values() if one["file"]]
     if merged:
-        yield (f"{_count(len(merged), 'case')} profiled: {folder} has one trace a case, with a "
-               "process for each rank; open it at https://ui.perfetto.dev")
+        yield (f"{_count(len(merged), 'case')} profiled: traces in {folder} "
+               "(open with https://ui.perfetto.dev)")
     reported = [one for one in entries.values() if one["rank_files"] and not one["file"]]
     if reported:
-        yield (f"{_count(len(reported), 'case')} profiled by nsys: its reports are in "
-               f"{folder}/ranks; open them with nsys-ui")
+        yield (f"{_count(len(reported), 'case')} profiled by nsys: reports in {folder}/ranks "
+               "(open with nsys-ui)")
     if enabled and not entries:
         yield "no case is profiled: none ended ok"
     if known := [one for one in [*merged, *reported] if one["overhead"]]:
         yield _overhead_line(known)
     if dropped := [one for one in merged if one["n_dropped"]]:
-        yield (f"{_count(len(dropped), 'merged trace')} cut: the shortest events of each rank are "
-               f"left out, {max(one['n_dropped'] for one in dropped)} at most; the files of the "
-               "ranks have them")
+        yield (f"{_count(len(dropped), 'merged trace')} cut by up to "
+               f"{max(one['n_dropped'] for one in dropped)} short events of each rank; the files "
+               "of the ranks are whole")
     failed = [one for one in entries.values() if one["problem"]]
     for one in failed[:_MOST_PROBLEMS]:
         yield f"no profile of {one['label']}: {one['problem']}"
@@ -92,17 +93,12 @@ def _lines(
 def _overhead_line(known: list[Mapping[str, Any]]) -> str:
     if len(known) == 1:
         one = known[0]["overhead"]
-        return (f"profiled samples took {one['ratio']:.2f} times the measured time "
-                f"(medians of {one['n_profiled']} and of {one['n_measured']}): they are in no "
-                f"statistic{'' if one['ratio'] >= 1 else _BELOW_1}")
+        return (f"cost of profiling: a sample takes {one['ratio']:.2f}x the measured time"
+                f"{_UNCOUNTED if one['ratio'] >= 1 else _BELOW_1}")
     ordered = sorted(known, key=lambda one: one["overhead"]["ratio"])
-    least, most = ordered[0]["overhead"], ordered[-1]["overhead"]
-    counts = sorted({one["overhead"]["n_measured"] for one in known})
-    n_measured = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    return (f"profiled samples took {least['ratio']:.2f} to {most['ratio']:.2f} times the measured "
-            f"time (medians of {least['n_profiled']} and of {n_measured}), most in "
-            f"{ordered[-1]['label']}: they are in no statistic"
-            f"{'' if least['ratio'] >= 1 else _BELOW_1}")
+    least, most = ordered[0]["overhead"]["ratio"], ordered[-1]["overhead"]["ratio"]
+    return (f"cost of profiling: a sample takes {least:.2f}x to {most:.2f}x the measured time"
+            f"{_UNCOUNTED if least >= 1 else _BELOW_1}")
 
 
 def _count(number: int, noun: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.statistics.hypothesis_tests import MIN_PASSES, MIN_STEPS, Times, holm, standing
+from hpcbench.statistics.hypothesis_tests import MIN_PASSES, MIN_STEPS, Times, find_slowest, holm
 
 FALSE_ALARMS = 0.01
 """Share of reports at most in which anything is named, if all ranks are equal."""
@@ -49,7 +49,7 @@ def compared(
     ``medians_s`` are (rank, pass), None where passes are too few."""
     if medians_s is None:
         return Comparison(what)
-    found = standing(-medians_s if shortest else medians_s, least_s)
+    found = find_slowest(-medians_s if shortest else medians_s, least_s)
     return Comparison(what, found.chance, ranks[found.row], ranks[found.next_row], found.apart_s,
                       found.low_s, found.high_s)
 

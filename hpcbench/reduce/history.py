@@ -8,13 +8,14 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from hpcbench.errors import FileError, HpcbenchError, UsageError, job_command_line
 from hpcbench.plan.case import Plan
 from hpcbench.plan.order import History, RunKey, turns
+from hpcbench.reduce.arrival import together_of
 from hpcbench.reduce.checks import RESUME
 from hpcbench.reduce.fold import rank_clocks
 from hpcbench.reduce.outcome import Attempt, OutcomeContext
@@ -303,7 +304,8 @@ def context_of(plan: Plan, attempts: Attempts) -> OutcomeContext:
         hardware=plan.config.get("hardware", {}),
         clock_resolution_ns=max((float(item) for item in resolutions
                                  if isinstance(item, (int, float))), default=0.0),
-        inline=bool(plan.config.get("launch", {}).get("inline")))
+        inline=bool(plan.config.get("launch", {}).get("inline")),
+        arriving=frozenset(chain.from_iterable(together_of(plan.cases).items())))
 
 
 def is_fresh(folder: Path) -> bool:

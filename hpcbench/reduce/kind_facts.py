@@ -16,7 +16,15 @@ from hpcbench.kinds.registry import KindSpec, in_this_package, kinds
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison
-from hpcbench.reduce.results import CaseResult, CaseSamples, Results, Statistics, Timing, Usage
+from hpcbench.reduce.results import (
+    CaseResult,
+    CaseSamples,
+    LateArrivals,
+    Results,
+    Statistics,
+    Timing,
+    Usage,
+)
 from hpcbench.statistics.overlap import OverPasses
 from hpcbench.trace.columns import PURE, TEXT
 from hpcbench.units import grouped
@@ -260,6 +268,10 @@ BLOCK = tuple(replace(column, units=units) for column, units in zip(whole_number
     ("rows", PURE, PURE), strict=True))
 COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *OF_USAGE, *BLOCK)
 """The columns that cases of all kinds have."""
+OF_ARRIVALS = (
+    *texts(arrival="together, or who enters late by how much: last:250us"),
+    *columns_of(LateArrivals))
+"""Those of runs in which ranks enter late on purpose."""
 LINES_OF_CASES = ("detail", "timing", "phases", "usage")
 """Datasets of ``/cases`` that are JSON."""
 Row = dict[str, Any]
@@ -282,7 +294,8 @@ def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class KindColumns:
-    """Columns of the kinds of a run, values by case id, and the reasons of kinds that have none."""
+    """Columns that not all runs have, values by case id, and the reasons of kinds that have none.
+    """
 
     columns: Sequence[CaseColumn]
     values: Mapping[str, Row]
@@ -290,9 +303,11 @@ class KindColumns:
 
 
 def kind_columns(results: Results) -> KindColumns:
-    """Return the columns of the kinds of the run; a plug-in's fault costs only its own."""
-    columns: dict[str, CaseColumn] = {}
-    values: dict[str, Row] = {}
+    """Return OF_ARRIVALS where the run has them, and the columns of its kinds; a plug-in's fault
+    costs only its own."""
+    has_late = results.plan.has_late_ranks
+    columns = {column.name: column for column in OF_ARRIVALS} if has_late else {}
+    values = {item.case.case_id: _arrivals_row(item) if has_late else {} for item in results.cases}
     missing: dict[str, str] = {}
     for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
         if kind not in kinds():
@@ -309,8 +324,15 @@ def kind_columns(results: Results) -> KindColumns:
         for name, column in own.items():
             before = f"{columns[name].text}; " if name in columns else ""
             columns[name] = replace(column, text=f"{before}{kind}: {column.text}")
-        values |= rows
+        for case_id, row in rows.items():
+            values[case_id] |= row
     return KindColumns(tuple(columns.values()), values, missing)
+
+
+def _arrivals_row(item: CaseResult) -> Row:
+    arrivals = item.timing and item.timing.arrivals
+    return {"arrival": item.case.arrival, **{
+        one.name: getattr(arrivals, one.name) for one in OF_ARRIVALS[1:] if arrivals}}
 
 
 def _check(own: Mapping[str, CaseColumn], others: Mapping[str, CaseColumn]) -> None:

@@ -42,7 +42,8 @@ class Attempt:
 class OutcomeContext:
     """What a case is judged against; the newest attempt is the last. ``hardware`` is the config's
     section, ``clock_resolution_ns`` that of the coarsest clock, 0 if unknown. ``inline``: workers
-    are the ranks' own processes in all launches."""
+    are the ranks' own processes in all launches. ``arriving``: ids of cases with late ranks, and of
+    the same without."""
 
     launches: int
     passes: int
@@ -50,6 +51,7 @@ class OutcomeContext:
     hardware: Mapping[str, Any]
     clock_resolution_ns: float
     inline: bool = False
+    arriving: frozenset[str] = frozenset()
 
     def attempt_of(self, records: Iterable[Record]) -> Attempt:
         number = max((record.attempt for record in records), default=len(self.attempts))
@@ -100,21 +102,25 @@ def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: OutcomeContext)
             problems += checks.check_samples(samples, records)
         noted = (*problems, *checks.check_replicas(records))
         outcome = replace(outcome, problems=noted, samples=samples)
-        return outcome if problems else _on_global_clock(case, outcome, attempt.clocks)
+        return outcome if problems else _on_global_clock(
+            case, outcome, attempt.clocks, each=case.case_id in context.arriving)
     if status in ("timeout", "failed", "wrong"):
         problems += _notes([*blame_notes, *missing])
     return replace(outcome, problems=tuple(problems))
 
 
-def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> PassOutcome:
-    """Add the stamps of a sound pass on the global clock, and what is wrong with them."""
+def _on_global_clock(
+    case: Case, outcome: PassOutcome, clocks: RankClocks, *, each: bool,
+) -> PassOutcome:
+    """Add the stamps of a sound pass on the global clock, and what is wrong with them. ``each``:
+    those of each rank are wanted, as they are where there are phases."""
     samples = outcome.samples
     stamps = None if samples is None else clocks.stamps(samples)
     if samples is None or stamps is None:
         return outcome
     timed = is_timed(samples)
     common = edges(stamps, case.workload.groups, case.workload.group_stride,
-                   each=bool(samples.phases),
+                   each=each or bool(samples.phases),
                    timed=timed if timed.any() else None)
     found = checks.check_causality(case, samples, stamps, common, clocks)
     return replace(outcome, common=common, problems=(*outcome.problems, *found))
@@ -207,9 +213,8 @@ def judge(
         decisive = next(iter(ran.values()))
         left = [key for key in outcomes if key not in ran]
         problems.append(Violation(
-            "HB141", f"{_pass_names(left, context)} of {context.passes} was not run: its numbers "
-            f"are of the other passes; resume the run: {checks.RESUME}",
-            rejects=False))
+            "HB141", f"{_pass_names(left, context)} of {context.passes} not run; resume with "
+            f"{checks.RESUME}", rejects=False))
     problems += _distinct_problems(outcomes, context)
     trace_missing = False
     if decisive.status == "ok" and (why := _rejection(problems)):
@@ -261,15 +266,15 @@ def _with_numbers(
     found = measured(
         case, samples, waits, {key: item.records for key, item in ran.items()},
         joined([item.common for item in ran.values()]),
-        Planned(context.keys, context.inline or case.backend in INLINE_BACKENDS))
+        Planned(context.keys, context.inline or case.backend in INLINE_BACKENDS,
+                case.case_id in context.arriving))
     timed = int(is_timed(samples).sum())
     planned = (case.min_iterations or case.iterations) * len(ran)
     problems = [*checks.timer_problem(samples, waits, context.clock_resolution_ns),
                 *_kind_problems(result, found.statistics.median_s, context)]
     if timed < planned:
-        problems.append(Violation("HB134", f"{timed} timed iterations of {planned} planned: the "
-                                "case stopped early; raise its time limit for all of them",
-                                rejects=False))
+        problems.append(Violation("HB134", f"stopped after {timed} of {planned} timed iterations; "
+                                "raise its timeout_s for all of them", rejects=False))
     if why := _rejection(problems):
         return (replace(result, status="failed", reason=why), uses_of_failed(samples), problems)
     peak = checks.declared_peak(case, context.attempts[-1].nodes, context.hardware)

@@ -15,6 +15,7 @@ import h5py
 from pydantic import TypeAdapter
 
 from hpcbench.kinds.registry import in_this_package, kinds
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import LATE_START, Comparison, holm_corrected
 from hpcbench.reduce.kind_facts import Deriver, MachineRate, deriver_of
@@ -67,6 +68,7 @@ def comparisons(results: Results) -> Iterator[Comparison]:
     """Yield all comparisons of a report, those that could not be made included."""
     yield from _all(results.cases, results.derived)
     yield from (Comparison(LATE_START) for item in results.cases if item.case.world_size > 1
+                and item.case.arrival == TOGETHER
                 and item.timing is not None and item.timing.late_start is None)
 
 

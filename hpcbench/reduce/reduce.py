@@ -15,6 +15,7 @@ from hpcbench.config.section import fault_texts
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce import history, run_checks
+from hpcbench.reduce.arrival import with_absorbed
 from hpcbench.reduce.fold import clock_findings
 from hpcbench.reduce.history import Attempts, majority
 from hpcbench.reduce.outcome import Outcome, OutcomeContext, judge
@@ -54,7 +55,7 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
             if outcome.samples is not None:
                 writer.add_samples(case, outcome.samples)
         _add_telemetry(writer.telemetry, attempts, context, every.used)
-        cases = [*with_usage(every.results, every.used)]
+        cases = [*with_usage([*with_absorbed(every.results)], every.used)]
         findings = [
             *attempts.findings, *run_checks.environment_findings(headers, plan),
             *run_checks.noise_findings(run_checks.noise_by_rank(sources), headers),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.case import PROGRAM_KIND, Case, Plan
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.topology import Topology
 from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode
@@ -19,18 +19,23 @@ from hpcbench.trace.columns import Rows
 
 QUALITIES = {
     "clock_unreliable": "the clock error exceeds 5 % of the time; fold local_max is used",
+    "missed_lateness": "ranks entered 10 % or more off their planned lateness in over 20 % of the "
+                       "samples",
     "late_starts": "late starts (over 10 us in 20 % of the samples) move the median",
     "fragile": "outliers move the median beyond its interval",
     "two_modes": "the times have two modes around the median",
-    "ci_unreliable": "confidence interval unreliable: too few samples, autocorrelated samples, "
-                     "passes that differ, or drift",
+    "ci_unreliable": "interval unreliable: too few or autocorrelated samples, drift, or passes "
+                     "that differ",
     "repeats": "launches in one process (mpi, --inline): no interval over launches",
     "ramp": "the first samples of a pass are not in steady state, and count (fixed iterations)",
     "trend": "a trend within a pass moves the median beyond its interval",
     "change_point": "a level shift of 5 % or more within a pass moves the median",
     "unsteady": "no steady state within the first half of a pass",
+    "imported": "the mean that another program printed: no samples, no interval",
 }
 """Word -> what it says of a case's samples (docs/method.md)."""
+
+IMPORTED = "imported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class RankTelemetry:
-    """What one rank read in one attempt, and why not the rest (`trace.telemetry.Told`)."""
+    """What one rank read in one attempt, and why not the rest (`TelemetryReport`)."""
 
     rank: int
     attempt: int
@@ -142,7 +147,7 @@ _OTHERS = ("idle_ns", "steal_ns")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
+class TimeSeries:
     """One column of a table over time, of one device of one rank; both int64."""
 
     rank: int
@@ -170,24 +175,24 @@ class ShownSeries:
     points: tuple[SeriesPoint, ...]
 
 
-Source = Callable[[str, str], Sequence[Course]]
+Source = Callable[[str, str], Sequence[TimeSeries]]
 """Of a table and a column: its courses."""
 
 
-def powers(courses: Source) -> Iterator[ShownSeries]:
+def powers(time_series: Source) -> Iterator[ShownSeries]:
     """Yield the power of each GPU, and of each CPU package by its energy, in W."""
-    for course in courses("gpu", "power_mw"):
+    for course in time_series("gpu", "power_mw"):
         yield _shown(course, course.time_ns, course.values / 1e3)
-    for course in courses("energy", "energy_uj"):
+    for course in time_series("energy", "energy_uj"):
         if course.device.startswith("package-") and "/" not in course.device:
             at = _apart(course.time_ns)
             seconds = np.diff(course.time_ns[at]) / 1e9
             yield _shown(course, course.time_ns[at][1:], np.diff(course.values[at]) / 1e6 / seconds)
 
 
-def core_use(courses: Source) -> Iterator[ShownSeries]:
+def core_use(time_series: Source) -> Iterator[ShownSeries]:
     """Yield which share of its cores' time each node was busy, hypervisors' time not counted."""
-    columns = [courses("cpu", name) for name in (*_BUSY, *_OTHERS)]
+    columns = [time_series("cpu", name) for name in (*_BUSY, *_OTHERS)]
     for same in zip(*columns, strict=True):
         first, at = same[0], _apart(same[0].time_ns)
         rises = np.stack([np.diff(course.values[at]) for course in same])
@@ -204,7 +209,7 @@ def _apart(time_ns: Rows) -> list[int]:
     return kept
 
 
-def _shown(course: Course, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownSeries:
+def _shown(course: TimeSeries, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownSeries:
     groups = np.array_split(np.arange(len(values)), min(len(values), MOST_POINTS) or 1)
     return ShownSeries(course.rank, course.device, tuple(
         SeriesPoint(float(time_ns[at].mean()), float(values[at].mean()), float(values[at].min()),
@@ -218,6 +223,14 @@ FOLDS = {
     "per_call": "the longest of the ranks' own times from start to end, divided by the calls",
 }
 """Fold -> what the time of one sample is, in words (docs/method.md)."""
+PRINTED_FOLD = "printed"
+"""The fold of imported rows."""
+_EVERY_FOLD = {**FOLDS, PRINTED_FOLD: "the mean time of a call, as another program printed it"}
+
+
+def fold_text(fold: str) -> str:
+    """Return what the time of a sample is, in words, of imported rows, too."""
+    return _EVERY_FOLD[fold]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +305,30 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
+class LateArrivals:
+    """How ranks entered that enter late on purpose, and the same of the case in which they enter
+    together. ``own_by_rank_s`` are each rank's medians over the counted samples that it entered
+    punctually, ``late_by_rank_s`` over those that it entered late; None where there are none."""
+
+    lateness_s: Annotated[
+        float | None, "median achieved lateness of who enters last on purpose"] = None
+    missed_share: Annotated[
+        float | None, "share of samples entered 10 % of the lateness off"] = None
+    last_in_low_s: Annotated[float | None, "lower end of last_in_s"] = None
+    last_in_high_s: Annotated[float | None, "upper end of last_in_s"] = None
+    own_entry_s: Annotated[
+        float | None, "median time from own entry, mean of punctual ranks"] = None
+    own_entry_low_s: Annotated[float | None, "lower end"] = None
+    own_entry_high_s: Annotated[float | None, "upper end"] = None
+    absorbed_share: Annotated[
+        float | None, "1 - (own_entry_s - that of together) / lateness_s"] = None
+    absorbed_low: Annotated[float | None, "lower end"] = None
+    absorbed_high: Annotated[float | None, "upper end"] = None
+    own_by_rank_s: tuple[float | None, ...] = ()
+    late_by_rank_s: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """How the samples of an ok case came about, and what they say beside the time of its fold.
 
@@ -302,7 +339,8 @@ class Timing:
     ``pass_medians_s`` has each planned pass of each launch, None where it was not run. ``steps``
     says where the time of training steps went. ``late_start`` is the rank that starts later than
     any other; None of one rank, or where clocks were not compared. ``modes`` are the two that the
-    median lies between, if there are two.
+    median lies between, if there are two. ``arrivals`` are of cases with late ranks, and of the
+    same without.
     """
 
     fold: Annotated[
@@ -347,10 +385,15 @@ class Timing:
     modes: tuple[Mode, ...] = ()
     link_bytes_per_s: Annotated[float | None, "bus bandwidth that the declared links allow; NaN "
                                 "where none is declared", "apart"] = None
+    arrivals: LateArrivals | None = None
 
     @property
     def repeats(self) -> bool:
         return "repeats" in self.quality
+
+    @property
+    def is_imported(self) -> bool:
+        return IMPORTED in self.quality
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +434,8 @@ class Finding:
 class RunInfo:
     """What identifies the run. ``environment`` is that of the first rank present,
     ``environment_hash`` the same in equal runs, None if unknown. ``faults`` were injected in any
-    attempt."""
+    attempt. ``imported`` names the programs that printed the numbers, if they were not measured
+    here."""
 
     name: str
     run_id: str
@@ -405,6 +449,7 @@ class RunInfo:
     hpcbench_version: str
     environment_hash: str | None = None
     faults: tuple[str, ...] = ()
+    imported: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +479,7 @@ class SampleSource(Protocol):
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the samples of a case, None if none were recorded."""
 
-    def courses(self, table: str, column: str) -> Sequence[Course]:
+    def time_series(self, table: str, column: str) -> Sequence[TimeSeries]:
         """Return a column of telemetry over time, by rank and device; nothing if not read."""
 
 
@@ -461,6 +506,12 @@ class Results:
         spans = [span for item in self.cases if item.usage for span in item.usage.spans_ns]
         return (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9 if (
             spans) else None
+
+    @property
+    def lacking_kinds(self) -> Mapping[str, str]:
+        """Return `missing_kinds` that an installed package would bring."""
+        return {kind: reason for kind, reason in self.missing_kinds.items()
+                if kind != PROGRAM_KIND}
 
     def record_of(self, item: CaseResult) -> Any | None:
         return self.derived.get(item.case.kind, {}).get(item.case.case_id)

@@ -70,7 +70,7 @@ class TelemetryWriter:
         self, source: trace_source.TraceSource, tables: Mapping[str, Rows], attempt: int,
         clocks: RankClocks,
     ) -> None:
-        if (told := trace_source.told_of(source)) is not None:
+        if (told := trace_source.telemetry_report(source)) is not None:
             self.told.append(records.RankTelemetry(source.header.rank, attempt, **asdict(told)))
         for table, rows in tables.items():
             self._append(table, rows, {
@@ -102,9 +102,9 @@ def _global_ns(local_ns: Rows, rank: int, clocks: RankClocks) -> Rows:
         history.models, local_ns)
 
 
-def courses(
+def time_series(
     file: h5py.File, told: Sequence[records.RankTelemetry], table: str, column: str,
-) -> Iterator[records.Course]:
+) -> Iterator[records.TimeSeries]:
     at = f"{GROUP}/{table}"
     if at not in file:
         return
@@ -124,7 +124,7 @@ def courses(
         for number, device in enumerate(one.devices.get(table, ())):
             first, end = of_rank.start + np.searchsorted(devices, [number, number + 1])
             if first < end:
-                yield records.Course(
+                yield records.TimeSeries(
                     one.rank, device, data["time_ns"][first:end], data[column][first:end])
 
 
@@ -282,7 +282,8 @@ class ResultsWriter:
             "format": FORMAT, "schema_version": records.SCHEMA_VERSION, "run_id": run.run_id,
             "plan_hash": run.plan_hash, "name": run.name, "world_size": run.world_size,
             **({"faults": "; ".join(run.faults)} if run.faults else {})})
-        stored.write_json(file, "run", [asdict(run)])
+        stored.write_json(file, "run", [{
+            name: value for name, value in asdict(run).items() if value or name != "imported"}])
         stored.write_lines(file, "plan", [trace_source.plan_to_text(results.plan)])
         stored.write_json(file, "findings", map(asdict, results.findings))
         for name, item in (("canary", results.canary), ("clocks", results.clocks)):
@@ -307,13 +308,20 @@ class ResultsWriter:
             {name: getattr(item, name) for name in _DETAILS}
             | ({"trace_missing": True} if item.trace_missing else {}) for item in cases))
         stored.write_json(self._file, "cases/timing", (
-            item.timing and schema.to_values(item.timing) for item in cases))
+            item.timing and _timing_values(item.timing) for item in cases))
         if results.told:
             stored.write_json(self._file, _USAGE, (
                 item.usage and asdict(item.usage) for item in cases))
         if of_kinds.missing:
             self._file["cases"].attrs["without_columns"] = [
                 f"{kind}: {reason}" for kind, reason in of_kinds.missing.items()]
+
+
+def _timing_values(timing: records.Timing) -> dict[str, Any]:
+    """Return the fields of a timing; those of late arrivals only where there are some."""
+    values = schema.to_values(timing)
+    return values if timing.arrivals else {
+        name: value for name, value in values.items() if name != "arrivals"}
 
 
 @contextlib.contextmanager
@@ -352,8 +360,8 @@ class ResultsFile:
             use=self._file[_USE][offset:offset + shape[1]],
             **{name: table[name] for name in schema.SAMPLE_COLUMNS})
 
-    def courses(self, table: str, column: str) -> Sequence[records.Course]:
-        return [*courses(self._file, self.results.told, table, column)]
+    def time_series(self, table: str, column: str) -> Sequence[records.TimeSeries]:
+        return [*time_series(self._file, self.results.told, table, column)]
 
     def clock_models(self) -> Mapping[int, Sequence[ClockModel]]:
         """Return the lines from each rank's clock to the global one, in order of time."""

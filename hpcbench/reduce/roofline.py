@@ -278,9 +278,9 @@ def column_values_of(
 def _missing(demand: Demand, known: Container[str]) -> str:
     """Return why the bound is unknown: a missing part; nothing if none is."""
     needed = {limit: demand.amount(limit) for limit in (COMPUTE, MEMORY, COMMUNICATION)}
-    untold = [limit for limit, amount in needed.items() if amount is None]
-    if untold:
-        return f"unknown: nothing tells what it needs of {' and '.join(untold)}"
+    uncounted = [limit for limit, amount in needed.items() if amount is None]
+    if uncounted:
+        return f"unknown: nothing tells what it needs of {' and '.join(uncounted)}"
     lacks = [f"{limit} ({_ADD[limit]})" for limit, amount in needed.items()
              if amount and limit not in known]
     return f"unknown without a ceiling of {' and '.join(lacks)}" if lacks else ""

@@ -18,8 +18,8 @@ from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import Turn, generations, shuffled, turns
 from hpcbench.reduce.results import Canary, CanaryRun, CaseResult, Finding
 from hpcbench.reduce.stack import PassKey
-from hpcbench.reduce.timing import MOST_LATE, summarise
-from hpcbench.statistics.hypothesis_tests import standing
+from hpcbench.reduce.timing import summarise
+from hpcbench.statistics.hypothesis_tests import find_slowest
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.statistics.steady import steady_drift
 from hpcbench.texts import to_json
@@ -248,17 +248,23 @@ def sample_findings(
     """HB134: too few samples for p5 and p95. HB125: ranks began many samples late."""
     few = [item for item in cases if item.statistics and item.statistics.n < MIN_N_P5_P95]
     if few:
-        yield Finding("HB134", "note", f"{plural(len(few), 'case')} with fewer than {MIN_N_P5_P95} "
-                      f"timed iterations, first {few[0].case.label}: no p5 or p95 is shown for "
-                      "them; raise measure.iterations, or measure.budget_s where it is auto")
+        keys = dict.fromkeys("measure.iterations" if item.case.is_fixed else "measure.budget_s"
+                             for item in few)
+        yield Finding("HB134", "note", f"no p5 or p95 for {_first_of(few)}: fewer than "
+                      f"{MIN_N_P5_P95} timed iterations; raise {' or '.join(keys)}")
     shares = [(item.timing.n_late / item.statistics.n, item) for item in cases
               if item.timing and item.statistics and "late_starts" in item.timing.quality]
     if shares:
-        share, worst = max(shares, key=lambda pair: pair[0])
-        yield Finding("HB125", "note", f"{plural(len(shares), 'case')}: some rank "
-                      f"began over 10 us late in more than {100 * MOST_LATE:.0f} % of the samples, "
-                      f"and that moves the median by more than its interval; most often in "
-                      f"{worst.case.label} ({100 * share:.0f} %){_crowding(headers)}")
+        shares.sort(key=lambda pair: -pair[0])
+        most = "at most " if len(shares) > 1 else ""
+        yield Finding("HB125", "note", f"late starts move the median of "
+                      f"{_first_of([item for _, item in shares])}: a rank began over 10 us late in "
+                      f"{most}{100 * shares[0][0]:.0f} % of the samples{_crowding(headers)}")
+
+
+def _first_of(items: Sequence[CaseResult]) -> str:
+    more = f" and {len(items) - 1} more" if len(items) > 1 else ""
+    return f"{items[0].case.label}{more}"
 
 
 @dataclass(slots=True)
@@ -334,11 +340,11 @@ def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> I
     if shares and min(shares) > NOISY_SYSTEM:
         waited = [by_rank[rank].stolen_share for group in crowded for rank in group.ranks]
         taken = [noise.stolen_share for noise in lost.values()]
-        who = [f"ranks of this job waited {_from_to(waited)} of the time before the sweep for "
-               "cores that they share" if waited else "",
-               f"other processes used about {_from_to(taken)} of each rank's core before the sweep"
+        who = [f"ranks waited {_from_to(waited)} of the time for cores that they share"
+               if waited else "",
+               f"other processes used {_from_to(taken)} of each core"
                if max(taken) > NOISY_SYSTEM else ""]
-        yield Finding("HB144", "note", f"{', and '.join(filter(None, who))}: times have long tails"
+        yield Finding("HB144", "note", f"{', '.join(filter(None, who))}: expect long tails"
                       f"{_crowding(headers)}")
 
 
@@ -364,7 +370,7 @@ def _stands_out(rank: int, by_rank: Mapping[int, Noise]) -> bool:
     shares = [noise.part_shares for noise in by_rank.values()]
     if min(map(len, shares)) < 2 or len({*map(len, shares)}) > 1:
         return False
-    found = standing(np.array(shares), 0.0)
+    found = find_slowest(np.array(shares), 0.0)
     return [*by_rank][found.row] == rank and found.chance <= NOISE_ALARMS
 
 
@@ -410,7 +416,7 @@ def _crowding(headers: Sequence[Header]) -> str:
     if n_ranks > fullest.cores:
         cores = f"{fullest.cores:.3g} {'core' if fullest.cores == 1 else 'cores'}"
         return f"; on {host} {plural(n_ranks, 'rank')} share {cores}: start fewer ranks a node"
-    return f"; each rank on {host} has a core of its own: see what else runs there"
+    return f"; see what else runs on {host}"
 
 
 def _from_to(shares: Sequence[float]) -> str:

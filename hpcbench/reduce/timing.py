@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.plan.case import Case
-from hpcbench.reduce import fold, results
+from hpcbench.reduce import arrival, fold, results
 from hpcbench.reduce.checks import single_calls
 from hpcbench.reduce.comparison import LATE_START, Comparison, compared
 from hpcbench.reduce.stack import Pass, PassKey, Use, has_flag, pass_slices
@@ -228,10 +229,12 @@ Passes = Mapping[PassKey, Pass]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """All planned passes; ``repeats``: the case's launches run in the same processes."""
+    """All planned passes; ``repeats``: the case's launches run in the same processes. ``arrives``:
+    ranks enter late on purpose, or another case is compared with this one, where they do."""
 
     keys: Sequence[PassKey]
     repeats: bool
+    arrives: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +273,10 @@ def measured(
     last_in_s = None if common is None else _median_s(
         fold.last_in_ns(common), counted, case.batch)
     modes = steady.modes_around_median(times_s, interval)
-    told = {"two_modes": bool(modes), **changed(statistics, flagged, last_in_s)}
+    arrivals = _late_arrivals(case, samples, common, folded, planned)
+    told = {"two_modes": bool(modes), "missed_lateness": bool(
+        arrivals and (arrivals.missed_share or 0) > MOST_LATE),
+        **changed(statistics, flagged, last_in_s if case.arrival == TOGETHER else None)}
     return Measured(statistics, results.Timing(
         fold=folded.fold, calls=case.batch,
         n_warmup=int(has_flag(samples, Flag.WARMUP).sum()),
@@ -296,7 +302,43 @@ def measured(
                         common.late_ns if common is not None and case.batch == 1 else None),
         all_count=case.is_fixed, unflagged=unflagged, ci_unit=known.unit, ci_rank=known.rank,
         launch_level=known.launch_level, modes=modes,
-        late_start=_late_start(samples, folded, common, statistics.median_s)), folded.use)
+        late_start=None if case.arrival != TOGETHER else _late_start(
+            samples, folded, common, statistics.median_s), arrivals=arrivals), folded.use)
+
+
+def _late_arrivals(
+    case: Case, samples: results.CaseSamples, common: fold.Edges | None, folded: fold.Folded,
+    planned: Planned,
+) -> results.LateArrivals | None:
+    if not planned.arrives or common is None or common.late_ns is None:
+        return None
+    entered = arrival.entries(samples, arrival.planned_ns(case, samples), common.late_ns)
+    is_late = case.arrival != TOGETHER
+    _, last_low_s, last_high_s = _with_interval(
+        fold.last_in_ns(common), samples, folded, planned)
+    own_s, low_s, high_s = _with_interval(entered.own_ns, samples, folded, planned)
+    return results.LateArrivals(
+        lateness_s=_median_s(entered.lateness_ns, folded.counted) if is_late else None,
+        missed_share=float(entered.missed[folded.counted].mean()) if is_late else None,
+        last_in_low_s=last_low_s, last_in_high_s=last_high_s,
+        own_entry_s=own_s, own_entry_low_s=low_s, own_entry_high_s=high_s,
+        own_by_rank_s=arrival.by_rank_s(samples, entered.punctual & folded.counted),
+        late_by_rank_s=arrival.by_rank_s(samples, ~entered.punctual & folded.counted))
+
+
+def _with_interval(
+    times_ns: fold.Times | npt.NDArray[np.float64], samples: results.CaseSamples,
+    folded: fold.Folded, planned: Planned,
+) -> tuple[float, float | None, float | None]:
+    """Return the median of other times of the counted samples, and its interval if reliable."""
+    other = replace(folded, times_s=np.asarray(times_ns / 1e9, dtype=np.float64))
+    parts, times_s = other.by_pass(), other.times_s[other.counted]
+    launches = samples.launch[other.counted]
+    interval = intervals.median_interval(times_s, CI_LEVEL, [part.size for part in parts])
+    known = precision_of(parts, interval, [
+        median(times_s[launches == one]) for one in np.unique(launches)], repeats=planned.repeats)
+    ends = (known.low_s, known.high_s) if known.reliable else (None, None)
+    return median(times_s), *ends
 
 
 def _late_start(
@@ -377,7 +419,7 @@ def _quickest(
     case: Case, samples: results.CaseSamples, waits: fold.DurationExtremes,
     counted: npt.NDArray[np.bool_],
 ) -> tuple[int | None, float | None]:
-    if case.workload.groups > 1 or len(samples.ranks) == 1:
+    if case.workload.groups > 1 or len(samples.ranks) == 1 or case.arrival != TOGETHER:
         return None, None
     times = fold.times_quickest(samples, waits, counted)
     row = int(np.argmax(times))

@@ -17,7 +17,7 @@ from hpcbench.reduce.results import CaseResult, Usage
 from hpcbench.reduce.stack import PassKey
 from hpcbench.trace.columns import BY_NODE, KEYS, NOT_READ, TABLES, THROTTLE_REASONS, Rows
 from hpcbench.trace.schema import SETTLING_CALLS, Flag, Record
-from hpcbench.trace.source import TraceSource, told_of
+from hpcbench.trace.source import TraceSource, telemetry_report
 
 _LOOPBACK = "lo"
 _OF_CHANGES = frozenset({"pid", "xid"})
@@ -125,7 +125,7 @@ class UsageCollector:
             self._passes[case.case_id] = passes
 
     def add_source(self, source: TraceSource, tables: Mapping[str, Rows]) -> None:
-        told = told_of(source)
+        told = telemetry_report(source)
         if told is None:
             return
         rank, is_first = source.header.rank, source.header.local_rank == 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOption
 from hpcbench.answers.check import CheckResult
 from hpcbench.answers.compare import (
     Compared,
+    SideComparison,
     comparison_table,
     difference_table,
     needed_line,
@@ -22,13 +24,15 @@ from hpcbench.answers.compare import (
     unmatched_table,
 )
 from hpcbench.answers.compare_inputs import refuse_twice
-from hpcbench.answers.topics import TOPICS, TopicResult, told_of
+from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity, say, valid
-from hpcbench.units import plural
+from hpcbench.units import plural, with_sizes
+from hpcbench.views.labels import short_labels, shortened
+from hpcbench.views.table import Table
 
 ADVISE_SCHEMA = "hpcbench.advise"
 FOLDER = "FOLDER"
@@ -43,7 +47,8 @@ def advice(paths: Sequence[Path], only: Sequence[str], asked: TopicOptions) -> l
             raise UsageError(f"--only {unknown_name(name, known)}")
     topics = [topic for name, topic in known.items() if not only or name in only]
     with opened(paths) as runs:
-        return [TopicResult(topic, topic.analysis(runs, asked)) for topic in topics]
+        names = case_names([run.results for run in runs])
+        return [TopicResult(topic, topic.analysis(runs, asked), names) for topic in topics]
 
 
 @contextmanager
@@ -55,15 +60,15 @@ def opened(paths: Sequence[Path]) -> Iterator[list[Run]]:
                for file in (stack.enter_context(open_results(path)),)]
 
 
-def told_in(folder: Path) -> tuple[TopicResult, ...]:
+def topic_results_in(folder: Path) -> tuple[TopicResult, ...]:
     """Return what stands at the end of a run that lies in a folder, and in its summary."""
     with open_results(folder) as file:
-        return told_by(file)
+        return topic_results_of_file(file)
 
 
-def told_by(file: ResultsFile) -> tuple[TopicResult, ...]:
+def topic_results_of_file(file: ResultsFile) -> tuple[TopicResult, ...]:
     """Return the same of an open results file; commands call it FOLDER, wherever it lies."""
-    return told_of(Run(FOLDER, file.results, file))
+    return topic_results(Run(FOLDER, file.results, file))
 
 
 def print_advice(told: Sequence[TopicResult], verbosity: Verbosity) -> None:
@@ -90,12 +95,29 @@ def plain_record(record: Any) -> Any:
 def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text]:
     yield Text()
     yield Text(f"{one.topic.name}: {one.topic.question}", style="bold")
+    names = {} if full else one.names
     for answer in one.record.answers:
-        yield from answer_lines(answer, full=full)
+        yield from answer_lines(
+            replace(answer, sentence=shortened(answer.sentence, names)), full=full)
     for command in dict.fromkeys(answer.command for answer in one.record.answers if answer.command):
         yield Text(f"  {command}", style="dim")
     for table in one.topic.tables(one.record):
-        yield from table_lines(table)
+        yield from table_lines(table if full else _with_names(table, names))
+
+
+def _with_names(table: Table, names: Mapping[str, str]) -> Table:
+    """Return a table with cases named in short, in its first column and its headings."""
+    return replace(table, groups=tuple(replace(
+        group, title=with_sizes(group.title), rows=tuple(
+            replace(row, cells=(names.get(str(row.cells[0]), row.cells[0]), *row.cells[1:]))
+            for row in group.rows)) for group in table.groups))
+
+
+def _short_table(one: SideComparison) -> Table:
+    """Return the table of a comparison, each case named by what tells it apart."""
+    names = short_labels(case.label for case in one.cases)
+    return _with_names(comparison_table(one),
+                       {label: with_sizes(name) for label, name in names.items()})
 
 
 def answer_lines(answer: Answer, *, full: bool = False) -> Iterator[Text]:
@@ -130,7 +152,7 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text]:
     for text in dict.fromkeys(filter(None, map(needed_line, answer.comparisons))):
         yield Text(text)
     for one in answer.comparisons:
-        yield from table_lines(comparison_table(one, full=full))
+        yield from table_lines(comparison_table(one, full=True) if full else _short_table(one))
         left_out = unmatched_table(one)
         if left_out:
             yield from table_lines(left_out)

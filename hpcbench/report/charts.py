@@ -23,13 +23,13 @@ from hpcbench.kinds.registry import kind_aliases, kinds
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.results import (
     FEWEST_FOR_DRIFT,
-    FOLDS,
     LEAST_DRIFT,
     Canary,
     CaseResult,
     CaseSamples,
     Results,
     SampleSource,
+    fold_text,
 )
 from hpcbench.reduce.stack import SampleMap, SampleTimeline, sample_map, sample_timelines
 from hpcbench.units import grouped, plural
@@ -48,6 +48,7 @@ from hpcbench.views.chart import (
     LineChart,
     Look,
     Panel,
+    RooflineChart,
     Scale,
     file_name,
     is_wide,
@@ -141,20 +142,21 @@ _COLUMNS = (Column("whole", "takes", Show.US, "us"), Column("begin", "begins aft
 
 
 def timeline_chart(
-    item: CaseResult, courses: tuple[SampleTimeline, ...], called: str, known: Mapping[str, Look],
+    item: CaseResult, time_series: tuple[SampleTimeline, ...], called: str,
+    known: Mapping[str, Look],
 ) -> BarChart | None:
     """Return a bar a rank for each chosen sample; None where there is none, or of too many ranks.
 
     ``called`` is what the case is called, ``known`` how parts look that other charts show, too.
     """
-    if not courses or len(courses[0].ranks) > MOST_RANKS:
+    if not time_series or len(time_series[0].ranks) > MOST_RANKS:
         return None
-    names = dict.fromkeys(name for course in courses for rank in course.ranks
+    names = dict.fromkeys(name for course in time_series for rank in course.ranks
                           for name, seconds in rank.parts if seconds > 0)
     looks = _looks([*names], known)
     sections = tuple(BarSection(
         f"the {course.word} sample, number {course.number}",
-        tuple(_bars(course, looks))) for course in courses)
+        tuple(_bars(course, looks))) for course in time_series)
     return BarChart(
         "When each rank was where, on one clock", called,
         f"timeline_{file_name(item.case.kind)}", (
@@ -308,9 +310,9 @@ def charts_of(
     named = None if case is None else named_case(results.cases, case)
     winners = {best: others for one in told if isinstance(one.record, Recommendations)
                for best, others in winners_of(one.record).items()}
-    charts = (chart.without_empty() if isinstance(chart, BarChart) else chart
-              for chart in _charts(results, source, told, named))
-    colours = colours_of(results)
+    charts = [chart.without_empty() if isinstance(chart, BarChart) else chart
+              for chart in _charts(results, source, told, named)]
+    colours = {**_line_colours(charts), **colours_of(results)}
     shown = with_short_names([with_winners(with_fitting_units(chart), winners) for chart in charts])
     return [with_colours(chart, colours, results) for chart in shown]
 
@@ -326,6 +328,12 @@ def colours_of(results: Results) -> Mapping[str, str]:
     return dict(zip(names, cycle(COLOURS)))
 
 
+def _line_colours(charts: Iterable[Chart]) -> Mapping[str, str]:
+    """Return the colour of what lines across bars stand for, such as the product alone."""
+    return {look.label: look.colour for chart in charts if isinstance(chart, BarChart)
+            for section in chart.sections for _, look in section.lines}
+
+
 def _setting(item: CaseResult) -> Mapping[str, object]:
     return {"backend": item.case.backend, **item.case.workload.choice().setting}
 
@@ -336,6 +344,12 @@ def with_colours(chart: Chart, colours: Mapping[str, str], results: Results) -> 
         found = _colours([row.label for row in chart.rows], colours)
         return replace(chart, rows=tuple(
             replace(row, colour=colour) for row, colour in zip(chart.rows, found, strict=True)))
+    if isinstance(chart, BarChart):
+        return _with_bar_colours(chart, colours)
+    if isinstance(chart, RooflineChart):
+        return replace(chart, panels=tuple(replace(panel, spots=tuple(
+            replace(spot, colour=_colour_of(spot.label, colours)) for spot in panel.spots))
+            for panel in chart.panels))
     if not isinstance(chart, LineChart):
         return chart
     backends = {item.case.backend for item in results.cases if item.case.case_id in chart.case_ids}
@@ -350,11 +364,35 @@ def with_colours(chart: Chart, colours: Mapping[str, str], results: Results) -> 
     return replace(chart, panels=tuple(map(of_panel, chart.panels)))
 
 
+def _with_bar_colours(chart: BarChart, colours: Mapping[str, str]) -> BarChart:
+    """Return the chart with bars of one part, lines and labels in the colours of what they name."""
+    def of_look(look: Look, label: str) -> Look:
+        return replace(look, colour=_colour_of(label, colours) or look.colour)
+
+    def of_bar(bar: Bar) -> Bar:
+        return replace(bar, colour=_colour_of(bar.label, colours), segments=tuple(
+            (length, look if look.label else of_look(look, bar.label))
+            for length, look in bar.segments))
+
+    lines = {look for section in chart.sections for _, look in section.lines}
+    return replace(
+        chart, legend=tuple(of_look(look, look.label) if look in lines else look
+                            for look in chart.legend),
+        sections=tuple(replace(
+            section, bars=tuple(map(of_bar, section.bars)),
+            lines=tuple((at, of_look(look, look.label)) for at, look in section.lines))
+            for section in chart.sections))
+
+
+def _colour_of(label: str, colours: Mapping[str, str]) -> str:
+    """Return the colour of the first name in a label, or nothing."""
+    return next((colours[word] for word in re.split(r"[\s:,]+", label) if word in colours), "")
+
+
 def _colours(labels: Sequence[str], colours: Mapping[str, str]) -> list[str]:
     """Return the colour of each label by the names in it; none where they do not tell them apart.
     """
-    found = [next((colours[word] for word in re.split(r"[\s:,]+", label) if word in colours), "")
-             for label in labels]
+    found = [_colour_of(label, colours) for label in labels]
     return found if len({*found}) == len(labels) or (
         "" not in found and len({*found}) > 1) else [""] * len(labels)
 
@@ -427,7 +465,7 @@ def _with_timing(chart: Chart, results: Results) -> Chart:
     shown = set(chart.case_ids)
     items = [item for item in results.cases if item.case.case_id in shown]
     pairs = dict.fromkeys(mode_and_fold(item) for item in items)
-    modes = "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in pairs)
+    modes = "; ".join(f"{mode}, fold {fold} ({fold_text(fold)})" for mode, fold in pairs)
     return replace(chart, notes=(*chart.notes, f"Mode {modes}; {clock_text(results, items)}; "
                                                f"{repeats_text(results.plan)}."))
 
@@ -514,7 +552,7 @@ def canary_chart(canary: Canary, plan: Plan) -> LineChart:
         title="Canary: how the machine changed during the run", subtitle=canary.label,
         file_stem="canary", case_ids=(),
         notes=(_canary_caption(canary),
-               f"Fold {CANARY_FOLD}: {FOLDS[CANARY_FOLD]}; {repeats_text(plan)}."),
+               f"Fold {CANARY_FOLD}: {fold_text(CANARY_FOLD)}; {repeats_text(plan)}."),
         x=Axis("time since the first run of the canary", unit="s"),
         panels=(Panel(Axis("median", Show.US, "us", scale, limits), lines,
                       reference=_around(canary, LEAST_DRIFT)),))

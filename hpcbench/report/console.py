@@ -38,6 +38,7 @@ from hpcbench.report.results_lines import (
 from hpcbench.report.terminal import print_lines, table_lines, tone_line
 from hpcbench.texts import Verbosity, from_json, say
 from hpcbench.units import plural
+from hpcbench.views.arrivals import arrival_tables
 from hpcbench.views.columns import any_profile, telemetry_line
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
@@ -72,7 +73,8 @@ def print_results(
     Quietly only the tables. ``explain``: also what the columns mean.
     """
     full = verbosity.is_verbose
-    tables = list(tables_of(results) if full or explain else brief_tables_of(results))
+    tables = [*(tables_of(results) if full or explain else brief_tables_of(results)),
+              *arrival_tables(results)]
     if verbosity.is_quiet:
         bare = (replace(table, lead=(), notes=()) for table in tables)
         print_lines(chain.from_iterable(map(table_lines, bare)))
@@ -131,7 +133,7 @@ def _problem_lines(results: Results) -> Iterator[Text]:
     for kind in lines.items_by_kind(results.cases):
         if problem := presenter_of(kind).problem:
             yield Text(f"kind {kind}: {problem}", style="yellow")
-    for kind, reason in results.missing_kinds.items():
+    for kind, reason in results.lacking_kinds.items():
         yield Text(f"kind {kind} {reason}; its rows lack what the kind derives (docs/plugins.md)",
                    style="yellow")
 

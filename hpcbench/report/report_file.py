@@ -26,7 +26,7 @@ from hpcbench.answers.compare import (
     totals_line,
     unmatched_table,
 )
-from hpcbench.answers.topics import TOPICS, TopicResult, best_lines, problem_lines, told_of
+from hpcbench.answers.topics import TOPICS, TopicResult, best_lines, problem_lines, topic_results
 from hpcbench.config.axes import RETRIED
 from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
 from hpcbench.plan.case import Case
@@ -64,6 +64,7 @@ from hpcbench.report.results_lines import (
 from hpcbench.texts import from_json, printable
 from hpcbench.trace.container import whole_file
 from hpcbench.units import grouped, plural
+from hpcbench.views.arrivals import arrival_tables
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import telemetry_tables
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, injected_text
@@ -158,7 +159,7 @@ def _first(results: Results) -> Iterator[str]:
     bad = [one for one in results.findings if one.scope != "note"]
     if bad:
         yield f"{plural(len(bad), 'error')} in these results: {bad[0].message}"
-    for kind, reason in results.missing_kinds.items():
+    for kind, reason in results.lacking_kinds.items():
         yield f"Kind {kind} {reason}; its rows lack what the kind derives."
 
 
@@ -210,7 +211,7 @@ def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
 
 
 def sections_of(run: Run, *, answers: bool = False) -> Iterator[ReportSection]:
-    results, told = run.results, told_of(run)
+    results, told = run.results, topic_results(run)
     of_answers = {chart.title for one in told for chart in one.topic.charts(one.record)}
     charts = [chart for chart in charts_of(results, run.samples, told)
               if chart.title not in of_answers]
@@ -290,6 +291,7 @@ def _is_course(chart: Chart) -> bool:
 def _course(results: Results, charts: Sequence[Chart]) -> Iterator[Item]:
     """Yield the charts and tables of the run as a whole: over time, by rank, of the machine."""
     yield from (chart for chart in charts if not chart.case_ids or _is_course(chart))
+    yield from arrival_tables(results)
     yield from start_up_tables(results)
     yield from telemetry_tables(results)
 

@@ -19,12 +19,12 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import (
     CANARY_QUALITIES,
     FEWEST_FOR_DRIFT,
-    FOLDS,
     QUALITIES,
     Canary,
     CaseResult,
     Results,
     RunInfo,
+    fold_text,
 )
 from hpcbench.reduce.spread import launch_spreads, sample_counts, start_ups
 from hpcbench.reduce.timing import FEWEST_LAUNCHES, FEWEST_PASSES
@@ -74,6 +74,10 @@ _INDENT = " " * 11
 def header_line(results: Results) -> str:
     """Return where the run ran, with what, and whether its results were checked."""
     run = results.run
+    if run.imported:
+        return (f"imported, not measured by hpcbench: means that {' and '.join(run.imported)} "
+                f"printed, without intervals   "
+                f"{_where(run) if run.nodes else plural(run.world_size, 'rank')}")
     versions = [_version_text(name, run.versions[name]) for name in ("torch", "mpi")
                 if name in run.versions]
     return "   ".join((f"hpcbench {run.hpcbench_version}", _where(run), *versions,
@@ -327,7 +331,7 @@ def how_lines(results: Results) -> Iterator[str]:
     yield (f"{repeats_text(results.plan)}, after {_warmups_text(ran)}; {clock_text(results, ran)}"
            f"{_order_text(results)}")
     timed = {timed_text(item): fold_of(item) for item in ran if item.statistics is not None}
-    yield from (f"{text}: {FOLDS[fold]}" for text, fold in timed.items())
+    yield from (f"{text}: {fold_text(fold)}" for text, fold in timed.items())
 
 
 def _ran(results: Results) -> Sequence[CaseResult]:
@@ -346,7 +350,7 @@ def definition_lines(results: Results) -> Iterator[str]:
         batches = distinct(sorted({item.case.batch for item in ran if item.case.mode == mode}))
         calls = f" ({batches} calls a sample)" if mode == "pipelined" else ""
         yield f"mode {mode}: {MODES[mode]}{calls};"
-        yield f"  its time, fold {fold}: {FOLDS[fold]}"
+        yield f"  its time, fold {fold}: {fold_text(fold)}"
     judged = any(item.timing is not None for item in results.cases)
     yield (f"time p50 = median over the n timed samples of {repeats_text(results.plan)}, "
            f"after {_warmups_text(ran)}"

@@ -22,7 +22,14 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.comparison import FALSE_ALARMS, comparison_counts
 from hpcbench.reduce.records import comparisons
-from hpcbench.reduce.results import FOLDS, CaseResult, Results, Usage
+from hpcbench.reduce.results import (
+    FOLDS,
+    CaseResult,
+    LateArrivals,
+    Results,
+    Usage,
+    fold_text,
+)
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.charts import charts_of
@@ -59,6 +66,8 @@ USAGE_FIELDS = {"usage_passes": "passes", "usage_window_s": "window_s", **{
     item.name: item.name for item in fields(Usage)
     if item.name not in ("passes", "window_s", "spans_ns")}}
 """Fields of runs that read what cases used of the machine."""
+ARRIVAL_FIELDS = ("arrival", *(item.name for item in fields(LateArrivals)))
+"""Fields of runs in which ranks enter late on purpose."""
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
 COMMON_FIELDS = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
@@ -149,8 +158,10 @@ def field_names(of_run: Collection[str]) -> tuple[str, ...]:
 
 
 def _names(results: Results) -> tuple[str, ...]:
-    """Return `field_names` of a run, and behind them what its cases used, if it was read."""
-    return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.told else ()))
+    """Return `field_names` of a run, and behind them what its cases used, if it was read, and how
+    ranks arrived, if some enter late."""
+    return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.told else ()),
+            *(ARRIVAL_FIELDS if results.plan.has_late_ranks else ()))
 
 
 def print_summary(results: Results, told: Sequence[TopicResult]) -> None:
@@ -214,6 +225,9 @@ def _row(
         row |= {field: getattr(late, name) for field, name in LATE_START.items()}
     if item.usage is not None:
         row |= {field: getattr(item.usage, name) for field, name in USAGE_FIELDS.items()}
+    row |= {"arrival": case.arrival}
+    if item.timing is not None and (arrivals := item.timing.arrivals) is not None:
+        row |= {item.name: getattr(arrivals, item.name) for item in fields(arrivals)}
     row |= {"faults": list(faults), **presenter_of(case.kind).row(item, record)}
     return {name: row[name] for name in names}
 
@@ -233,7 +247,7 @@ def summary_document(
         "ranks_present": list(run.ranks_present), "hpcbench_version": run.hpcbench_version,
         "versions": dict(run.versions), "environment_hash": run.environment_hash,
         "definitions": {
-            "time": "median over the timed samples of the fold, seconds", "folds": dict(FOLDS),
+            "time": "median over the timed samples of the fold, seconds", "folds": _folds(results),
             "interval": INTERVAL_TITLE,
             "gb": "1e9 bytes", "details": "docs/method.md",
         },
@@ -254,6 +268,12 @@ def summary_document(
         "cases": rows,
         "findings": [asdict(finding) for finding in results.findings],
     }
+
+
+def _folds(results: Results) -> dict[str, str]:
+    """Return what each fold is: those of runs, and of imported results theirs."""
+    return {**FOLDS, **{item.timing.fold: fold_text(item.timing.fold) for item in results.cases
+                        if item.timing}}
 
 
 def _check(results: Results) -> dict[str, Any] | None:

@@ -23,7 +23,8 @@ from rich.text import Text
 
 from hpcbench.plan.case import Case
 from hpcbench.texts import printable, say, to_json
-from hpcbench.units import format_seconds, rough_time
+from hpcbench.units import format_seconds, rough_time, with_sizes
+from hpcbench.views.labels import short_labels
 from hpcbench.views.table import Column, Line, Show, Table
 
 
@@ -158,8 +159,9 @@ class Progress:
     """Progress of the given cases, which are those still to come over all passes and launches.
 
     A context manager; what it prints goes to ``stream`` (default: standard output as it is now).
-    With ``every_run`` a log has a line for each run of a case, not only for the last one.
-    ``clock`` returns seconds. Who sets ``slow_reason`` says why cases may take longer than planned.
+    With ``every_run`` a log has a line for each run of a case, by its whole label, not only for the
+    last one. ``clock`` returns seconds. Who sets ``slow_reason`` says why cases may take longer
+    than planned.
     """
 
     def __init__(
@@ -182,6 +184,8 @@ class Progress:
         self._begun_s = self._printed_s = clock()
         self._first_pass: _FirstPass | None = None
         self.slow_reason = ""
+        self._labels: Mapping[str, str] = {}
+        self.name_among(cases)
         self._console = open_console(stream)
         self._bar = Bar(
             MofNCompleteColumn(), BarColumn(BAR_COLUMNS), TextColumn("{task.fields[left]}"),
@@ -189,6 +193,15 @@ class Progress:
             console=self._console, auto_refresh=False, transient=True,
         ) if self._console.is_terminal else None
         self._task = self._bar.add_task("", total=self._total, left="") if self._bar else None
+
+    def name_among(self, cases: Sequence[Case]) -> None:
+        """Name each case by what tells it apart from these; with ``every_run`` by its label."""
+        self._labels = {} if self._every_run else {
+            label: with_sizes(short)
+            for label, short in short_labels(case.label for case in cases).items()}
+
+    def _name(self, case: Case) -> str:
+        return self._labels.get(case.label, case.label)
 
     def __enter__(self) -> Progress:
         if self._bar:
@@ -215,7 +228,7 @@ class Progress:
                 (launch, pass_index), self._elapsed_s(), self._measured_s, self._left_s)
         is_last = self._runs_left[case.case_id] <= 0
         if status in BAD or (self._every_run and self._bar is None):
-            self.message(f"{self._place(of_case=is_last)}{status:<7} {case.label}  "
+            self.message(f"{self._place(of_case=is_last)}{status:<7} {self._name(case)}  "
                          f"{self._which(launch, pass_index)}{format_seconds(seconds)}  "
                          f"{reason}".rstrip())
         elif self._bar is None and is_last:
@@ -225,7 +238,7 @@ class Progress:
                          f"cases done  {self.time_left()}".rstrip())
         if self._bar and self._task is not None:
             room = max(self._console.width - BESIDE_LABEL - BAR_COLUMNS, 1)
-            label = Text(case.label)
+            label = Text(self._name(case))
             label.truncate(room, overflow="ellipsis")
             self._bar.update(
                 self._task, advance=1, description=label.plain, left=self.time_left())
@@ -267,7 +280,7 @@ class Progress:
         """Print the line of a case after its last run, now and then with the time left."""
         left = self.time_left() if self._is_quiet() else ""
         spent = format_seconds(self._case_s[case.case_id])
-        self.message(f"{self._place()}{status:<7} {case.label}  {spent}  {reason}".rstrip()
+        self.message(f"{self._place()}{status:<7} {self._name(case)}  {spent}  {reason}".rstrip()
                      + f"  {left}".rstrip())
 
     def _place(self, *, of_case: bool = True) -> str:

@@ -1,6 +1,6 @@
 """Tests of what few passes, launches or steps show, with known error rates: multiple testing,
-shifts of two samples, the slowest of equal ranks (`standing`), excess variation
-(`chance_of_excess`), times that follow a condition (`accounted`)."""
+shifts of two samples, the slowest of equal ranks (`find_slowest`), excess variation
+(`chance_of_excess`), times that follow a condition (`explained_rise`)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ Times = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SlowestRank:
     """The rank that takes longest. ``apart_s``: mean over passes of the difference to the next,
     ``low_s`` to ``high_s`` its interval of `LEVEL`. ``chance``: p-value of any of equal ranks being
     ``least_s`` apart. ``correlation`` of neighbouring passes, as assumed."""
@@ -216,7 +216,7 @@ def pass_medians(times_s: Times, passes: Sequence[int]) -> Times | None:
                      for end, length in zip(ends, passes, strict=True)], axis=1)
 
 
-def standing(medians_s: Times, least_s: float) -> Standing:
+def find_slowest(medians_s: Times, least_s: float) -> SlowestRank:
     """Return the rank that takes longest, from its medians (rank, pass). A pass is one observation:
     its steps share disturbances. Medians are compared as in a two-way layout (Scheffe, The Analysis
     of Variance, 4.2), the error is that of AR(1) passes with the largest correlation compatible
@@ -246,7 +246,7 @@ def standing(medians_s: Times, least_s: float) -> Standing:
     far = (apart_s - least_s) / deviation_s if deviation_s > 0 else (
         np.inf if apart_s > least_s else -np.inf)
     chance = ranks * tail(float(far)) + (mistaken if deviation_s > 0 else 0.0)
-    return Standing(row, next_row, apart_s, apart_s - half_s, apart_s + half_s,
+    return SlowestRank(row, next_row, apart_s, apart_s - half_s, apart_s + half_s,
                     min(1.0, max(0.0, chance)), correlation)
 
 
@@ -305,7 +305,7 @@ _TAIL, _MOST = 0.005, 50.0
 
 
 @dataclass(frozen=True, slots=True)
-class Accounted:
+class ExplainedRise:
     """How times follow a condition, given as the slowdown that it alone would cause. ``effect``:
     rise of the time from the least to the greatest slowdown, with its 99 % interval; ``share`` of
     the rise that the condition can explain, 1 at most; ``fit``: explained variance; ``chance``:
@@ -317,7 +317,7 @@ class Accounted:
     chance: float
 
 
-def accounted(times_s: Values, slowdowns: Values) -> Accounted | None:
+def explained_rise(times_s: Values, slowdowns: Values) -> ExplainedRise | None:
     """Return how times (pass,) follow slowdowns (pass,), 1 of none; None without enough data."""
     n = times_s.size
     if n < FEWEST_PASSES or np.ptp(np.log(slowdowns)) < LEAST_RANGE:
@@ -332,5 +332,5 @@ def accounted(times_s: Values, slowdowns: Values) -> Accounted | None:
     whole = float(y @ y)
     effect = Interval(slope, slope - half, slope + half).map(
         lambda value: math.expm1(min(value * span, _MOST)))
-    return Accounted(effect, min(1.0, 1 / slope) if slope > 0 else 0.0,
+    return ExplainedRise(effect, min(1.0, 1 / slope) if slope > 0 else 0.0,
                      1 - left / whole if whole > 0 else 0.0, t_tail(slope / error, n - 2))

@@ -33,7 +33,7 @@ from hpcbench.telemetry.sources import (
     Source,
     UnreadableError,
 )
-from hpcbench.trace.columns import BY_NODE, TABLES, Rows, Told
+from hpcbench.trace.columns import BY_NODE, TABLES, Rows, TelemetryReport
 
 NowNs = Callable[[], int]
 Row = tuple[str, tuple[int, ...]]
@@ -169,7 +169,7 @@ class Sampler:
     ) -> None:
         self._rate_hz = rate_hz
         self._missing = dict(missing)
-        self._status: Told | None = None
+        self._status: TelemetryReport | None = None
         self._readers = [Reader(group, round(10**9 / rate_hz), now_ns)
                          for group in groups if group]
         self._hangs = [0] * len(self._readers)
@@ -225,9 +225,9 @@ class Sampler:
                 rows.setdefault(table, []).append(row)
         return {table: np.array(some, dtype=np.int64) for table, some in rows.items()}
 
-    def news(self) -> Told | None:
+    def new_report(self) -> TelemetryReport | None:
         """Return what is read and what is not, None if unchanged."""
-        status = Told(self._rate_hz, *self._state())
+        status = TelemetryReport(self._rate_hz, *self._state())
         if status == self._status:
             return None
         self._status = status

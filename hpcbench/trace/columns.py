@@ -282,7 +282,7 @@ THROTTLE_REASONS: Mapping[int, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TelemetryReport:
     """What one rank reads: ``devices`` of each table, and by table or TABLE.COLUMN why not."""
 
     rate_hz: float

@@ -28,7 +28,7 @@ from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.texts import from_json, to_json
 from hpcbench.trace import schema, source
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.trace.columns import KEYS, TABLES, TELEMETRY_NOTE, Rows, Told, as_today
+from hpcbench.trace.columns import KEYS, TABLES, TELEMETRY_NOTE, Rows, TelemetryReport, as_today
 from hpcbench.trace.container import open_regular, sync_folder, write_all
 
 MAGIC = b"\x89HBJ\r\n\x1a\n"
@@ -341,7 +341,7 @@ def _understood(frame: Frame) -> tuple[str, int, int] | source.Note | ReadAt | s
             if note.kind == source.CLOCK_NOTE:
                 schema.from_values(SyncRecord, note.data)
             if note.kind == TELEMETRY_NOTE:
-                schema.from_values(Told, note.data)
+                schema.from_values(TelemetryReport, note.data)
             return note
         if Kind(frame.kind) is Kind.TELEMETRY:
             frame.readings()

@@ -16,7 +16,7 @@ from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.texts import from_json, to_json
 from hpcbench.trace import schema
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.trace.columns import TELEMETRY_NOTE, Rows, Told
+from hpcbench.trace.columns import TELEMETRY_NOTE, Rows, TelemetryReport
 from hpcbench.trace.schema import Header, Record
 
 END_NOTE = "end"
@@ -116,9 +116,9 @@ def sync_records(source: TraceSource) -> list[SyncRecord]:
     return [schema.from_values(SyncRecord, data) for data in noted(source, CLOCK_NOTE)]
 
 
-def told_of(source: TraceSource) -> Told | None:
+def telemetry_report(source: TraceSource) -> TelemetryReport | None:
     notes = noted(source, TELEMETRY_NOTE)
-    return schema.from_values(Told, notes[-1]) if notes else None
+    return schema.from_values(TelemetryReport, notes[-1]) if notes else None
 
 
 def header_to_json(header: Header) -> dict[str, Any]:

@@ -93,13 +93,13 @@ def _interface(job: JobReport) -> CheckLine:
                     fix if reason else "set launch.interface (such as eth0) or launch.address")
     used = by_value(job.ranks, lambda report: report.interface or "one without a name")
     if len(job.by_node) == 1:
-        return ok("interface", f"{spread(used)}: there is one node")
+        return ok("interface", f"{spread(used)} (single node)")
     return ok("interface", f"{spread(used)} leads to rank 0")
 
 
 def _alike(job: JobReport) -> CheckLine:
     if len(job.by_node) == 1:
-        return not_applicable("link", "there is one node")
+        return not_applicable("link", "single node")
     if any(report.network_error for report in job.ranks):
         return not_applicable("link", "no interface could be chosen")
     kinds = by_value(job.ranks, _kind_of_interface)
@@ -119,7 +119,7 @@ def _kind_of_interface(report: RankReport) -> str:
 def _rdma(job: JobReport) -> CheckLine:
     ports = by_value(job.ranks, lambda report: len(report.of("network", "infiniband") or {}))
     if set(ports) == {0}:
-        return not_applicable("RDMA", "no InfiniBand or RoCE port is seen: sockets are used")
+        return not_applicable("RDMA", "no InfiniBand or RoCE port: sockets are used")
     down = [(report.rank, name) for report in job.ranks
             for name, port in (report.of("network", "infiniband") or {}).items()
             if "ACTIVE" not in str(port.get("state"))]
@@ -173,7 +173,7 @@ def _offsets(records: Sequence[SyncRecord]) -> Iterator[CheckLine]:
         yield not_applicable("clock offset", "the ranks' clocks were not compared")
         return
     if max(record.n_clocks for record in records) == 1:
-        yield ok("clock offset", "0: all ranks read one clock")
+        yield ok("clock offset", "none: all ranks read the same clock")
         return
     bound_ns = max(record.model.bound_ns for record in records)
     drift = max(abs(record.model.slope) for record in records) * 1e6
@@ -223,7 +223,7 @@ def storage_lines(job: JobReport) -> Iterator[CheckLine]:
 def _synced(job: JobReport) -> CheckLine:
     slowest = max(job.ranks, key=lambda report: float(report.storage.get("sync_s") or 0))
     seconds = float(slowest.storage.get("sync_s") or 0)
-    where = f"{job.ranks[0].storage['folder']}: writes, fsync and rename work"
+    where = f"{job.ranks[0].storage['folder']}: write, fsync and rename work"
     if seconds > _SLOW_SYNC_S:
         return warn("results folder", f"{where}, but take {seconds:.2g} s on rank {slowest.rank}; "
                     "every case waits for them", _ELSEWHERE)

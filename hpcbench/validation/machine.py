@@ -105,8 +105,7 @@ def _shared(ranks: Sequence[RankReport]) -> tuple[str, str] | None:
         return (f"{len(ranks)} ranks on {host} have {together} together: they take turns",
                 "start no more ranks on a node than it has cores, or ask for more cores")
     if len(set(sets)) == 1:
-        return (f"the {len(ranks)} ranks on {host} are not bound: they share the same "
-                f"{together}, and the system may move them", _BIND)
+        return (f"{len(ranks)} unbound ranks on {host} share {together}", _BIND)
     doubled = plural(sum(sum(core in cores for cores in sets) > 1 for core in union), "core")
     return f"bindings on {host} overlap: {doubled} belong to several ranks", _BIND
 
@@ -124,8 +123,8 @@ def _quota(job: JobReport) -> CheckLine:
                     "milliseconds at a time", "raise the container's or job's CPU limit to the "
                     "cores it may use, or give it fewer cores (cpuset)")
     if all(report.of("process", "cgroup", "cpus") is None for report in job.ranks):
-        return not_applicable("CPU quota", "no cgroup sets one")
-    return ok("CPU quota", "none that is below the cores of the ranks")
+        return not_applicable("CPU quota", "none (no cgroup limit)")
+    return ok("CPU quota", "no limit below the ranks' cores")
 
 
 def probe_lines(job: JobReport) -> Iterator[CheckLine]:
@@ -135,7 +134,7 @@ def probe_lines(job: JobReport) -> Iterator[CheckLine]:
         yield warn("probe", "; ".join(found for found, _, _ in lost),
                    "; ".join(dict.fromkeys(fix for _, _, fix in lost)))
     elif job.with_facts:
-        yield ok("probe", "no driver or library crashed or hung")
+        yield ok("probe", "drivers and libraries answer")
 
 
 def device_lines(job: JobReport) -> Iterator[CheckLine]:
@@ -144,7 +143,7 @@ def device_lines(job: JobReport) -> Iterator[CheckLine]:
         yield _apple_gpu(ranks)
         return
     if not any(rank.facts["cuda"]["available"] for rank in ranks):
-        yield not_applicable("GPUs", "no rank sees one; cases run on the CPU")
+        yield not_applicable("GPUs", "none visible; cases run on the CPU")
         return
     places = [*zip(ranks, gpu_indices(ranks), strict=True)]
     yield _mapped(places)
@@ -238,7 +237,7 @@ def _open_files(job: JobReport) -> CheckLine:
 
 def _locked_memory(job: JobReport) -> CheckLine:
     if not any(report.of("network", "infiniband") for report in job.ranks):
-        return not_applicable("locked memory", "only RDMA locks memory, and no port is seen")
+        return not_applicable("locked memory", "matters for RDMA only: no port here")
     low, who = _lowest(job, "locked_memory_bytes")
     if low is None:
         return ok("locked memory", "unlimited")
@@ -261,7 +260,7 @@ def _processes(job: JobReport) -> CheckLine:
 def _core_files(job: JobReport) -> CheckLine:
     sizes = {report.core_files for report in job.ranks}
     if sizes <= {0}:
-        return ok("core files", "none are written")
+        return ok("core files", "off")
     if "unlimited" in sizes:
         return warn("core files", "unlimited: a worker that crashes writes gigabytes, which looks "
                     "like a hang meanwhile", "ulimit -c 0, unless you are after that crash")
@@ -288,7 +287,7 @@ def _cgroup_memory(job: JobReport) -> CheckLine:
     limits = {node: int(limit) for node, ranks in job.by_node.items() if isinstance(
         limit := ranks[0].of("process", "cgroup", "memory_bytes"), (int, float))}
     if not limits:
-        return ok("memory limit", "no cgroup sets one")
+        return ok("memory limit", "none (no cgroup limit)")
     each, limit, where = _least_share(job, limits)
     why = ": torch alone needs more" if each < _TOO_LITTLE_MEMORY else ""
     return _graded(
@@ -430,7 +429,7 @@ def _versions(job: JobReport) -> CheckLine:
                     "use one environment on all nodes (launch.allow_mixed=true accepts it)")
     if len(job.ranks) == 1:
         return not_applicable("versions", "one rank only")
-    return ok("versions", f"{', '.join(names)} are the same on all ranks")
+    return ok("versions", f"{', '.join(names)}: the same on all ranks")
 
 
 def _facts(report: RankReport) -> Mapping[str, Any]:

@@ -325,14 +325,16 @@ def spread(groups: Mapping[Any, list[int]]) -> str:
     return ", ".join(f"{value} on rank {rank_list(ranks)}" for value, ranks in groups.items())
 
 
-def show(lines: Sequence[CheckLine], ranks: int, nodes: int, *, as_json: bool) -> None:
-    """Print the verdict on standard output."""
+def show(
+    lines: Sequence[CheckLine], ranks: int, nodes: int, *, as_json: bool, full: bool = False,
+) -> None:
+    """Print the verdict on standard output; ``full``: also why some lines do not apply."""
     console = open_console()
     if as_json:
         say(rendered(lines, as_json=True, ranks=ranks, nodes=nodes))
     elif console.is_terminal:
         table = Table("", "subject", "found", "fix", title=f"hpcbench {__version__} validate")
-        for line in lines:
+        for line in lines if full else _brief(lines):
             table.add_row(Text(line.state.value, style=_STYLES[line.state]), Text(line.subject),
                           Text(printable(line.found)), Text(line.fix))
         console.print(table)
@@ -340,7 +342,7 @@ def show(lines: Sequence[CheckLine], ranks: int, nodes: int, *, as_json: bool) -
     else:
         say(f"hpcbench {__version__} validate: {plural(ranks, 'rank')} on "
             f"{plural(nodes, 'node')}")
-        say(rendered(lines, as_json=False))
+        say("\n".join([*_texts(lines if full else _brief(lines)), _total(lines)]))
 
 
 def show_problems(lines: Sequence[CheckLine]) -> None:
@@ -357,9 +359,16 @@ def rendered(lines: Sequence[CheckLine], *, as_json: bool, **job: int) -> str:
     return "\n".join([*_texts(lines), _total(lines)])
 
 
+def _brief(lines: Sequence[CheckLine]) -> list[CheckLine]:
+    """Return what applies, then one line that names what does not."""
+    left_out = [line.subject for line in lines if line.state is State.NOT_APPLICABLE]
+    return [*(line for line in lines if line.state is not State.NOT_APPLICABLE),
+            *([not_applicable(", ".join(left_out), "(-v: why)")] if left_out else [])]
+
+
 def _texts(lines: Sequence[CheckLine]) -> list[str]:
     """Return each line with its fix below it, subjects aligned."""
-    width = max((len(line.subject) for line in lines), default=0)
+    width = max((len(line.subject) for line in lines if "," not in line.subject), default=0)
     return [f"{line.state.value:<4}  {line.subject:<{width}}  {line.found}"
             + (f"\n{'':<{width + 8}}fix: {line.fix}" if line.fix else "") for line in lines]
 
@@ -370,4 +379,4 @@ def _counts(lines: Sequence[CheckLine]) -> dict[str, int]:
 
 
 def _total(lines: Sequence[CheckLine]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in _counts(lines).items())
+    return ", ".join(f"{count} {name}" for name, count in _counts(lines).items() if count)

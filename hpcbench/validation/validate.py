@@ -335,7 +335,8 @@ def _validate(
     if request.verbosity.is_quiet and not request.as_json:
         show_problems(shown)
     else:
-        show(shown, job.world_size, len(job.by_node), as_json=request.as_json)
+        show(shown, job.world_size, len(job.by_node), as_json=request.as_json,
+             full=request.verbosity.is_verbose)
     return _end(comm, int(exit_code(lines)))
 
 

@@ -24,7 +24,8 @@ from hpcbench.reduce.roofline import (
     rate_text,
 )
 from hpcbench.units import grouped, plural
-from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table, without_shared
+from hpcbench.views.labels import without_shared
+from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 
 MOST_SENTENCES = 8
 """Sentences of evidence below the table; summary.json has that of all."""
@@ -316,8 +317,8 @@ class Bar:
     """A row: segments one after the other, and values beside them.
 
     ``whisker`` is the range of the whole; ``limit`` marks a value across the bar; ``below`` is the
-    length of a line below it, which ends where the bar ends. ``case_id`` and ``mark`` are those of
-    a `Dot`.
+    length of a line below it, which ends where the bar ends. ``case_id``, ``mark`` and ``colour``,
+    of the label, are those of a `Dot`.
     """
 
     label: str
@@ -328,6 +329,7 @@ class Bar:
     below: float | None = None
     case_id: str = ""
     mark: str = ""
+    colour: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +394,7 @@ class Spot:
     number: int
     intensity: float
     rate: float
+    colour: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from hpcbench.reduce.results import (
 )
 from hpcbench.reduce.spread import interval_share, launch_range, range_of
 from hpcbench.trace.columns import TABLES
-from hpcbench.units import grouped, plural, rank_list
+from hpcbench.units import grouped, plural, rank_list, with_sizes
 from hpcbench.views.chart import Axis, ChartPoint, Curve, LineChart, Panel
+from hpcbench.views.labels import short_labels
 from hpcbench.views.table import (
     Cell,
     Column,
@@ -116,8 +117,8 @@ MOST_LINES = 6
 
 def telemetry_chart(results: Results, source: SampleSource) -> LineChart | None:
     found = [(title, show, unit, [*lines]) for title, show, unit, lines in (
-        ("power", Show.NUMBER, "W", powers(source.courses)),
-        ("busy cores", Show.SIGNIFICANT_PERCENT, "% of the node's", core_use(source.courses)))]
+        ("power", Show.NUMBER, "W", powers(source.time_series)),
+        ("busy cores", Show.SIGNIFICANT_PERCENT, "% of the node's", core_use(source.time_series)))]
     begun = [line.points[0].time_ns for *_, lines in found for line in lines if line.points]
     if not begun:
         return None
@@ -138,11 +139,11 @@ def telemetry_chart(results: Results, source: SampleSource) -> LineChart | None:
                      for title, show, unit, lines in found if lines))
 
 
-def _lines(courses: Sequence[ShownSeries], zero: float) -> tuple[Curve, ...]:
+def _lines(time_series: Sequence[ShownSeries], zero: float) -> tuple[Curve, ...]:
     return tuple(Curve(f"rank {course.rank}: {course.device}", tuple(
         ((point.time_ns - zero) / 1e9,
          ChartPoint(point.mean, band=Range(point.least, point.greatest)))
-        for point in course.points)) for course in courses[:MOST_LINES])
+        for point in course.points)) for course in time_series[:MOST_LINES])
 
 
 TABLED = ("ok", "wrong", "failed", "timeout")
@@ -161,7 +162,7 @@ LAUNCHES = Column("launches", "launches", Show.US, "p50, us", "medians of the la
                   optional=True)
 FLAGS = Column("flags", "flags", optional=True)
 UNRELIABLE = "?"
-CANNOT_TELL = "cannot tell"
+CANNOT_TELL = "unclear"
 """In place of a comparison that may as well be chance (`statistics.overlap`)."""
 _CASE = (Column("case", "case"), Column("backend", "backend"), Column("device", "device"),
          Column("ranks", "ranks", Show.COUNT))
@@ -306,13 +307,17 @@ _COLUMNS = (
 
 
 def any_profile(
-    items: Sequence[CaseResult], title: Title = lambda item: item.case.label,
+    items: Sequence[CaseResult], title: Title | None = None,
 ) -> Iterator[Line | Table]:
-    """Yield which ranks stand out, then a table: a row a case, the most unequal ones."""
+    """Yield which ranks stand out, then a table: a row a case, the most unequal ones. Without
+    ``title`` a case is named by what tells it apart."""
     timed = [item for item in items if item.statistics is not None and item.timing is not None]
-    for item in timed[:MOST_ROWS]:
-        if (late := late_start(item)) is not None:
-            yield Line(f"{title(item)}: {late_start_text(late)}")
+    title = title or _short_titles(timed)
+    late_ones = [(item, late) for item in timed if (late := late_start(item)) is not None]
+    for item, late in late_ones[:MOST_ROWS]:
+        yield Line(f"{title(item)}: {late_start_text(late)}", "warning")
+    if timed and not late_ones:
+        yield Line(f"stragglers: no late start found in {plural(len(timed), 'case')}")
     listed = sorted(timed, reverse=True, key=lambda item: (
         item.timing.imbalance_s if item.timing else None) or 0.0)[:MOST_ROWS]
     left = len(timed) - len(listed)
@@ -320,6 +325,11 @@ def any_profile(
     if listed:
         yield Table("ranks beside each other", _COLUMNS, (Group("", tuple(
             _row(item, title) for item in listed)),), notes=notes if left else ())
+
+
+def _short_titles(items: Sequence[CaseResult]) -> Title:
+    labels = short_labels(item.case.label for item in items)
+    return lambda item: with_sizes(labels[item.case.label])
 
 
 def _row(item: CaseResult, title: Title) -> Row:

@@ -24,7 +24,6 @@ from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.units import (
     format_seconds,
-    grouped,
     plural,
     seconds_unit,
     size_text,
@@ -214,7 +213,8 @@ class Table:
             or any(row.cells[at] not in (None, "") for row in rows)])
 
     def brief(self) -> Table:
-        """Return the table with what varies: without details, quiet notes and usual values.
+        """Return the table with what varies: without details, quiet notes and usual values, and of
+        a range with a middle that only.
 
         What all rows have in common among the texts that begin them goes into the title.
         """
@@ -230,8 +230,10 @@ class Table:
             elif is_same_text and column.usual is None and not column.detail:
                 shared += values
         words, table = (str(value) for value in shared if value), self._with_columns(kept)
-        groups = tuple(replace(group, timed="" if group.timed == _USUAL_TIMED else group.timed)
-                       for group in table.groups)
+        groups = tuple(replace(
+            group, timed="" if group.timed == _USUAL_TIMED else group.timed,
+            rows=tuple(replace(row, cells=tuple(map(_middle, row.cells))) for row in group.rows))
+            for group in table.groups)
         return replace(
             table, groups=groups, title=", ".join([self.title, *words]),
             columns=tuple(_in_unit(column, [row.cells[at] for row in table.rows])
@@ -247,6 +249,10 @@ class Table:
 
 MISSING = "-"
 _USUAL_TIMED = "isolated, fold global"
+
+
+def _middle(cell: Cell) -> Cell:
+    return cell.middle if isinstance(cell, Range) and cell.middle is not None else cell
 
 
 def format_number(value: float) -> str:
@@ -432,43 +438,6 @@ def device_memory_text(result: CaseResult) -> str:
         how, "direct on some ranks, staged through the host on others")
 
 
-def short_labels(labels: Iterable[str]) -> Mapping[str, str]:
-    """Return `told_apart` of each label, the title of which is its first word."""
-    each = list(dict.fromkeys(labels))
-    titles = [(label.split(" ", 1)[0], label.split()[1:]) for label in each]
-    return dict(zip(each, told_apart(titles), strict=True))
-
-
-def shortened(text: str, labels: Mapping[str, str]) -> str:
-    for label in sorted(labels, key=len, reverse=True):
-        text = text.replace(label, labels[label])
-    return text
-
-
-def told_apart(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return titles; those that several have, with those of their words that tell them apart."""
-    alike = grouped((title, frozenset(words)) for title, words in titles)
-    shared = {title: frozenset.intersection(*words) for title, words in alike.items()}
-    return [" ".join((title, *(word for word in words if word and word not in shared[title])))
-            for title, words in titles]
-
-
-def without_shared(labels: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the words that all of several labels have, and each label without them.
-
-    A label that has no other words keeps its first one. Of a single label nothing is taken.
-    """
-    words = [label.split() for label in labels]
-    if len({*labels}) < 2:
-        return "", [*labels]
-    shared = set.intersection(*map(set, words))
-    own = [" ".join(word for word in each if word not in shared).rstrip(",") or each[0]
-           for each in words]
-    if len({*own}) < len({*labels}):  # labels may differ in how often they have a word
-        return "", [*labels]
-    return " ".join(word for word in words[0] if word in shared), own
-
-
 MODES: Mapping[str, str] = MappingProxyType({
     "isolated": "a sample is one call, which all ranks start at an agreed time",
     "pipelined": "a sample is several calls back to back after a barrier of a control group",
@@ -481,10 +450,10 @@ USUAL_FOLDS: Mapping[str, str] = MappingProxyType({
 INTERVAL_TITLE = f"{CI_LEVEL:.0%} confidence interval of the median (order statistics)"
 
 FLAGS: Mapping[str, str] = MappingProxyType({
-    "clock_unreliable": "clock", "late_starts": "late", "fragile": "fragile",
-    "two_modes": "modes",
+    "clock_unreliable": "clock", "missed_lateness": "lateness", "late_starts": "late",
+    "fragile": "fragile", "two_modes": "modes",
     "repeats": "repeats", "ramp": "ramp", "trend": "trend", "change_point": "change",
-    "unsteady": "unsteady"})
+    "unsteady": "unsteady", "imported": "imported"})
 """Word of QUALITIES -> its short form; ci_unreliable is the question mark of the interval."""
 
 
@@ -509,19 +478,20 @@ def mode_and_fold(item: CaseResult) -> tuple[str, str]:
 
 def timed_text(item: CaseResult) -> str:
     """Return the mode and the fold of a case's times: ``isolated, fold global``."""
-    return ", fold ".join(mode_and_fold(item)) + _graph_words(item.case)
+    return ", fold ".join(mode_and_fold(item)) + _special_words(item.case)
 
 
 def mode_text(item: CaseResult) -> str:
     """Return the mode, with its fold where that is not the usual one."""
     mode, fold = mode_and_fold(item)
     text = mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
-    return text + _graph_words(item.case)
+    return text + _special_words(item.case)
 
 
-def _graph_words(case: Case) -> str:
-    """Return that a call is the replay of a CUDA graph, if it is."""
-    return ", CUDA graph" if case.cuda_graph else ""
+def _special_words(case: Case) -> str:
+    """Return that a call is the replay of a CUDA graph, and which ranks enter late, if so."""
+    late = f", {entry.words}" if (entry := case.late_entry) else ""
+    return (", CUDA graph" if case.cuda_graph else "") + late
 
 
 def flag_cell(item: CaseResult, show: Show = Show.US) -> str:
@@ -572,7 +542,7 @@ def iterations_text(cases: Sequence[Case]) -> str:
 
 def batch_text(case: Case) -> str:
     text = f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
-    return text + _graph_words(case)
+    return text + _special_words(case)
 
 
 def repeats_text(plan: Plan) -> str:

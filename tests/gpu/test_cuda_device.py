@@ -8,6 +8,7 @@ import time
 import pytest
 import torch
 
+import hpcbench
 from hpcbench.backends.devices import CudaDevice, cache_bytes, free_bytes, open_device
 from hpcbench.kinds.training.run.memory import Peak
 from hpcbench.launch.worker_pool import facts_of_child
@@ -31,6 +32,12 @@ def test_events_measure_what_the_host_waits_for() -> None:
     enqueue_ns, device_ns = device.took()
     assert 0 < enqueue_ns < device_ns / 10
     assert 0.9 * host_ns < device_ns <= host_ns + 5_000
+
+
+def test_a_function_of_a_program_is_timed_until_it_is_complete() -> None:
+    torch.zeros(1, device="cuda")
+    found = hpcbench.measure(lambda: torch.cuda._sleep(50_000_000), iterations=20)
+    assert 0.01 < found.median < 1
 
 
 def test_what_is_enqueued_is_complete_when_the_call_is_timed() -> None:

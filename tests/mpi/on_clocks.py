@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hpcbench.errors import RankLostError
-from hpcbench.launch.clocks import Pace, synchronise
+from hpcbench.launch.clocks import ClockEffort, synchronise
 from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.session import open_session
 from hpcbench.measurement.environment import clock_identity
@@ -57,7 +57,7 @@ def compared(
     mine = clock(comm.rank)
     began, cpu = time.monotonic(), time.process_time()
     record = synchronise(comm, lambda: at(mine, time.perf_counter_ns()), f"clock {mine}",
-                         Pace(points=points))
+                         ClockEffort(points=points))
     took_s, cpu_s = time.monotonic() - began, time.process_time() - cpu
     now_ns = time.perf_counter_ns()
     times = [now_ns + hold * SECOND for hold in HOLDS_S]
@@ -139,7 +139,7 @@ def lost(comm: Communicator) -> None:
         return time.perf_counter_ns()
 
     try:
-        synchronise(comm, now_ns, f"clock {comm.rank}", Pace(timeout_s=1.0))
+        synchronise(comm, now_ns, f"clock {comm.rank}", ClockEffort(timeout_s=1.0))
     except RankLostError as error:
         print(f"rank {comm.rank}: {error}\n", end="", flush=True)
         comm.abort(3)

@@ -111,12 +111,12 @@ def told(work: Training, place: Place, alone: Place) -> dict[str, Any]:
     return {key: answer[key] for key in ("fingerprints",) if key in answer}
 
 
-def judged(works: dict[str, Training], told_of: dict[str, dict[str, Any]]) -> None:
+def judged(works: dict[str, Training], reported: dict[str, dict[str, Any]]) -> None:
     """Print on rank 0 what each was compared with."""
     items: list[CaseResult] = []
     for at, (label, work) in enumerate(works.items()):
         items.append(replace(ok(make_training_case(work, index=at), 1e-3),
-                             detail={"0": told_of[label]}))
+                             detail={"0": reported[label]}))
     found = counterparts(items)
     for label, item in zip(works, items, strict=True):
         print(json.dumps({"label": label, "dtype": works[label].dtype,

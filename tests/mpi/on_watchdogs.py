@@ -28,10 +28,10 @@ def main() -> None:
         time.sleep(0.1 * comm.rank)  # deadlines do not pass at once
         began = time.monotonic()
         own = Evidence(comm.rank, RankOutcome.STUCK, "in run", 3, 5, expired=True)
-        verdict, told_by = agreed_verdict(comm, own, 2.0, 0.0, EXCHANGE_S)
+        verdict, speaks = agreed_verdict(comm, own, 2.0, 0.0, EXCHANGE_S)
         assert time.monotonic() - began < 5 * EXCHANGE_S + 1, silent
         assert (verdict.status, verdict.blamed_rank, verdict.reason) == ("timeout", blamed, reason)
-        assert told_by == (comm.rank if speaker is None else speaker), (silent, told_by)
+        assert speaks == (comm.rank if speaker is None else speaker), (silent, speaks)
     comm = MpiCommunicator(world.Dup(), lambda: None)
     if comm.rank != 3:
         outcome = RankOutcome.EXCEPTION if comm.rank == 2 else RankOutcome.STUCK

@@ -216,3 +216,28 @@ def test_a_call_astray_is_no_measurement_even_if_nothing_hangs(mpirun: MpiLaunch
     found = read(mpirun.run(1, config=config).check(1).folder).of_size(8)
     assert (found.status, found.blamed_rank) == ("failed", 0)
     assert "rank 0 called broadcast in iteration 2 instead of all_reduce" in found.reason
+
+
+def test_asynchronous_calls_are_right_and_their_issue_is_timed(mpirun: MpiLauncher) -> None:
+    config = sweep(benchmarks=[
+        _block(collective=COLLECTIVES, size="64KiB", **{"async": [False, True]}),
+        _block(collective=UNEVEN[1], size="64KiB", uneven="linear", **{"async": True}),
+        _block(collective="all_reduce", backend="mpi", **{"async": True}),
+        _block(collective="all_reduce", mode="pipelined", **{"async": True})])
+    outcome = read(mpirun.run(2, config=config, timeout=100).check().folder)
+    apart = {item.case.case_id: item for item in outcome.results.cases
+             if "async" in item.case.label.split()}
+    skips = [item for item in outcome.results.cases if item.status == "skipped"]
+    assert len(skips) == 2 and all("async" in item.reason for item in skips)
+    ran = [item for item in apart.values() if item.status == "ok"]
+    assert len(ran) == len(COLLECTIVES) + 1
+    for item in outcome.results.cases:
+        samples = outcome.samples[item.case.case_id]
+        if item not in ran:
+            assert samples is None or not samples.phases
+            continue
+        assert samples is not None and item.statistics is not None
+        assert item.n_wrong in (0, None)
+        issue_ns = samples.phases["issue"]
+        assert issue_ns.shape == samples.end_ns.shape
+        assert (issue_ns > 0).all() and (issue_ns <= samples.end_ns - samples.start_ns).all()

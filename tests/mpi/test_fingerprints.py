@@ -20,7 +20,7 @@ MISTAKES = {"scaled": "gradients", "swapped": "gradients", "not exchanged": "gra
             "not updated": "updates"}
 
 
-def told_by(
+def topic_results_of_file(
     mpirun: MpiLauncher, ranks: int, works: str,
 ) -> dict[str, list[dict[str, Any]]]:
     """Return what each training was found to be, by its label, of the dtypes one after another."""
@@ -36,7 +36,7 @@ def told_by(
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_layouts_agree_but_for_those_with_a_mistake(mpirun: MpiLauncher, ranks: int) -> None:
-    told = told_by(mpirun, ranks, "layouts")
+    told = topic_results_of_file(mpirun, ranks, "layouts")
     for label, found in told.items():
         for one in found:
             assert not one["missing"], one
@@ -46,7 +46,7 @@ def test_layouts_agree_but_for_those_with_a_mistake(mpirun: MpiLauncher, ranks: 
 
 
 def test_adapters_agree_however_weights_are_spread(mpirun: MpiLauncher) -> None:
-    told = told_by(mpirun, 2, "adapters")
+    told = topic_results_of_file(mpirun, 2, "adapters")
     assert told.keys() == {"single", "data", "fsdp"}
     for found in told.values():
         for one in found:

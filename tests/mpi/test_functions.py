@@ -27,7 +27,7 @@ def raises(ctx, n):
 def dies(ctx):
     return lambda: os._exit(3)
 
-@hpcbench.benchmark()
+@hpcbench.benchmark
 def hangs(ctx):
     return lambda: time.sleep(1000 * ctx.rank)
 

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from hpcbench.trace.journal import journal_path
+from hpcbench.units import parse_bytes
 from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, OUTER_LAUNCH, MpiLauncher, Running
 from mpi.reading import Outcome, read, sweep
 
@@ -157,7 +158,8 @@ def test_sigkill_of_everything_loses_no_acknowledged_case(
             job.wait_for("[  1/200]")
             time.sleep(chance.uniform(0, 1.0))
             job.kill()
-        acknowledged = [int(size) for size in re.findall(r"ok +all_reduce .* (\d+)B", job.stdout())]
+        acknowledged = [
+            parse_bytes(size) for size in re.findall(r"ok +all_reduce (\S+)", job.stdout())]
         assert acknowledged
         reduced = subprocess.run(
             [mpirun.program("hpcbench"), "reduce", str(job.folder)], capture_output=True,

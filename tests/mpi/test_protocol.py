@@ -13,7 +13,7 @@ from hpcbench.statistics.stopping import LEAST_PASS_S
 from hpcbench.trace.schema import NO_COMMUNICATOR, UNTIMED, Flag, Record
 from hpcbench.trace.sealed import open_trace
 from hpcbench.trace.source import sync_records
-from launcher import EVERY_MPI, MpiLauncher
+from launcher import EVERY_MPI_IF_ALL, MpiLauncher
 from mpi.reading import ONCE, Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -28,7 +28,7 @@ def records(folder: Path | None, rank: int) -> list[Record]:
     return list(open_trace(folder / "traces" / f"rank{rank:05d}.h5").records())
 
 
-@EVERY_MPI
+@EVERY_MPI_IF_ALL
 def test_every_mode_on_both_kinds_of_workers(mpirun: MpiLauncher) -> None:
     """gloo in workers, mpi inline: same rows, same reasons, right results."""
     block = {"backend": ["gloo", "mpi"], "mode": MODES}
@@ -109,34 +109,32 @@ def test_a_pass_that_agrees_at_once_shows_more_than_a_moment(mpirun: MpiLauncher
     assert samples.end_ns.max() - samples.start_ns.min() >= 0.8e9 * LEAST_PASS_S
 
 
-def test_launches_have_workers_of_their_own_and_all_count(mpirun: MpiLauncher) -> None:
-    measure = {**ONCE, "passes": 2, "iterations": 3}
+def test_launches_have_workers_of_their_own_and_all_count_beside_the_canary(
+    mpirun: MpiLauncher,
+) -> None:
+    measure = {**ONCE, "passes": 2, "iterations": 3, "canary": True}
     job = mpirun.run(2, "--launches", "3", config=sweep("8", measure=measure)).check()
     found = records(job.folder, 0)
     assert [(record.launch, record.pass_index) for record in found] == [
         (launch, number) for launch in range(3) for number in range(2)]
     outcome = read(job.folder)
+    assert len(outcome.results.plan.cases) == 1
     (item,) = outcome.results.cases
     assert item.statistics is not None and item.timing is not None
     assert item.statistics.n == 3 * 2 * 3 and len(item.timing.launch_medians_s) == 3
+    assert item.timing.communicator_s is not None
     samples = outcome.samples[item.case.case_id]
     assert samples is not None and set(samples.launch.tolist()) == {0, 1, 2}
+    _canaries_ran(job.folder, outcome)
 
 
-def test_the_canary_is_measured_beside_the_plan(mpirun: MpiLauncher) -> None:
-    measure = {**ONCE, "passes": 3, "canary": True}
-    job = mpirun.run(2, config=sweep("8", measure=measure)).check()
-    assert job.folder is not None
-    trace = open_trace(job.folder / "traces" / "rank00000.h5")
+def _canaries_ran(folder: Path | None, outcome: Outcome) -> None:
+    assert folder is not None and outcome.results.canary is not None
+    trace = open_trace(folder / "traces" / "rank00000.h5")
     canaries = [note.data for note in trace.notes if note.kind == "canary"]
     assert len(canaries) >= 6 and {item["status"] for item in canaries} == {"ok"}
     assert all(len(item["durations_ns"]) == 20 for item in canaries)
     assert [item["at_ns"] for item in canaries] == sorted(item["at_ns"] for item in canaries)
-    outcome = read(job.folder)
-    assert outcome.results.canary is not None
-    assert len(outcome.results.plan.cases) == 1
-    (item,) = outcome.results.cases
-    assert item.timing is not None and item.timing.communicator_s is not None
 
 
 def test_a_slow_rank_is_the_one_the_others_wait_for(mpirun: MpiLauncher) -> None:

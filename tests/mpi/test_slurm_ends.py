@@ -55,7 +55,7 @@ def submitted(
     return job, folder
 
 
-def told_of(slurm: SlurmCluster, job: str) -> dict[str, str]:
+def facts_of_job(slurm: SlurmCluster, job: str) -> dict[str, str]:
     """Return what Slurm says of a job, by name."""
     text = slurm.run("scontrol", "show", "job", job).stdout
     return dict(word.split("=", 1) for word in text.split() if "=" in word)
@@ -63,7 +63,7 @@ def told_of(slurm: SlurmCluster, job: str) -> dict[str, str]:
 
 def acknowledged(done: Ended) -> list[str]:
     """Return the cases that were said to be done, in order, over all starts of the job."""
-    return re.findall(r"ok +(all_reduce .*?n=4)", done.output)
+    return re.findall(r"ok +(all_reduce.*?)  ", done.output)
 
 
 def assert_whole(done: Ended, cases: int) -> None:
@@ -82,7 +82,7 @@ def test_the_signal_before_the_time_limit_and_the_job_goes_on(
     job, folder = submitted(slurm, mpirun, CPU, 18, "--time=2", "--signal=B:USR1@30")
     done = ended(slurm.exit_code(job, timeout=420), folder).check()
     assert "stopped before the time limit" in done.output and "exit code 3" in done.output
-    assert int(told_of(slurm, job)["Restarts"]) >= 1
+    assert int(facts_of_job(slurm, job)["Restarts"]) >= 1
     assert_whole(done, 18)
 
 
@@ -91,7 +91,7 @@ def test_the_time_limit_itself_seals_what_there_is(
 ) -> None:
     job, folder = submitted(slurm, mpirun, SMOKE, 30, "--time=1")
     done = ended(slurm.exit_code(job, timeout=300), folder)
-    assert told_of(slurm, job)["JobState"] == "TIMEOUT"
+    assert facts_of_job(slurm, job)["JobState"] == "TIMEOUT"
     outcome = done.outcome()
     status = outcome.status()
     assert len(done.headers()) == 4 and "HB110" not in outcome.codes()
@@ -111,13 +111,13 @@ def test_a_node_that_fails_costs_the_running_case_only(
         time.sleep(0.1)
     slurm.freeze("cpu-2")
     slurm.take_down("cpu-2")
-    while told_of(slurm, job)["JobState"] != "PENDING":
-        assert time.monotonic() < deadline, told_of(slurm, job)
+    while facts_of_job(slurm, job)["JobState"] != "PENDING":
+        assert time.monotonic() < deadline, facts_of_job(slurm, job)
         time.sleep(0.1)
     assert len(acknowledged(ended(-1, folder))) == 2
     slurm.restart("cpu-2")
     done = ended(slurm.exit_code(job), folder).check()
-    assert told_of(slurm, job)["Restarts"] == "1"
+    assert facts_of_job(slurm, job)["Restarts"] == "1"
     assert_whole(done, 4)
     assert [header.environment["scheduler"]["SLURMD_NODENAME"] for header in done.headers()] == [
         "cpu-1", "cpu-1", "cpu-2", "cpu-2"]

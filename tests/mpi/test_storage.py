@@ -23,6 +23,7 @@ from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.journal import Journal
 from hpcbench.trace.sealed import open_trace, trace_path
+from hpcbench.units import parse_bytes
 from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, Finished, MpiLauncher
 from mpi.reading import read, sweep
 
@@ -89,7 +90,7 @@ def _bytes_before_sealing(folder: Path, scratch: Path) -> int:
 
 
 def _acknowledged(done: Finished) -> list[int]:
-    return [int(size) for size in re.findall(r"\d\] ok +all_reduce .* (\d+)B", done.stdout)]
+    return [parse_bytes(size) for size in re.findall(r"\d\] ok +all_reduce (\S+)", done.stdout)]
 
 
 def _reduced(folder: Path) -> Results:

@@ -15,7 +15,7 @@ import pytest
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.container import attempt_folder
 from hpcbench.trace.sealed import open_trace, trace_path
-from hpcbench.trace.source import told_of
+from hpcbench.trace.source import telemetry_report
 from launcher import Finished, launcher_for
 from mpi.reading import Outcome, read, sweep
 
@@ -115,7 +115,7 @@ def test_both_attempts_are_there(run: Run) -> None:
 
 def test_what_cannot_be_read_is_one_line(run: Run) -> None:
     trace = open_trace(trace_path(run.folder / "traces", 0))
-    told = told_of(trace)
+    told = telemetry_report(trace)
     assert told is not None
     lines = [line for line in run.last.stdout.splitlines() if "counters here" in line]
     missing = [name for name, why in told.missing.items()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.topics import told_of
+from hpcbench.answers.topics import topic_results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.document import ReportSection
 from hpcbench.report.report_file import sections_of
@@ -39,7 +39,7 @@ def told(folder: Path) -> list[str]:
         run = Run(str(folder), file.results, file)
         sections = list(sections_of(run))
         lines = "\n".join(line.text for section in sections for line in lines_of(section))
-        answers = (answer.command for one in told_of(run) for answer in one.record.answers)
+        answers = (answer.command for one in topic_results(run) for answer in one.record.answers)
         return [*commands_in(lines), *filter(None, answers)]
 
 

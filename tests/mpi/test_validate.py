@@ -86,7 +86,6 @@ def test_a_stopped_rank_is_named_in_time(mpirun: MpiLauncher) -> None:
     job = mpirun.run(2, command=other_rank(mpirun, what, "--timeout", "4"), timeout=60)
     assert job.returncode != 0
     assert "no answer within 4 s from rank 1" in job.stdout, str(job)
-    assert "cannot be chosen before all ranks answer" in job.stdout
 
 
 def test_an_error_is_told_once(mpirun: MpiLauncher) -> None:

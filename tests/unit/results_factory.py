@@ -22,11 +22,11 @@ from hpcbench.reduce.results import (
     CanaryRun,
     CaseResult,
     CaseSamples,
-    Course,
     Finding,
     Results,
     RunInfo,
     Statistics,
+    TimeSeries,
     Timing,
 )
 from hpcbench.reduce.stack import Use
@@ -270,7 +270,7 @@ class MemorySamples:
     def __init__(self, results: Results) -> None:
         self._results = {item.case.case_id: item for item in results.cases}
 
-    def courses(self, table: str, column: str) -> tuple[Course, ...]:
+    def time_series(self, table: str, column: str) -> tuple[TimeSeries, ...]:
         return ()
 
     def samples(self, case_id: str) -> CaseSamples | None:

@@ -19,7 +19,7 @@ from hpcbench.cli import app
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
-from hpcbench.report.answer_lines import told_in
+from hpcbench.report.answer_lines import topic_results_in
 from hpcbench.report.summary import write_reports
 from hpcbench.trace.schema import Header, Record
 from synthetic import make_case, plan_of, write_synthetic_run
@@ -101,7 +101,7 @@ def write_run(folder: Path, *, sealed: bool = True) -> Path:
     (folder / "profile" / "acme.nsys-rep").write_bytes(b"\0acme-gpu017")
     (folder / "link").symlink_to("/home/alice")
     if sealed:
-        write_reports(reduce_folder(folder), folder, told_in(folder))
+        write_reports(reduce_folder(folder), folder, topic_results_in(folder))
     return folder
 
 
@@ -227,7 +227,7 @@ def test_words_that_are_results_stay_where_they_are(tmp_path: Path) -> None:
     run = tmp_path / "run"
     write_synthetic_run(run, plan_of([GOOD], 4),
                         headers=lambda of: replace(of, hostname="gloo", node="gloo"))
-    write_reports(reduce_folder(run), run, told_in(run))
+    write_reports(reduce_folder(run), run, topic_results_in(run))
     anonymize(run, tmp_path / "copy")
     with open_results(tmp_path / "copy") as file:
         assert file.results.run.nodes == ("node1",)

@@ -11,8 +11,10 @@ from hpcbench.reduce.results import CaseResult, Usage
 from results_factory import MemorySamples, make_case, make_results, make_workload, ok
 
 
-def case(counted: float | None, link: float | None = None) -> CaseResult:
-    item = ok(make_case(make_workload(size_bytes=2**20)), 1e-3)
+def case(
+    counted: float | None, link: float | None = None, size_bytes: int = 2**20,
+) -> CaseResult:
+    item = ok(make_case(make_workload(size_bytes=size_bytes)), 1e-3)
     assert item.timing is not None
     usage = None if counted is None else Usage(9, sent_bytes=counted, computed_bytes=1e6)
     return replace(item, usage=usage, timing=replace(item.timing, link_bytes_per_s=link))
@@ -43,3 +45,10 @@ def test_counters_stand_beside_the_formula() -> None:
     assert "1.00 to 1.00x the predicted bytes" in told(case(1e6)).answers[1].sentence
     assert "shared memory" in told(case(1e3)).answers[1].sentence
     assert told(case(2e6)).cases[0].problem == "more sent than predicted"
+
+
+def test_counters_of_small_messages_are_not_compared_with_the_formula() -> None:
+    small, least = (told(case(2e6, size_bytes=size)) for size in (2**16 - 4, 2**16))
+    assert small.answers[1].certainty == CANNOT_TELL and not small.cases[0].problem
+    assert small.cases[0].counted_share is None and least.cases[0].counted_share == 2
+    assert small.cases[0].counted_bytes == 2e6 and small.cases[0].busbw_bytes_per_s

@@ -271,8 +271,8 @@ def test_hb134_fewer_iterations_than_planned(tmp_path: Path) -> None:
     results = reduced(
         tmp_path, lambda rank, record: [with_rows(record, record.samples.rows()[:-5])])
     case, few = only(results, "HB134")
-    assert "15 timed iterations of 20 planned" in case.message and case.scope == "note"
-    assert "1 case with fewer than 20 timed iterations" in few.message
+    assert "15 of 20" in case.message and case.scope == "note"
+    assert "fewer than 20" in few.message
     found = results.cases[1]
     assert found.status == "ok" and found.statistics is not None
     assert (found.statistics.n, found.statistics.p95_s) == (15, None)
@@ -313,7 +313,7 @@ def test_hb141_pass_that_was_not_run(tmp_path: Path) -> None:
     plan = replace(PLAN, passes=2)
     results = reduced(tmp_path, lambda rank, record: [] if record.pass_index else [record], plan)
     (finding,) = only(results, "HB141")
-    assert "pass 1 of 2 was not run" in finding.message
+    assert "pass 1 of 2" in finding.message
     assert [item.status for item in results.cases] == ["ok", "ok"]
     assert [item.statistics.n for item in results.cases if item.statistics] == [40, 20]
     known = [[median is not None for median in item.timing.pass_medians_s]

@@ -234,7 +234,7 @@ def hb144(shares: list[float], headers: list[Header]) -> str:
 
 def test_hb144_a_noisy_system() -> None:
     alone = hb144([0.5, 0.5], bound([0, 1], [0, 1]))
-    assert "other processes used about 50 % of each" in alone and "fewer ranks" not in alone
+    assert "50 %" in alone and "fewer ranks" not in alone
     assert "see what else runs there" in hb144([0.5], [])
     headers = bound([0], [1], [2])
     both = noise_findings({0: noise(0.02), 1: noise(0.02), 2: noise(0.2)}, headers)
@@ -254,15 +254,15 @@ def test_hb144_ranks_of_one_job_are_no_other_processes(
     shares: list[float], headers: list[Header], cores: str,
 ) -> None:
     message = hb144(shares, headers)
-    assert "other processes" not in message and "ranks of this job" in message
+    assert "other processes" not in message and "ranks waited" in message
     assert cores in message and "start fewer ranks a node" in message
 
 
 def test_hb144_other_processes_beside_ranks_that_share_cores() -> None:
     """Two cores give 2 s a second; the ranks had 1.5 of them."""
     message = hb144([0.4, 0.5, 0.6], bound([0, 1], [0, 1], [0, 1]))
-    assert "other processes used about 25 % of each rank's core" in message
-    assert "ranks of this job waited 40 % to 60 %" in message
+    assert "other processes used 25 %" in message
+    assert "ranks waited 40 % to 60 %" in message
 
 
 def test_hb143_a_rank_that_shares_its_core_is_not_noisy_for_that() -> None:

@@ -24,7 +24,7 @@ ELEMENTS = {"embedding.tokens.weight": 4096, "blocks.0.mlp.up.weight": 1024,
             "blocks.0.attention.k.bias": 64}
 STRATEGIES = ("data", "fsdp", "zero1")
 CASES = [make_training_case(make_training(name), index=at) for at, name in enumerate(STRATEGIES)]
-Told = Mapping[str, Any]
+TelemetryReport = Mapping[str, Any]
 
 
 def told(**changes: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def scaled(what: str, name: str, factor: float, *, copy: bool = False) -> dict[s
     return found
 
 
-def reduced(folder: Path, *fingerprints: Told | None, cases: Any = CASES) -> Results:
+def reduced(folder: Path, *fingerprints: TelemetryReport | None, cases: Any = CASES) -> Results:
     """Return the results of a run in which cases recorded these."""
     ids = {case.case_id: found for case, found in zip(cases, fingerprints, strict=True)}
     devices = {case.case_id: "cuda:0" if case.device == "cuda" else "cpu" for case in cases}
@@ -155,7 +155,7 @@ def test_hb158_rounding_of_a_key_s_bias_is_relative_to_its_weight(tmp_path: Path
      "no other layout of the run takes a step of the same samples, which are 8 of 32 tokens"),
     (({"missing": "rounding"}, told()), CASES[:2], "rounding")])
 def test_hb158_what_is_compared_with_nothing_says_why(
-    tmp_path: Path, fingerprints: tuple[Told, ...], cases: Any, why: str,
+    tmp_path: Path, fingerprints: tuple[TelemetryReport, ...], cases: Any, why: str,
 ) -> None:
     results = reduced(tmp_path, *fingerprints, cases=cases)
     first = beside(results)[0]

@@ -266,7 +266,7 @@ def test_hb125_late_starts(tmp_path: Path) -> None:
         samples[rows, 1] += 2_000
 
     results = reduced(tmp_path, late)
-    assert_noted(results, "HB125", "1 case: ", PLAN.cases[1].label, "(55 %)", "see what else runs")
+    assert_noted(results, "HB125", PLAN.cases[1].label, "in 55 %", "see what else runs")
     timing = results.cases[1].timing
     assert timing is not None and timing.n_late == 11 and timing.quality[0] == "late_starts"
 

@@ -15,9 +15,9 @@ import pytest
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
 from hpcbench.answers.conditions import Conditions, conditions, conditions_charts, conditions_tables
 from hpcbench.answers.topics import TOPICS, TopicResult, summary_lines
-from hpcbench.reduce.results import Canary, CaseResult, Course, Finding, RankTelemetry, Usage
+from hpcbench.reduce.results import Canary, CaseResult, Finding, RankTelemetry, TimeSeries, Usage
 from hpcbench.reduce.topology import RankPlace, Topology
-from hpcbench.statistics.hypothesis_tests import accounted
+from hpcbench.statistics.hypothesis_tests import explained_rise
 from hpcbench.statistics.steady import theil_sen
 from results_factory import in_passes, make_canary, make_case, make_results, ok
 
@@ -28,19 +28,19 @@ HIT = (0, 0, 1, 0, 0, 1, 0, 1, 0)
 PLACES = Topology(tuple(RankPlace(rank, "node-a", None, None, None, None, None, None)
                         for rank in range(RANKS)))
 Lost = npt.NDArray[np.float64]
-Readings = Mapping[tuple[str, str], Sequence[Course]]
+Readings = Mapping[tuple[str, str], Sequence[TimeSeries]]
 
 
 class Source:
     """Readings that a test made up."""
 
-    def __init__(self, courses: Readings) -> None:
-        self._courses = courses
+    def __init__(self, time_series: Readings) -> None:
+        self._courses = time_series
 
     def samples(self, case_id: str) -> None:
         return None
 
-    def courses(self, table: str, column: str) -> Sequence[Course]:
+    def time_series(self, table: str, column: str) -> Sequence[TimeSeries]:
         return self._courses.get((table, column), ())
 
 
@@ -61,23 +61,23 @@ def asked(
     return conditions([Run("FILE", results, Source(readings or {}))], TopicOptions())
 
 
-def clocks(lost: Lost) -> dict[tuple[str, str], Sequence[Course]]:
+def clocks(lost: Lost) -> dict[tuple[str, str], Sequence[TimeSeries]]:
     """Return GPU clocks that are lower by these shares, (rank, pass)."""
     at = np.arange(lost.shape[1], dtype=np.int64) * 2 * PASS_NS + PASS_NS // 2
-    return {("gpu", "sm_mhz"): [Course(rank, "gpu", at, (1400 * (1 - row)).astype(np.int64))
+    return {("gpu", "sm_mhz"): [TimeSeries(rank, "gpu", at, (1400 * (1 - row)).astype(np.int64))
                                 for rank, row in enumerate(lost)]}
 
 
-def counter(rank: int, shares: Lost, scale: float = 1.0) -> Course:
+def counter(rank: int, shares: Lost, scale: float = 1.0) -> TimeSeries:
     """Return a counter that rises by these shares of the time of each pass."""
     before = np.cumsum(shares) - shares
     edges = np.stack([before, before + shares], axis=1).ravel() * PASS_NS * scale
     at = np.arange(shares.size, dtype=np.int64) * 2 * PASS_NS
-    return Course(rank, "all", np.stack([at, at + PASS_NS], axis=1).ravel(),
+    return TimeSeries(rank, "all", np.stack([at, at + PASS_NS], axis=1).ravel(),
                   edges.astype(np.int64))
 
 
-def waits(shares: Lost) -> dict[tuple[str, str], Sequence[Course]]:
+def waits(shares: Lost) -> dict[tuple[str, str], Sequence[TimeSeries]]:
     return {("process", "wait_ns"): [counter(rank, row) for rank, row in enumerate(shares)]}
 
 
@@ -102,13 +102,13 @@ def test_a_trend_has_an_exact_chance_and_an_interval() -> None:
 
 def test_what_a_condition_accounts_for() -> None:
     slowdowns = np.array([1.0, 1.1, 1.0, 1.2, 1.0])
-    same = accounted(slowdowns, slowdowns)
+    same = explained_rise(slowdowns, slowdowns)
     assert same is not None and same.share == 1
     assert same.effect.value == pytest.approx(0.2) and same.chance < 1e-6
-    twice = accounted(slowdowns ** 2, slowdowns)
+    twice = explained_rise(slowdowns ** 2, slowdowns)
     assert twice is not None and twice.share == pytest.approx(0.5)
-    assert accounted(slowdowns[:4], slowdowns[:4]) is None
-    assert accounted(slowdowns, np.ones(5)) is None
+    assert explained_rise(slowdowns[:4], slowdowns[:4]) is None
+    assert explained_rise(slowdowns, np.ones(5)) is None
 
 
 def test_what_all_cases_have_in_common_is_said_once() -> None:
@@ -190,8 +190,8 @@ def test_a_clock_that_is_always_lower_than_the_others_is_named_with_a_bound() ->
     at = np.arange(PASSES, dtype=np.int64) * 2 * PASS_NS + PASS_NS // 2
     flat = np.full(PASSES, 1400) + np.arange(PASSES) % 2
     found = asked(timed(STEADY), readings={
-        ("gpu", "sm_mhz"): [Course(0, "gpu", at, flat), Course(1, "gpu", at, flat - 200)],
-        ("gpu", "celsius"): [Course(1, "gpu", at, flat // 17)]})
+        ("gpu", "sm_mhz"): [TimeSeries(0, "gpu", at, flat), TimeSeries(1, "gpu", at, flat - 200)],
+        ("gpu", "celsius"): [TimeSeries(1, "gpu", at, flat // 17)]})
     answer = about(found, "low clock")
     assert answer.certainty == CLEAR and answer.subject == "rank 1"
     assert "the GPU of rank 1 on node-a" in answer.sentence

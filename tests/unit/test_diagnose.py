@@ -121,4 +121,4 @@ def test_the_benchmark_finds_every_fault_of_few_sweeps() -> None:
 
 def test_what_was_skipped_is_no_case_to_look_at() -> None:
     skipped = replace(started(None), status="skipped", statistics=None, timing=None)
-    assert not asked(skipped).untold
+    assert not asked(skipped).not_comparable

@@ -26,6 +26,8 @@ RUN_BY = {
     "hpcbench report": "unit/test_report_outputs.py::test_the_command_writes_what_is_asked_for",
     "hpcbench export": "unit/test_export.py::test_the_command_writes_whole_files_and_replaces_none",
     "hpcbench check": "unit/test_check.py::test_the_command",
+    "hpcbench import": "unit/test_imported.py::test_the_command_writes_over_nothing",
+    "hpcbench lint": "unit/test_foreign_reading.py::test_the_command",
     "jobs/local.sh": "install/test_local.py::test_arguments_reach_run_and_the_results_are_named",
     "jobs/torchrun.sh":
         "install/test_local.py::test_torchrun_starts_ranks_and_the_results_are_named",

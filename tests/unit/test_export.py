@@ -32,6 +32,8 @@ from hpcbench.formats.export.nccl_tests import as_json, as_text
 from hpcbench.formats.export.prometheus import as_prometheus, size_range
 from hpcbench.formats.export.timeline import as_perfetto
 from hpcbench.formats.export.write import FORMATS, export_files
+from hpcbench.formats.imported import Given, import_files
+from hpcbench.formats.linted import Linting
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.clock import ClockModel
 
@@ -254,6 +256,34 @@ def test_devices_are_counted_on_gpus(opened: ExportedRun) -> None:
     assert cloudai_devices(text) == ["node0"] * 2 * tables
     assert text.count("device  1 [0000:43:00] NVIDIA H100") == tables
     assert "nccl-library=22705" in text
+
+
+@pytest.mark.parametrize("to", ["nccl-tests", "nccl-tests-json"])
+def test_what_was_exported_can_be_imported_and_exported_again(to: str, tmp_path: Path) -> None:
+    text, _ = export("collective", to, "all_gather gloo cpu fp32 *")
+    file, results = tmp_path / "table", tmp_path / "imported.h5"
+    file.write_text(text, encoding="utf-8")
+    linting = Linting("", None, as_json=True)
+    linting.read(file)
+    assert linting.count == 0
+    import_files([file], results, Given())
+    again, lines = export_files([results], "nccl-tests", ExportRequest())
+    direct, _ = export("collective", "nccl-tests", "all_gather gloo cpu fp32 *")
+    halves = {(row[0], row[5]) for row in cloudai(direct)}
+    assert {(row[0], row[5]) for row in cloudai(again.content.decode())} == halves
+    assert len(halves) == 2
+    assert any("imported, not measured by hpcbench" in line for line in lines)
+    assert "; medians;" not in again.content.decode()
+    table, _ = export_files([results], "csv", ExportRequest())
+    rows = list(csv.DictReader(io.StringIO(table.content.decode())))
+    assert rows and all(row["imported"].startswith("nccl-tests") for row in rows)
+
+
+def test_a_row_that_was_measured_twice_begins_another_table(opened: ExportedRun) -> None:
+    case = opened.measured[0]
+    exported = as_text([replace(opened, cases=(case, case))], ExportRequest())
+    assert exported.content.decode().count("# Collective test starting") == 2
+    assert len(cloudai(exported.content.decode())) == 2
 
 
 # nccl-tests' JSON

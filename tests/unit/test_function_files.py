@@ -135,6 +135,7 @@ MARK = "import hpcbench\n@hpcbench.benchmark({})\ndef f({}): pass\n"
     (MARK.format("backend='gloop'", "ctx"), 2, ["gloop", "gloo"]),
     (MARK.format("", "ctx, backend"), 2, ["backend"]),
     (MARK.format("name='a b'", "ctx"), 2, ["a b"]),
+    (MARK.format("arrival={'late': 'last', 'by': '2mz'}", "ctx"), 2, ["arrival", "2mz"]),
     (MARK.format("settings='m', n=1", "ctx, n"), 2, ["m", "n"]),
     (MARK.format("compare='tp_columnwise', m=8, n=8", "ctx"), 2, ["k"]),
     (MARK.format("compare='tp_columnwise', m=8, n=8, k=8, part=[0.5]", "ctx, part"), 2, ["part"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.topics import told_of
+from hpcbench.answers.topics import topic_results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import charts_of, origin_text
 from hpcbench.report.plots import DRAWERS
@@ -22,7 +22,7 @@ AGAIN = "python scripts/gallery.py draws the gallery again"
 def found() -> tuple[list[Chart], str]:
     """Return the charts of the stored run, and where they are from."""
     with open_results(GALLERY / "results.h5") as file:
-        told = told_of(Run("plots", file.results, file))
+        told = topic_results(Run("plots", file.results, file))
         return charts_of(file.results, file, told), origin_text(file.results)
 
 

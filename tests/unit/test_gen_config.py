@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from hypothesis import given
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from hpcbench.config.load import (
     DIALECTS,
+    check_config,
     commented_yaml,
     dialect_of,
     load_config,
@@ -28,7 +30,7 @@ from hpcbench.config.presets import HARDWARE
 from hpcbench.config.presets.preset import load_preset
 from hpcbench.config.schema import Config, Hardware
 from hpcbench.errors import ConfigError, FileError, UsageError
-from hpcbench.gen_config import generate
+from hpcbench.gen_config import generate, sweep_here
 from hpcbench.plan.expand import make_plan
 from launcher import ROOT
 
@@ -241,3 +243,31 @@ def test_comments_and_values_never_mix(
     section = {**content, "hardware": {"one": 989.4e12, "two": content}}
     text = commented_yaml(section, remarks, {"hardware": {"one": comment, "two": comment}})
     assert yaml.safe_load(text) == section
+
+
+def machine(*gpu_memory_bytes: int, **absent: str) -> dict[str, Any]:
+    """Return what a probe says of a machine on which these backends are absent."""
+    names = ("gloo", "nccl", "mpi", "ucc")
+    return {"backends": {name: absent.get(name) for name in names},
+            "device_names": ["a GPU"] * len(gpu_memory_bytes),
+            "gpu_memory_bytes": list(gpu_memory_bytes), "links": [[None, "NV4"], ["NV4", None]]}
+
+
+@pytest.mark.parametrize(("found", "ranks", "backends"), [
+    (machine(80 * 10**9, 80 * 10**9, ucc="no"), 2, {"nccl"}),
+    (machine(2 * 10**9, ucc="no", nccl="no"), 1, {"gloo"}),
+    (machine(nccl="needs a GPU", ucc="no"), None, {"gloo", "mpi"}),
+    (machine(nccl="needs a GPU", ucc="no", mpi="no"), None, {"gloo"})])
+def test_a_sweep_for_this_machine_has_its_backends_and_fits(
+    found: dict[str, Any], ranks: int | None, backends: set[str],
+) -> None:
+    sweep = sweep_here(found, None)
+    config = check_config(dict(sweep.content), "here")
+    assert {name for block in config.benchmarks for name in block.backend} == backends
+    words = sweep.remarks[1].split()
+    count = int(words[words.index("-np") + 1])
+    assert ranks in (None, count)
+    plan = make_plan(config, count)
+    memory = min(found["gpu_memory_bytes"], default=psutil.virtual_memory().available // count)
+    assert max(case.memory_bytes for case in plan.cases) < memory
+    assert not [case.skip for case in plan.cases if case.skip]

@@ -646,7 +646,7 @@ def test_why_cases_take_longer_than_planned_is_said_as_far_as_it_is_known() -> N
     topology = RankIdentity(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
     assert slow_reason(topology, 2, 0.4) == "4 ranks share 2 cores of n1"
     assert slow_reason(topology, 4, 0.4) == (
-        "other processes used 40% of rank 0's core before the sweep")
+        "other processes used 40 % of rank 0's core before the sweep")
     assert slow_reason(topology, None, 0.01) == slow_reason(topology, 4, 0.0)
 
 

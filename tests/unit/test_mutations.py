@@ -37,7 +37,7 @@ def test_the_list_fits_the_code(script: ModuleType) -> None:
     assert len(listed) >= FEWEST
     assert len({one.name for one in listed}) == len(listed)
     assert not [problem for one in listed if (problem := one.problem())]
-    for folder in ("measure", "reduce", "statistics", "answers"):
+    for folder in ("measurement", "reduce", "statistics", "answers"):
         assert any(one.file.startswith(f"hpcbench/{folder}/") for one in listed), folder
 
 

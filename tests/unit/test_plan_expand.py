@@ -294,6 +294,8 @@ BROADCASTS = {"collective": ["all_reduce", "broadcast"], "size": ["8", "1KiB"]}
     ({"only": "*broadcast* 1024B*"}, ["broadcast 1024B"]),
     ({"only": "broadcast"}, ["broadcast 1024B", "broadcast 8B"]),
     ({"only": ["1024B", "cpu fp32 8B"]}, ["all_reduce 1024B", "broadcast 1024B", "broadcast 8B"]),
+    ({"only": "broadcast 1KiB"}, ["broadcast 1024B"]),
+    ({"only": "all_reduce n=4"}, ["all_reduce 1024B", "all_reduce 8B"]),
     ({"exclude": "all_reduce"}, ["broadcast 1024B", "broadcast 8B"]),
     ({"exclude": ["all_*", "* 8B*"]}, ["broadcast 1024B"]),
     ({"only": "8B", "exclude": "broadcast"}, ["all_reduce 8B"]),

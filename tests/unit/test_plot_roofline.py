@@ -101,7 +101,7 @@ def test_the_primitives_own_options_make_sections_and_the_unsharded_product_no_l
 
 def test_what_two_passes_cannot_tell_is_said() -> None:
     after = texts_of(drawn(problem(*NAMES))).partition("\n18.00\n")[2]
-    assert after.splitlines()[:3] == ["cannot tell"] * 3
+    assert after.splitlines()[:3] == ["unclear"] * 3
 
 
 def test_the_figure_says_times_overlap_bound_and_what_they_mean(

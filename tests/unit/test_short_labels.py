@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.views.table import short_labels, shortened, told_apart, without_shared
+from hpcbench.views.labels import distinct_names, short_labels, shortened, without_shared
 
 LABELS = ("all_reduce gloo cpu fp32 8B n=2", "all_reduce gloo cpu fp32 8B n=2 isolated",
           "all_reduce mpi cpu fp32 8B n=2", "transformer gloo cpu fp32 dp=2 n=2")
@@ -22,9 +22,9 @@ def test_a_label_that_begins_as_another_one_is_replaced_as_a_whole() -> None:
 
 
 def test_equal_titles_get_the_words_that_tell_them_apart() -> None:
-    assert told_apart([("torch", ("a=1", "gloo")), ("ring", ("a=1", "gloo")),
+    assert distinct_names([("torch", ("a=1", "gloo")), ("ring", ("a=1", "gloo")),
                        ("ring", ("a=2", "gloo"))]) == ["torch", "ring a=1", "ring a=2"]
-    assert told_apart([]) == []
+    assert distinct_names([]) == []
 
 
 def test_what_all_labels_have_is_said_once() -> None:

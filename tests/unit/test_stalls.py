@@ -182,11 +182,11 @@ def test_the_stamps_of_a_rank_without_time_are_refused() -> None:
 
 def test_findings_are_sentences_with_shares_interval_and_evidence() -> None:
     (text,) = findings(found(samples_of(steady({2: 1.5}))))
-    assert text.startswith("rank 2 finishes its backward pass last in 100% of 60 steps, 9.8")
-    assert "behind the next rank [99 % CI" in text and "(its backward is 6." in text
-    assert "31%" in text
+    assert text.startswith("rank 2 is the straggler: 9.8")
+    assert "behind (99 % CI" in text and "its backward is 6." in text
+    assert "31 %" in text and "100 % of 60 steps" in text
     (text,) = findings(found(exchange(np.random.default_rng(SEED), 0.2)))
-    assert text.startswith("high variance in gradient sync time: coefficient of variation ")
+    assert text.startswith("gradient exchange: high jitter (")
     assert not [*findings(found(samples_of(steady())))]
 
 
@@ -201,8 +201,8 @@ def shown(known: Stalls, ranks: int = 4) -> tuple[list[Line], list[Table]]:
 def test_a_profile_has_warnings_first_and_a_row_for_each_rank() -> None:
     lines, (table,) = shown(found(samples_of(steady({2: 1.5}))))
     assert [line.tone for line in lines] == ["warning", "plain", "plain"]
-    assert lines[1].text.startswith("waiting for the slowest rank takes 23.")
-    assert "[" in lines[1].text and "(60 steps)" in lines[1].text
+    assert lines[1].text.startswith("waiting for the slowest rank: 23.")
+    assert "(CI " in lines[1].text and "60 steps" in lines[1].text
     assert [row.cells[0] for row in table.rows] == [0, 1, 2, 3]
     assert table.rows[2].cells[-1] == 0
 
@@ -217,7 +217,7 @@ def test_of_many_ranks_a_profile_shows_those_that_are_ready_last() -> None:
 
 def test_a_profile_says_what_it_cannot_tell_and_what_would() -> None:
     lines, _ = shown(found(samples_of(steady(), phases={"forward": steady()})))
-    assert lines[0].text.startswith("stragglers unknown: ranks of data")
+    assert lines[0].text.startswith("stragglers: unknown (ranks of data")
     assert '"communication": ["on", "off"]' in lines[0].text
 
 

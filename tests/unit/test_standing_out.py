@@ -21,10 +21,10 @@ from hpcbench.reduce.comparison import (
 from hpcbench.statistics.hypothesis_tests import (
     MOST_CORRELATION,
     correlated_passes,
+    find_slowest,
     holm,
     largest_correlation,
     pass_medians,
-    standing,
     tail_of_two,
 )
 from hpcbench.statistics.order import t_quantile, t_tail
@@ -72,7 +72,7 @@ def test_what_holds_in_a_family_holds_alone_and_all_that_are_as_likely(
 
 def test_who_is_slow_in_each_pass_stands_out_by_the_difference_to_the_next() -> None:
     medians = np.array([[1.0, 1.01, 0.99], [1.5, 1.51, 1.52], [1.1, 1.09, 1.1]])
-    found = standing(medians, 0.01)
+    found = find_slowest(medians, 0.01)
     assert (found.row, found.next_row) == (1, 2)
     assert found.apart_s == pytest.approx(0.4133, abs=1e-3)
     assert found.low_s < found.apart_s < found.high_s
@@ -81,8 +81,8 @@ def test_who_is_slow_in_each_pass_stands_out_by_the_difference_to_the_next() -> 
 
 def test_a_difference_that_does_not_matter_is_none_however_sure() -> None:
     medians = np.array([[1.0, 1.0, 1.0], [1.005, 1.005, 1.005]])
-    assert standing(medians, 0.01).chance == 1.0
-    assert standing(medians, 0.001).chance == 0.0
+    assert find_slowest(medians, 0.01).chance == 1.0
+    assert find_slowest(medians, 0.001).chance == 0.0
 
 
 def ar1(rng: np.random.Generator, ranks: int, passes: int, correlation: float) -> np.ndarray:
@@ -100,7 +100,7 @@ def test_the_chance_is_of_any_of_the_ranks() -> None:
     Three passes leave any correlation possible, so the largest is reckoned with.
     """
     medians = np.array([[1.0, 1.02, 0.99], [1.5, 1.53, 1.54], [1.0, 0.99, 1.01], [1.01, 1.0, 1.0]])
-    found = standing(medians, 0.05)
+    found = find_slowest(medians, 0.05)
     rest = medians - medians.mean(axis=0)
     rest -= rest.mean(axis=1, keepdims=True)
     between = medians[1] - medians[0]

@@ -11,9 +11,9 @@ from matplotlib.patches import PathPatch
 from figure_texts import figure_of, texts_of
 from hpcbench.reduce.results import (
     MOST_POINTS,
-    Course,
     RankTelemetry,
     Results,
+    TimeSeries,
     Usage,
     core_use,
     powers,
@@ -25,24 +25,24 @@ from results_factory import MemorySamples, make_case, make_results, ok
 SECOND = 10**9
 
 
-def course(values: list[int], *, rank: int = 0, device: str = "d") -> Course:
+def course(values: list[int], *, rank: int = 0, device: str = "d") -> TimeSeries:
     """A reading a second, from second 5 on."""
     times = SECOND * (5 + np.arange(len(values), dtype=np.int64))
-    return Course(rank, device, times, np.array(values, dtype=np.int64))
+    return TimeSeries(rank, device, times, np.array(values, dtype=np.int64))
 
 
 class Read(MemorySamples):
     """Results in memory with courses."""
 
-    def __init__(self, results: Results, **columns: list[Course]) -> None:
+    def __init__(self, results: Results, **columns: list[TimeSeries]) -> None:
         super().__init__(results)
         self._columns = columns
 
-    def courses(self, table: str, column: str) -> tuple[Course, ...]:
+    def time_series(self, table: str, column: str) -> tuple[TimeSeries, ...]:
         return tuple(self._columns.get(f"{table}_{column}", ()))
 
 
-def cores(nodes: int = 1) -> dict[str, list[Course]]:
+def cores(nodes: int = 1) -> dict[str, list[TimeSeries]]:
     """Each second 60 of 100 parts in processes, 20 in the kernel, 15 idle, 5 stolen."""
     steps = {"user_ns": 60, "system_ns": 20, "idle_ns": 15, "steal_ns": 5}
     return {f"cpu_{name}": [course([7 + step * at for at in range(4)], rank=8 * node,
@@ -62,34 +62,34 @@ def test_power_is_that_of_gpus_and_the_rise_of_energy_of_packages() -> None:
     source = Read(results, gpu_power_mw=[course([250_000, 300_000], rank=1, device="GPU-a")],
                   energy_energy_uj=[course([0, 30_000_000, 90_000_000], device=name)
                                     for name in ("package-0", "package-0/dram", "psys")])
-    gpu, package = powers(source.courses)
+    gpu, package = powers(source.time_series)
     assert (gpu.rank, gpu.device) == (1, "GPU-a")
     assert [point.mean for point in gpu.points] == [250, 300]
     assert [(point.time_ns / SECOND, point.mean) for point in package.points] == [(6, 30), (7, 60)]
 
 
 def test_cores_are_busy_in_processes_and_in_the_kernel() -> None:
-    (node,) = core_use(Read(results_with(), **cores()).courses)
+    (node,) = core_use(Read(results_with(), **cores()).time_series)
     assert [point.mean for point in node.points] == pytest.approx([0.8] * 3)
 
 
 def test_many_readings_share_points() -> None:
     values = [1000 * (at % 10) for at in range(MOST_POINTS * 10)]
-    (line,) = powers(Read(results_with(), gpu_power_mw=[course(values)]).courses)
+    (line,) = powers(Read(results_with(), gpu_power_mw=[course(values)]).time_series)
     assert len(line.points) == MOST_POINTS
     assert (line.points[3].least, line.points[3].mean, line.points[3].greatest) == (0, 4.5, 9)
 
 
 def test_one_reading_has_no_rise() -> None:
     assert [line.points for line in powers(Read(
-        results_with(), energy_energy_uj=[course([5], device="package-0")]).courses)] == [()]
+        results_with(), energy_energy_uj=[course([5], device="package-0")]).time_series)] == [()]
 
 
 def test_readings_that_are_close_together_share_a_point() -> None:
     """A case ended at 6 s, the next one began 1 ms later, when the counter had not moved."""
     times = SECOND * np.array([5, 6, 6, 7], dtype=np.int64) + [0, 0, 10**6, 0]
-    course_of = Course(0, "package-0", times, np.array([0, 30, 30, 90], dtype=np.int64) * 10**6)
-    (line,) = powers(Read(results_with(), energy_energy_uj=[course_of]).courses)
+    course_of = TimeSeries(0, "package-0", times, np.array([0, 30, 30, 90], dtype=np.int64) * 10**6)
+    (line,) = powers(Read(results_with(), energy_energy_uj=[course_of]).time_series)
     assert [point.mean for point in line.points] == [30, 60]
 
 

@@ -19,7 +19,7 @@ from hpcbench.config.schema import Telemetry
 from hpcbench.telemetry import sampler as sampler_module
 from hpcbench.telemetry.sampler import Sampler, TelemetryAccess, open_sampler
 from hpcbench.telemetry.sources import Source, UnreadableError, Values
-from hpcbench.trace.columns import TABLES, Rows, Told
+from hpcbench.trace.columns import TABLES, Rows, TelemetryReport
 from nvml_standins import Standins
 
 FAST = Telemetry(rate_hz=10)
@@ -95,9 +95,9 @@ def test_a_source_that_raises_costs_its_table() -> None:
     with Sampler([[broken, sound]], 10, {}) as sampler:
         until(lambda: sound.count > 2)
         assert broken.count == 1
-        told = sampler.news()
-    assert told == Told(10, {"network": ("all cores",)}, {"cpu": "its file went"})
-    assert sampler.news() is None
+        told = sampler.new_report()
+    assert told == TelemetryReport(10, {"network": ("all cores",)}, {"cpu": "its file went"})
+    assert sampler.new_report() is None
 
 
 def test_a_source_that_hangs_costs_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,14 +113,16 @@ def test_a_source_that_hangs_costs_its_table(monkeypatch: pytest.MonkeyPatch) ->
         time.sleep(0.15)
         sampler.mark()
         until(lambda: sound.count > 2)
-        told = sampler.news()
+        told = sampler.new_report()
         hanging.hang.set()  # it comes back late: nobody wants its rows
         time.sleep(0.05)
         assert set(sampler.take()) == {"network"} and hanging.count == 1
     assert told is not None and told.missing == {"cpu": "reading it did not return within 0.1 s"}
 
 
-def gpu_alone(standins: Standins, machine: str, over: Callable[[Told | None, int], bool]) -> Any:
+def gpu_alone(
+    standins: Standins, machine: str, over: Callable[[TelemetryReport | None, int], bool],
+) -> Any:
     """Return what is told at the end, and a row, of a sampler that reads but a GPU of a machine.
 
     ``over`` says whether it is the end, from what is new and how many rows there are.
@@ -130,13 +132,13 @@ def gpu_alone(standins: Standins, machine: str, over: Callable[[Told | None, int
     def ask() -> list[Any]:
         sampler_module.HANGS_NS = 10**8
         rows: list[Rows] = []
-        told: Told | None = None
+        told: TelemetryReport | None = None
         with open_sampler(wanted, local_rank=0, gpu_uuid=GPU) as sampler:
             def ends() -> bool:
                 nonlocal told
                 sampler.mark()
                 rows.extend(sampler.take().values())
-                told = sampler.news() or told
+                told = sampler.new_report() or told
                 return over(told, len(rows))
 
             until(ends)
@@ -155,7 +157,7 @@ def test_a_call_of_nvml_that_hangs_costs_its_column(standins: Standins) -> None:
 
 
 def test_a_driver_in_which_all_hangs_costs_its_table(standins: Standins) -> None:
-    def is_given_up(told: Told | None, _: int) -> bool:
+    def is_given_up(told: TelemetryReport | None, _: int) -> bool:
         return told is not None and "gpu" in told.missing
 
     told, row = gpu_alone(standins, "telemetry_hangs", is_given_up)
@@ -169,7 +171,7 @@ def test_what_crashed_before_is_not_loaded(standins: Standins) -> None:
                           tried=NvmlRefusals("it crashed")) as sampler:
             sampler.mark()
             until(lambda: sampler.take().get("cpu") is not None)
-            told = sampler.news()
+            told = sampler.new_report()
         return [told and told.missing["gpu"]]
 
     assert standins.ask("start_crashes", ask) == ["it crashed"]
@@ -177,17 +179,19 @@ def test_what_crashed_before_is_not_loaded(standins: Standins) -> None:
 
 def test_a_rank_reads_what_is_its_own(tmp_path: Path) -> None:
     seams = TelemetryAccess(make_machine(tmp_path))
-    first = open_sampler(FAST, local_rank=0, gpu_uuid="known", seams=seams).news()
-    other = open_sampler(FAST, local_rank=1, gpu_uuid=None, seams=seams).news()
+    first = open_sampler(FAST, local_rank=0, gpu_uuid="known", seams=seams).new_report()
+    other = open_sampler(FAST, local_rank=1, gpu_uuid=None, seams=seams).new_report()
     assert first is not None and other is not None
     assert first.devices.keys() == TABLES.keys() and not first.missing
-    assert other == Told(10, {"process": ("worker",)}, {"gpu": "this rank has no NVIDIA GPU"})
+    assert other == TelemetryReport(
+        10, {"process": ("worker",)}, {"gpu": "this rank has no NVIDIA GPU"})
 
 
 def test_what_cannot_be_read_or_is_not_wanted_says_why(tmp_path: Path) -> None:
     root = make_machine(tmp_path, rapl=False, cpufreq=False)
     wanted = Telemetry(rate_hz=10, without=("network",))
-    told = open_sampler(wanted, local_rank=0, gpu_uuid=None, seams=TelemetryAccess(root)).news()
+    told = open_sampler(wanted, local_rank=0, gpu_uuid=None,
+                        seams=TelemetryAccess(root)).new_report()
     assert told is not None and told.devices.keys() == {"process", "cpu"}
     assert told.missing["energy"].endswith("powercap: no RAPL domain")
     assert told.missing["frequency"].endswith("scaling_cur_freq: No such file or directory")
@@ -211,7 +215,7 @@ def test_nvml_that_cannot_be_loaded_says_why() -> None:
     with open_sampler(wanted, local_rank=0, gpu_uuid="known",
                       seams=TelemetryAccess(nvml=load)) as sampler:
         def why() -> str:
-            told = sampler.news()
+            told = sampler.new_report()
             return told.missing.get("gpu", "") if told else ""
 
         sampler.mark()
@@ -231,7 +235,7 @@ resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**20,)
 with sampler:
     sampler.mark()
     assert sampler.take() == {}
-    print(sorted(sampler.news().missing))
+    print(sorted(sampler.new_report().missing))
 """
 
 

@@ -9,14 +9,14 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcbench.trace.columns import KEYS, NOT_READ, TABLES, Rows, Told
+from hpcbench.trace.columns import KEYS, NOT_READ, TABLES, Rows, TelemetryReport
 from hpcbench.trace.journal import Journal, Kind, pack_frame, read_journal
 from hpcbench.trace.sealed import open_trace, seal
-from hpcbench.trace.source import told_of
+from hpcbench.trace.source import telemetry_report
 from synthetic import make_header, make_plan, make_record
 
 PLAN = make_plan(n_cases=2)
-TOLD = Told(2.0, {"cpu": ("all cores",), "network": ("lo", "eth0")}, {"gpu": "no GPU"})
+TOLD = TelemetryReport(2.0, {"cpu": ("all cores",), "network": ("lo", "eth0")}, {"gpu": "no GPU"})
 
 
 def rows(table: str, n: int, first: int = 0) -> Rows:
@@ -41,7 +41,7 @@ def test_a_journal_and_its_trace_have_the_readings(tmp_path: Path) -> None:
     journal = read_journal(write(tmp_path / "rank00000.journal"))
     seal(journal.path, tmp_path / "rank00000.h5")
     for source in (journal, open_trace(tmp_path / "rank00000.h5")):
-        assert not source.damage and told_of(source) == TOLD
+        assert not source.damage and telemetry_report(source) == TOLD
         assert len([*source.records()]) == 2
         found = source.telemetry()
         assert found.keys() == {"cpu", "network"}
@@ -63,7 +63,7 @@ def test_a_trace_without_readings_has_no_group(tmp_path: Path) -> None:
         journal.note("end", {})
     seal(tmp_path / "a.journal", tmp_path / "a.h5")
     trace = open_trace(tmp_path / "a.h5")
-    assert trace.telemetry() == {} and told_of(trace) is None
+    assert trace.telemetry() == {} and telemetry_report(trace) is None
     with h5py.File(tmp_path / "a.h5") as file:
         assert "telemetry" not in file
 

@@ -15,11 +15,11 @@ import pytest
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, RankTelemetry
-from hpcbench.reduce.results_file import courses, open_results
+from hpcbench.reduce.results_file import open_results, time_series
 from hpcbench.reduce.usage import TableReadings
 from hpcbench.report.summary import case_rows, write_summary
 from hpcbench.trace.clock import ClockModel
-from hpcbench.trace.columns import KEYS, NOT_READ, TABLES, Rows, Told
+from hpcbench.trace.columns import KEYS, NOT_READ, TABLES, Rows, TelemetryReport
 from hpcbench.trace.journal import Journal
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SETTLING_CALLS, Flag, Header, Record
 from hpcbench.views.columns import telemetry_line, telemetry_tables
@@ -63,7 +63,7 @@ def readings(rank: int, times_ns: list[int]) -> dict[str, Rows]:
 
 def run(
     tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch,
-    read: Callable[[int, int], Mapping[str, Rows]], *, told: Told | None = None,
+    read: Callable[[int, int], Mapping[str, Rows]], *, told: TelemetryReport | None = None,
     **more: Any,
 ) -> Path:
     """Write a run whose journals have ``read(rank, pass)`` behind the records of each pass."""
@@ -77,7 +77,7 @@ def run(
 
     monkeypatch.setattr(Journal, "append", append)
     earlier = more.pop("notes", None)
-    sources = told or Told(2.0, DEVICES, WHY)
+    sources = told or TelemetryReport(2.0, DEVICES, WHY)
 
     def notes(rank: int) -> list[tuple[str, dict[str, Any]]]:
         devices = sources.devices if not rank else {
@@ -144,7 +144,7 @@ def test_results_and_summaries_say_it(tmp_path: Path, monkeypatch: pytest.Monkey
         assert file["telemetry/energy/rank"][:].tolist() == [0] * 40
         assert file["telemetry/process/rank"][:].tolist() == [0] * 10 + [1] * 10
         assert file["telemetry/cpu/steal_ns"].attrs["units"] == "ns"
-        (course,) = courses(file, results.told, "cpu", "user_ns")
+        (course,) = time_series(file, results.told, "cpu", "user_ns")
     assert (course.rank, course.device) == (0, "all cores") and len(course.values) == 10
     row = case_rows(results)[0]
     assert (row["energy_j"], row["usage_passes"], row["sent_by_node"]) == (4.0, 2, (8200,))
@@ -206,7 +206,7 @@ def test_gpus_throttled_and_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return [replace(record, device=f"cuda:{rank}")]
 
     results = reduce_folder(run(tmp_path, make_plan(CPU_CASES), monkeypatch, read, change=on_gpu,
-                                told=Told(2.0, {"gpu": (GPU,)})))
+                                told=TelemetryReport(2.0, {"gpu": (GPU,)})))
     first, last = (item.usage for item in results.cases)
     assert first is not None and last is not None
     assert (first.energy_j, first.mean_power_w, first.energy_of) == (400, 400, "gpu")
@@ -225,7 +225,8 @@ def test_one_rank_without_readings_of_its_gpu(
         return {} if rank else {"gpu": table("gpu", times_ns, energy_mj=100_000)}
 
     results = reduce_folder(run(
-        tmp_path, make_plan(CPU_CASES), monkeypatch, read, told=Told(2.0, {"gpu": (GPU,)}),
+        tmp_path, make_plan(CPU_CASES), monkeypatch, read,
+        told=TelemetryReport(2.0, {"gpu": (GPU,)}),
         change=lambda rank, record: [replace(record, device="cuda:0")]))
     assert results.cases[0].usage is None
 
@@ -245,7 +246,7 @@ def test_readings_stand_on_the_global_clock(
     results = reduce_folder(run(tmp_path, make_plan(CPU_CASES), monkeypatch, each_case,
                                 headers=on_two_nodes, notes=notes))
     with h5py.File(tmp_path / "results.h5") as file:
-        first, second = courses(file, results.told, "process", "cpu_ns")
+        first, second = time_series(file, results.told, "process", "cpu_ns")
     assert (first.time_ns - second.time_ns).tolist() == [offset_ns] * len(first.time_ns)
 
 
@@ -301,7 +302,7 @@ def test_courses_of_many_ranks_take_one_sort(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "any.h5", "w") as file:
         for name, values in at.items():
             file[f"telemetry/gpu/{name}"] = np.broadcast_to(values, at["rank"].shape)
-        found = [*courses(file, told, "gpu", "power_mw")]
+        found = [*time_series(file, told, "gpu", "power_mw")]
     assert time.process_time() - began_s < 1
     assert [(item.rank, item.device) for item in found[:3]] == [(0, "a"), (0, "b"), (1, "a")]
     assert len(found) == 2 * ranks

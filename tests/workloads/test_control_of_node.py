@@ -18,12 +18,12 @@ if how == "one core":
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 ranks = 3 if how == "two of three on one core" else 2
 if ranks == 3:  # of machines with more cores than this one may have
-    import hpcbench.backends.groups as control
+    import hpcbench.measurement.control as control
     control.own_cores = lambda: [2, 3] if rank == 2 else [0]
     control.granted_cores = lambda files: 4
 dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=ranks)
 if how == "no file of rank 0" and rank:
-    import hpcbench.backends.groups as control
+    import hpcbench.measurement.control as control
     def hidden(path):
         raise FileNotFoundError(path)
     control.Path = hidden

@@ -115,7 +115,7 @@ def test_an_amdsmi_that_crashes_costs_the_telemetry_of_gpus(
     rank = RankFacts(0, "a", 0, found)
     sampler = open_sampler(Telemetry(without=("process", "cpu")), local_rank=1, gpu_uuid=GPU,
                            rocm=True, tried=gpu_refusals(rank, 0))
-    told = sampler.news()
+    told = sampler.new_report()
     assert told is not None
     assert "amdsmi" in told.missing["gpu"] and "ended by signal 6 (SIGABRT)" in told.missing["gpu"]
 

@@ -53,7 +53,7 @@ def stepped(work: Training, rank: int, *, fake: bool) -> tuple[dict[str, list[in
     with fake_tensors() if fake else nullcontext():
         operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),
                                       validate=False)
-        for _ in range(work.features.rehearsal_calls if fake else 2):
+        for _ in range(work.features.dry_run_calls if fake else 2):
             operation.prepare()
             call_log.tally.clear()
             operation.run()

@@ -14,7 +14,7 @@ from hpcbench.backends.devices import CpuDevice
 from hpcbench.measurement.control import SharedProgress
 from hpcbench.measurement.loop import FixedCount, Surroundings
 from hpcbench.profiling.capture import ProfiledSamples, capture_by_torch
-from hpcbench.profiling.flight import flight_record, standing
+from hpcbench.profiling.flight import current_collective, flight_record
 from hpcbench.profiling.profiled_cases import CLOCK_MARK, SAMPLE_MARK
 from hpcbench.profiling.record import fit_anchor
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag
@@ -75,7 +75,7 @@ def test_torchs_flight_recorder_knows_the_collectives_of_gloo() -> None:
         dist.destroy_process_group()
     names = [entry["profiling_name"] for entry in record["entries"]]
     assert names[-2:] == ["gloo:all_reduce", "gloo:barrier"]
-    assert "barrier" in standing(record)
+    assert "barrier" in current_collective(record)
 
 
 def test_the_recorder_of_nccl_is_read_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,4 +84,4 @@ def test_the_recorder_of_nccl_is_read_where_there_is_one(monkeypatch: pytest.Mon
     written = json.dumps({"entries": [entry], "pg_status": {}, "version": "2.10"}).encode()
     monkeypatch.setattr(torch._C._distributed_c10d, "_dump_nccl_trace_json", lambda: written,
                         raising=False)
-    assert standing(flight_record()) == "in all_gather #7 of group 1"
+    assert current_collective(flight_record()) == "in all_gather #7 of group 1"

@@ -88,7 +88,8 @@ def test_below_the_least_capability_of_the_implementation_no_tensor_core_is_used
     assert_slow(codes["75:fp16"])
 
 
-@pytest.mark.parametrize("capability", PRODUCT)
+@pytest.mark.parametrize("capability", [
+    pytest.param(one, marks=pytest.mark.soak) if one == 103 else one for one in PRODUCT])
 def test_code_of_every_type_for_every_gpu(capability: int, tmp_path: Path) -> None:
     words = [f"{capability}:{dtype}" for dtype in ("fp16", "bf16", "fp32")]
     for word, code in compiled(words, tmp_path).items():

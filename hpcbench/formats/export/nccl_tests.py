@@ -143,11 +143,12 @@ def _tables(run: ExportedRun) -> tuple[list[NcclTable], tuple[LeftOut, ...]]:
             left_out.append(LeftOut(reason, case.name))
     tables = []
     for cases in grouped((_table_key(case), case) for case in fitting).values():
-        rows, again = _rows([case for case in cases if case.is_ok])
-        left_out += again
         bad = tuple(case for case in cases if case.is_bad)
-        if rows or bad:
+        again: Sequence[ExportedCase] = [case for case in cases if case.is_ok]
+        while again or bad:
+            rows, again = _rows(again)
             tables.append(NcclTable(tuple(rows), bad))
+            bad = ()
     return tables, tuple(left_out)
 
 
@@ -171,13 +172,13 @@ def _unfit(case: ExportedCase) -> str | None:
 def _table_key(case: ExportedCase) -> tuple[object, ...]:
     planned = case.item.case
     return (case.collective, planned.group_size, planned.backend, planned.device,
-            planned.mode, planned.env, planned.cuda_graph, planned.block,
-            case.columns.get("buffers"))
+            planned.mode, planned.env, planned.cuda_graph, case.columns.get("buffers"))
 
 
-def _rows(cases: Sequence[ExportedCase]) -> tuple[list[NcclRow], list[LeftOut]]:
+def _rows(cases: Sequence[ExportedCase]) -> tuple[list[NcclRow], list[ExportedCase]]:
     """Return rows by dtype, operator and root, with growing sizes; and cases whose row is taken."""
-    rows, again = [], []
+    rows: list[NcclRow] = []
+    again: list[ExportedCase] = []
     by_type = grouped((_row_key(case)[:3], case) for case in cases)
     for of_type in by_type.values():
         for _, same in sorted(grouped((_row_key(case)[3:], case) for case in of_type).items()):
@@ -185,7 +186,7 @@ def _rows(cases: Sequence[ExportedCase]) -> tuple[list[NcclRow], list[LeftOut]]:
             for case in same:
                 place = case.columns["in_place"] == 1
                 if place in halves:
-                    again.append(LeftOut("measured twice in one table", case.name))
+                    again.append(case)
                 halves.setdefault(place, case)
             rows.append(NcclRow(same[0], halves.get(False), halves.get(True)))
     return rows, again
@@ -208,8 +209,8 @@ def _text(run: ExportedRun, table: NcclTable) -> Iterator[str]:
            f"{config['maximum_bytes']} step: {step} warmup iters: {config['warmup_iters']} iters: "
            f"{config['iterations']} agg iters: 1 validation: {config['validation']} graph: "
            f"{config['graph']} unalign: 0")
-    yield (f"# hpcbench {__version__}, run {run.results.run.run_id}: {table.title}; medians; "
-           "layout of nccl-tests")
+    yield (f"# hpcbench {__version__}, run {run.results.run.run_id}: {table.title}; "
+           f"{_what(run)}; layout of nccl-tests")
     yield from _one_place(table)
     yield from ("#", "# Using devices")
     for one in _devices(run, table):
@@ -225,6 +226,12 @@ def _text(run: ExportedRun, table: NcclTable) -> Iterator[str]:
     yield "#"
     yield f"# Collective test concluded: {table.program}"
     yield ""
+
+
+def _what(run: ExportedRun) -> str:
+    """Return what the numbers are, without the words that readers look for."""
+    programs = run.results.run.imported
+    return f"imported from {' and '.join(programs)}" if programs else "medians"
 
 
 def _one_place(table: NcclTable) -> Iterator[str]:

@@ -18,8 +18,8 @@ from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, CaseColumn, plain
 
 OF_RUN: Mapping[str, type] = MappingProxyType({
     "run_id": str, "run": str, "started_at": str, "job_ranks": int, "nodes": int,
-    "first_node": str, "hpcbench": str, "torch": str})
-"""Columns of the run, and their types."""
+    "first_node": str, "hpcbench": str, "torch": str, "imported": str})
+"""Columns of the run, and their types; ``imported`` names the program that printed the numbers."""
 _NO_BLOCK = (-1, 0, 0)
 
 
@@ -74,7 +74,9 @@ def _row(
     return {"run_id": info.run_id, "run": info.name, "started_at": info.started_at,
             "job_ranks": info.world_size, "nodes": len(info.nodes),
             "first_node": info.nodes[0] if info.nodes else None, "hpcbench": info.hpcbench_version,
-            "torch": info.versions.get("torch"), **row, "reason": case.item.reason or None}
+            "torch": info.versions.get("torch"),
+            "imported": " and ".join(info.imported) or None, **row,
+            "reason": case.item.reason or None}
 
 
 def _present(column: CaseColumn, value: Any) -> Any:

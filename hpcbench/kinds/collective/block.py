@@ -16,7 +16,7 @@ class CollectiveBlock(Block):
     """One sweep over collectives: the product of all lists."""
 
     scales: ClassVar[bool] = True
-    later: ClassVar[tuple[str, ...]] = (*Block.later, "cache")
+    later: ClassVar[tuple[str, ...]] = (*Block.later, "cache", "async")
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({
         **Block.renamed, "buffers": "cache", "split": "uneven"})
     renamed_values: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({
@@ -37,6 +37,9 @@ class CollectiveBlock(Block):
     cache: Axis[Cache] | None = Field(
         default=None,
         description="warm (default): restored before each call; cold: sets of buffers take turns.")
+    asynchronous: Axis[bool] | None = Field(
+        default=None, alias="async",
+        description="true: issue the call with async_op, then wait; the time to issue is recorded.")
     size: Sizes = Field(
         default=(2**20,),
         description="Bytes, as nccl-tests' size column: 8, 64KiB, {from, to, factor}.")

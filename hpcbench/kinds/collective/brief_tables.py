@@ -35,10 +35,11 @@ def collective_type_word(work: Collective) -> str | None:
 
 
 def form_text(work: Collective) -> str:
-    """Return ``split linear, 2 groups, buffers cold``, or nothing for what is usual."""
+    """Return ``split linear, 2 groups, buffers cold, async``, or nothing for what is usual."""
     parts = [f"split {work.split}"] if work.split != "even" else []
     parts += [groups_text(work)] if work.groups != 1 else []
     parts += [f"buffers {work.buffers}"] if work.buffers != "warm" else []
+    parts += ["async"] if work.asynchronous else []
     return ", ".join(parts)
 
 
@@ -48,7 +49,8 @@ _AXES: Mapping[str, Callable[[CaseResult], Cell]] = {
     "type": lambda item: collective_type_word(collective_of(item.case)),
     "ranks": lambda item: plural(item.case.world_size, "rank"),
     "device": lambda item: " ".join(filter(None, (device_type(item), device_memory_text(item)))),
-    "mode": lambda item: "" if mode_text(item) == "isolated" else mode_text(item),
+    "mode": lambda item: "" if mode_text(item) == "isolated" else mode_text(
+        item).removeprefix("isolated, "),
     "redop": lambda item: "" if collective_of(item.case).op == "sum" else collective_of(
         item.case).op or "",
     "root": lambda item: f"root {collective_of(item.case).root}" if collective_of(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from hpcbench.kinds.collective.plan import Collective, collective_of
+from hpcbench.kinds.collective.plan import ISSUE, Collective, collective_of
 from hpcbench.operations.collectives import (
     Bandwidth,
     WireRate,
@@ -82,6 +82,9 @@ COLUMNS = (
     CaseColumn("buffers", TEXT, "warm: restored before each call; cold: sets take turns", str),
     CaseColumn("group_stride", PURE, "how far apart the ranks of a group are", int),
     CaseColumn("busbw_factor", PURE, "bus bandwidth over algorithm bandwidth"),
+    CaseColumn("asynchronous", PURE, "1 if issued with async_op, then waited for, else 0", int),
+    CaseColumn("issue_s", "s", "time in which an asynchronous call returned: median of each rank, "
+               "the longest of them"),
     CaseColumn("algbw_bytes_per_s", "bytes/s", "size_bytes / median_s"),
     CaseColumn("busbw_bytes_per_s", "bytes/s", "algbw_bytes_per_s x busbw_factor"),
     CaseColumn("of_link", PURE, "share of what the declared links allow; NaN where none is"),
@@ -100,12 +103,19 @@ def column_values(item: CaseResult, record: CollectiveRecord | None) -> dict[str
     work, known = collective_of(item.case), record or CollectiveRecord()
     rates = known.bandwidth
     return {**{name: getattr(work, name) for name in _OF_WORK},
-            "busbw_factor": known.busbw_factor,
+            "busbw_factor": known.busbw_factor, "issue_s": issue_s(item),
             "algbw_bytes_per_s": rates and rates.algbw_bytes_per_s,
             "busbw_bytes_per_s": rates and rates.busbw_bytes_per_s,
             "of_link": known.of_link, "of_measured_link": known.of_measured_link,
             "measured_link_bytes_per_s": known.measured_link,
             **column_values_of(known.roofline, BOUND_COLUMNS)}
+
+
+def issue_s(item: CaseResult) -> float | None:
+    """Return the median time to issue a call, of the rank that takes longest; None if not timed."""
+    steps = item.timing.steps if item.timing else None
+    found = [phase for phase in steps.phases if phase.name == ISSUE] if steps else []
+    return max(found[0].median_s) if found else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpcbench.config.axes import UNEVEN
+from hpcbench.config.axes import TORCH, UNEVEN, library_of
 from hpcbench.config.section import Block
 from hpcbench.kinds.collective.block import CollectiveBlock
 from hpcbench.operations.collectives import (
@@ -41,7 +41,7 @@ from hpcbench.plan.points import (
     measurement_axes,
     too_large,
 )
-from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+from hpcbench.plan.support import resolve_device, traits_of, unsupported
 from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.units import plural
 
@@ -50,8 +50,10 @@ if TYPE_CHECKING:
 
 
 USUAL: Mapping[str, Any] = MappingProxyType({
-    "split": "even", "groups": 1, "group_stride": 1, "buffers": "warm"})
+    "split": "even", "groups": 1, "group_stride": 1, "buffers": "warm", "asynchronous": False})
 """What goes without saying where it is so."""
+ISSUE = "issue"
+"""The phase of an asynchronous call until it returns; the rest of its sample is waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Collective(Workload):
     are None where the collective has no such option; a barrier moves no data, its dtype is uint8
     by convention. ``groups`` equal groups of ranks that are ``group_stride`` apart run it at the
     same time; sizes, counts and ``root`` are those of one group. With ``buffers`` ``cold``, calls
-    take turns over `sets` of buffers.
+    take turns over `sets` of buffers. ``asynchronous``: issued with async_op, then waited for.
     """
 
     collective: str
@@ -80,7 +82,8 @@ class Collective(Workload):
     groups: int = 1
     buffers: str = "warm"
     group_stride: int = 1
-    later = ("buffers", "group_stride")
+    asynchronous: bool = False
+    later = ("buffers", "group_stride", "asynchronous")
 
     def choice(self) -> Choice:
         """Return what tells it from others; sizes as the sweep file has them."""
@@ -116,7 +119,8 @@ class Collective(Workload):
         traits = self.traits
         return Features(
             calls=calls_of(traits.calls, self.dtype) or (self.own_call(),),
-            profiled_for=frozenset({"communication"}), has_result=traits.moves_data, settles=True,
+            profiled_for=frozenset({"communication"}), has_result=traits.moves_data,
+            settles=not self.asynchronous, enters_late=True, has_phases=self.asynchronous,
             cold_bytes=self.cold_bytes,
             needs_all_ranks=traits.needs_all_ranks and self.split != "zero")
 
@@ -139,7 +143,7 @@ class Collective(Workload):
 
     def unusual_words(self) -> dict[str, str]:
         """Return ``groups=2`` of each of `unusual`, by name."""
-        return {name: f"{name.removeprefix('group_')}={value}"
+        return {name: "async" if value is True else f"{name.removeprefix('group_')}={value}"
                 for name, value in self.unusual().items()}
 
 
@@ -179,6 +183,7 @@ class Point(NamedTuple):
     uneven: str
     groups: int | Mapping[str, int]
     cache: str
+    asynchronous: bool
     size: int
 
     @property
@@ -229,9 +234,10 @@ def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]
         "env": (), "world_size": block.world_size, "dtype": block.dtype, "op": block.op,
         "root": block.root, "in_place": block.in_place or (None,),
         "uneven": block.uneven, "groups": block.groups, "cache": block.cache or ("warm",),
+        "asynchronous": block.asynchronous or (False,),
         "mode": how.mode, "warmup": how.warmup, "iterations": how.iterations,
         "validate": how.validate, "size": block.size, "wakeup_s": how.wakeup_s,
-        "cuda_graph": how.cuda_graph,
+        "cuda_graph": how.cuda_graph, "arrival": how.arrival,
     }
 
 
@@ -249,6 +255,7 @@ def draft(point: Point, job: PlanRequest) -> Draft:
         skip=(unsupported(common.backend, device, [work.own_call()])
               or _unfit_world(point, work, job.world_size) or _rounded_to_nothing(point, work)
               or _unfit_for_cold(work, cuda_graph=common.cuda_graph)
+              or _unfit_for_async(work, common)
               or too_large(memory, 0, device, config.hardware)),
         estimate_s=_estimate_s(work, device, ranks, calls, validate, config.hardware),
         identity=_identity(work, point))
@@ -277,6 +284,7 @@ def _workload(point: Point) -> Collective:
         in_place=None if traits.in_place is None else (
             traits.in_place[0] if point.in_place is None else point.in_place),
         requested_bytes=point.size if traits.moves_data else 0, size_bytes=size, count=count,
+        asynchronous=point.asynchronous,
         split=split, groups=division.groups, group_stride=division.stride,
         buffers=point.cache if traits.moves_data else "warm")
 
@@ -305,7 +313,7 @@ def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
         return point.division.unfit
     if ranks < least:
         return f"{work.collective} needs at least {least} ranks{where}"
-    if ranks < BACKEND_TRAITS[backend].min_world_size:
+    if ranks < traits_of(backend).min_world_size:
         return f"{backend} makes no group of {ranks} rank"
     if work.split != "even" and ranks < 2:
         return f"split {work.split} needs at least 2 ranks{where}"
@@ -321,6 +329,21 @@ def _unfit_for_cold(work: Collective, *, cuda_graph: bool) -> str | None:
     if cuda_graph:
         return "buffers cold: a CUDA graph repeats the call of one set of buffers"
     return too_many_cold_sets(work.cold_bytes, COLD_BYTES)
+
+
+def _unfit_for_async(work: Collective, common: CommonPoint) -> str | None:
+    """Return why a call cannot be issued apart from waiting for it, or None."""
+    if not work.asynchronous:
+        return None
+    if library_of(common.backend) == "mpi" and not common.backend.startswith(TORCH):
+        return f"async: calls of {common.backend} block; take another backend"
+    if common.mode == "pipelined":
+        return "async: a sample of mode pipelined has several calls; take isolated or barrier_start"
+    if work.buffers == "cold":
+        return "async: buffers that take turns are not supported; take cache warm"
+    if work.traits.is_plugin:
+        return f"async: {work.collective} is a plug-in's collective, which waits itself"
+    return None
 
 
 def _rounded_to_nothing(point: Point, work: Collective) -> str | None:

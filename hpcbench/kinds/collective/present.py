@@ -206,6 +206,8 @@ _RESULT_COLUMNS = (
     Column("root", "root", Show.COUNT), Column("place", "place"),
     columns.TIME, columns.INTERVAL,
     Column("p95", "p95", Show.US, "us", better="less"),
+    Column("issue", "issue", Show.US, "us", "until an asynchronous call returned: median of the "
+           "rank that takes longest", "less", optional=True),
     Column("algbw", "algbw", Show.GB_PER_S, "GB/s", "size / time p50", "more"),
     Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "algbw x nccl-tests' factor", "more"),
     Column("of_link", "of link", Show.WHOLE_PERCENT, "%", "of what the declared links allow",
@@ -291,6 +293,7 @@ def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
     return Row((
         work.size_bytes, work.count, *_option_cells(work),
         median, columns.interval_cell(stats), like_median(stats.p95_s if stats else None, median),
+        like_median(known["issue_s"], median),
         *(like_median(known[name], median) for name in ("algbw_bytes_per_s", "busbw_bytes_per_s")),
         *(known[name] for name in ("of_link", "of_measured_link", "bound_by")),
         columns.wrong_cell(item) if work.traits.moves_data else None, columns.n_cell(stats),

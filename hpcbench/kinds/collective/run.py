@@ -7,17 +7,18 @@ their own; nothing is put together here.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.errors import CaseError
-from hpcbench.kinds.collective.plan import Collective
+from hpcbench.kinds.collective.plan import ISSUE, Collective
 from hpcbench.measurement.runner import Runner
 from hpcbench.operations.collectives import cold_bytes, part_counts
 from hpcbench.operations.data import (
@@ -33,12 +34,13 @@ from hpcbench.operations.data import (
     reduce_scatter_tensor,
     reduced,
 )
-from hpcbench.operations.place import Buffers, Lane, Place
+from hpcbench.operations.place import Buffers, DirectCalls, Place
 from hpcbench.plan.workload import Workload
 
 
 class Operation:
-    """One collective on its own buffers; subclasses allocate in ``__init__`` and define ``run``.
+    """One collective on its own buffers; subclasses allocate in ``__init__`` and define ``issue``,
+    or ``run``, if it cannot be issued apart from waiting for it.
 
     ``source`` is what this rank starts from, ``buffer`` what an in-place form restores from it,
     ``output`` what is checked against ``expected`` if this rank ``has_result``. ``root`` is the
@@ -67,9 +69,13 @@ class Operation:
         """Make the next call start from the same inputs and an output that is not yet right."""
         self.output.fill_(self.poison)
 
+    def issue(self, *, async_op: bool) -> Any:
+        """Issue the collective. With ``async_op`` return what has a method ``wait``."""
+        raise CaseError(f"{self.name} cannot be issued apart from waiting for it")
+
     def run(self) -> None:
         """Issue the collective; on return it is complete, or ordered on the current stream."""
-        raise NotImplementedError
+        self.issue(async_op=False)
 
     def corrupt_output(self) -> None:
         """Make one element of the output wrong, for tests of the check."""
@@ -94,6 +100,41 @@ def reduce_op(name: str | None) -> dist.ReduceOp:
         "sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN,
         "max": dist.ReduceOp.MAX, "avg": dist.ReduceOp.AVG,
     }[str(name)]
+
+
+class Started(NamedTuple):
+    """Messages that were started together."""
+
+    messages: list[Any]
+
+    def wait(self) -> None:
+        for message in self.messages:
+            message.wait()
+
+
+class Asynchronous:
+    """A collective that is issued, then waited for; how long issuing takes is recorded."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.name, self.place = operation.name, operation.place
+        self.prepare, self.check = operation.prepare, operation.check
+        self.corrupt_output = operation.corrupt_output
+        self._issue = operation.issue
+        self._issue_ns: list[int] = []
+
+    def run(self) -> None:
+        began_ns = time.perf_counter_ns()
+        work = self._issue(async_op=True)
+        self._issue_ns.append(time.perf_counter_ns() - began_ns)
+        if work is not None:  # torch returns None to a rank that has no part in the call
+            work.wait()
+
+    def answer(self) -> dict[str, Any]:
+        """Return how long each call took to return."""
+        return {"phases": {"names": [ISSUE], "ns": [self._issue_ns]}}
+
+    def close(self) -> None:
+        """Do nothing: nothing was opened."""
 
 
 class Rotation:
@@ -132,7 +173,7 @@ class Rotation:
         return self.sets[self._at].check()
 
 
-def take(operation: Operation, lane: Lane) -> None:
+def take(operation: Operation, lane: DirectCalls) -> None:
     """Have the operation make the lane's call; what is restored, checked and spoilt stays."""
     spec = operation.spec
     operation.run = lane.prepared(spec.collective, Buffers(  # type: ignore[method-assign, assignment]
@@ -188,8 +229,8 @@ class AllReduce(Reduction):
             return wrong
         return compare(self.source, self.on_device(self.contribution()))
 
-    def run(self) -> None:
-        dist.all_reduce(self.output, self.op, group=self.place.group)
+    def issue(self, *, async_op: bool) -> Any:
+        return dist.all_reduce(self.output, self.op, group=self.place.group, async_op=async_op)
 
 
 class AllGather(Operation):
@@ -216,15 +257,15 @@ class AllGather(Operation):
         if self.spec.in_place:
             self.part.copy_(self.source)
 
-    def run(self) -> None:
-        all_gather_tensor(self.output, self.part, group=self.place.group)
+    def issue(self, *, async_op: bool) -> Any:
+        return all_gather_tensor(self.output, self.part, group=self.place.group, async_op=async_op)
 
 
 class UnevenAllGather(AllGather):
     """torch.distributed.all_gather: rank r gives part r to all."""
 
-    def run(self) -> None:
-        dist.all_gather(self.parts, self.source, group=self.place.group)
+    def issue(self, *, async_op: bool) -> Any:
+        return dist.all_gather(self.parts, self.source, group=self.place.group, async_op=async_op)
 
 
 class ReduceScatter(Operation):
@@ -253,15 +294,17 @@ class ReduceScatter(Operation):
         else:
             self.output.fill_(self.poison)
 
-    def run(self) -> None:
-        reduce_scatter_tensor(self.output, self.input, self.op, group=self.place.group)
+    def issue(self, *, async_op: bool) -> Any:
+        return reduce_scatter_tensor(self.output, self.input, self.op, group=self.place.group,
+                                     async_op=async_op)
 
 
 class UnevenReduceScatter(ReduceScatter):
     """torch.distributed.reduce_scatter: rank r is left with part r of the reduction."""
 
-    def run(self) -> None:
-        dist.reduce_scatter(self.output, self.parts, self.op, group=self.place.group)
+    def issue(self, *, async_op: bool) -> Any:
+        return dist.reduce_scatter(self.output, self.parts, self.op, group=self.place.group,
+                                   async_op=async_op)
 
 
 class AllToAll(Operation):
@@ -278,16 +321,17 @@ class AllToAll(Operation):
         self.given = self.source
         self.output = self.empty(sum(self.received))
 
-    def run(self) -> None:
-        dist.all_to_all_single(self.output, self.source, group=self.place.group)
+    def issue(self, *, async_op: bool) -> Any:
+        return dist.all_to_all_single(self.output, self.source, group=self.place.group,
+                                      async_op=async_op)
 
 
 class UnevenAllToAll(AllToAll):
     """The same with sizes: every rank sends part d of its buffer to rank d."""
 
-    def run(self) -> None:
-        dist.all_to_all_single(self.output, self.source, self.received, self.sent,
-                               group=self.place.group)
+    def issue(self, *, async_op: bool) -> Any:
+        return dist.all_to_all_single(self.output, self.source, self.received, self.sent,
+                                      group=self.place.group, async_op=async_op)
 
 
 class Broadcast(Operation):
@@ -305,8 +349,8 @@ class Broadcast(Operation):
         else:
             self.output.fill_(self.poison)
 
-    def run(self) -> None:
-        dist.broadcast(self.output, self.root, group=self.place.group)
+    def issue(self, *, async_op: bool) -> Any:
+        return dist.broadcast(self.output, self.root, group=self.place.group, async_op=async_op)
 
 
 class Reduce(Reduction):
@@ -321,8 +365,9 @@ class Reduce(Reduction):
         if self.is_root:
             self.expect()
 
-    def run(self) -> None:
-        dist.reduce(self.output, self.root, self.op, group=self.place.group)
+    def issue(self, *, async_op: bool) -> Any:
+        return dist.reduce(self.output, self.root, self.op, group=self.place.group,
+                           async_op=async_op)
 
 
 class Gather(Operation):
@@ -340,8 +385,9 @@ class Gather(Operation):
             self.output = self.empty(spec.count * place.world_size)
             self.parts = list(self.output.split(spec.count))
 
-    def run(self) -> None:
-        dist.gather(self.source, self.parts, self.root, group=self.place.group)
+    def issue(self, *, async_op: bool) -> Any:
+        return dist.gather(self.source, self.parts, self.root, group=self.place.group,
+                           async_op=async_op)
 
 
 class Scatter(Operation):
@@ -358,8 +404,9 @@ class Scatter(Operation):
         self.expected = self.on_device(moved(self.root, start, spec.count, self.dtype))
         self.output = self.empty(spec.count)
 
-    def run(self) -> None:
-        dist.scatter(self.output, self.parts, self.root, group=self.place.group)
+    def issue(self, *, async_op: bool) -> Any:
+        return dist.scatter(self.output, self.parts, self.root, group=self.place.group,
+                            async_op=async_op)
 
 
 class SendRecv(Operation):
@@ -377,7 +424,7 @@ class SendRecv(Operation):
         self.output = self.empty(spec.count)
         self.given = self.source
         # The receive first: gloo's permission to send travels behind a rank's own data.
-        self.exchange = [] if isinstance(place.group, Lane) else [
+        self.exchange = [] if isinstance(place.group, DirectCalls) else [
             dist.P2POp(dist.irecv, self.output, preceding, group=place.group),
             dist.P2POp(dist.isend, self.source, following, group=place.group),
         ]
@@ -385,6 +432,9 @@ class SendRecv(Operation):
     def run(self) -> None:
         for request in self._start():
             request.wait()
+
+    def issue(self, *, async_op: bool) -> Any:
+        return Started(self._start())
 
     def _start(self) -> list[Any]:
         """Start both in one batch; torch has no batch for a plug-in that is itself the group."""
@@ -400,15 +450,18 @@ class Barrier(Operation):
         super().__init__(spec, place)
         self.output, self.has_result = self.empty(0), False
 
-    def run(self) -> None:
+    def issue(self, *, async_op: bool) -> Any:
         """Wait for all ranks of the group under test: none leaves before all have entered."""
-        dist.barrier(group=self.place.group, device_ids=self.place.device_ids)
+        return dist.barrier(group=self.place.group, device_ids=self.place.device_ids,
+                            async_op=async_op)
 
 
 class CollectiveRunner(Runner):
     """Opens collectives; which class runs which is told by its row."""
 
-    def open(self, work: Workload, place: Place, *, validate: bool) -> Operation | Rotation:
+    def open(
+        self, work: Workload, place: Place, *, validate: bool,
+    ) -> Operation | Rotation | Asynchronous:
         """Allocate the collective on this rank. Raises CaseError if it is not here."""
         assert isinstance(work, Collective)
         traits = work.traits
@@ -423,10 +476,11 @@ class CollectiveRunner(Runner):
         if work.buffers == "cold":
             sets = work.sets(cold_bytes(cache_bytes(place.device)))
             return Rotation([_opened(operation, work, place) for _ in range(sets)])
-        return _opened(operation, work, place)
+        opened = _opened(operation, work, place)
+        return Asynchronous(opened) if work.asynchronous else opened
 
 
-def stray(work: Workload, place: Place) -> Operation | Rotation:
+def stray(work: Workload, place: Place) -> Operation | Rotation | Asynchronous:
     """Return another collective than is planned, for tests: a broadcast, or a barrier."""
     other = Collective(
         collective="broadcast", dtype=work.dtype, op=None, root=0, in_place=True,
@@ -440,6 +494,6 @@ def stray(work: Workload, place: Place) -> Operation | Rotation:
 def _opened(operation: type[Operation], work: Collective, place: Place) -> Operation:
     """Return the collective on buffers of its own, called as the group calls it."""
     opened = operation(work, place)
-    if isinstance(place.group, Lane):
+    if isinstance(place.group, DirectCalls):
         take(opened, place.group)
     return opened

@@ -89,7 +89,8 @@ class FunctionCall(Workload):
     @property
     def features(self) -> Features:
         """Return that a profile may show anything of it: nobody knows what it does."""
-        return Features(files={self.file: self.sha256}, profiled_for=frozenset(TARGETS))
+        return Features(files={self.file: self.sha256}, profiled_for=frozenset(TARGETS),
+                        enters_late=True)
 
     def problem(self) -> dict[str, Any]:
         """Return what all cases have alike that are compared with it."""

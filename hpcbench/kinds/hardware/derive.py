@@ -288,17 +288,17 @@ def _amount(item: CaseResult) -> int | None:
         return gemm_of(item.case).flops
     if test == "storage":
         return storage_of(item.case).call_bytes
-    array_bytes = _first_told(item, "stream").get("array_bytes")
+    array_bytes = _first_reported(item, "stream").get("array_bytes")
     return None if array_bytes is None else stream_of(item.case).moved_bytes(array_bytes)
 
 
-def _told(item: CaseResult, test: str) -> list[dict[str, Any]]:
+def _reported(item: CaseResult, test: str) -> list[dict[str, Any]]:
     return [left[test] for left in item.detail.values() if test in left]
 
 
-def _first_told(item: CaseResult, test: str) -> dict[str, Any]:
+def _first_reported(item: CaseResult, test: str) -> dict[str, Any]:
     """Return what the first rank told: all have the same arrays, and one folder."""
-    return next(iter(_told(item, test)), {})
+    return next(iter(_reported(item, test)), {})
 
 
 def _record(item: CaseResult) -> HardwareRecord:
@@ -321,7 +321,7 @@ def _gemm(item: CaseResult) -> GemmRecord:
 
 
 def _stream(item: CaseResult) -> StreamRecord:
-    told, moved, timed = _first_told(item, "stream"), _amount(item), rate_seconds(item)
+    told, moved, timed = _first_reported(item, "stream"), _amount(item), rate_seconds(item)
     record = StreamRecord(told.get("array_bytes"), told.get("cache_bytes"), told.get("threads"))
     if moved is None or timed is None:
         return record
@@ -331,8 +331,8 @@ def _stream(item: CaseResult) -> StreamRecord:
 
 
 def _storage(item: CaseResult) -> StorageRecord:
-    work, told = storage_of(item.case), _told(item, "storage")
-    where = _first_told(item, "storage")
+    work, told = storage_of(item.case), _reported(item, "storage")
+    where = _first_reported(item, "storage")
     rate = (work.call_bytes / item.statistics.median_s
             if item.statistics and item.statistics.median_s > 0 else None)
     cache = None

@@ -40,6 +40,7 @@ from hpcbench.views.chart import (
     is_wide,
     rooflines_shown,
 )
+from hpcbench.views.labels import distinct_names
 from hpcbench.views.presenter import Presenter
 from hpcbench.views.table import (
     Cell,
@@ -55,7 +56,6 @@ from hpcbench.views.table import (
     env_text,
     flag_cell,
     timed_text,
-    told_apart,
 )
 
 Items = Sequence[CaseResult]
@@ -413,7 +413,7 @@ def _rooflines(items: Items, derived: Records) -> list[Shown]:
     found = [(item, record.gemm.roofline) for item in items
              if (record := _record(item, derived)).gemm]
     shown = [(item, roofline) for item, roofline in found if roofline is not None]
-    titles = told_apart([(f"{gemm_of(item.case).types} {_extents(item)}, "
+    titles = distinct_names([(f"{gemm_of(item.case).types} {_extents(item)}, "
                           f"{plural(item.case.world_size, 'rank')}",
                           (backend_text(item.case), device_type(item))) for item, _ in shown])
     return [Shown(title, item.case.case_id, roofline)

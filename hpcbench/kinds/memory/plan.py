@@ -173,7 +173,7 @@ class MemoryWork(Workload):
     def features(self) -> Features:
         """Return those of the training, but no profile shows it."""
         return self.training.features._replace(
-            profiled_for=frozenset(), compiled_graphs=0, rehearsal=None)
+            profiled_for=frozenset(), compiled_graphs=0, dry_run_workload=None)
 
     def to_json(self) -> dict[str, Any]:
         searched = {"search": asdict(self.search)} if self.search else {}

@@ -222,7 +222,7 @@ class MemoryOperation(TrainingOperation):
         """Return the values beside the rows; ``memory`` and ``held`` are in bytes. All ranks take
         two steps."""
         answer = super().answer()
-        if self.is_rehearsal:
+        if self.is_dry_run:
             return answer
         device, outer = self.place.device, answer["memory"]
         taken = _taken(device, outer)

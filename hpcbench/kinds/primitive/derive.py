@@ -183,7 +183,7 @@ def problem_key(case: Case) -> Key:
     work = primitive_of(case)
     env = tuple(item for item in case.env if item[0] not in work.variables)
     return (work.primitive, work.order, work.dtype, work.m, work.n, work.k, case.backend,
-            case.device, case.world_size, env, case.mode, case.batch, case.cuda_graph)
+            case.device, case.world_size, env, case.mode, case.batch, case.cuda_graph, case.arrival)
 
 
 def parts_alone(items: Iterable[CaseResult]) -> PartsAlone:

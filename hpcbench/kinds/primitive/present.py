@@ -22,7 +22,6 @@ from hpcbench.kinds.primitive.derive import (
     PrimitiveRecord,
     column_values,
     common_options,
-    does_both,
     parts_alone,
     parts_first,
 )
@@ -48,6 +47,7 @@ from hpcbench.views.chart import (
     rooflines_shown,
 )
 from hpcbench.views.columns import ends_of, middle_cell, names_of, over_passes_cell, pass_range
+from hpcbench.views.labels import distinct_names
 from hpcbench.views.presenter import Presenter, Words
 from hpcbench.views.table import (
     MISSING,
@@ -73,7 +73,6 @@ from hpcbench.views.table import (
     span,
     span_text,
     timed_text,
-    told_apart,
 )
 
 
@@ -199,7 +198,7 @@ _CASE_COLUMNS = (
 _GROUP_COLUMNS = (Column("cases", "cases", Show.COUNT), *_WHO,
                   Column("orders", "orders", optional=True), *_WHERE, *columns.COST)
 _RESULT_COLUMNS = (
-    Column("implementation", "implementation"), Column("order", "order"),
+    Column("implementation", "implementation"),
     Column("options", "options", optional=True), columns.TIME, columns.INTERVAL,
     Column("rank_flops", "rank", Show.TFLOP_PER_S, "TFLOP/s", "the rank with most to do", "more"),
     Column("all_flops", "all ranks", Show.TFLOP_PER_S, "TFLOP/s", "all ranks together", "more",
@@ -208,7 +207,8 @@ _RESULT_COLUMNS = (
            "rank, of the best product of its type in this run", "more", optional=True),
     Column("of_declared", "of peak", Show.WHOLE_PERCENT, "%", "rank, of hardware.peak_flops",
            "more", optional=True),
-    Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "bus bandwidth of comm_only", "more"),
+    Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "bus bandwidth of comm_only", "more",
+           detail=True),
     Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less"),
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more"),
     Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part", "less",
@@ -255,13 +255,11 @@ def _where_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
 
 
 def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
-    """Yield one block's table: a group of rows per problem, backend, device, ranks and mode."""
-    orders = list(dict.fromkeys(primitive_of(item.case).order for item in items))
+    """Yield one block's table: a group of rows per problem, order, backend, device, ranks, mode."""
     groups = grouped(((_group_title(item), timed_text(item)), item) for item in items
                      if item.status in columns.TABLED)
     for group in groups.values():
-        group.sort(key=lambda item: (
-            orders.index(primitive_of(item.case).order), parts_first(item)))
+        group.sort(key=parts_first)
     if groups:
         yield Table(title, _RESULT_COLUMNS, tuple(
             _group(*names, group, derived) for names, group in groups.items()),
@@ -271,10 +269,7 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
 
 def _group(title: str, timed: str, group: Sequence[CaseResult], derived: Records) -> Group:
     common = common_options(group)
-    by_order = grouped((primitive_of(item.case).order, item) for item in group)
-    of_order = {order: common_options(same) for order, same in by_order.items()}
-    rows = (_row(item, common, of_order[primitive_of(item.case).order], _record(item, derived))
-            for item in group)
+    rows = (_row(item, common, _record(item, derived)) for item in group)
     return Group(f"{title}  {options_text(sorted(common))}".rstrip(), tuple(rows), timed)
 
 
@@ -284,20 +279,18 @@ def _record(item: CaseResult, derived: Records) -> PrimitiveRecord:
 
 def _group_title(item: CaseResult) -> str:
     case, work = item.case, primitive_of(item.case)
-    parts = (work.primitive, f"{case.backend} ({device_type(item)})",
+    parts = (f"{work.primitive} {work.order}", f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), work.dtype, problem_text(work),
              device_memory_text(item), env_text(case))
     return "  ".join(part for part in parts if part)
 
 
-def _row(item: CaseResult, common: Options, of_order: Options, record: PrimitiveRecord) -> Row:
-    """``of_order``: the options that all rows of its order have, which may decide an option."""
+def _row(item: CaseResult, common: Options, record: PrimitiveRecord) -> Row:
     work, stats, known = primitive_of(item.case), item.statistics, column_values(item, record)
     median = columns.median_cell(stats)
     return Row((
         work.implementation,
-        f"{work.order} {options_text(sorted(of_order - common))}".rstrip(),
-        options_text([option for option in work.options if option not in common | of_order]),
+        options_text([option for option in work.options if option not in common]),
         median, columns.interval_cell(stats),
         *(like_median(known[name], median) for name in (
             "busiest_rank_flops_per_s", "all_ranks_flops_per_s")),
@@ -313,7 +306,7 @@ def _row(item: CaseResult, common: Options, of_order: Options, record: Primitive
 def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
     found = [(item, _record(item, derived).roofline) for item in items]
     shown = [(item, roofline) for item, roofline in found if roofline is not None]
-    titles = told_apart([(_short_title(item), _details(item)) for item, _ in shown])
+    titles = distinct_names([(_short_title(item), _details(item)) for item, _ in shown])
     return [Shown(title, item.case.case_id, roofline)
             for title, (item, roofline) in zip(titles, shown, strict=True)]
 
@@ -338,9 +331,11 @@ def _not_compared(records: Iterator[PrimitiveRecord]) -> Iterator[Line]:
 
 MOST_ROWS = 30
 """More rows than this are split over several charts, by section."""
-WHOLE, PART = Look("", COLOURS[0], 0.75), Look("", "#999999", 0.75)
-COMPUTE_LINE = Look(COMPUTE_ONLY, COLOURS[1], width=1.6)
-COMMUNICATE_LINE = Look(COMM_ONLY, COLOURS[2], width=1.6)
+WHOLE = Look("", COLOURS[0], 0.75)
+COMPUTE_LINE = Look(COMPUTE_ONLY, "#6a4c93", width=1.6)
+COMMUNICATE_LINE = Look(COMM_ONLY, "#8a6d1d", width=1.6)
+"""In colours that no implementation has; the bars of the parts are in those of their lines."""
+PARTS = {look.label: Look("", look.colour, 0.75) for look in (COMPUTE_LINE, COMMUNICATE_LINE)}
 BOUND = Look("longer of the two: perfect overlap", "#000000", 0.22, width=6)
 TOGETHER = Look("sum: one after the other", "#000000", dotted=True)
 LINES = (("longest_s", BOUND), ("sum_s", TOGETHER), ("compute_s", COMPUTE_LINE),
@@ -359,7 +354,7 @@ CAPTION = (
     "comm_only - t) / the shorter of the two: 100 % where all of it is hidden, negative where t is "
     "longer than one after the other. x longest: t / the longer of the two. x torch: torch / t. "
     "These are the median over passes of what each pass gives, overlap also from the least to the "
-    "greatest pass. Cannot tell: the 95 % interval over passes holds opposite answers.")
+    "greatest pass. Unclear: the 95 % interval over passes holds opposite answers.")
 Key = tuple[str, ...]
 
 
@@ -426,7 +421,7 @@ def _bar(item: CaseResult, common: Options, record: PrimitiveRecord) -> Bar:
         f"{work.implementation} {options}".rstrip(),
         (time_s, over_passes_cell(record.efficiency),
          middle_cell(record.times_longest), middle_cell(record.speedup)),
-        segments=((time_s, WHOLE if does_both(work) else PART),), whisker=pass_range(item),
+        segments=((time_s, PARTS.get(work.implementation, WHOLE)),), whisker=pass_range(item),
         case_id=item.case.case_id)
 
 

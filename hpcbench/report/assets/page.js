@@ -31,6 +31,22 @@
     });
   }
 
+  // Of a table that is wider than the page, hide details until it fits; "columns" shows them again.
+  function fit(figure) {
+    var around = figure.querySelector(".scroll"), hidden = 0;
+    all(figure, ".columns input[data-detail]").reverse().forEach(function (box) {
+      if (around.scrollWidth > around.clientWidth + 1) {
+        box.checked = false;
+        hidden += 1;
+        showColumns(figure);
+      }
+    });
+    if (hidden) {
+      figure.querySelector(".columns summary").textContent = "columns (" + hidden + " hidden)";
+      figure.querySelector(".tools").hidden = false;
+    }
+  }
+
   function quoted(text) {
     var one = text.trim();
     if (/^[=+\-@\t\r]/.test(one) && isNaN(+one)) { one = "'" + one; }  // no formula of a spreadsheet
@@ -77,6 +93,7 @@
       box.addEventListener("change", function () { showColumns(figure); });
     });
     figure.querySelector(".copy").addEventListener("click", function () { copy(figure); });
+    fit(figure);
   });
 
   // Zoom: the same points, drawn by uPlot; drag to zoom in, double click to see all again.

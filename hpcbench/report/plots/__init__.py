@@ -23,7 +23,7 @@ from matplotlib.transforms import Bbox
 
 from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import Compared, comparison_chart
-from hpcbench.answers.topics import told_of
+from hpcbench.answers.topics import topic_results
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import FileError, UsageError, command_line
 from hpcbench.reduce.results import Results, SampleSource
@@ -120,7 +120,7 @@ def plot_results(
     chosen: Chosen = ALL, style: Style = REPORT,
 ) -> list[Path]:
     """Write every figure, none where no case is ok, and return their paths. Raises FileError."""
-    told = told_of(Run(valid(str(folder)), results, source))
+    told = topic_results(Run(valid(str(folder)), results, source))
     charts = chosen_charts(charts_of(results, source, told, chosen.case), results, chosen)
     return plot_charts(charts, results, folder, image_format, style)
 

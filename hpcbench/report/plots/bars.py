@@ -274,11 +274,12 @@ def _write_row(axes: Axes, bar: Bar, chart: BarChart, at: int, places: _Rows) ->
             value = f"{cell_text(bar.cells[0], first.show)} {first.unit}".rstrip()
         for place, text, side in ((0.0, label, "left"), (1.0, value, "right")):
             axes.text(place, at + 0.1, text, transform=across, ha=side, va="center",
+                      color=bar.colour or INK if side == "left" else INK,
                       fontsize=style.row, fontweight=weight if side == "left" else "normal",
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})
         return
     axes.text(-0.01, at, label, transform=across, ha="right", va="center", fontsize=style.row,
-              fontweight=weight)
+              fontweight=weight, color=bar.colour or INK)
     for end, cell, column in zip(places.ends, bar.cells, chart.columns, strict=True):
         axes.text(end, at, cell_text(cell, column.show), transform=across, ha="right",
                   va="center", fontsize=style.row)

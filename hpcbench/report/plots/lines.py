@@ -334,8 +334,9 @@ def _draw_roofs(
     for spot in panel.spots:
         # neighbours have different shapes, so that one is seen below another
         shape = MARKERS[(spot.number + spot.number // len(COLOURS)) % len(MARKERS)]
+        colour = spot.colour or COLOURS[spot.number % len(COLOURS)]
         axes.plot([spot.intensity], [in_unit(spot.rate, show)], linestyle="", marker=shape,
-                  markersize=style.marker + 2, color=COLOURS[spot.number % len(COLOURS)],
+                  markersize=style.marker + 2, color=colour,
                   label=_spot_label(spot.label, style))
 
 

@@ -109,7 +109,7 @@ class PairsOperation:
     def __init__(self, work: Pairs, place: Place, *, validate: bool) -> None:
         """Allocate the places of messages; what is expected needs no memory to check."""
         self.name, self.place, self._work = work.name, place, work
-        self.tell_step: Callable[[int], None] = _untold
+        self.tell_step: Callable[[int], None] = _ignore_step
         size, ranks = work.message_bytes, place.world_size
         table = torch.arange(_VALUES, dtype=torch.uint8, device=place.device)
         self._pattern = table.repeat(size // _VALUES + 2)
@@ -254,5 +254,5 @@ def _one(message: dist.P2POp) -> None:
     finish(start((message,)))
 
 
-def _untold(step: int) -> None:
+def _ignore_step(step: int) -> None:
     """Tell nobody: outside a worker nobody asks."""

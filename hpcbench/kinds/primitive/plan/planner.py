@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpcbench.config.axes import BACKENDS, FLOATING_DTYPES, unknown_name
+from hpcbench.config.axes import BACKENDS, FLOATING_DTYPES, is_backend, library_of, unknown_name
 from hpcbench.config.section import Block, OptionAxes
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.primitive.block import PrimitiveBlock
@@ -167,7 +167,7 @@ def _bad_options(
             yield from _bad_orders(f"{where}.order", values, primitives)
         elif of_points and option == "backend":
             yield from (f"{where}.backend: {unknown_name(value, BACKENDS)}"
-                        for value in values if value not in BACKENDS)
+                        for value in values if not is_backend(value))
         elif option not in allowed:
             names = [*allowed, *(AXES_OF_POINTS if of_points else ())]
             yield f"{where}: {unknown_name(option, names)}"
@@ -297,7 +297,7 @@ def _case(
     least = 0
     try:
         if reason is None:
-            env, least = _asked(point, given)
+            env, least = _requirements(point, given)
     except Exception as error:  # as in `_workload`
         reason = _plugin_error(error)
     common = point.common._replace(env=tuple(sorted({**env, **given}.items())))
@@ -350,7 +350,7 @@ def _problem(point: PrimitivePoint) -> Problem:
                    dict(point.options))
 
 
-def _asked(point: PrimitivePoint, given: Mapping[str, str]) -> tuple[Mapping[str, str], int]:
+def _requirements(point: PrimitivePoint, given: Mapping[str, str]) -> tuple[Mapping[str, str], int]:
     """Return the variables that an implementation needs, and how many multiprocessors."""
     if isinstance(point.implementation, str):
         return {}, 0
@@ -402,7 +402,7 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
                     f"not on {device}")
         if point.common.cuda_graph and implementation.uncaptured:
             return f"cuda_graph: {implementation.uncaptured}"
-        backends, library = implementation.backends, point.common.backend.partition("/")[0]
+        backends, library = implementation.backends, library_of(point.common.backend)
         if backends is not None and library not in backends:
             return (f"{implementation.name} runs with {' or '.join(backends)} only, not with "
                     f"{point.common.backend}")

@@ -92,7 +92,7 @@ class Primitive(Workload):
             only_on=self.devices, least_capability=self.capability,
             least_multiprocessors=self.multiprocessors, needs_ranks=self.connects,
             reads_peers=self.peers, profiled_for=frozenset({shown} if shown else ()),
-            compiled_graphs=int(self.compiles), settles=True,
+            compiled_graphs=int(self.compiles), settles=True, enters_late=True,
             files={self.file: self.sha256} if self.file else {})
 
     def option(self, name: str) -> Option:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from hpcbench.config.axes import BACKENDS, unknown_name
+from hpcbench.config.axes import BACKENDS, is_backend, unknown_name
 from hpcbench.config.section import OptionAxes
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.block import TrainingBlock
@@ -253,7 +253,7 @@ def _bad_options(where: str, axes: OptionAxes, spec: StrategySpec) -> Iterator[s
     for option, values in axes.items():
         if option == "backend":
             yield from (f"{where}.backend: {unknown_name(value, BACKENDS)}"
-                        for value in values if value not in BACKENDS)
+                        for value in values if not is_backend(value))
         elif option not in spec.options:
             yield f"{where}: {unknown_name(option, [*spec.options, 'backend'])}"
         else:

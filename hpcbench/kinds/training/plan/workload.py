@@ -137,8 +137,8 @@ class Training(Workload):
             profiled_for=_PROFILED_FOR[self.communication], not_captured=_NOT_CAPTURED,
             compiled_graphs=2 * self.compiles, drawn_numbers=self.parameters,
             # compiled or not it calls the same
-            rehearsal=replace(self, compile=False) if self.compile else None,
-            rehearsal_calls=1 if self.strategy in _SAME_STEPS else 2,
+            dry_run_workload=replace(self, compile=False) if self.compile else None,
+            dry_run_calls=1 if self.strategy in _SAME_STEPS else 2,
             has_whole_samples=self.pp == 1, has_phases=True)
 
     @property

@@ -20,6 +20,7 @@ from hpcbench.units import grouped, in_parts, plural
 from hpcbench.views import chart
 from hpcbench.views.chart import Shown
 from hpcbench.views.columns import any_profile, pass_range
+from hpcbench.views.labels import distinct_names
 from hpcbench.views.table import (
     Cell,
     Column,
@@ -43,6 +44,8 @@ Records = Mapping[str, TrainingRecord]
 SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
          "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
 """Phase -> the title of its column."""
+STALLS = ("data", "exchange")
+"""The phases in which a rank waits: those that tables at the end of a run show."""
 _SPOKEN = {"kv_heads": "key-value heads"}
 
 
@@ -114,7 +117,6 @@ def counterpart_text(found: Counterpart) -> str:
 
 MOST_CASES, MOST_RANKS = 3, 8  # tables, and rows of each: a profile is at most a screen
 _NAMED = 4  # so many cases with the same finding are counted, fewer are named
-_ALWAYS = 2  # words of a title that stand there in any case: model and strategy
 _MEANING = ("ready: from the rank's begin of the step to its own last gradient; then waits: until "
             "the last rank is ready (medians)")
 _RANK_COLUMNS = (
@@ -153,17 +155,14 @@ def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
 def titles(items: Items) -> Mapping[str, str]:
     """Return the titles of cases among these, by id: what not all of them have alike."""
     options = distinguishing_options(training_of(item.case) for item in items)
-    parts = {}
+    parts = []
     for item in items:
         work = training_of(item.case)
-        parts[item.case.case_id] = (
-            work.model, strategy_text(work), options[work], degrees_text(work),
-            item.case.backend, work.dtype, f"batch {work.batch_size}",
-            options_text(work.unusual()), plural(item.case.world_size, "rank"))
-    varied = [len(set(words)) > 1 for words in zip(*parts.values(), strict=True)]
-    return {case_id: " ".join(word for at, (word, varies) in enumerate(
-                zip(words, varied, strict=True)) if word and (varies or at < _ALWAYS))
-            for case_id, words in parts.items()}
+        parts.append((f"{work.model} {strategy_text(work)}", (
+            *options[work].split(), degrees_text(work), item.case.backend, work.dtype,
+            f"batch {work.batch_size}", options_text(work.unusual()),
+            plural(item.case.world_size, "rank"))))
+    return dict(zip((item.case.case_id for item in items), distinct_names(parts), strict=True))
 
 
 def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> Iterator[Line]:
@@ -178,14 +177,14 @@ def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> It
 def findings(stalls: Stalls | None) -> Iterator[str]:
     if stalls and (last := stalls.last):
         behind = last.behind_s
-        ends = f"{cell_text(behind.low, Show.MS)}, {cell_text(behind.high, Show.MS)}"
-        where = f" (its {last.phase} is {ms_text(last.phase_s)} longer)" if last.phase_s > 0 else ""
-        yield (f"rank {last.rank} finishes its backward pass last in {last.last_share:.0%} of "
-               f"{plural(stalls.n_steps, 'step')}, {ms_text(behind.value)} behind the "
-               f"next rank [99 % CI {ends}]{where}: waiting for it takes {last.behind_share:.0%} "
-               "of the step")
+        ends = f"{cell_text(behind.low, Show.MS)} to {cell_text(behind.high, Show.MS)}"
+        where = f"; its {last.phase} is {ms_text(last.phase_s)} longer" if last.phase_s > 0 else ""
+        share, often = f"{100 * last.behind_share:.0f} %", f"{100 * last.last_share:.0f} %"
+        yield (f"rank {last.rank} is the straggler: {ms_text(behind.value)} behind (99 % "
+               f"CI {ends}) at the end of backward, {share} of the step; last in {often} of "
+               f"{plural(stalls.n_steps, 'step')}{where}")
     if stalls and stalls.sync and stalls.sync.is_high:
-        yield f"high variance in gradient sync time: {_variance_text(stalls.sync)}"
+        yield f"gradient exchange: high jitter ({_variance_text(stalls.sync)})"
 
 
 def slow_alone_text(slow: SlowAlone) -> str:
@@ -207,16 +206,16 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     stalls, slow = record.stalls, record.slow_alone
     yield from (Line(text, "warning") for text in findings(stalls))
     if stalls and (share := stalls.stall_share):
-        yield Line(f"waiting for the slowest rank takes "
-                   f"{_percent(share.value, share.low, share.high)} of the step "
-                   f"({plural(stalls.n_steps, 'step')})")
+        yield Line(f"waiting for the slowest rank: "
+                   f"{_percent(share.value, share.low, share.high)} of the step, "
+                   f"{plural(stalls.n_steps, 'step')}")
     if stalls and stalls.sync and not stalls.sync.is_high:
-        yield Line(f"gradient sync time: no excess jitter ({_variance_text(stalls.sync)})")
+        yield Line(f"gradient exchange: no excess jitter ({_variance_text(stalls.sync)})")
     if stalls and item.case.world_size > 1:
         yield from map(Line, _unknown(stalls, record.exposure, slow))
     if exposed := record.exposure.exposed_share:
         ends = cell_text(Range(exposed.least, exposed.greatest, exposed.median), Show.PERCENT)
-        yield Line(f"exposed communication is {ends} % of the step")
+        yield Line(f"exposed communication: {ends} % of the step")
     if slow:
         yield Line(slow_alone_text(slow), "warning")
     steps = item.timing.steps if item.timing else None
@@ -229,17 +228,16 @@ def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iter
     if stalls.missing and slow is None:
         more = "" if exposure.own_s else (
             '; "communication": ["on", "off"] in its block shows each rank\'s own time')
-        yield f"stragglers unknown: {stalls.missing}{more}"
+        yield f"stragglers: unknown ({stalls.missing}){more}"
     if stalls.last_missing:
-        yield f"late rank unknown: {stalls.last_missing}"
+        yield f"late rank: unknown ({stalls.last_missing})"
     if stalls.sync_missing:
-        yield f"jitter of gradient sync unknown: {stalls.sync_missing}"
+        yield f"gradient exchange: jitter unknown ({stalls.sync_missing})"
 
 
 def _variance_text(sync: SyncVariance) -> str:
-    return (f"coefficient of variation {sync.cv:.0%} (robust {sync.robust_cv:.0%}), computing "
-            f"{sync.compute_cv:.0%} ({sync.compute_robust_cv:.0%}); mean deviation "
-            f"{sync.deviation_share:.1%} of the step")
+    return (f"varies by {100 * sync.cv:.0f} %, computing by {100 * sync.compute_cv:.0f} %; mean "
+            f"deviation {100 * sync.deviation_share:.1f} % of the step")
 
 
 def _tables(title: str, item: CaseResult, record: TrainingRecord) -> Iterator[Table]:
@@ -273,7 +271,7 @@ def _row(steps: Steps, at: int, stalls: Stalls | None) -> Row:
 
 def _percent(share: float, low: float | None, high: float | None) -> str:
     ends = "" if low is None or high is None else (
-        f" [{cell_text(low, Show.PERCENT)}, {cell_text(high, Show.PERCENT)}]")
+        f" (CI {cell_text(low, Show.PERCENT)} to {cell_text(high, Show.PERCENT)})")
     return f"{cell_text(share, Show.PERCENT)} %{ends}"
 
 

@@ -236,7 +236,7 @@ def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
             words.cell_text(found_rate, Show.NUMBER))
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     share = shares.get("exchange")
-    exchange = f", gradient exchange {share:.0%} of a step" if share else ""
+    exchange = f", gradient exchange {100 * share:.0f} % of a step" if share else ""
     yield Line(f"{rate} samples/s ({work.model}, {charts.strategy_text(work)}){exchange}",
                topic="training")
 

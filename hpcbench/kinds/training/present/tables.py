@@ -53,19 +53,22 @@ COLUMNS = (
     *(Column(f"cost_per_{of}", "cost", Show.NUMBER, unit, better="less", optional=True)
       for of, unit in (("step", "a step"), ("million_tokens", "1e6 tokens"),
                        ("million_samples", "1e6 images"))),
-    *(Column(name, title, Show.WHOLE_PERCENT, "%", "of the time of all steps", optional=True)
-      for name, title in charts.SHORT.items()),
+    *(Column(name, title, Show.WHOLE_PERCENT, "%", "of the time of all steps", optional=True,
+             detail=name not in charts.STALLS) for name, title in charts.SHORT.items()),
     Column("other", "other", Show.WHOLE_PERCENT, "%", "of the time of all steps", "less",
            optional=True, detail=True),
-    Column("exposed_time", "exposed", Show.MS, "ms", "t - t(off)", "less", optional=True),
+    Column("exposed_time", "exposed", Show.MS, "ms", "t - t(off)", "less", optional=True,
+           detail=True),
     Column("exposed_share", "exposed", Show.PERCENT, "%", "of t", "less", optional=True),
-    Column("overhead", "overhead", Show.PERCENT, "%", "t / t(off) - 1", "less", optional=True),
+    Column("overhead", "overhead", Show.PERCENT, "%", "t / t(off) - 1", "less", optional=True,
+           detail=True),
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more",
            optional=True),
     Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
     Column("growth", "growth", Show.MIB, "MiB", "most of any rank", "less", optional=True,
            detail=True),
-    Column("parity", "parity", optional=True), replace(columns.N, optional=True),
+    Column("parity", "parity", meaning="error, in % of what is allowed", optional=True),
+    replace(columns.N, optional=True),
     columns.STATUS, replace(columns.LAUNCHES, show=Show.MS, unit="p50, ms"), columns.FLAGS,
 )
 DEFINITIONS = (
@@ -189,7 +192,7 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
 
 def _parity_cell(item: CaseResult, record: TrainingRecord) -> str | None:
     text = charts.parity_text(item, record)
-    return f"ok (error {float(text[:-1]):.2g} % of tolerance)" if text and text[-1] == "%" else text
+    return f"ok ({float(text[:-1]):.2g} %)" if text and text[-1] == "%" else text
 
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
@@ -310,6 +313,7 @@ def _notes(listed: Sequence[tuple[CaseResult, rates.Counted]]) -> Iterator[Line]
 FACTORS = {"load_balance": "load balance", "communication": "communication",
            "serialisation": "serialisation", "transfer": "transfer"}
 """Field of the efficiency -> what it is called."""
+_OF_COMMUNICATION = ("serialisation", "transfer")
 EFFICIENCY_DEFINITION = (
     "score = useful time of all ranks / (ranks x step) = load balance x communication, in %;",
     "  communication = serialisation x transfer; global = score x computation scaling;",
@@ -318,15 +322,16 @@ EFFICIENCY_DEFINITION = (
 _COLUMNS = (
     Column("case", "training"), Column("ranks", "ranks", Show.COUNT),
     Column("score", "score", Show.PERCENT, "%", "useful over consumed device time", "more"),
-    *(Column(name, title, Show.PERCENT, "%", better="more", optional=True)
-      for name, title in FACTORS.items()),
+    *(Column(name, title, Show.PERCENT, "%", better="more", optional=True,
+             detail=name in _OF_COMMUNICATION) for name, title in FACTORS.items()),
     Column("scaling", "comp. scaling", Show.PERCENT, "%",
-           "useful time for a sample in the scaling's base over that here", "more", optional=True),
+           "useful time for a sample in the scaling's base over that here", "more", optional=True,
+           detail=True),
     Column("global", "global", Show.PERCENT, "%", "score x computation scaling", "more",
            optional=True),
     Column("limits", "limits", meaning="the smallest factor below what is acceptable",
            optional=True),
-    Column("source", "by", meaning="what tells which time is useful"),
+    Column("source", "by", meaning="what tells which time is useful", detail=True),
 )
 
 

@@ -292,14 +292,14 @@ class TrainingOperation:
             answer["balance"] = {"samples": self._strategy.share[1]}
         if self._loader.source.n_samples is not None:
             answer["data"] = {"samples": self._loader.source.n_samples, "steps": self._step}
-        if self._spec.count_step and not self.is_rehearsal:
+        if self._spec.count_step and not self.is_dry_run:
             answer["counted"] = counted = self.one_more(count_step)
             answer["memory"] |= {name: counted.pop(name) for name in (
                 "activations", "activations_of") if name in counted}
         return answer
 
     @property
-    def is_rehearsal(self) -> bool:
+    def is_dry_run(self) -> bool:
         return self._silent is None and dist.get_backend(self.place.group) == COUNTING_BACKEND
 
     def one_more(self, take: Callable[[Training, Strategy, Batch], Found]) -> Found:

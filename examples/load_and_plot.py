@@ -1,0 +1,27 @@
+"""Load results with pandas, and draw the times of each case over its samples.
+
+    python examples/load_and_plot.py results/latest times.png
+"""
+
+import sys
+
+import matplotlib
+
+import hpcbench
+
+matplotlib.use("Agg")  # no window
+
+
+def main(results, picture):
+    runs = hpcbench.load(results)
+    samples = runs.to_pandas(samples=True)
+    counted = samples[samples["counted"]]
+    slowest = counted.groupby(["label", "iteration"])["seconds"].max().unstack("label")
+    axes = slowest.plot(logy=True, figsize=(10, 5), title=runs.runs[0].name)
+    axes.set_ylabel("slowest rank (s)")
+    axes.figure.savefig(picture, bbox_inches="tight")
+    print(runs.to_pandas()[["label", "median_s", "ci_low_s", "ci_high_s", "status"]].to_string())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

@@ -1,0 +1,318 @@
+"""`load`: results files as typed objects, and as tidy tables of pandas, polars and Arrow."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.answers.compare_inputs import parameters
+from hpcbench.errors import FileError, how_to_install
+from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, kind_columns, row_of
+from hpcbench.reduce.results import CaseResult, CaseSamples, Results
+from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.stack import Use
+from hpcbench.texts import to_json
+
+_NO_SAMPLES = (-1, -1, -1)
+_PLACE_OF_SAMPLES = frozenset(column.name for column in BLOCK)
+Seconds = npt.NDArray[np.float64]
+
+
+class LoadedRun:
+    """One results file.
+
+    Attributes:
+        path: the file.
+        name: the sweep's name; ``run_id`` tells runs of one name apart.
+        started: when it began, as ISO 8601 text.
+        hosts: the names of the nodes.
+        world_size: the ranks of the job.
+        versions: library -> version.
+        config: the sweep with all defaults.
+    """
+
+    def __init__(self, path: Path, results: Results) -> None:
+        run = results.run
+        self.path, self.name, self.run_id = path, run.name, run.run_id
+        self.started, self.hosts, self.world_size = run.started_at, run.nodes, run.world_size
+        self.versions: Mapping[str, str] = {"hpcbench": run.hpcbench_version, **run.versions}
+        self.config: Mapping[str, Any] = results.plan.config
+        self._results = results
+
+    @cached_property
+    def rows(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the columns of /cases (docs/results-file.md) of each case, by its id."""
+        own = kind_columns(self._results)
+        absent = {column.name: ABSENT[column.type] for column in own.columns}
+        return {item.case.case_id: {
+            "run": self.run_id,
+            **{name: _plain(name, value) for name, value in row_of(item, _NO_SAMPLES).items()
+               if name not in _PLACE_OF_SAMPLES},
+            **absent, **own.values.get(item.case.case_id, {})} for item in self._results.cases}
+
+    def samples(self, case_id: str) -> CaseSamples | None:
+        """Return the raw stamps of a case; None if none were recorded."""
+        with open_results(self.path) as file:
+            return file.samples(case_id)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Return what identifies the run, as JSON values."""
+        return {"run": self.run_id, "name": self.name, "started": self.started,
+                "hosts": list(self.hosts), "world_size": self.world_size,
+                "versions": dict(self.versions), "path": os.fspath(self.path)}
+
+    def __repr__(self) -> str:
+        return f"LoadedRun({str(self.path)!r}, {len(self._results.cases)} cases)"
+
+
+_TYPES = {column.name: column.type for column in COLUMNS}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a value of a column of all kinds as /cases has it."""
+    if value is None:
+        return ABSENT[_TYPES[name]]
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else _TYPES[name](value)
+
+
+@dataclass(frozen=True)
+class LoadedCase:
+    """One case of a run.
+
+    Attributes:
+        run: the `LoadedRun` that it is of.
+        status: ok, wrong, skipped, failed, timeout or not_run; ``reason`` says why it is not ok.
+        label: its name in one line; ``case_id`` identifies it.
+        parameters: what tells it from others: kind, backend, world_size, sizes and so on.
+        metrics: column of /cases -> value, those that it has: docs/results-file.md has the units.
+        median_s: median time of a sample in seconds, folded over ranks; None without times.
+        interval: ends of the median's 95 % interval in seconds; None where there is none.
+        samples: seconds of a call by rank and sample, float64 (rank, sample), warm-ups included;
+            read when asked for.
+        counted: which samples are in the statistics, bool (sample,).
+        phases: phase -> seconds, float64 (rank, sample); read when asked for.
+    """
+
+    run: LoadedRun
+    _item: CaseResult
+
+    @property
+    def case_id(self) -> str:
+        return self._item.case.case_id
+
+    @property
+    def label(self) -> str:
+        return self._item.case.label
+
+    @property
+    def status(self) -> str:
+        return self._item.status
+
+    @property
+    def reason(self) -> str:
+        return self._item.reason
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return parameters(self._item.case)
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        return {name: value for name, value in self.run.rows[self.case_id].items()
+                if isinstance(value, (int, float)) and value != -1 and value == value}
+
+    @property
+    def median_s(self) -> float | None:
+        return self._item.statistics.median_s if self._item.statistics else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        found = self._item.statistics
+        if found is None or found.ci_low_s is None or found.ci_high_s is None:
+            return None
+        return found.ci_low_s, found.ci_high_s
+
+    @property
+    def samples(self) -> Seconds:
+        found = self.run.samples(self.case_id)
+        if found is None:
+            return np.empty((0, 0))
+        calls = self._item.case.batch if self._item.case.mode == "pipelined" else 1
+        return (found.end_ns - found.start_ns) / (1e9 * calls)
+
+    @property
+    def counted(self) -> npt.NDArray[np.bool_]:
+        found = self.run.samples(self.case_id)
+        return np.empty(0, dtype=bool) if found is None else _counted(found)
+
+    @property
+    def phases(self) -> Mapping[str, Seconds]:
+        found = self.run.samples(self.case_id)
+        return {name: times_ns / 1e9 for name, times_ns in found.phases.items()} if found else {}
+
+    def __repr__(self) -> str:
+        return f"LoadedCase({self.label!r}, {self.status})"
+
+
+class Cases(Sequence[LoadedCase]):
+    """Cases of one run or several, in their order."""
+
+    def __init__(self, found: Iterable[LoadedCase]) -> None:
+        self._found = tuple(found)
+
+    def filter(self, **wanted: Any) -> Cases:
+        """Return the cases whose parameters, or columns of /cases, have these values.
+
+        A list, tuple or set stands for any of its values. Raises KeyError for a name that no case
+        has.
+        """
+        known = [{**one.run.rows[one.case_id], **one.parameters} for one in self._found]
+        for name in wanted:
+            if known and not any(name in each for each in known):
+                raise KeyError(f"{name}: no case has it; they have "
+                               f"{', '.join(sorted({key for each in known for key in each}))}")
+        return Cases(one for one, each in zip(self._found, known, strict=True) if all(
+            name in each and _is_one_of(each[name], value) for name, value in wanted.items()))
+
+    def __getitem__(self, at: Any) -> Any:
+        """Return the case at a position or with an id; of a slice, cases."""
+        if isinstance(at, str):
+            return next((one for one in self._found if one.case_id == at), None) or _missing(at)
+        return Cases(self._found[at]) if isinstance(at, slice) else self._found[at]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __repr__(self) -> str:
+        return f"Cases({len(self)})"
+
+
+def _missing(case_id: str) -> Any:
+    raise KeyError(case_id)
+
+
+def _is_one_of(value: Any, wanted: Any) -> bool:
+    return value in wanted if isinstance(wanted, (list, tuple, set)) else bool(value == wanted)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs that `load` found, in the order of their paths.
+
+    Attributes:
+        runs: each results file, as a `LoadedRun`.
+        cases: the cases of all runs (`Cases`): iterate, index by position or id, ``filter``.
+    """
+
+    runs: tuple[LoadedRun, ...]
+
+    @cached_property
+    def cases(self) -> Cases:
+        return Cases(LoadedCase(run, item) for run in self.runs for item in run._results.cases)
+
+    def to_pandas(self, *, samples: bool = False) -> Any:
+        """Return a DataFrame: a row a case, or with ``samples`` a row a sample of a rank.
+
+        What identifies the runs is in ``attrs["runs"]``. Raises ImportError without pandas.
+        """
+        frame = _library("pandas").DataFrame(self._columns(samples=samples))
+        frame.attrs["runs"] = [run.metadata for run in self.runs]
+        return frame
+
+    def to_polars(self, *, samples: bool = False) -> Any:
+        """Return the same as a DataFrame of polars, which has no place for what identifies runs."""
+        return _library("polars").DataFrame(self._columns(samples=samples))
+
+    def to_arrow(self, *, samples: bool = False) -> Any:
+        """Return the same as a table of pyarrow; the schema's metadata has ``runs``, as JSON."""
+        table = _library("pyarrow").table(self._columns(samples=samples))
+        runs = to_json([run.metadata for run in self.runs])
+        return table.replace_schema_metadata({"runs": runs})
+
+    def _columns(self, *, samples: bool) -> dict[str, Any]:
+        rows = [run.rows for run in self.runs]
+        names = dict.fromkeys(name for found in rows for row in found.values() for name in row)
+        if not samples:
+            return {name: [row.get(name) for found in rows for row in found.values()]
+                    for name in names}
+        return _joined([part for run in self.runs for part in _sample_columns(run)])
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+
+def _sample_columns(run: LoadedRun) -> Iterator[dict[str, Any]]:
+    """Yield the columns of the samples of each case of a run, which is opened once."""
+    with open_results(run.path) as file:
+        for item in file.results.cases:
+            found = file.samples(item.case.case_id)
+            if found is None:
+                continue
+            calls = item.case.batch if item.case.mode == "pipelined" else 1
+            ranks, count = found.start_ns.shape
+            each: dict[str, Any] = {
+                "run": np.full(ranks * count, run.run_id, dtype=object),
+                "case_id": np.full(ranks * count, item.case.case_id, dtype=object),
+                "label": np.full(ranks * count, item.case.label, dtype=object),
+                "rank": np.repeat(found.ranks, count),
+                "iteration": np.tile(np.arange(count), ranks),
+                "launch": np.tile(found.launch, ranks), "pass": np.tile(found.pass_index, ranks),
+                "counted": np.tile(_counted(found), ranks),
+                "seconds": ((found.end_ns - found.start_ns) / (1e9 * calls)).ravel()}
+            yield each
+
+
+def _counted(found: CaseSamples) -> npt.NDArray[np.bool_]:
+    """Return which samples (sample,) are in the statistics."""
+    if found.use is None:
+        return np.ones(found.start_ns.shape[1], dtype=bool)
+    return found.use <= Use.COUNTED_SURPLUS
+
+
+def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        extra = "parquet" if name == "pyarrow" else name
+        raise ImportError(
+            f"{name} is not installed: {how_to_install(extra)}, or pip install {name}") from None
+
+
+def load(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Runs:
+    """Read results files: of a path, a pattern such as ``results/*/results.h5``, or a list of them.
+
+    A folder stands for the ``results.h5`` in it. Samples are read when they are asked for.
+
+    Raises hpcbench.errors.FileError for what is no results file, or if a pattern matches nothing.
+    """
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    files = [file for one in given for file in _matches(os.fspath(one))]
+    found = []
+    for path in dict.fromkeys(files):
+        with open_results(path) as file:
+            found.append(LoadedRun(path, file.results))
+    return Runs(tuple(found))
+
+
+def _matches(pattern: str) -> list[Path]:
+    if Path(pattern).exists() or not glob.has_magic(pattern):
+        return [Path(pattern)]
+    if not (found := sorted(glob.glob(pattern, recursive=True))):  # noqa: PTH207 (absolute, too)
+        raise FileError(f"{pattern}: matches no file; give results.h5 of a run, its folder, or a "
+                        "pattern such as results/*/results.h5")
+    return [Path(one) for one in found]

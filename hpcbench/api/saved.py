@@ -1,0 +1,162 @@
+"""Results files of what `hpcbench.measure` timed in a program, for `show`, `compare`, `report`.
+
+A file has a case for each function and kind of call. Each run of the program adds a launch to it,
+which is what `compare` needs to know the spread between runs. What one process measures again
+takes the place of what it measured before: that would be no other launch.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from hpcbench.errors import FileError
+from hpcbench.measurement.environment import machine
+from hpcbench.plan.case import PROGRAM_KIND, Case, Plan, case_id
+from hpcbench.reduce.fold import RankClocks
+from hpcbench.reduce.outcome import Attempt, OutcomeContext, judge
+from hpcbench.reduce.records import with_records
+from hpcbench.reduce.results import CaseResult, CaseSamples, Results, RunInfo
+from hpcbench.reduce.results_file import FILE_NAME, new_results, open_results
+from hpcbench.reduce.run_checks import environment_hash
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, SampleColumns, Samples
+
+_PROCESSES = "processes"
+Records = Mapping[int, Sequence[Record]]
+"""All launches of a case, by rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFile:
+    """What is in a file: its run, cases with their records, and for each case the process of each
+    launch."""
+
+    path: Path
+    run: RunInfo
+    cases: Mapping[str, tuple[Case, Records]]
+    processes: Mapping[str, Sequence[str]]
+
+
+def open_saved(save: Any) -> SavedFile:
+    """Read what is saved already. Raises TypeError for what is no path, FileError for a file of
+    other results, of another machine or of other versions."""
+    if not isinstance(save, (str, os.PathLike)):
+        raise TypeError(f"measure: save is of type {type(save).__name__}; give the path of a "
+                        "results file or folder")
+    path = Path(os.fspath(save))
+    path = path if path.suffix == ".h5" else path / FILE_NAME
+    run = _this_run(path.parent.name if path.name == FILE_NAME else path.stem)
+    if not path.exists():
+        return SavedFile(path, run, {}, {})
+    with open_results(path) as file:
+        earlier = file.results
+        if {case.kind for case in earlier.plan.cases} != {PROGRAM_KIND}:
+            raise FileError(f"{path}: holds results of `hpcbench run`; save to another file")
+        for what, ours, theirs in (("versions", dict(run.versions), dict(earlier.run.versions)),
+                                   ("the machine", run.nodes, earlier.run.nodes)):
+            if ours != theirs:
+                raise FileError(f"{path}: {what} differed when it was written ({theirs}, now "
+                                f"{ours}); save to another file, and compare the two")
+        cases = {}
+        for item in earlier.cases:
+            samples = file.samples(item.case.case_id)
+            if samples is not None:
+                cases[item.case.case_id] = item.case, _records_of(item, samples)
+    return SavedFile(path, earlier.run, cases, earlier.plan.config[_PROCESSES])
+
+
+def _this_run(name: str) -> RunInfo:
+    from hpcbench import __version__  # the package names this module, for type checkers
+
+    environment = machine(os.environ)
+    loaded = {word: str(module.__version__) for word, module in (
+        ("torch", sys.modules.get("torch")), ("mpi4py", sys.modules.get("mpi4py"))) if module}
+    return RunInfo(
+        name=name, run_id=secrets.token_hex(4), plan_hash="", world_size=1, ranks_present=(0,),
+        nodes=(socket.gethostname(),), started_at=str(environment["started_at"]),
+        versions={"hpcbench": __version__, "python": platform.python_version(), **loaded},
+        environment=environment, hpcbench_version=__version__,
+        environment_hash=environment_hash(environment))
+
+
+def _records_of(item: CaseResult, samples: CaseSamples) -> Records:
+    """Return what was stacked to ``samples``, as records again."""
+    columns = np.stack([getattr(samples, name) for name in SAMPLE_COLUMNS], axis=-1)
+    launches = sorted(set(samples.launch.tolist()))
+    reasons = item.timing.stop_reasons if item.timing else ("",) * len(launches)
+    wrong = np.full((len(samples.ranks), len(launches)), -1 if item.n_wrong is None else 0)
+    wrong[0, 0] = -1 if item.n_wrong is None else item.n_wrong  # only the sum is kept
+    return {rank: [replace(
+        program_record(item.case, columns[row, samples.launch == launch], reasons[at]),
+        launch=launch, status=item.status, n_wrong=int(wrong[row, at]))
+        for at, launch in enumerate(launches)] for row, rank in enumerate(samples.ranks)}
+
+
+def program_record(case: Case, rows: Samples, stop_reason: str) -> Record:
+    """Return a rank's record of one measurement, unchecked; ``rows`` are (sample,
+    SAMPLE_COLUMNS)."""
+    return Record(
+        case_id=case.case_id, pass_index=0, launch=0, attempt=0, status="ok", reason="",
+        blamed_rank=-1, mode=case.mode, device=case.device, begin_ns=int(rows[0, 0]),
+        end_ns=int(rows[-1, 1]), n_wrong=-1, samples=SampleColumns.of_rows(rows),
+        stop_reason=stop_reason)
+
+
+def identified(case: Case) -> Case:
+    """Return the case with an id by what is measured and how."""
+    return replace(case, case_id=case_id({
+        "work": case.workload.to_json(), "ranks": case.world_size, "device": case.device,
+        "backend": case.backend,
+        "iterations": case.iterations, "least": case.min_iterations, "warmup": case.warmup,
+        "validate": case.validate}))
+
+
+def append(saved: SavedFile, case: Case, records: Mapping[int, Record]) -> None:
+    """Write the file anew, with one more launch of a case. Raises FileError; then the file is as it
+    was."""
+    before = [*saved.processes.get(case.case_id, ())]
+    own = f"{os.getpid()}/{psutil.Process().create_time():.2f}"
+    kept = len(before) - (before[-1:] == [own])
+    _, earlier = saved.cases.get(case.case_id, (case, {}))
+    longer = {rank: [*earlier.get(rank, ())[:kept], replace(record, launch=kept)]
+              for rank, record in records.items()}
+    every = [*{**saved.cases, case.case_id: (case, longer)}.values()]
+    cases = tuple(replace(one, index=index) for index, (one, _) in enumerate(every))
+    plan = Plan(
+        name=saved.run.name, world_size=max(one.world_size for one in cases), passes=1, cases=cases,
+        duplicates=0, launches=max(len(some[0]) for _, some in every),
+        plan_hash=case_id({"cases": [one.case_id for one in cases]}),
+        config={"name": saved.run.name, _PROCESSES: {
+            **saved.processes, case.case_id: [*before[:kept], own]}})
+    saved.path.parent.mkdir(parents=True, exist_ok=True)
+    with new_results(saved.path) as writer:
+        outcomes = [judge(one, some, _context(one, len(some[0]), saved.run))
+                    for one, (_, some) in zip(cases, every, strict=True)]
+        for outcome in outcomes:
+            if outcome.samples is not None:
+                writer.add_samples(outcome.result.case, outcome.samples)
+        writer.finish(with_records(Results(
+            replace(saved.run, plan_hash=plan.plan_hash, world_size=plan.world_size,
+                    ranks_present=tuple(range(plan.world_size))), plan,
+            tuple(outcome.result for outcome in outcomes),
+            tuple(finding for outcome in outcomes for finding in outcome.findings))))
+
+
+def _context(case: Case, launches: int, run: RunInfo) -> OutcomeContext:
+    """Return what a case is judged against: ranks of one node, which share a clock."""
+    ranks = range(case.world_size)
+    clocks = RankClocks(dict.fromkeys(ranks, 0), {}, frozenset())
+    return OutcomeContext(
+        launches=launches, passes=1, attempts=(Attempt(
+            frozenset(ranks), frozenset(), clocks, dict.fromkeys(ranks, run.nodes[0])),),
+        hardware={}, clock_resolution_ns=float(run.environment.get("clock_resolution_ns") or 0))

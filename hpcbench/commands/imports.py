@@ -1,0 +1,87 @@
+"""The commands for files that other programs wrote: ``hpcbench import`` and ``lint``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from hpcbench.commands import flags as completion
+from hpcbench.commands.flags import (
+    MOST_RANKS,
+    JsonOption,
+    QuietOption,
+    VerboseOption,
+    verbosity_of,
+)
+from hpcbench.errors import ExitCode
+from hpcbench.texts import say
+
+CollectiveOption = Annotated[str, typer.Option(
+    "--collective", metavar="NAME", autocompletion=completion.collectives,
+    help="The collective of tables that name none.")]
+
+
+def lint(
+    files: Annotated[list[Path], typer.Argument(
+        metavar="FILE...", help="Output of another program: text, JSON or CSV; also .gz.")],
+    link: Annotated[Optional[float], typer.Option(
+        "--link", min=0.001, metavar="GB/S",
+        help="Report rates above this declared rate of a link.")] = None,
+    collective: CollectiveOption = "",
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
+) -> None:
+    """Check another program's tables against their own arithmetic.
+
+    Examples:
+        hpcbench lint nccl.log
+        hpcbench lint node1.log node2.log.gz --link 450
+    """
+    from hpcbench.formats.linted import Linting
+    from hpcbench.formats.reading.names import known_collective
+    from hpcbench.report.terminal import print_document
+
+    verbosity = verbosity_of(verbose, quiet)
+    linting = Linting(known_collective(collective), link, as_json=as_json)
+    for file in files:
+        verbosity.details([f"reads {file.absolute()}"])
+        linting.read(file)
+    if as_json:
+        print_document(linting.document())
+    elif not verbosity.is_quiet:
+        verbosity.announce(linting.summary())
+    raise typer.Exit(ExitCode.FINDINGS if linting.count else ExitCode.OK)
+
+
+def import_(
+    files: Annotated[list[Path], typer.Argument(
+        metavar="FILE...", help="Output of nccl-tests, OSU or PARAM; also .gz.")],
+    output: Annotated[Path, typer.Option(
+        "-o", "--output", metavar="FILE", help="Results file to write, such as results.h5.")],
+    collective: CollectiveOption = "",
+    ranks: Annotated[Optional[int], typer.Option(
+        "--ranks", min=1, max=MOST_RANKS, metavar="N",
+        help="Ranks, where the file does not say how many.")] = None,
+    backend: Annotated[str, typer.Option(
+        "--backend", metavar="NAME",
+        help="Backend; default: nccl of nccl-tests, mpi of OSU.")] = "",
+    verbose: VerboseOption = False, quiet: QuietOption = False,
+) -> None:
+    """Make a results file of another program's tables, marked imported.
+
+    Examples:
+        hpcbench import nccl.log -o imported.h5
+        hpcbench import osu.txt --ranks 16 -o osu.h5
+    """
+    from hpcbench.formats.imported import Given, import_files
+    from hpcbench.formats.reading.names import known_collective
+
+    verbosity = verbosity_of(verbose, quiet)
+    verbosity.details(f"reads {file.absolute()}" for file in files)
+    *notes, done = import_files(files, output, Given(known_collective(collective), ranks, backend))
+    for note in notes:
+        say(f"hpcbench: {note}", sys.stderr)
+    say(output if verbosity.is_quiet else done)

@@ -1,0 +1,97 @@
+"""How many ranks took part, by busbw / algbw: for all_reduce n = 2 / (2 - busbw / algbw)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hpcbench.formats.tables import CommTable, Half
+from hpcbench.operations.collectives import collectives
+
+MOST_RANKS = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ImpliedRanks:
+    """What a table's rates say of n: ``chosen`` is that stated, or the one that most rows mean.
+
+    ``agreeing`` of ``asked`` measurements allow n from ``least`` to ``most``.
+    """
+
+    chosen: int | None
+    least: int
+    most: int
+    agreeing: int
+    asked: int
+
+    @property
+    def text(self) -> str:
+        if self.most >= MOST_RANKS:
+            return f"{self.least} or more"
+        return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+
+
+def implied(collective: str, half: Half) -> tuple[int, int] | None:
+    """Return the least and the greatest n that both rates allow; the former is greater if none is.
+
+    None where the collective has no busbw, or a rate is missing or 0 to its printed digits.
+    """
+    spec = collectives().get(collective)
+    is_constant = collective == "hypercube"
+    if not is_constant and (spec is None or spec.busbw is None):
+        return None
+    if half.algbw is None or half.busbw is None or half.algbw.low <= 0:
+        return None
+    low, high = half.busbw.low / half.algbw.high, half.busbw.high / half.algbw.low
+    slack = 1e-9
+
+    def factor(ranks: int) -> float:
+        return 1.0 if spec is None or spec.busbw is None else spec.busbw(ranks)
+
+    least = _first(lambda ranks: factor(ranks) >= low - slack)
+    most = _first(lambda ranks: factor(ranks) > high + slack) - 1
+    return least, most
+
+
+def _first(holds: Callable[[int], bool]) -> int:
+    """Return the first n for which it holds, as it does for all that follow; none: one too many."""
+    low, high = 1, MOST_RANKS + 1
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def most_likely(table: CommTable) -> ImpliedRanks:
+    """Return the n of a table: that stated, unless rows that contradict it mean one other n."""
+    spans = [] if table.is_uneven else [
+        span for row in table.rows for half in row.halves
+        if (span := implied(table.collective, half)) is not None]
+    possible = [span for span in spans if span[0] <= span[1]]
+    stated = table.ranks
+    if not possible:
+        return ImpliedRanks(stated, 1, MOST_RANKS, 0, len(spans))
+    least, most, agreeing = _densest(possible)
+    if stated is not None:
+        others = [(low, high) for low, high in possible if not low <= stated <= high]
+        is_one_other = bool(others) and 3 * _densest(others)[2] > 2 * len(others) and (
+            len(others) >= 2 or len(others) == len(spans))
+        if not is_one_other:
+            return ImpliedRanks(stated, least, most, agreeing, len(spans))
+    return ImpliedRanks(least if least == most else None, least, most, agreeing, len(spans))
+
+
+def _densest(spans: list[tuple[int, int]]) -> tuple[int, int, int]:
+    """Return the range that most spans share, and how many do."""
+    changes = sorted([(low, 0, 1) for low, _ in spans] + [(high, 1, -1) for _, high in spans])
+    depth, best, start = 0, 0, 1
+    for at, _, step in changes:
+        depth += step
+        if step > 0 and depth > best:
+            best, start = depth, at
+    end = min((high for low, high in spans if low <= start <= high), default=start)
+    return start, end, best
+

@@ -1,0 +1,76 @@
+"""What `hpcbench lint` found in some files: printed as it is found, and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hpcbench.formats.lint import BrokenRule, lint
+from hpcbench.formats.reading.detect import tables_of
+from hpcbench.formats.tables import CommTable, ForeignTable, MatrixTable, NodeTable
+from hpcbench.texts import say
+from hpcbench.units import plural
+
+SCHEMA, SCHEMA_VERSION = "hpcbench.lint", 1
+MOST_SHOWN = 200
+"""Findings of a file that are listed; further ones are counted."""
+
+
+class Linting:
+    """Reads files one after the other; ``count`` is the number of findings so far."""
+
+    def __init__(self, collective: str, link_gbs: float | None, *, as_json: bool) -> None:
+        self._collective, self._link_gbs, self._as_json = collective, link_gbs, as_json
+        self._tables: Counter[str] = Counter()
+        self._rows = self._files = self.count = 0
+        self._listed: list[BrokenRule] = []
+
+    def read(self, path: Path) -> None:
+        """Check a file, and print what is found at once. Raises FileError as `tables_of`."""
+        before = self.count
+        self._files += 1
+        for table in tables_of(path, self._collective):
+            self._tables[program_of(table)] += 1
+            self._rows += rows_of(table)
+            for found in lint(table, self._link_gbs):
+                self.count += 1
+                if self.count - before <= MOST_SHOWN:
+                    self._list(found)
+        if (more := self.count - before - MOST_SHOWN) > 0 and not self._as_json:
+            say(f"{path}: and {plural(more, 'finding')} more")
+
+    def _list(self, found: BrokenRule) -> None:
+        if self._as_json:
+            self._listed.append(found)
+        else:
+            say(f"{found.path}:{found.line}: {found.rule}: {found.message}")
+
+    def summary(self) -> str:
+        """Return what was checked in one line, and whether anything was found."""
+        found = plural(self.count, "finding") if self.count else "no findings"
+        what = ", ".join(f"{plural(count, 'table')} of {name}"
+                         for name, count in self._tables.items())
+        return f"{found} in {plural(self._rows, 'row')}: {what}"
+
+    def document(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "files": self._files,
+                "tables": dict(self._tables), "rows": self._rows, "n_findings": self.count,
+                "findings": [asdict(one) for one in self._listed]}
+
+
+def program_of(table: ForeignTable) -> str:
+    """Return the program whose table it is."""
+    if isinstance(table, CommTable):
+        return table.program
+    if isinstance(table, NodeTable):
+        return "SuperBench"
+    return "nvbandwidth" if isinstance(table, MatrixTable) else "DDLB"
+
+
+def rows_of(table: ForeignTable) -> int:
+    """Return how many rows it has; of a node the metrics."""
+    if isinstance(table, NodeTable):
+        return len(table.metrics)
+    return len(table.matrix if isinstance(table, MatrixTable) else table.rows)

@@ -1,0 +1,74 @@
+"""Numbers as other programs print them: a value, and how far the digits leave it open."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_NUMBER = re.compile(r"([-+]?)(\d+)(?:\.(\d*))?(?:[eE]([-+]?\d{1,3}))?")
+_ROUNDING = 1e-9
+"""Share by which the last bits of a sum or product of doubles may be off."""
+
+
+_GREATEST = 1e300
+_MOST_DIGITS, _TOO_MUCH = 19, 10**18
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A number that was printed; what it was before lies within ``half`` of ``value``."""
+
+    value: float
+    half: float
+
+    @property
+    def low(self) -> float:
+        return self.value - self.half
+
+    @property
+    def high(self) -> float:
+        return self.value + self.half
+
+    def scaled(self, factor: float) -> Printed:
+        return Printed(self.value * factor, self.half * factor)
+
+    def widened(self, half: float) -> Printed:
+        """Return the same with at least this half: a program cut digits off, say."""
+        return Printed(self.value, max(self.half, half))
+
+    def may_be(self, low: float, high: float) -> bool:
+        """Return whether the number may have been one from ``low`` to ``high``."""
+        return self.low <= high and low <= self.high
+
+
+def printed(text: str) -> Printed:
+    """Return a number with half a unit of its last digit. Raises ValueError for anything else."""
+    found = _NUMBER.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("no number")
+    value, exponent = float(text), int(found[4] or 0) - len(found[3] or "")
+    if abs(value) > _GREATEST or exponent > 300:
+        raise ValueError("too large")
+    step = 10.0 ** max(exponent, -300)
+    return Printed(value, step / 2 * (1 + 1e-6) + abs(value) * _ROUNDING)
+
+
+def printed_or_none(text: str) -> Printed | None:
+    """Return a number; None for ``N/A``, ``nan`` and ``inf``. Raises ValueError for others."""
+    if text.strip().lower().lstrip("-") in ("n/a", "nan", "inf"):
+        return None
+    return printed(text)
+
+
+def whole(value: object) -> int:
+    """Return a whole number from 0, of a text or of JSON. Raises ValueError for anything else."""
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < _MOST_DIGITS:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _TOO_MUCH:
+        return value
+    raise ValueError("no whole number")
+
+
+def whole_or_none(value: object) -> int | None:
+    """Return `whole` of a value that may be missing. Raises ValueError."""
+    return None if value is None else whole(value)

@@ -1,0 +1,129 @@
+"""A file of another program as lines or as JSON, in bounded memory; what is no text is refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hpcbench.errors import FileError
+from hpcbench.formats.printed import printed
+from hpcbench.texts import from_json
+
+MOST_LINE_BYTES = 2**20
+MOST_JSON_BYTES = 2**26
+_HEAD_BYTES = 8192
+_GZIP = b"\x1f\x8b"
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_PREFIX = re.compile(r"\s?(\[\d+(?:,\d+)?\](?:<std(?:out|err)>:)?|\d+:) ?(?=[\s#\d]|$)").match
+
+
+class LogLine(NamedTuple):
+    """A line without its end and without a launcher's ``prefix``; numbers count from 1."""
+
+    number: int
+    prefix: str
+    text: str
+
+
+class ForeignFile:
+    """A file that another program wrote, plain or gzip. Raises FileError for what is no text."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = str(path)
+        if path.is_dir():
+            raise FileError(f"{self.name} is a folder: name the files in it")
+        if not path.is_file():
+            raise FileError(f"{self.name}: no such file")
+        with self._guarded() as stream:
+            head = stream.read(_HEAD_BYTES)
+        if reason := _why_no_text(head):
+            raise FileError(f"{self.name}: {reason}")
+
+    def lines(self) -> Iterator[LogLine]:
+        """Yield its lines, each at most MOST_LINE_BYTES long. Raises FileError for longer ones."""
+        with self._guarded() as stream:
+            for number, data in enumerate(iter(stream.readline, b""), 1):
+                if len(data) > MOST_LINE_BYTES:
+                    raise self.error(number, "the line is longer than 1 MiB: no table has such "
+                                             "lines")
+                text = data.decode("utf-8", "replace").rstrip("\r\n")
+                found = _PREFIX(text)
+                yield (LogLine(number, found[1], text[found.end():]) if found
+                       else LogLine(number, "", text))
+
+    def json(self) -> Any:
+        """Return the whole file as JSON, numbers as `Printed` or int. Raises FileError."""
+        with self._guarded() as stream:
+            data = stream.read(MOST_JSON_BYTES + 1)
+        if len(data) > MOST_JSON_BYTES:
+            raise FileError(f"{self.name}: a JSON document of more than 64 MiB is not read")
+        return self.parsed(data.decode("utf-8", "replace"))
+
+    def parsed(self, text: str, line: int | None = None) -> Any:
+        """Return a JSON text; numbers with a point are `Printed`. Raises FileError."""
+        try:
+            return from_json(text, parse_float=printed, parse_constant=lambda _: None)
+        except JSONDecodeError as error:
+            raise self.error(line or error.lineno, f"no JSON: {error.msg}") from error
+        except ValueError as error:
+            raise self.error(line or 1, f"no JSON that can be read: {error}") from error
+
+    def error(self, line: int, message: str) -> FileError:
+        return FileError(f"{self.name}:{line}: {message}")
+
+    def _guarded(self) -> _Unpacked:
+        return _Unpacked(self.path)
+
+
+class _Unpacked:
+    """The bytes of a file, unpacked; damage of a gzip file is a FileError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> _Unpacked:
+        try:
+            raw = io.BufferedReader(io.FileIO(self._path))
+        except OSError as error:
+            raise FileError(f"{self._path}: {error.strerror}") from error
+        is_packed = raw.peek(2)[:2] == _GZIP
+        self._stream: io.BufferedIOBase = (
+            io.BufferedReader(gzip.GzipFile(fileobj=raw), 2**18) if is_packed else raw)
+        self._raw = raw
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+        self._raw.close()
+
+    def read(self, size: int) -> bytes:
+        return self._limited_read(self._stream.read, size)
+
+    def readline(self) -> bytes:
+        return self._limited_read(self._stream.readline, MOST_LINE_BYTES + 1)
+
+    def _limited_read(self, how: Callable[[int], bytes], size: int) -> bytes:
+        try:
+            return how(size)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise FileError(f"{self._path}: the gzip file is cut off or damaged") from error
+
+
+def _why_no_text(head: bytes) -> str:
+    """Return why a file that begins so holds no table; "" where it may."""
+    if not head.strip():
+        return "the file is empty"
+    if head.startswith(b"\x89HDF") or head.startswith(b"format hpcbench-"):
+        return "a file of hpcbench itself, or HDF5: hpcbench show reads results"
+    if _PICKLE.match(head) or head.startswith(b"PK\x03\x04"):
+        return "a pickle or an archive: it is never loaded, as loading one can run programs"
+    if b"\0" in head:
+        return "a binary file: give the text, CSV or JSON that the program writes"
+    return ""

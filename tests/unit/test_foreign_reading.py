@@ -1,0 +1,283 @@
+"""Files of other programs as they really are: prefixes, cut ends, gzip, other versions, no text."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import foreign_tables as written
+from hpcbench.errors import FileError, HpcbenchError
+from hpcbench.formats.imported import Given, import_files
+from hpcbench.formats.lint import RULES
+from hpcbench.formats.lint import lint as lint_table
+from hpcbench.formats.reading.detect import tables_of
+from hpcbench.formats.tables import CommTable, MatrixTable, NodeTable, ProductTable
+from launcher import ROOT
+
+FOREIGN = ROOT / "tests" / "data" / "foreign"
+SWEEP = written.Sweep("all_reduce", 4, "float", (256, 512), ((9.5, 9.25), (10.5, 10.25)))
+
+
+def comm(path: Path) -> list[CommTable]:
+    tables = list(tables_of(path))
+    assert all(isinstance(one, CommTable) for one in tables)
+    return [one for one in tables if isinstance(one, CommTable)]
+
+
+def test_a_table_with_lines_of_nccl_between() -> None:
+    (table,) = comm(FOREIGN / "all_reduce_8.txt")
+    assert (table.collective, table.ranks, table.version) == ("all_reduce", 8, "2.19.6")
+    assert (table.iterations, table.step_bytes, len(table.devices)) == (20, None, 8)
+    assert (table.devices[3].host, table.devices[3].device) == ("node1", "NVIDIA H100 80GB HBM3")
+    assert [row.size_bytes for row in table.rows] == [128, 16384, 2097152, 268435456]
+    row = table.rows[3]
+    assert (row.line, row.count, row.dtype, row.redop, row.root) == (
+        22, 67108864, "float", "sum", None)
+    outside, inside = row.halves
+    assert (outside.in_place, inside.in_place, outside.wrong) == (False, True, 0)
+    assert outside.time_us is not None and outside.time_us.value == 1102.4
+    assert inside.busbw is not None and inside.busbw.value == 427.06
+    assert inside.busbw.half == pytest.approx(0.005, rel=1e-3)
+    assert table.average is not None and table.average.value == 121.163
+
+
+def test_prefixes_and_several_tables() -> None:
+    first, second = comm(FOREIGN / "two_tables_prefixed.txt")
+    assert (first.collective, first.ranks, len(first.rows)) == ("", 2, 2)
+    assert (second.collective, second.ranks, second.step_bytes) == ("send_recv", 2, 1024)
+    assert first.rows[0].halves[0].wrong is None and second.rows[0].halves[1].wrong is None
+    (named, _) = [one for one in tables_of(FOREIGN / "two_tables_prefixed.txt", "all_gather")
+                  if isinstance(one, CommTable)]
+    assert named.collective == "all_gather"
+
+
+@pytest.mark.parametrize("change", [
+    lambda text: "".join(f"[1,0]<stdout>:{line}" for line in text.splitlines(True)),
+    lambda text: "".join(f"0: {line}" for line in text.splitlines(True)),
+    lambda text: text.replace("\n", "\r\n"),
+    lambda text: "\n\nmodule load cuda\n" + text + "bye\n",
+], ids=["mpirun", "srun", "CRLF", "between other lines"])
+def test_the_same_rows_however_it_was_logged(change: Callable[[str], str], tmp_path: Path) -> None:
+    text = written.nccl_text(SWEEP)
+    plain, packed = tmp_path / "plain", tmp_path / "packed.gz"
+    plain.write_text(text)
+    packed.write_bytes(gzip.compress(change(text).encode()))
+    (first,), (second,) = comm(plain), comm(packed)
+    assert [row.halves for row in first.rows] == [row.halves for row in second.rows]
+    assert first.ranks == second.ranks == 4
+
+
+@pytest.mark.parametrize(("fields", "flags"), [
+    (9, {"in_place_only": True}), (13, {}), (15, {"stamps": True}), (21, {"each": True})])
+def test_rows_with_any_known_number_of_fields(
+    fields: int, flags: dict[str, bool], tmp_path: Path,
+) -> None:
+    sweep = written.Sweep(SWEEP.program, 4, "float", SWEEP.counts, SWEEP.times, **flags)
+    text = written.nccl_text(sweep)
+    rows = [line for line in text.splitlines() if not line.startswith("#")]
+    assert {len(line.split()) for line in rows} == {fields}
+    for name, content in (("whole", text), ("rows", "\n".join(rows))):
+        path = tmp_path / name
+        path.write_text(content)
+        (table,) = comm(path)
+        assert [row.size_bytes for row in table.rows] == [1024, 2048]
+        half = table.rows[0].halves[-1]
+        assert half.in_place and half.time_us is not None and half.time_us.value == 9.25
+        assert (half.high_us is not None) == (fields == 21)
+
+
+def test_ranks_that_print_at_once_are_tables_of_their_own(tmp_path: Path) -> None:
+    lines = written.nccl_text(SWEEP).splitlines()
+    path = tmp_path / "log"
+    path.write_text("".join(f"{rank}: {line}\n" for line in lines for rank in (0, 1)))
+    assert [len(one.rows) for one in comm(path)] == [2, 2]
+
+
+def test_json_has_the_same_rows_and_nothing_of_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(written.nccl_json(SWEEP))
+    (table,) = comm(path)
+    assert (table.collective, table.ranks, table.iterations) == ("all_reduce", 4, 20)
+    assert [row.size_bytes for row in table.rows] == [1024, 2048]
+    assert "hunter2" not in repr(table)
+
+
+@pytest.mark.parametrize("program", ["all_reduce_perf_mpi", "/opt/bin/all_reduce_perf"])
+def test_programs_with_another_name(program: str, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(written.nccl_text(SWEEP).replace("all_reduce_perf", program))
+    assert [one.collective for one in comm(path)] == ["all_reduce"]
+
+
+def test_osu() -> None:
+    (table,) = comm(FOREIGN / "osu_allgather_full.txt")
+    assert (table.collective, table.version, table.ranks) == ("all_gather", "7.4", None)
+    row = table.rows[2]
+    assert (row.size_bytes, row.iterations, row.passed) == (1048576, 100, None)
+    half = row.halves[0]
+    assert [one.value for one in (half.low_us, half.time_us, half.high_us) if one] == [
+        209.8, 211.04, 213.5]
+    (rates,) = comm(FOREIGN / "osu_bw_checked.txt")
+    assert rates.collective == "send_recv" and rates.rows[1].passed
+    assert rates.rows[1].halves[0].algbw is not None
+    assert rates.rows[1].halves[0].algbw.value == pytest.approx(12.20151)
+
+
+def test_inspector_in_both_forms(tmp_path: Path) -> None:
+    found = {one.collective: one for one in comm(FOREIGN / "inspector.jsonl")}
+    assert (found["all_reduce"].ranks, found["send_recv"].rows[0].size_bytes) == (8, 1048576)
+    for once, version in ((True, "v4.3"), (False, "v4.0")):
+        path = tmp_path / f"{once}.jsonl"
+        path.write_text(written.inspector_lines(SWEEP, once=once))
+        (table,) = comm(path)
+        assert (table.ranks, table.version, len(table.rows)) == (4, version, 2)
+
+
+def test_the_other_programs() -> None:
+    (param,) = comm(FOREIGN / "param.txt")
+    assert (param.collective, param.rows[1].count, param.rows[1].dtype) == (
+        "all_to_all", 32768, "float32")
+    matrix = next(iter(tables_of(FOREIGN / "nvbandwidth.json")))
+    assert isinstance(matrix, MatrixTable) and matrix.matrix[0][0] is None
+    assert matrix.total is not None and matrix.total.value == 552.43
+    (products,) = tables_of(FOREIGN / "ddlb.csv")
+    assert isinstance(products, ProductTable)
+    row = products.rows[0]
+    assert (row.m, row.dtype, row.passed, row.option) == (
+        1024, "float16", True, "order=AG_before,backend=nccl")
+    nodes = list(tables_of(FOREIGN / "superbench.jsonl"))
+    assert [one.node for one in nodes if isinstance(one, NodeTable)] == ["node1", "node2"]
+
+
+class _Trap:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, ("trapped",)
+
+
+def _zipped(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data.pkl", "x")
+
+
+def _table(text: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(text)
+
+
+NAMES = "#       size         count      type   redop    root     time   algbw   busbw  #wrong\n"
+BAD: dict[str, Callable[[Path], object]] = {
+    "empty": _table(""), "blank": _table("\n \n"), "no table": _table("hello\nworld\n"),
+    "folder": lambda path: path.mkdir(), "missing": lambda path: None,
+    "binary": lambda path: path.write_bytes(bytes(range(256)) * 9),
+    "pickle": lambda path: path.write_bytes(pickle.dumps(_Trap())),
+    "packed pickle": lambda path: path.write_bytes(gzip.compress(pickle.dumps(_Trap()))),
+    "archive": _zipped,
+    "own results": lambda path: path.write_bytes(
+        (ROOT / "tests/data/results-v1.h5").read_bytes()),
+    "cut gzip": lambda path: path.write_bytes(gzip.compress(os.urandom(99) * 99)[:60]),
+    "text version": _table("# nccl-tests version 3.0.0 nccl-headers=1 nccl-library=1\n"),
+    "columns": _table(NAMES.replace("busbw", "fastbw") + "  8  2  float  sum  -1  1 2 3 0\n"),
+    "JSON version": _table(json.dumps({"version": 4, "results": []})),
+    "JSON keys": _table(json.dumps({"version": 3, "results": [{"size": 3}]})),
+    "JSON of others": _table('{"a": [1, 2]}'), "cut JSON": _table('{"version": 3,\n"results": ['),
+    "deep JSON": _table('{"a":' * 9999), "long number": _table('{"node": "a", "b": ' + "9" * 9999),
+    "OSU version": _table("# OSU MPI Allreduce Latency Test v8.0\n# Size Avg Latency(us)\n1 2.0\n"),
+    "OSU columns": _table("# OSU MPI Iallreduce Latency Test v7.0\n# Size Overall(us)\n1 2.0\n"),
+    "Inspector version": _table(
+        '{"header": {}, "metadata": {"inspector_output_format_version": "v5.0"}}\n'),
+    "PARAM quantized": _table("\tCOMMS-RES-QUANT\t size (B) nElementsPerRank\n"),
+    "DDLB without numbers": _table(",".join(
+        ("implementation", "mean_time (ms)", "m", "n", "k")) + "\nx,y,1,1,1\n"),
+    "DDLB words": _table((FOREIGN / "ddlb.csv").read_text().replace("0.2013", "fast")),
+    "long line": lambda path: path.write_bytes(b"x" * 2**21),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "given"
+    BAD[name](path)
+    with pytest.raises(FileError) as raised:
+        list(tables_of(path))
+    message = str(raised.value)
+    assert "\n" not in message and message.startswith(str(path)) and len(message) < 400
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_a_log_is_streamed(tmp_path: Path) -> None:
+    """9 MB of other output take no more memory than a hundred lines do."""
+    path = tmp_path / "log.gz"
+    noise = b"node1:4711:4720 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n" * 2**14
+    table = written.nccl_text(SWEEP).encode()
+    path.write_bytes(gzip.compress(noise) * 4 + gzip.compress(table) + gzip.compress(noise) * 4)
+    tracemalloc.start()
+    try:
+        (found,) = comm(path)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found.rows) == 2 and peak_bytes < 2 * 2**20
+
+
+def lint(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "hpcbench", "lint", *words], cwd=ROOT, text=True,
+                          capture_output=True, timeout=120, check=False)
+
+
+def test_the_command() -> None:
+    clean = lint(str(FOREIGN / "all_reduce_8.txt"), str(FOREIGN / "param.txt"))
+    assert (clean.returncode, clean.stderr) == (0, "")
+    found = lint(str(FOREIGN / "all_reduce_8.txt"), "--link", "400", "--json")
+    document = json.loads(found.stdout)
+    assert (found.returncode, document["schema"], document["n_findings"]) == (1, "hpcbench.lint", 2)
+    assert [one["rule"] for one in document["findings"]] == ["link"] * 2
+    quiet = lint(str(FOREIGN / "all_reduce_8.txt"), "--link", "400", "--quiet")
+    assert (quiet.returncode, len(quiet.stdout.splitlines())) == (1, 2)
+    for words in (("nowhere.log",), (str(FOREIGN / "param.txt"), "--collective", "all_reduced")):
+        bad = lint(*words)
+        assert (bad.returncode, bad.stdout, len(bad.stderr.splitlines())) == (2, "", 1)
+
+
+WORDS = st.sampled_from((
+    b"", b"\n", b" ", b"#", b"nan", b"inf", b"-1", b"1e999", b"9" * 400, b"N/A", b"\xff", b"null",
+    b"{}", b"[", b'"', b",", b"0", b"1:", b"FAILED", b"Fail"))
+
+
+@given(st.sampled_from(sorted(path.name for path in FOREIGN.iterdir())),
+       st.lists(st.tuples(st.floats(0, 1), st.integers(0, 12), WORDS), min_size=1, max_size=6))
+@settings(max_examples=60, deadline=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_is_a_finding_or_one_line(
+    tmp_path: Path, name: str, edits: list[tuple[float, int, bytes]],
+) -> None:
+    data = (FOREIGN / name).read_bytes()
+    for share, length, word in edits:
+        at = int(share * len(data))
+        data = data[:at] + word + data[at + length:]
+    path = tmp_path / name
+    path.write_bytes(data)
+    try:
+        for table in tables_of(path):
+            assert all(one.rule in RULES for one in lint_table(table, 100.0))
+    except FileError as error:
+        assert "\n" not in str(error)
+    output = tmp_path / "out.h5"
+    output.unlink(missing_ok=True)
+    try:
+        import_files([path], output, Given("all_reduce", 4, "nccl"))
+    except HpcbenchError as error:
+        assert error.exit_code == 2 and "\n" not in str(error) and not output.exists()

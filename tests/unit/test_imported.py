@@ -1,0 +1,170 @@
+"""Printed means of other programs as results: the same values, marked, and never significant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import foreign_tables as written
+from golden import RESULTS
+from hpcbench.answers.check import check_file
+from hpcbench.answers.compare import INCONCLUSIVE, compare_sides
+from hpcbench.errors import FileError, HpcbenchError, UsageError
+from hpcbench.formats.imported import Given, import_files
+from hpcbench.reduce.results import Results
+from hpcbench.reduce.results_file import open_results
+from hpcbench.report.console import print_results
+from hpcbench.report.plots import plot_file
+from hpcbench.report.report_file import open_runs, write_report
+from launcher import ROOT
+
+FOREIGN = ROOT / "tests" / "data" / "foreign"
+NCCL = FOREIGN / "all_reduce_8.txt"
+
+
+def imported(folder: Path, *paths: Path, **given: object) -> Results:
+    output = folder / "imported.h5"
+    output.unlink(missing_ok=True)
+    import_files(paths, output, Given(**given))  # type: ignore[arg-type]
+    with open_results(output) as file:
+        return file.results
+
+
+def test_rows_have_the_printed_values(tmp_path: Path) -> None:
+    results = imported(tmp_path, NCCL)
+    assert (results.run.imported, results.run.nodes, results.run.world_size) == (
+        ("nccl-tests 2.19.6",), ("node1",), 8)
+    assert len(results.cases) == 8
+    item = next(one for one in results.cases if one.case.workload.requested_bytes == 268435456
+                and one.case.workload.in_place is False)
+    assert item.statistics is not None and item.timing is not None
+    assert item.statistics.median_s == pytest.approx(1102.4e-6)
+    assert (item.statistics.n, item.statistics.ci_low_s, item.n_wrong) == (1, None, 0)
+    assert (item.case.mode, item.case.batch, item.case.backend) == ("pipelined", 20, "nccl")
+    assert item.timing.is_imported
+    record = results.record_of(item)
+    assert record.bandwidth.algbw_bytes_per_s == pytest.approx(243.50e9, rel=1e-4)
+    assert record.bandwidth.busbw_bytes_per_s == pytest.approx(426.13e9, rel=1e-4)
+
+
+@pytest.mark.parametrize("program", sorted(written.FACTORS))
+def test_text_and_json_of_each_collective_give_the_same(program: str, tmp_path: Path) -> None:
+    sweep = written.Sweep(program, 4, "float", (1024, 2048), ((9.5, 9.25), (10.5, 10.25)))
+    found = []
+    for name, text in (("a.txt", written.nccl_text(sweep)), ("a.json", written.nccl_json(sweep))):
+        (tmp_path / name).write_text(text)
+        found.append(imported(tmp_path, tmp_path / name))
+    for results in found:
+        assert [item.case.workload.size_bytes for item in results.cases[::2]] == [*sweep.sizes]
+        assert [item.case.workload.count for item in results.cases[::2]] == [1024, 2048]
+        for item, (time_us, size) in zip(results.cases, (
+                (time, size) for size, pair in zip(sweep.sizes, sweep.times, strict=True)
+                for time in pair), strict=True):
+            assert item.statistics is not None
+            assert item.statistics.median_s == pytest.approx(time_us * 1e-6)
+            rate = results.record_of(item).bandwidth.busbw_bytes_per_s
+            assert rate == pytest.approx(sweep.rates(size, time_us)[1] * 1e9)
+    assert [one.case.case_id for one in found[0].cases] == [
+        one.case.case_id for one in found[1].cases]
+
+
+def test_osu_and_param_are_asked_for_what_they_do_not_say(tmp_path: Path) -> None:
+    osu, param = FOREIGN / "osu_allgather_full.txt", FOREIGN / "param.txt"
+    with pytest.raises(UsageError, match="--ranks"):
+        imported(tmp_path, osu)
+    results = imported(tmp_path, osu, ranks=4)
+    assert [item.case.workload.size_bytes for item in results.cases] == [4, 8, 4 * 1048576]
+    assert {item.case.backend for item in results.cases} == {"mpi"}
+    with pytest.raises(UsageError, match="--backend"):
+        imported(tmp_path, param)
+    results = imported(tmp_path, param, backend="nccl")
+    assert [item.case.world_size for item in results.cases] == [8, 8]
+    with pytest.raises(UsageError, match="--collective"):
+        imported(tmp_path, FOREIGN / "two_tables_prefixed.txt")
+    assert len(imported(tmp_path, FOREIGN / "two_tables_prefixed.txt",
+                        collective="all_gather").cases) == 6
+
+
+def test_a_wrong_row_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.txt"
+    path.write_text(NCCL.read_text().replace("56.90       0", "56.90      12"))
+    results = imported(tmp_path, path)
+    (item,) = [one for one in results.cases if one.status == "wrong"]
+    assert (item.n_wrong, item.statistics) == (12, None)
+    assert sum(one.status == "ok" for one in results.cases) == 7
+
+
+def test_a_second_row_of_a_case_is_left_out_and_named(tmp_path: Path) -> None:
+    lines = import_files([NCCL, NCCL], tmp_path / "a.h5", Given())
+    assert lines[0].startswith("left out: 8 rows") and lines[1].startswith("8 rows")
+
+
+def test_they_are_shown_as_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = imported(tmp_path, NCCL)
+    print_results(results, tmp_path, explain=True)
+    out = capsys.readouterr().out
+    assert out.startswith("imported") and "nccl-tests 2.19.6" in out.splitlines()[0]
+    assert "426.13" in out
+    path = tmp_path / "imported.h5"
+    with open_runs([path]) as runs:
+        report = write_report(runs, "md", tmp_path / "report.md")
+    text = Path(report).read_text() if isinstance(report, (str, Path)) else (
+        tmp_path / "report.md").read_text()
+    assert "imported" in text[:600] and "426.13" in text
+    assert [*plot_file(path, tmp_path / "plots", "svg")]
+
+
+def test_no_change_of_imported_means_is_significant(tmp_path: Path) -> None:
+    sides = []
+    for side, factor in (("old", 1.0), ("new", 1.7)):
+        names = []
+        for launch in range(6):
+            sweep = written.Sweep("all_reduce", 4, "float", (2**20,),
+                                  ((900.0 * factor + launch, 901.0 * factor + launch),))
+            path = tmp_path / f"{side}{launch}.txt"
+            path.write_text(written.nccl_text(sweep))
+            names.append(str(tmp_path / f"{side}{launch}.h5"))
+            import_files([path], Path(names[-1]), Given())
+        sides.append(f"{side}={','.join(names)}")
+    (found,) = compare_sides(sides, 0.03).comparisons
+    assert {one.verdict for one in found.cases} == {INCONCLUSIVE}
+    assert all((one.chance, one.low, one.more_launches) == (None, None, None)
+               for one in found.cases)
+    assert all(one.ratio == pytest.approx(1.7, rel=0.01) for one in found.cases)
+
+
+def test_limits_hold_of_imported_rows(tmp_path: Path) -> None:
+    imported(tmp_path, NCCL)
+    for least, code in ((400, 0), (500, 1)):
+        limits = tmp_path / "limits.yaml"
+        limits.write_text("limits:\n  - {metric: busbw_bytes_per_s, "
+                          f"select: {{size_bytes: 268435456}}, min: {least}, unit: GB/s}}\n")
+        reasons = check_file([tmp_path / "imported.h5"], limits).reasons
+        assert bool(reasons) == bool(code)
+
+
+@pytest.mark.parametrize(("names", "error"), [
+    (["inspector.jsonl"], FileError), (["nvbandwidth.json"], FileError),
+    (["osu_bw_checked.txt"], UsageError), (["nowhere.txt"], FileError)])
+def test_what_cannot_be_imported_leaves_no_file(
+    names: list[str], error: type[HpcbenchError], tmp_path: Path,
+) -> None:
+    with pytest.raises(error) as raised:
+        import_files([FOREIGN / name for name in names], tmp_path / "a.h5", Given())
+    assert "\n" not in str(raised.value) and not [*tmp_path.iterdir()]
+
+
+def test_the_command_writes_over_nothing(tmp_path: Path) -> None:
+    output = tmp_path / "a.h5"
+    for code in (0, 2):
+        done = subprocess.run(
+            [sys.executable, "-m", "hpcbench", "import", str(NCCL), "-o", str(output)], cwd=ROOT,
+            text=True, capture_output=True, timeout=60, check=False)
+        assert done.returncode == code
+        assert len((done.stderr if code else done.stdout).splitlines()) == 1
+    with pytest.raises(FileError):
+        import_files([RESULTS["collective"]] if "collective" in RESULTS else [*RESULTS.values()],
+                     tmp_path / "b.h5", Given())

@@ -1,0 +1,133 @@
+"""What hpcbench.measure saves is a results file, to which each run of a program adds a launch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hpcbench
+from hpcbench.api import saved
+from hpcbench.errors import FileError
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results_file import new_results, open_results
+from launcher import ROOT
+from results_factory import all_ok, sweep
+
+PROGRAM = """
+import sys, hpcbench
+def step(): return sum(range(300))
+for text in sys.argv[2:]:
+    found = hpcbench.measure(step, save=sys.argv[1], **eval(text))
+    print(found.median)
+"""
+
+
+def program(path: Path, *options: str) -> list[float]:
+    """Run a program that measures with these options; return the medians in s."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(path), *options], cwd=ROOT, text=True,
+                          capture_output=True, timeout=60, check=True)
+    return [float(line) for line in done.stdout.split()]
+
+
+def hpcbench_says(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "hpcbench", *map(str, words)], cwd=ROOT, text=True,
+                          capture_output=True, timeout=60, check=False)
+
+
+def read(path: Path) -> Results:
+    with open_results(path) as file:
+        for item in file.results.cases:
+            assert file.samples(item.case.case_id) is not None
+        return file.results
+
+
+def step() -> None:
+    pass
+
+
+CANNOT_TELL = 14
+"""Exit code of `hpcbench check`: two launches hold no interval."""
+FAST = "{'iterations': 20, 'warmup': 1}"
+CHECKED = "{'iterations': 8, 'check': lambda: False, 'name': 'other'}"
+
+
+def test_a_file_has_what_was_measured(tmp_path: Path) -> None:
+    first, _ = program(tmp_path / "new/own.h5", FAST, CHECKED)
+    results = read(tmp_path / "new/own.h5")
+    own, other = results.cases
+    assert own.statistics is not None and own.statistics.median_s == pytest.approx(first)
+    assert (own.case.workload.name, own.case.iterations, own.n_wrong) == ("step", 20, None)
+    assert (other.status, other.statistics) == ("wrong", None) and other.n_wrong
+    assert results.run.name == "own" and results.run.environment["cpu"]
+    assert not results.lacking_kinds
+
+
+def test_each_run_of_the_program_is_a_launch(tmp_path: Path) -> None:
+    medians = [program(tmp_path, FAST, FAST)[1] for _ in range(3)]
+    results = read(tmp_path)
+    (item,) = results.cases
+    assert results.plan.launches == 3 and item.timing is not None
+    assert item.timing.launch_medians_s == pytest.approx(medians)
+    assert "repeats" not in item.timing.quality
+    program(tmp_path, CHECKED)
+    wrong: list[CaseResult] = [one for one in read(tmp_path).cases if one.status == "wrong"]
+    before = [one.n_wrong for one in wrong]
+    program(tmp_path, "{'iterations': 9}")
+    after = read(tmp_path)
+    assert [one.n_wrong for one in after.cases if one.status == "wrong"] == before
+    assert len(after.cases) == 3  # another count is another case
+
+
+def test_commands_read_it(tmp_path: Path) -> None:
+    for _ in range(2):
+        program(tmp_path / "a", FAST)
+        program(tmp_path / "b", FAST)
+    shown = hpcbench_says("show", tmp_path / "a")
+    assert shown.returncode == 0 and "step" in shown.stdout and "not installed" not in shown.stdout
+    compared = json.loads(hpcbench_says("compare", tmp_path / "a", tmp_path / "b", "--json").stdout)
+    assert "step" in json.dumps(compared)
+    page = hpcbench_says("report", tmp_path / "a", "-o", tmp_path / "report.html")
+    assert page.returncode == 0 and "step" in (tmp_path / "report.html").read_text("utf-8")
+    checked = hpcbench_says("check", tmp_path / "a", "--baseline", tmp_path / "b")
+    assert checked.returncode == CANNOT_TELL and "step" in checked.stdout, checked
+
+
+def refused(tmp_path: Path, save: Any, **options: Any) -> str:
+    calls: list[int] = []
+
+    def counted() -> None:
+        calls.append(1)
+
+    with pytest.raises((TypeError, ValueError, FileError)) as caught:
+        hpcbench.measure(counted, save=save, **options)
+    assert not calls and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_other_files_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.h5"
+    with new_results(path) as writer:
+        writer.finish(all_ok(sweep()))
+    before = path.read_bytes()
+    assert "hpcbench run" in refused(tmp_path, tmp_path)
+    assert path.read_bytes() == before
+    (tmp_path / "damaged.h5").write_bytes(before[:-100])
+    assert "damaged.h5" in refused(tmp_path, tmp_path / "damaged.h5")
+    assert "path" in refused(tmp_path, 3)
+    assert "name" in refused(tmp_path, tmp_path / "x.h5", name="<lambda>")
+    hpcbench.measure(step, iterations=6, save=tmp_path / "own.h5")
+    monkeypatch.setattr(saved.platform, "python_version", lambda: "3.99")
+    assert "3.99" in refused(tmp_path, tmp_path / "own.h5")
+
+
+def test_a_measurement_that_is_repeated_here_is_replaced(tmp_path: Path) -> None:
+    for _ in range(2):
+        found = hpcbench.measure(step, iterations=10, save=tmp_path)
+    (item,) = read(tmp_path).cases
+    assert item.statistics is not None and item.statistics.median_s == found.median
+    assert item.timing is not None and len(item.timing.launch_medians_s) == 1
