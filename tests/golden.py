@@ -68,10 +68,14 @@ def hpcbench(*words: str, columns: int = 110) -> str:
             mock.patch.object(sys, "meta_path", finders), \
             mock.patch.dict(os.environ, variables), mock.patch.object(sys, "argv", ["", *words]):
         warnings.filterwarnings("ignore", "'hpcbench.__main__' found in sys.modules")
+        rewritten = sys.modules.pop("hpcbench.__main__", None)
         try:
             runpy.run_module("hpcbench", run_name="__main__", alter_sys=True)
         except SystemExit as end:
             code = end.code
+        finally:
+            if rewritten is not None:
+                sys.modules["hpcbench.__main__"] = rewritten
     return printed.getvalue() + (f"exit code {code}\n" if code else "")
 
 
