@@ -286,6 +286,7 @@ LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "commands": commands, "results": results, "trace": trace, "readings": readings,
     "columns": columns, "summary": summary,
     "functions": partial(public, "Context", "Case", "benchmark"),
+    "measure": partial(public, "measure", "Measurement"),
     "python": partial(public, "Runs", "LoadedCase", "LoadedRun"),
     "attributes": partial(attributes, results_file.ATTRIBUTES),
     "trace-attributes": partial(attributes, {

@@ -79,7 +79,7 @@ def measure(
             rank. Of one rank alone the exception itself.
     """
     request = MeasureRequest(fn, setup, check, bytes, flops, seconds, iterations, warmup,
-                  _name_of(fn) if name is None else name, save)
+                             _name_of(fn) if name is None else name, save)
     ranks = open_ranks(group)
     opened, saved = _agreed(ranks, request, device)
     with opened as timed:
