@@ -21,12 +21,13 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from hpcbench.backends.gpus import NvmlRefusals
-from hpcbench.config.axes import TORCH, library_of
+from hpcbench.config.axes import TORCH, library_of, torch_libraries
 from hpcbench.errors import PluginError, how_to_install
 from hpcbench.kinds.registry import spec_of
 from hpcbench.measurement.runner import runner_of
 from hpcbench.operations.collectives import Call, cold_bytes, too_many_cold_sets
 from hpcbench.plan.case import Case
+from hpcbench.plan.support import unsupported
 from hpcbench.plan.workload import Features
 from hpcbench.trace.schema import bare_uuid
 from hpcbench.units import grouped, plural, rank_list, size_text
@@ -169,7 +170,7 @@ def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
 def is_gpu_lost(case: Case, ranks: Sequence[RankFacts]) -> bool:
     """Return whether a case needs GPUs and CUDA crashed or hung in a rank's probe: a failure, no
     skip."""
-    needs_gpu = case.device == "cuda" or library_of(case.backend) == "nccl"
+    needs_gpu = case.device == "cuda" or library_of(case.backend, case.device) == "nccl"
     return needs_gpu and any("cuda" in rank.facts.get("lost", ()) for rank in ranks)
 
 
@@ -178,7 +179,10 @@ def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     if device == "mps" and case.workload.dtype == "bf16":
         refusals = [rank.facts["mps"]["without_bf16"] for rank in ranks]
         return (refusal := first_reason(ranks, refusals)) and f"mps has no bf16 here: {refusal}"
-    if library_of(case.backend) != "ucc":
+    if case.device == "auto" and case.backend.startswith(TORCH) and (
+            reason := unsupported(case.backend, device, case.workload.features.calls)):
+        return reason  # which of its libraries is called was not known to the plan
+    if library_of(case.backend, device) != "ucc":
         return None
     reasons = (_lacks(case, call, device, ranks) for call in case.workload.features.calls)
     return next((reason for reason in reasons if reason), None)
@@ -227,7 +231,7 @@ def _no_device(backend: str, device: str, facts: Mapping[str, Any]) -> str | Non
         return reason and f"no mps device: {reason}"
     if not facts["cuda"]["available"]:
         return f"no cuda device: {facts['cuda']['reason']}"
-    if library_of(backend) == "ucc" and facts["ucc"]["without_cuda"]:
+    if library_of(backend, device) == "ucc" and facts["ucc"]["without_cuda"]:
         return f"{backend} on cuda: {facts['ucc']['without_cuda']}"
     return None
 
@@ -416,13 +420,21 @@ def _backend_of_torch(name: str) -> dict[str, Any]:
     """
     import torch.distributed as dist
 
-    pairs = [part.rpartition(":")[::2] for part in name.split(",")]
-    absent = [each for _, each in pairs if not dist.is_backend_available(each)]
-    devices = [device for device, _ in pairs if device] or [
-        *getattr(dist.Backend, "backend_capability", {}).get(name.lower(), ("cpu", "cuda"))]
-    known = ", ".join(filter(dist.is_backend_available, getattr(dist.Backend, "backend_list", ())))
+    registered = getattr(dist.Backend, "_plugins", None)
+
+    def can_open(each: str) -> bool:
+        """torch also lists names, such as fake, that a module nobody imported would register."""
+        return dist.is_backend_available(each) and (
+            registered is None or each.upper() in registered
+            or hasattr(dist, f"is_{each.lower()}_available"))
+
+    libraries = torch_libraries(TORCH + name)
+    absent = [each for each in dict.fromkeys([*libraries.values()] or [name]) if not can_open(each)]
+    devices = [*libraries] or [
+        *getattr(dist.Backend, "backend_capability", {}).get(name.lower(), ("cpu",))]
+    known = " and ".join(filter(can_open, getattr(dist.Backend, "backend_list", ()))) or "none"
     return {"devices": devices, "reason": (
-        f"torch has no backend {' and no '.join(absent)} here; it has {known}" if absent else None)}
+        f"torch has no backend {' and no '.join(absent)} here, only {known}" if absent else None)}
 
 
 def missing_tool(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:

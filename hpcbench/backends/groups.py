@@ -307,7 +307,7 @@ def _bound(backend: str, device: torch.device | None) -> dict[str, Any]:
     modulo GPUs), which may be another rank's. torch 2.7.0 and older then connect in the background,
     where NCCL 2.26 can hang (pytorch/pytorch#153960), unless the variable says no.
     """
-    if backend != "nccl" or device is None or (
+    if backend.lower() != "nccl" or device is None or (
             "device_id" not in signature(dist.new_group).parameters):
         return {}
     os.environ.setdefault("TORCH_NCCL_USE_COMM_NONBLOCKING", "0")

@@ -26,7 +26,8 @@ BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "
             "mpi/direct")
 TORCH = "torch:"
 """Before the name of any backend that torch.distributed takes, such as ``torch:cpu:gloo``."""
-_OF_TORCH = re.compile(r"torch:[A-Za-z0-9_][A-Za-z0-9_.:,+-]{0,99}")
+_WORD = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,59}"
+_OF_TORCH = re.compile(f"torch:({_WORD}|{_WORD}:{_WORD}(,{_WORD}:{_WORD}){{0,7}})")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 GPU_DEVICES = ("cuda", "mps")
 REQUIRABLE = (*BACKENDS, *GPU_DEVICES)
@@ -222,9 +223,26 @@ def named(
     return Checked(check, lambda: {"enum": list(table)})
 
 
-def library_of(backend: str) -> str:
-    """Return which library a backend is: ``ucc`` of ucc/tl/ucp, ``gloo`` of torch:gloo."""
-    return backend.removeprefix(TORCH).partition("/")[0]
+def torch_libraries(backend: str) -> Mapping[str, str]:
+    """Return device -> library of ``torch:cpu:gloo,cuda:nccl``; nothing of a name without devices.
+
+    Small letters, as torch takes them.
+    """
+    pairs = backend.removeprefix(TORCH).lower().split(",") if backend.startswith(TORCH) else []
+    return {device: library for device, _, library in (pair.rpartition(":") for pair in pairs)
+            if device}
+
+
+def library_of(backend: str, device: str = "") -> str:
+    """Return which library a backend is: ``ucc`` of ucc/tl/ucp, ``gloo`` of torch:gloo.
+
+    Of a backend with a library a device it is that of ``device``, or the one that all have.
+    """
+    libraries = torch_libraries(backend)
+    if device in libraries or len(set(libraries.values())) == 1:
+        return libraries.get(device) or next(iter(libraries.values()))
+    name = backend.removeprefix(TORCH)
+    return (name.lower() if backend.startswith(TORCH) else name).partition("/")[0]
 
 
 def is_backend(name: object) -> bool:

@@ -100,7 +100,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
         device = wanted or resolve_device(case.backend, case.device, members)
         absent = case.skip or unavailable(case.backend, device, members)
         reason = (absent or lacking(case, device, members)
-                  or next(filter(None, (_lacks(case, call, rank.facts) for call
+                  or next(filter(None, (_lacks(case, call, device, rank.facts) for call
                                         in case.workload.features.calls for rank in members)), None)
                   or missing_tool(case, device, members)
                   or unreachable(case, device, members)
@@ -163,11 +163,11 @@ def probe_here() -> dict[str, Any]:
     }
 
 
-def _lacks(case: Case, call: Call, facts: Mapping[str, Any]) -> str | None:
+def _lacks(case: Case, call: Call, device: str, facts: Mapping[str, Any]) -> str | None:
     if case.backend in INLINE_BACKENDS and call.op and (
             reason := facts["mpi"]["lacks"].get(call.dtype)):
         return f"mpi: {reason}"
-    if library_of(case.backend) != "gloo":
+    if library_of(case.backend, device) != "gloo":
         return None
     uneven = call.collective == "reduce_scatter" and call.split != "even"
     missing = {"gloo_without_avg": call.op == "avg", "gloo_without_reduce_scatter": uneven}

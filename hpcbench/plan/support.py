@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from hpcbench.config.axes import DTYPES, FLOATING_DTYPES, OPS, library_of
+from hpcbench.config.axes import DTYPES, FLOATING_DTYPES, OPS, library_of, torch_libraries
 from hpcbench.operations.collectives import Call, collective_spec
 
 
@@ -86,13 +86,23 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
 })
 
 
-def traits_of(backend: str) -> BackendTraits:
-    """Return what a backend can do; of torch:NAME what is known of that library, else anything."""
+_ANYTHING = BackendTraits("auto", ("auto", "cpu", "cuda"), averages=tuple(DTYPES))
+
+
+def traits_of(backend: str, device: str = "") -> BackendTraits:
+    """Return what a backend can do; of torch:NAME what is known of that library, else anything.
+
+    ``device`` chooses among the libraries of ``torch:cpu:gloo,cuda:nccl``, which runs on those.
+    """
     if backend in BACKEND_TRAITS:
         return BACKEND_TRAITS[backend]
-    library = library_of(backend)
-    known = BACKEND_TRAITS[library] if library in ("gloo", "nccl", "ucc") else BackendTraits(
-        "auto", ("auto", "cpu", "cuda"), averages=tuple(DTYPES))
+    library = library_of(backend, device)
+    known = BACKEND_TRAITS[library] if library in ("gloo", "nccl", "ucc") else _ANYTHING
+    named = tuple(name for name in torch_libraries(backend) if name in _ANYTHING.devices)
+    if len(named) == 1:
+        known = replace(known, device=named[0], devices=named)
+    elif named:
+        known = replace(known, device="auto", devices=("auto", *named))
     return replace(known, needs=(backend,))
 
 
@@ -136,7 +146,7 @@ def unfit_for_graph(backend: str, device: str, calls: Sequence[Call]) -> str | N
     """
     if device not in ("cuda", "auto"):
         return f"cuda_graph: a CUDA graph holds work of a GPU, not of {device}"
-    if calls and library_of(backend) != "nccl":
+    if calls and library_of(backend, device) != "nccl":
         return ("cuda_graph: calls of nccl can be captured, as torch documents, "
                 f"not those of {backend}")
     waiting = next((call.collective for call in calls if call.collective == "barrier"), None)
@@ -146,7 +156,7 @@ def unfit_for_graph(backend: str, device: str, calls: Sequence[Call]) -> str | N
 
 def unsupported(backend: str, device: str, calls: Iterable[Call]) -> str | None:
     """Return why the backend cannot make these calls anywhere, or None if nothing is known."""
-    traits = traits_of(backend)
+    traits = traits_of(backend, device)
     if device not in traits.devices:
         return f"{backend} does not run on {device}, only on {' or '.join(traits.devices)}"
     made = tuple(calls)
@@ -160,11 +170,12 @@ def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
 
     A plug-in's collective is there on the backends that it names and that have what it calls.
     """
-    traits, spec, name = traits_of(backend), collective_spec(call.collective), call.collective
+    traits = traits_of(backend, device)
+    spec, name = collective_spec(call.collective), call.collective
     if spec.problem:
         yield spec.problem
     if (spec.name, device) in traits.excluded or (
-            spec.backends and library_of(backend) not in spec.backends):
+            spec.backends and library_of(backend, device) not in spec.backends):
         yield f"{backend} has no {spec.name} on {device}"
     if traits.lane and spec.is_plugin:
         yield f"{backend} has no {spec.name}: {traits.lane}"

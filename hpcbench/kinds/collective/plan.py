@@ -341,6 +341,8 @@ def _unfit_for_async(work: Collective, common: CommonPoint) -> str | None:
         return "async: a sample of mode pipelined has several calls; take isolated or barrier_start"
     if work.buffers == "cold":
         return "async: buffers that take turns are not supported; take cache warm"
+    if common.cuda_graph:
+        return "async: a CUDA graph replays a call with its wait; take cuda_graph false"
     if work.traits.is_plugin:
         return f"async: {work.collective} is a plug-in's collective, which waits itself"
     return None

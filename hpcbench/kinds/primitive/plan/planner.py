@@ -402,7 +402,7 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
                     f"not on {device}")
         if point.common.cuda_graph and implementation.uncaptured:
             return f"cuda_graph: {implementation.uncaptured}"
-        backends, library = implementation.backends, library_of(point.common.backend)
+        backends, library = implementation.backends, library_of(point.common.backend, device)
         if backends is not None and library not in backends:
             return (f"{implementation.name} runs with {' or '.join(backends)} only, not with "
                     f"{point.common.backend}")

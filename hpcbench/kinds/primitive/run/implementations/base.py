@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 import torch.distributed as dist
 
+from hpcbench.config.axes import TORCH, library_of
 from hpcbench.errors import CaseError
 from hpcbench.kinds.primitive.plan.implementations import installed
 from hpcbench.kinds.primitive.plan.workload import Primitive
@@ -191,7 +192,8 @@ def by_messages(place: Place) -> bool:
     (benchmarks/results/overlap.md). Its messages are on the CPU only. Other backends keep their
     collectives: NCCL's take ways through the network that messages do not.
     """
-    return place.device.type == "cpu" and bool(dist.get_backend(place.group) == "gloo")
+    return place.device.type == "cpu" and library_of(
+        TORCH + dist.get_backend(place.group), "cpu") == "gloo"
 
 
 class Exchange:
