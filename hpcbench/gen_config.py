@@ -114,7 +114,8 @@ def sweep_here(machine: Mapping[str, Any], ranks: int | None) -> Sweep:
         job_command_line(ranks, "run", "FILE"),
         f"{plural(len(plan.cases), 'case')} on {plural(ranks, 'rank')}: about {minutes:.0f} min by "
         "assumed rates.",
-        *(f"{name} is left out: {machine['backends'][name]}" for name in ("nccl", "mpi", "ucc")
+        *(f"{name} is left out: {machine['backends'][name].removeprefix(f'{name}: ')}"
+          for name in ("nccl", "mpi", "ucc")
           if machine["backends"][name] and (gpus or name != "nccl"))))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -224,7 +227,9 @@ def test_asynchronous_calls_are_right_and_their_issue_is_timed(mpirun: MpiLaunch
         _block(collective=UNEVEN[1], size="64KiB", uneven="linear", **{"async": True}),
         _block(collective="all_reduce", backend="mpi", **{"async": True}),
         _block(collective="all_reduce", mode="pipelined", **{"async": True})])
-    outcome = read(mpirun.run(2, config=config, timeout=100).check().folder)
+    folder = mpirun.run(2, config=config, timeout=100).check().folder
+    assert folder is not None
+    outcome = read(folder)
     apart = {item.case.case_id: item for item in outcome.results.cases
              if "async" in item.case.label.split()}
     skips = [item for item in outcome.results.cases if item.status == "skipped"]
@@ -241,3 +246,12 @@ def test_asynchronous_calls_are_right_and_their_issue_is_timed(mpirun: MpiLaunch
         issue_ns = samples.phases["issue"]
         assert issue_ns.shape == samples.end_ns.shape
         assert (issue_ns > 0).all() and (issue_ns <= samples.end_ns - samples.start_ns).all()
+    exported = subprocess.run(
+        [sys.executable, "-m", "hpcbench", "export", str(folder), "--to", "nccl-tests",
+         "--only", "all_reduce gloo"], text=True, capture_output=True, check=True, timeout=60)
+    titles = [line for line in exported.stdout.splitlines() if "layout of nccl-tests" in line]
+    assert ["async" in title for title in titles] == [False, True]
+    with (folder / "summary.csv").open() as file:
+        for row in csv.DictReader(file):
+            is_timed = row["asynchronous"] == "True" and row["status"] == "ok"
+            assert bool(row["issue_s"]) == is_timed, row

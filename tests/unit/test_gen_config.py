@@ -30,7 +30,7 @@ from hpcbench.config.presets import HARDWARE
 from hpcbench.config.presets.preset import load_preset
 from hpcbench.config.schema import Config, Hardware
 from hpcbench.errors import ConfigError, FileError, UsageError
-from hpcbench.gen_config import generate, sweep_here
+from hpcbench.gen_config import generate, generate_here, sweep_here
 from hpcbench.plan.expand import make_plan
 from launcher import ROOT
 
@@ -271,3 +271,20 @@ def test_a_sweep_for_this_machine_has_its_backends_and_fits(
     memory = min(found["gpu_memory_bytes"], default=psutil.virtual_memory().available // count)
     assert max(case.memory_bytes for case in plan.cases) < memory
     assert not [case.skip for case in plan.cases if case.skip]
+    (about,) = [line for line in sweep.remarks if " min by " in line]
+    minutes = plan.passes * sum(case.estimate_s for case in plan.cases) / 60
+    assert abs(int(about.split(" min ")[0].split()[-1]) - max(minutes, 1)) <= 0.5
+
+
+def test_a_sweep_for_this_machine_replaces_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hpcbench.gen_config.probe_here",
+                        lambda: machine(ucc="no", nccl="no"))
+    path = tmp_path / "here.yaml"
+    path.write_text("mine")
+    with pytest.raises(FileError) as caught:
+        generate_here(None, path, force=False)
+    assert caught.value.exit_code == 2 and path.read_text() == "mine"
+    generate_here(None, path, force=True)
+    assert read_config(path)["name"] == "here"

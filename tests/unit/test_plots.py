@@ -111,6 +111,16 @@ def test_splits_and_groups_are_told_only_where_they_are_unusual() -> None:
     assert linear.subtitle == "gloo, cpu, 4 ranks, isolated, split linear, fp32, out of place"
 
 
+def test_asynchronous_calls_have_lines_of_their_own() -> None:
+    works = [replace(make_workload(size_bytes=size), asynchronous=apart)
+             for apart in (False, True) for size in (8, 1024)]
+    items = [ok(make_case(work, index=index)) for index, work in enumerate(works)]
+    group, = groups(items)
+    assert [(line.label, len(line.items)) for line in group.series] == [("", 2), ("async", 2)]
+    alone, = groups(items[2:])
+    assert "async" in alone.subtitle.split(", ")
+
+
 def test_environment_variables_that_all_share_are_not_in_the_labels() -> None:
     cases = tuple(make_case(index=index, env=(("NCCL_ALGO", algorithm), ("NCCL_PROTO", "LL")))
                   for index, algorithm in enumerate(("Ring", "Tree")))

@@ -25,6 +25,7 @@ from hpcbench.formats.export.cases import (
     not_measured,
     plain_number,
 )
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.plan.case import DEFAULT_MODE
 from hpcbench.reduce.stack import counts
 from hpcbench.texts import to_json
@@ -101,7 +102,9 @@ class NcclTable:
         case = self.cases[0].item.case
         return " ".join([
             self.cases[0].collective, case.backend, f"n={self.ranks}",
-            *([case.mode] if case.mode != DEFAULT_MODE else [])])
+            *([case.mode] if case.mode != DEFAULT_MODE else []),
+            *(["async"] if self.cases[0].columns.get("asynchronous") else []),
+            *([f"late={case.arrival}"] if case.arrival != TOGETHER else [])])
 
 
 def as_text(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
@@ -172,7 +175,8 @@ def _unfit(case: ExportedCase) -> str | None:
 def _table_key(case: ExportedCase) -> tuple[object, ...]:
     planned = case.item.case
     return (case.collective, planned.group_size, planned.backend, planned.device,
-            planned.mode, planned.env, planned.cuda_graph, case.columns.get("buffers"))
+            planned.mode, planned.env, planned.cuda_graph, planned.arrival,
+            case.columns.get("buffers"), case.columns.get("asynchronous"))
 
 
 def _rows(cases: Sequence[ExportedCase]) -> tuple[list[NcclRow], list[ExportedCase]]:

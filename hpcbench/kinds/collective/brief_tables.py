@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from hpcbench.kinds.collective.derive import CollectiveRecord
+from hpcbench.kinds.collective.derive import CollectiveRecord, issue_s
 from hpcbench.kinds.collective.plan import Collective, collective_of, groups_text
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import format_seconds, grouped, plural
@@ -87,7 +87,7 @@ def brief_tables(title: str, items: Sequence[CaseResult], derived: Records) -> I
 
     rows = grouped((labels(item), item) for item in items)
     spans = [""] if alone else backends
-    shown = tuple(column for span in spans for column in _measured_columns(span))
+    shown = tuple(column for span in spans for column in _measured_columns(span, len(spans)))
     named = [*(["backend"] if len(backends) > 1 and alone else []), *varied]
     yield Table(
         ", ".join((title, *shared)),
@@ -97,10 +97,12 @@ def brief_tables(title: str, items: Sequence[CaseResult], derived: Records) -> I
         (Group("", tuple(_brief_rows(rows, spans, derived))),), is_brief=True)
 
 
-def _measured_columns(span: str) -> Iterator[Column]:
+def _measured_columns(span: str, n_spans: int) -> Iterator[Column]:
     """Yield the columns of a backend; of one alone also p95 and algbw."""
     yield Column("time", "time", Show.US, span=span)
     yield Column("interval", "95 % CI", Show.US, span=span)
+    if n_spans < MOST_SIDE_BY_SIDE:
+        yield Column("issue", "issue", Show.US, span=span, optional=True)
     if not span:
         yield Column("p95", "p95", Show.US)
         yield Column("algbw", "algbw", Show.GB_PER_S, "GB/s")
@@ -113,7 +115,8 @@ def _brief_rows(
     before: Cell = None
     for (name, *labels), items in rows.items():
         of_span = {span: item for item in items for span in ("", item.case.backend)}
-        cells = [cell for span in spans for cell in _brief_cells(of_span.get(span), span, derived)]
+        cells = [cell for span in spans
+                 for cell in _brief_cells(of_span.get(span), span, len(spans), derived)]
         flags = [f"{backend}: {flag}" if len(spans) > 1 else flag for backend, flag in (
             (item.case.backend, flag_words(item)) for item in items) if flag]
         bad = [item.status for item in items if item.status != "ok"]
@@ -123,10 +126,10 @@ def _brief_rows(
 
 
 def _brief_cells(
-    item: CaseResult | None, span: str, derived: Records,
+    item: CaseResult | None, span: str, n_spans: int, derived: Records,
 ) -> Iterator[Cell]:
     """Yield the cells of one backend's columns; of a case that failed its status."""
-    n_columns = len(tuple(_measured_columns(span)))
+    n_columns = len(tuple(_measured_columns(span, n_spans)))
     if item is None or item.statistics is None:
         yield from (None if item is None else item.status, *[None] * (n_columns - 1))
         return
@@ -136,6 +139,8 @@ def _brief_cells(
     time, ci = time_texts(stats.median_s, *ends)
     yield time if item.status == "ok" else f"{item.status} {time}"
     yield interval if isinstance(interval, str) else ci
+    if n_spans < MOST_SIDE_BY_SIDE:
+        yield None if (issued := issue_s(item)) is None else format_seconds(issued)
     rates = derived.get(item.case.case_id, CollectiveRecord()).bandwidth
     if not span:
         yield _p95_text(stats.p95_s, median)

@@ -74,12 +74,12 @@ MAX_ROWS = 16
 """More lines (with one size: rows) than this are split over several figures, to stay readable."""
 
 AXES = ("wake-up", "validate", "warmup", "iterations", "in-place", "root", "redop", "type",
-        "env", "groups", "split", "buffers", "mode", "ranks", "device", "backend")
+        "env", "groups", "split", "buffers", "async", "mode", "ranks", "device", "backend")
 """What tells lines apart. Split over figures first: the left; compared in one figure: the right."""
 
 _ENV = AXES.index("env")
-_SHOWN = tuple(map(AXES.index, ("backend", "device", "ranks", "mode", "split", "buffers", "groups",
-                                "type", "redop", "root", "in-place", "env")))
+_SHOWN = tuple(map(AXES.index, ("backend", "device", "ranks", "mode", "async", "split", "buffers",
+                                "groups", "type", "redop", "root", "in-place", "env")))
 """What a subtitle names, in this order."""
 _USUAL = ("", "1 group", "split even", "buffers warm")
 """What goes without saying where all lines have it."""
@@ -133,7 +133,7 @@ def _key(item: CaseResult) -> Key:
         "" if work.root is None else f"root {work.root}",
         work.op or "", work.dtype if work.traits.moves_data else "", env_text(case),
         groups_text(work), f"split {work.split}", f"buffers {work.buffers}",
-        mode_text(item),
+        "async" if work.asynchronous else "", mode_text(item),
         plural(case.world_size, "rank"), device_type(item), case.backend,
     )
 
@@ -488,8 +488,9 @@ def collective_heat_map_case(case: Case) -> HeatMapCase:
 Items = Sequence[CaseResult]
 COMMUNICATION_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "split",
-    "groups", "group_stride", "buffers", "n", "median_s", "p95_s", "algbw_gb_per_s",
-    "busbw_gb_per_s", "mode", "fold", "ci_low_s", "ci_high_s", "ci_reliable", "device_memory",
+    "groups", "group_stride", "buffers", "asynchronous", "issue_s", "n", "median_s", "p95_s",
+    "algbw_gb_per_s", "busbw_gb_per_s", "mode", "fold", "ci_low_s", "ci_high_s", "ci_reliable",
+    "device_memory",
 )
 
 
@@ -520,7 +521,7 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     """Presents collectives."""
 
     fields = ("buffers", "link_gb_per_s", "of_link", "measured_link_gb_per_s", "of_measured_link",
-              *ROOFLINE_FIELDS, "group_stride")
+              *ROOFLINE_FIELDS, "group_stride", "asynchronous", "issue_s")
     in_every_summary = False
     ranks_word = "n"
     plan_table = staticmethod(collective_plan_table)
@@ -532,9 +533,11 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
 
     def words(self, works: Sequence[Collective]) -> Words:
         """Return splits, groups and buffers where they are not the usual ones; sizes."""
-        found = {name: distinct(sorted({getattr(work, name) for work in works})) for name in USUAL}
-        return Words([f"{name.removeprefix('group_')}={value}" for name, value in found.items()
-                      if value != str(USUAL[name])],
+        found = {name: distinct(sorted({getattr(work, name) for work in works})) for name in USUAL
+                 if name != "asynchronous"}
+        more = ["async"] if any(work.asynchronous for work in works) else []
+        return Words([*(f"{name.removeprefix('group_')}={value}" for name, value in found.items()
+                        if value != str(USUAL[name])), *more],
                      list(map(collective_type_word, works)), [size_range(works)])
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Chart | Line]:
