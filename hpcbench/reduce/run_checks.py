@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.config.axes import library_of
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import Turn, generations, shuffled, turns
 from hpcbench.reduce.results import Canary, CanaryRun, CaseResult, Finding
@@ -436,7 +437,8 @@ def other_backend(
         layers = [text for text in used if "TL_" in text]
         if layers and not any(f"TL_{layer.upper()}" in text for text in layers):
             return f"{backend} was requested, UCC used {', '.join(layers)}"
-    if backend == "nccl" and any(text.startswith("NET/Socket") for text in used):
+    if library_of(backend, "cuda") == "nccl" and any(
+            text.startswith("NET/Socket") for text in used):
         ports = sorted({name for header in headers for name, port in header.environment.get(
             "network", {}).get("infiniband", {}).items() if "ACTIVE" in str(port.get("state"))})
         if ports:

@@ -141,7 +141,9 @@ def test_hb159_what_crashed_or_hung_in_the_probe() -> None:
     ("ucc/tl/cuda", "CL_BASIC/TL_UCP", "ucc/tl/cuda was requested, UCC used CL_BASIC/TL_UCP"),
     ("ucc/tl/ucp", "CL_BASIC/TL_UCP + posix/memory", ""), ("ucc/tl/cuda", "unknown", ""),
     ("ucc", "CL_BASIC/TL_UCP", ""), ("nccl", "P2P/CUMEM", ""), ("gloo", "NET/Socket", ""),
-    ("nccl", "P2P/CUMEM + NET/Socket", "although InfiniBand or RoCE is up (mlx5_0/1)")])
+    ("torch:gloo", "NET/Socket", ""),
+    ("nccl", "P2P/CUMEM + NET/Socket", "although InfiniBand or RoCE is up (mlx5_0/1)"),
+    ("torch:cpu:gloo,cuda:nccl", "NET/Socket", "although InfiniBand or RoCE is up (mlx5_0/1)")])
 def test_hb131_carried_by_something_else(backend: str, transport: str, says: str) -> None:
     ports = {"mlx5_0/1": {"state": "4: ACTIVE"}, "mlx5_1/1": {"state": "1: DOWN"}}
     with_ports = ranks(lambda rank: {"network": {"infiniband": ports}})
