@@ -80,7 +80,7 @@ carry() {
     [ -n "$(compgen -G "$wheels/*.whl")" ] ||
         stop 2 "--carry: there are no wheels in $wheels: fill it by --fill where there is a network"
     wheels=$(cd "$wheels" && pwd)
-    wanted=$(fingerprint; ls -l "$wheels" | cksum)
+    wanted=$(fingerprint; cd "$wheels" && cksum -- *.whl | cksum)
     wanted=${wanted//$'\n'/ }
     up_to_date "$folder" "$wanted" && return
     mapfile -t needed < <(carried)
