@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -52,7 +53,7 @@ class Operation:
     expected: torch.Tensor
     has_result = True
     given: torch.Tensor | None = None
-    """What a lane's call reads, where that is not ``output`` (`take`)."""
+    """What a direct call reads, where that is not ``output`` (`call_directly`)."""
 
     def __init__(self, spec: Collective, place: Place) -> None:
         self.spec = spec
@@ -173,10 +174,10 @@ class Rotation:
         return self.sets[self._at].check()
 
 
-def take(operation: Operation, lane: DirectCalls) -> None:
-    """Have the operation make the lane's call; what is restored, checked and spoilt stays."""
+def call_directly(operation: Operation, calls: DirectCalls) -> None:
+    """Have the operation make a library's own call; what is restored and checked stays."""
     spec = operation.spec
-    operation.run = lane.prepared(spec.collective, Buffers(  # type: ignore[method-assign, assignment]
+    operation.run = calls.prepared(spec.collective, Buffers(  # type: ignore[method-assign, assignment]
         source=operation.given, output=operation.output, op=spec.op or "",
         root=int(spec.root or 0)))
 
@@ -205,7 +206,7 @@ class Reduction(Operation):
 
 
 class AllReduce(Reduction):
-    """torch.distributed.all_reduce, which has only the in-place form; a lane may have the other.
+    """torch.distributed.all_reduce, which has only the in-place form; direct calls have both.
 
     Out of place the call reads ``source`` itself, which must be the same after it.
     """
@@ -495,5 +496,7 @@ def _opened(operation: type[Operation], work: Collective, place: Place) -> Opera
     """Return the collective on buffers of its own, called as the group calls it."""
     opened = operation(work, place)
     if isinstance(place.group, DirectCalls):
-        take(opened, place.group)
+        call_directly(opened, place.group)
+    elif operation.run is Operation.run:  # without a frame of ours between the stamps
+        opened.run = partial(opened.issue, async_op=False)  # type: ignore[method-assign]
     return opened
