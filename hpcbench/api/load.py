@@ -16,13 +16,15 @@ import numpy.typing as npt
 
 from hpcbench.answers.compare_inputs import parameters
 from hpcbench.errors import FileError, how_to_install
-from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, kind_columns, row_of
+from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, kind_columns, plain, row_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.reduce.results_file import open_results
-from hpcbench.reduce.stack import Use
+from hpcbench.reduce.stack import counts, has_flag
 from hpcbench.texts import to_json
+from hpcbench.trace.schema import Flag
 
 _NO_SAMPLES = (-1, -1, -1)
+_COLUMNS = {column.name: column for column in COLUMNS}
 _PLACE_OF_SAMPLES = frozenset(column.name for column in BLOCK)
 Seconds = npt.NDArray[np.float64]
 
@@ -55,7 +57,8 @@ class LoadedRun:
         absent = {column.name: ABSENT[column.type] for column in own.columns}
         return {item.case.case_id: {
             "run": self.run_id,
-            **{name: _plain(name, value) for name, value in row_of(item, _NO_SAMPLES).items()
+            **{name: plain(_COLUMNS[name], value)
+               for name, value in row_of(item, _NO_SAMPLES).items()
                if name not in _PLACE_OF_SAMPLES},
             **absent, **own.values.get(item.case.case_id, {})} for item in self._results.cases}
 
@@ -73,16 +76,6 @@ class LoadedRun:
 
     def __repr__(self) -> str:
         return f"LoadedRun({str(self.path)!r}, {len(self._results.cases)} cases)"
-
-
-_TYPES = {column.name: column.type for column in COLUMNS}
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Return a value of a column of all kinds as /cases has it."""
-    if value is None:
-        return ABSENT[_TYPES[name]]
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else _TYPES[name](value)
 
 
 @dataclass(frozen=True)
@@ -145,10 +138,7 @@ class LoadedCase:
     @property
     def samples(self) -> Seconds:
         found = self.run.samples(self.case_id)
-        if found is None:
-            return np.empty((0, 0))
-        calls = self._item.case.batch if self._item.case.mode == "pipelined" else 1
-        return (found.end_ns - found.start_ns) / (1e9 * calls)
+        return np.empty((0, 0)) if found is None else _seconds(self._item, found)
 
     @property
     def counted(self) -> npt.NDArray[np.bool_]:
@@ -258,7 +248,6 @@ def _sample_columns(run: LoadedRun) -> Iterator[dict[str, Any]]:
             found = file.samples(item.case.case_id)
             if found is None:
                 continue
-            calls = item.case.batch if item.case.mode == "pipelined" else 1
             ranks, count = found.start_ns.shape
             each: dict[str, Any] = {
                 "run": np.full(ranks * count, run.run_id, dtype=object),
@@ -268,15 +257,22 @@ def _sample_columns(run: LoadedRun) -> Iterator[dict[str, Any]]:
                 "iteration": np.tile(np.arange(count), ranks),
                 "launch": np.tile(found.launch, ranks), "pass": np.tile(found.pass_index, ranks),
                 "counted": np.tile(_counted(found), ranks),
-                "seconds": ((found.end_ns - found.start_ns) / (1e9 * calls)).ravel()}
+                "seconds": _seconds(item, found).ravel()}
             yield each
+
+
+def _seconds(item: CaseResult, found: CaseSamples) -> Seconds:
+    """Return (rank, sample): the time of a call; one for its check is a sample of its own."""
+    calls = np.where(has_flag(found, Flag.SINGLE), 1, item.case.batch)
+    seconds: Seconds = (found.end_ns - found.start_ns) / (1e9 * calls)
+    return seconds
 
 
 def _counted(found: CaseSamples) -> npt.NDArray[np.bool_]:
     """Return which samples (sample,) are in the statistics."""
     if found.use is None:
         return np.ones(found.start_ns.shape[1], dtype=bool)
-    return found.use <= Use.COUNTED_SURPLUS
+    return counts(found.use)
 
 
 def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

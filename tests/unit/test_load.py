@@ -17,6 +17,7 @@ import hpcbench
 from golden import RESULTS
 from hpcbench.errors import FileError
 from hpcbench.reduce.results_file import open_results
+from hpcbench.trace.schema import Flag
 from launcher import ROOT
 
 EXPECTED = ROOT / "tests/data/golden/expected"
@@ -51,7 +52,7 @@ def test_samples_are_those_of_the_file(name: str) -> None:
             if raw is None:
                 assert case.samples.size == 0
                 continue
-            calls = case.parameters["batch"] if case.parameters["mode"] == "pipelined" else 1
+            calls = np.where(raw.flags[0] & Flag.SINGLE, 1, case.metrics["batch"])
             expected = (raw.end_ns - raw.start_ns) / 1e9 / calls
             assert np.allclose(case.samples, expected)
             own = frame[frame["case_id"] == case.case_id]
