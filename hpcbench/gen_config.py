@@ -20,7 +20,6 @@ from hpcbench.config.load import (
 from hpcbench.config.presets.preset import Preset, load_preset
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError, FileError, UsageError, command_line, job_command_line
-from hpcbench.launch.probe import probe_here
 from hpcbench.measurement.process import own_cores
 from hpcbench.plan.expand import make_plan
 from hpcbench.texts import to_json
@@ -86,6 +85,8 @@ def generate_here(ranks: int | None, output: Path | None, *, force: bool) -> str
     """
     if output is not None:
         _check_output(output, force=force)
+    from hpcbench.launch.probe import probe_here  # which imports torch's facts: not for --hardware
+
     return _written(sweep_here(probe_here(), ranks), output)
 
 

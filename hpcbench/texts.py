@@ -159,6 +159,11 @@ def holds_secret(name: str, value: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+def first_line(text: str) -> str:
+    """Return the first line that is not blank, without blanks around it; "" if there is none."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
 def masked(text: str, environ: Mapping[str, str]) -> str:
     """Return ``text`` with every secret that is known or looks like one replaced by ``***``.
 

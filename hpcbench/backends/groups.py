@@ -33,6 +33,7 @@ from hpcbench.errors import CaseError
 from hpcbench.measurement.control import Control, Integers, control_in_memory
 from hpcbench.measurement.environment import loaded_libraries, mapped_files
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
+from hpcbench.texts import first_line
 
 
 def open_store(listener: socket.socket, timeout_s: float) -> dist.TCPStore:
@@ -127,7 +128,7 @@ def load_ucc() -> str | None:
             warnings.filterwarnings("ignore", "Device capability of ucc unspecified")
             importlib.import_module(_PLUGIN)
     except (ImportError, OSError) as error:
-        return f"{_PLUGIN} cannot be imported: {_line(error)}"
+        return f"{_PLUGIN} cannot be imported: {first_line(str(error))[:200]}"
     return None
 
 
@@ -195,7 +196,7 @@ def _refusal_of_one_rank(device: str) -> str | None:
         if device == "cuda":
             torch.cuda.synchronize()
     except _REFUSALS as error:
-        return _line(error)
+        return first_line(str(error))[:200]
     return None
 
 
@@ -225,7 +226,7 @@ def refused_by_ucc(calls: Mapping[str, Callable[[], object]]) -> dict[str, str]:
         try:
             call()
         except _REFUSALS as error:
-            refusals[name] = _line(error)
+            refusals[name] = first_line(str(error))[:200]
     return refusals
 
 
@@ -256,10 +257,6 @@ def _layers() -> list[str] | None:
 def _loaded(name: str) -> Path | None:
     """Return the path of a shared library of this process whose file name begins so."""
     return next((path for path in mapped_files() if path.name.startswith(name)), None)
-
-
-def _line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:200]
 
 
 def open_groups(

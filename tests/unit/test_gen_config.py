@@ -279,7 +279,7 @@ def test_a_sweep_for_this_machine_has_its_backends_and_fits(
 def test_a_sweep_for_this_machine_replaces_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hpcbench.gen_config.probe_here",
+    monkeypatch.setattr("hpcbench.launch.probe.probe_here",
                         lambda: machine(ucc="no", nccl="no"))
     path = tmp_path / "here.yaml"
     path.write_text("mine")
