@@ -18,12 +18,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hpcbench.api.measurement import Measurement, what_is_wrong
+from hpcbench.api.measurement import Measurement
 from hpcbench.api.ranks import CommonClock, Ranks, SharedFailures, common_clock, open_ranks
 from hpcbench.api.saved import SavedFile, append, identified, open_saved, program_record
 from hpcbench.errors import HpcbenchError, MeasureError, how_to_install
 from hpcbench.measurement import loop
 from hpcbench.measurement.control import Control, Integers, SharedProgress
+from hpcbench.operations.functions import wrong_elements
 from hpcbench.plan.case import DEFAULT_MODE, PROGRAM_KIND, Case
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce import fold
@@ -31,7 +32,7 @@ from hpcbench.reduce.stack import PassKey, counts, is_timed, stack_samples
 from hpcbench.reduce.timing import Planned, measured
 from hpcbench.statistics.order import median, medians
 from hpcbench.statistics.stopping import StopRule
-from hpcbench.texts import masked
+from hpcbench.texts import first_line, masked
 from hpcbench.trace.schema import NO_DEVICE_TIME, Record, Samples
 from hpcbench.units import to_tflop_per_s
 
@@ -260,7 +261,7 @@ class UserCalls:
 
     def check(self) -> object | None:
         """Return what is wrong, or None."""
-        return what_is_wrong(self.checker()) or None if self.checker else None
+        return wrong_elements(self.checker())[1] or None if self.checker else None
 
 
 def _measured(
@@ -348,8 +349,7 @@ def _shared_failure(control: SharedFailures, ranks: Ranks) -> Iterator[None]:
 
 def _one_line(error: BaseException) -> str:
     """Return an exception's type, first line and place in the user's program."""
-    lines = masked(str(error), os.environ).splitlines()
-    text = next((line.strip() for line in lines if line.strip()), "")
+    text = first_line(masked(str(error), os.environ))
     ours = Path(__file__).parents[1]
     places = [frame for frame in traceback.extract_tb(error.__traceback__)
               if ours not in Path(frame.filename).parents]

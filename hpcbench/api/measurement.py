@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -93,23 +92,3 @@ class Measurement:
 
 def _interval(ends: tuple[float, float]) -> str:
     return " to ".join(map(format_seconds, ends))
-
-
-def what_is_wrong(value: Any) -> str:
-    """Return what the value of a check says is wrong, or "". Raises TypeError for other values.
-
-    None, True and 0 are right; False, another number (of wrong elements) and a text are not.
-    Arrays and tensors of one element count as their element.
-    """
-    if hasattr(value, "item") and callable(value.item):
-        value = value.item()
-    if value is None or value is True:
-        return ""
-    if value is False:
-        return "the result"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, (int, float)):
-        return f"{value:g} wrong" if value else ""
-    raise TypeError(f"check returned a {type(value).__name__}; return None or True if the result "
-                    "is right, else False, the number of wrong elements, or a text")

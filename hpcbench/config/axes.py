@@ -7,6 +7,7 @@ the sentence that the user reads, and editors get its JSON Schema.
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -78,6 +79,14 @@ PASSED_ENV = (
     "HF_HOME", "HF_ENDPOINT", "HF_HUB_*", "HF_DATASETS_*", "TRANSFORMERS_*",
     "CC", "CXX", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "HPCBENCH_*",
 )
+"""Patterns of the variables that workers, and children that import a user's file, start with."""
+
+
+def passed_variables(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables that match `PASSED_ENV` or a pattern of ``launch.pass_env``."""
+    patterns = (*PASSED_ENV, *pass_env)
+    return {name: value for name, value in environ.items()
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
 """Shell patterns of the variables that workers inherit; ``launch.pass_env`` adds to them.
 
 HF_TOKEN is not among them: models are made here, not loaded, so a secret would serve nothing.

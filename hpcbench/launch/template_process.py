@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hpcbench.config.axes import PASSED_ENV
+from hpcbench.config.axes import passed_variables
 from hpcbench.import_path import module_command
 from hpcbench.launch.launcher import announced_local_size, requests_held
 from hpcbench.measurement.process import (
@@ -36,10 +36,7 @@ def worker_environment(
     environ: Mapping[str, str], pass_env: Iterable[str], defaults: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the variables a worker starts with; ``defaults`` fill what is not set."""
-    patterns = (*PASSED_ENV, *pass_env)
-    kept = {name: value for name, value in environ.items()
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
-    return {**defaults, **kept}
+    return {**defaults, **passed_variables(environ, pass_env)}
 
 
 def thread_variables(threads: int) -> dict[str, str]:

@@ -83,7 +83,11 @@ class DeclaredFunction:
 
 
 class DeclarationError(Exception):
-    """What is wrong with a file of benchmarks; the first word is its line."""
+    """What is wrong with a file of benchmarks, and in which line; line 0: in none."""
+
+    def __init__(self, line: int, words: str) -> None:
+        super().__init__(line, words)
+        self.line, self.words = line, words
 
 
 def benchmark(
@@ -147,20 +151,28 @@ def load_functions(path: str, sha256: str = "") -> Mapping[str, Callable[..., An
     if sha256 and file_hash(content) != sha256:
         raise CaseError(f"{path}: is not the file that was planned (sha256 {sha256}): all ranks "
                         "need the same file; a changed one needs a new run")
-    return {name: function for function, name, *_ in _declared(_imported(path))}
+    module = _imported(path, file_hash(os.fsencode(path) + content))
+    return {name: function for function, name, *_ in _declared(module)}
 
 
-def _imported(path: str) -> ModuleType:
-    """Import a file as a module of its own."""
+def _imported(path: str, suffix: str = "") -> ModuleType:
+    """Import a file as a module of its own, once in a process unless it fails."""
+    name = f"hpcbench_file_{Path(path).stem}{suffix and f'_{suffix}'}"
+    if name in sys.modules:
+        return sys.modules[name]
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)  # last: a random.py there takes nobody's place
-    spec = importlib.util.spec_from_file_location(f"hpcbench_file_{Path(path).stem}", path)
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise DeclarationError("0 is no Python file: its name must end with .py")
+        raise DeclarationError(0, "is no Python file: its name must end with .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look for it there
-    spec.loader.exec_module(module)
+    sys.modules[name] = module  # dataclasses and pickle look for it there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 
@@ -176,11 +188,10 @@ def describe(path: str) -> str:
         found = [_benchmark(*one) for one in _declared(_imported(path))]
         _refuse_twins(found)
         if not found:
-            raise DeclarationError("0 has no benchmark: put @hpcbench.benchmark() above the "
+            raise DeclarationError(0, "has no benchmark: put @hpcbench.benchmark() above the "
                                    "function that is to be measured")
     except DeclarationError as error:
-        line, _, words = str(error).partition(" ")
-        return json.dumps({"line": int(line), "error": words})
+        return json.dumps({"line": error.line, "error": error.words})
     except BaseException as error:  # noqa: BLE001 (whatever the file raises when it is imported)
         return json.dumps({"line": line_in(error, path), "error": _in_words(error)})
     return json.dumps({"benchmarks": [asdict(one) for one in found]})
@@ -207,31 +218,31 @@ def _benchmark(
     """Return what a decorator declares. Raises DeclarationError."""
     line = function.__code__.co_firstlineno
     if not _NAME.fullmatch(name):
-        raise DeclarationError(f"{line} {name!r} is no name for a benchmark: letters, digits and "
+        raise DeclarationError(line, f"{name!r} is no name for a benchmark: letters, digits and "
                                "_ . - only, at most 64")
     parameters = [*inspect.signature(function).parameters.values()]
     if not parameters:
-        raise DeclarationError(f"{line} {name} takes no argument; the first is the context: "
+        raise DeclarationError(line, f"{name} takes no argument; the first is the context: "
                                f"def {name}(ctx, ...)")
     own = {one.name: one for one in parameters[1:]
            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
     given = {axis: _values(line, axis, values) for axis, values in axes.items()}
     for axis in given:
         if axis not in own and axis not in COMMON and not compare:
-            raise DeclarationError(f"{line} {name}: {axis} is no parameter of the function, which "
+            raise DeclarationError(line, f"{name}: {axis} is no parameter of the function, which "
                                    f"has {', '.join(own) or 'none'} beside the context")
     for one in own.values():
         if one.name in PASSED:
             continue
         if one.name in COMMON:
-            raise DeclarationError(f"{line} {name}: parameter {one.name} is a key of every block, "
+            raise DeclarationError(line, f"{name}: parameter {one.name} is a key of every block, "
                                    "which a function does not get; give it another name")
         if one.name not in given and one.default is one.empty:
-            raise DeclarationError(f"{line} {name}: parameter {one.name} has no values: add "
+            raise DeclarationError(line, f"{name}: parameter {one.name} has no values: add "
                                    f"{one.name}=[...] to @hpcbench.benchmark, or give it a default")
     for setting in _names(settings):
         if setting not in given:
-            raise DeclarationError(f"{line} {name}: settings: {setting} is no argument with values;"
+            raise DeclarationError(line, f"{name}: settings: {setting} is no argument with values;"
                                    f" it has {', '.join(given) or 'none'}")
     return DeclaredFunction(
         name, line, str(compare), baseline is True, _names(baseline), _names(settings), tuple(own),
@@ -249,15 +260,15 @@ def _names(given: Any) -> tuple[str, ...]:
 def _values(line: int, axis: str, given: Any) -> tuple[Value, ...]:
     values = tuple(given) if isinstance(given, (list, tuple, range)) else (given,)
     if not values:
-        raise DeclarationError(f"{line} {axis}: the list is empty; give at least one value")
+        raise DeclarationError(line, f"{axis}: the list is empty; give at least one value")
     if axis == "arrival":  # has mappings; the check of the block has them all
         return values
     for value in values:
         if value is not None and type(value) not in (str, int, float, bool):
-            raise DeclarationError(f"{line} {axis}: {value!r:.80} is not text, a number, True, "
+            raise DeclarationError(line, f"{axis}: {value!r:.80} is not text, a number, True, "
                                    "False or None")
     if len(values) != len({(type(value), value) for value in values}):
-        raise DeclarationError(f"{line} {axis}: a value is given twice")
+        raise DeclarationError(line, f"{axis}: a value is given twice")
     return values
 
 
@@ -265,13 +276,13 @@ def _refuse_twins(found: Sequence[DeclaredFunction]) -> None:
     first: dict[str, int] = {}
     for one in found:
         if one.name in first:
-            raise DeclarationError(f"{one.line} {one.name} is the name of two benchmarks, the "
+            raise DeclarationError(one.line, f"{one.name} is the name of two benchmarks, the "
                                    f"first in line {first[one.name]}; give one another name")
         first[one.name] = one.line
     baselines: dict[str, str] = {}
     for one in found:
         if one.baseline and baselines.setdefault(one.compare, one.name) != one.name:
-            raise DeclarationError(f"{one.line} {one.name}: {baselines[one.compare]} is the "
+            raise DeclarationError(one.line, f"{one.name}: {baselines[one.compare]} is the "
                                    f"baseline of {one.compare or 'its group'} already")
 
 
@@ -279,7 +290,7 @@ def parsed(text: str) -> tuple[DeclaredFunction, ...]:
     """Return what `describe` found. Raises DeclarationError with its line and words."""
     data = json.loads(text)
     if "error" in data:
-        raise DeclarationError(f"{data['line']} {data['error']}")
+        raise DeclarationError(data["line"], data["error"])
     return tuple(DeclaredFunction(**{**one, **{
         key: {axis: tuple(values) for axis, values in one[key].items()}
         for key in ("common", "axes")}, **{
@@ -323,16 +334,25 @@ def lines_of(path: str) -> Iterator[None]:
         raise
 
 
-def wrong_elements(answer: object) -> tuple[int, str]:
-    """Return how many elements a check found wrong, and what, from what it returned."""
-    if answer is None or answer is True:
+def wrong_elements(returned: Any) -> tuple[int, str]:
+    """Return how many elements a check found wrong, and what it found, from what it returned.
+
+    None, True, 0 and "" are right; False, another number and a text are not. Arrays and tensors of
+    one element count as their element. Raises TypeError for other values.
+    """
+    value = returned.item() if callable(getattr(returned, "item", None)) else returned
+    if value is None or value is True:
         return 0, ""
-    if answer is False:
+    if value is False:
         return 1, "the check returned False"
-    if isinstance(answer, str):
-        return 1, answer
-    count = int(answer)  # type: ignore[call-overload]
-    return count, f"the check found {plural(count, 'wrong element')}" if count else ""
+    if isinstance(value, str):
+        return int(bool(value)), value
+    if isinstance(value, int):
+        return value, f"the check found {plural(value, 'wrong element')}" if value else ""
+    if isinstance(value, float):
+        return int(value != 0), f"the check returned {value:g}" if value else ""
+    raise TypeError(f"the check returned a {type(value).__name__}; return None or True if the "
+                    "result is right, else False, the number of wrong elements, or a text")
 
 
 def _main() -> None:

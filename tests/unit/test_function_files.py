@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hpcbench.config.load import load_config
@@ -163,9 +164,24 @@ def test_a_file_that_ends_python_or_is_not_there_is_one_line(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("returned", "count"), [
-    (None, 0), (True, 0), (False, 1), (0, 0), (7, 7), ("too small", 1)])
+    (None, 0), (True, 0), (0, 0), (0.0, 0), ("", 0), (np.bool_(True), 0), (np.int64(0), 0),
+    (False, 1), (7, 7), (0.5, 1), (float("nan"), 1), ("too small", 1), (np.bool_(False), 1),
+    (np.array([2]), 2)])
 def test_what_a_check_returns(returned: object, count: int) -> None:
-    assert wrong_elements(returned)[0] == count
+    found, words = wrong_elements(returned)
+    assert found == count and bool(words) == bool(count)
+
+
+def test_a_file_is_imported_once_and_again_after_it_failed(tmp_path: Path) -> None:
+    file = tmp_path / "once.py"
+    file.write_text("import hpcbench, pathlib\nlog = pathlib.Path(__file__).with_suffix('.log')\n"
+                    "seen = log.read_text() if log.exists() else ''\nlog.write_text(seen + 'x')\n"
+                    "assert seen\n\n\n@hpcbench.benchmark()\ndef own(ctx):\n    return len\n")
+    with pytest.raises(AssertionError):
+        load_functions(str(file))
+    for _ in range(3):
+        assert [*load_functions(str(file))] == ["own"]
+    assert (tmp_path / "once.log").read_text() == "xx"
 
 
 @pytest.mark.parametrize("returned", [

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import math
 import os
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
-from hpcbench.config.axes import PASSED_ENV, TARGETS, unknown_name
+from hpcbench.config.axes import TARGETS, passed_variables, unknown_name
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
 from hpcbench.import_path import module_command
@@ -118,12 +117,12 @@ class FunctionPlanner(Planner):
         return {"points": sum(
             math.prod(listed_lengths(own, COMMON_AXES).values())
             * math.prod(map(len, one.axes.values()))
-            for one, own in self._chosen(block))}
+            for one, own in self._chosen(block, config))}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         assert isinstance(block, FunctionBlock)
-        chosen = self._chosen(block)
-        file = self._file(block.file)
+        chosen = self._chosen(block, job.config)
+        file = self._file(block.file, job.config)
         for one, own in chosen:
             if one.compare in installed().primitives:
                 yield from _primitive_cases(title, own, job, one, file)
@@ -141,9 +140,11 @@ class FunctionPlanner(Planner):
         return FunctionCall(**{**data, "shared": tuple(data["shared"]), "arguments": tuple(
             (name, value) for name, value in data["arguments"])})
 
-    def _chosen(self, block: FunctionBlock) -> list[tuple[DeclaredFunction, FunctionBlock]]:
+    def _chosen(
+        self, block: FunctionBlock, config: Config,
+    ) -> list[tuple[DeclaredFunction, FunctionBlock]]:
         """Return the benchmarks of a block, each with the block as its decorator changes it."""
-        file = self._file(block.file)
+        file = self._file(block.file, config)
         known = {one.name: one for one in file.benchmarks}
         for name in block.function or ():
             if name not in known:
@@ -152,14 +153,17 @@ class FunctionPlanner(Planner):
                 for one in (map(known.__getitem__, block.function) if block.function
                             else file.benchmarks)]
 
-    def _file(self, path: str) -> FunctionFile:
+    def _file(self, path: str, config: Config) -> FunctionFile:
         if path not in self._files:
-            self._files[path] = read_functions(path)
+            self._files[path] = read_functions(path, config.launch.pass_env)
         return self._files[path]
 
 
-def read_functions(path: str) -> FunctionFile:
-    """Return what a file declares, of which a child that imports it tells. Raises ConfigError."""
+def read_functions(path: str, pass_env: Sequence[str] = ()) -> FunctionFile:
+    """Return what a file declares, which a child that imports it prints. Raises ConfigError.
+
+    ``pass_env`` are patterns of further variables that the child gets, as workers do.
+    """
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -168,17 +172,15 @@ def read_functions(path: str) -> FunctionFile:
     try:
         done = subprocess.run(
             module_command("hpcbench.operations.functions", absolute), check=False,
-            stdout=subprocess.PIPE, timeout=LIMIT_S, stdin=subprocess.DEVNULL, env={
-                name: value for name, value in os.environ.items()
-                if any(fnmatch.fnmatchcase(name, pattern) for pattern in PASSED_ENV)})
+            stdout=subprocess.PIPE, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
+            env=passed_variables(os.environ, pass_env))
         benchmarks = parsed(done.stdout.decode().rpartition("\n")[2])
     except subprocess.TimeoutExpired:
         raise ConfigError(f"file: {path} was not imported within {LIMIT_S:g} s; keep work out of "
                           "its top level") from None
     except DeclarationError as error:
-        line, _, words = str(error).partition(" ")
-        where = f"{path}:{line}" if int(line) else path
-        raise ConfigError(f"file: {where}: {words}{_remedy(words)}") from None
+        where = f"{path}:{error.line}" if error.line else path
+        raise ConfigError(f"file: {where}: {error.words}{_remedy(error.words)}") from None
     except ValueError:
         raise ConfigError(f"file: {path} ended Python with code {done.returncode} when it was "
                           "imported; see what it printed above") from None

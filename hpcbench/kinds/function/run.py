@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -67,10 +67,7 @@ def _nothing() -> None:
 
 
 class FunctionRunner(Runner):
-    """Opens functions; a worker imports each file once."""
-
-    def __init__(self) -> None:
-        self._files: dict[tuple[str, str], Mapping[str, Callable[..., Any]]] = {}
+    """Opens functions."""
 
     @contextmanager
     def open(  # type: ignore[override]
@@ -79,12 +76,6 @@ class FunctionRunner(Runner):
         """Give the operation of a function; errors of its file say in which line."""
         assert isinstance(work, FunctionCall)
         with lines_of(work.file):
-            function = self._functions(work)[work.function]
+            function = load_functions(work.file, work.sha256)[work.function]
             returned = called(function, Context(place, work.dtype), work.dtype, work.arguments)
             yield FunctionOperation(work.function, place, timed_call(returned, work.function))
-
-    def _functions(self, work: FunctionCall) -> Mapping[str, Callable[..., Any]]:
-        key = work.file, work.sha256
-        if key not in self._files:
-            self._files[key] = load_functions(*key)
-        return self._files[key]
