@@ -41,9 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let commands hear signals that nohup, or ``&`` of a shell, has this process ignore.
 
     What is ignored stays so in them, what is handled does not; here it still does nothing.
-    Without a flag, tests of hypothesis try 25 examples, unless they say how many they need.
+    Without --all, tests of hypothesis try 25 examples, unless they say how many they need.
     """
-    if not (config.getoption("--full") or config.getoption("--all")):
+    if not config.getoption("--all"):
         settings.load_profile("quick")
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
