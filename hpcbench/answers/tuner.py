@@ -43,7 +43,7 @@ _HOW = (f"sweep env {ALGORITHM} and {PROTOCOL} on backend {BACKEND}, beside a bl
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Choice:
+class TunedChoice:
     """An algorithm and a protocol, as tables name them."""
 
     algorithm: str
@@ -51,7 +51,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Calls:
+class TunedCalls:
     """Which calls a line is for: the table's name of the collective, and the communicator."""
 
     collective: str
@@ -67,8 +67,8 @@ class TunedRange:
     times as long NCCL's own choice takes, where that is least.
     """
 
-    calls: Calls
-    choice: Choice
+    calls: TunedCalls
+    choice: TunedChoice
     sizes: tuple[int, ...]
     others: tuple[int, ...]
     gain: Paired
@@ -86,7 +86,7 @@ class TunerTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class SweptCase:
     """A case on NCCL: its calls, size in bytes, what tables cannot tell, and its choice.
 
     ``choice`` is None of NCCL's own. ``unfit`` says why no line can be about the case,
@@ -95,10 +95,10 @@ class Tried:
 
     run: int
     item: CaseResult
-    calls: Calls
+    calls: TunedCalls
     size: int
     variant: str
-    choice: Choice | None = None
+    choice: TunedChoice | None = None
     unfit: str = ""
     unmeasured: str = ""
 
@@ -119,7 +119,7 @@ def tuner_table(runs: Sequence[Run]) -> TunerTable:
         any("hip" in run.results.run.versions for run in runs))
 
 
-def _tried(at: int, run: Run) -> Iterator[Tried]:
+def _tried(at: int, run: Run) -> Iterator[SweptCase]:
     """Yield the cases of collectives on NCCL; those without a choice only if they are of use."""
     columns = kind_columns(run.results).values
     inherited = _inherited(run, (ALGORITHM, PROTOCOL))
@@ -129,8 +129,8 @@ def _tried(at: int, run: Run) -> Iterator[Tried]:
         set_here = [env.pop(key, None) for key in (ALGORITHM, PROTOCOL)]
         if case.backend != BACKEND or not name or (not any(set_here) and name not in COLLECTIVES):
             continue
-        tried = Tried(
-            at, item, Calls(COLLECTIVES.get(name, name), _n_nodes(run, item), case.group_size),
+        tried = SweptCase(
+            at, item, TunedCalls(COLLECTIVES.get(name, name), _n_nodes(run, item), case.group_size),
             int(of["size_bytes"]), _variant(item, env),
             unfit=_outside(item, of, env) or (_unknown(*set_here) if any(set_here) else inherited))
         if not tried.unfit:
@@ -166,12 +166,12 @@ def _unknown(algorithm: str | None, protocol: str | None) -> str:
     return ""
 
 
-def _choice(algorithm: str | None, protocol: str | None) -> Choice | None:
+def _choice(algorithm: str | None, protocol: str | None) -> TunedChoice | None:
     named = _named(algorithm or "", ALGORITHMS), _named(protocol or "", PROTOCOLS)
-    return Choice(named[0], named[1]) if named[0] and named[1] else None
+    return TunedChoice(named[0], named[1]) if named[0] and named[1] else None
 
 
-def _unmeasured(item: CaseResult, choice: Choice | None) -> str:
+def _unmeasured(item: CaseResult, choice: TunedChoice | None) -> str:
     """Return why a case has no time, or not that of its choice by NCCL's log; or nothing."""
     words = {"wrong": "wrong result", "not_run": "not run"}
     if item.status != "ok":
@@ -218,11 +218,13 @@ def _n_nodes(run: Run, item: CaseResult) -> int:
     return max(len(hosts), 1)
 
 
-Gains = Mapping[tuple[Calls, int, str], Mapping[Choice, tuple[Paired, bool]]]
-"""Calls, size, variant -> choice -> NCCL's own choice beside it, and whether it clearly gains."""
+Judged = Mapping[TunedChoice, tuple[Paired, bool]]
+"""Choice -> NCCL's own choice beside it, and whether it clearly gains."""
+Gains = Mapping[tuple[TunedCalls, int, str], Judged]
+"""Of calls, a size and a variant."""
 
 
-def _gains(found: Sequence[Tried], passes: Sequence[int]) -> Gains:
+def _gains(found: Sequence[SweptCase], passes: Sequence[int]) -> Gains:
     """Return all comparisons, judged as one family; also of variants where none could be made."""
     compared = {key: _compared(same, passes) for key, same in grouped(
         ((one.calls, one.size, one.variant), one) for one in found if not one.unfit).items()
@@ -234,7 +236,7 @@ def _gains(found: Sequence[Tried], passes: Sequence[int]) -> Gains:
                   for choice, one in of.items()} for key, of in compared.items()}
 
 
-def _compared(same: Sequence[Tried], passes: Sequence[int]) -> dict[Choice, Paired]:
+def _compared(same: Sequence[SweptCase], passes: Sequence[int]) -> dict[TunedChoice, Paired]:
     """Return NCCL's own choice beside each choice that went wrong in no run."""
     bad = {one.choice for one in same if one.item.status in BAD}
     ways = {choice: Way("", "", {one.run: one.item for one in reversed(alike)})
@@ -251,7 +253,7 @@ def _folds(way: Way) -> set[str]:
     return {item.timing.fold for item in way.items.values() if item.timing}
 
 
-def _ranges(found: Sequence[Tried], gains: Gains) -> Iterator[TunedRange]:
+def _ranges(found: Sequence[SweptCase], gains: Gains) -> Iterator[TunedRange]:
     sizes = grouped((one.calls, one.size) for one in found if not one.unfit)
     for calls in sorted(sizes):
         measured = sorted(set(sizes[calls]))
@@ -264,13 +266,13 @@ def _ranges(found: Sequence[Tried], gains: Gains) -> Iterator[TunedRange]:
                 min((of[choice] for of in good[first:last + 1]), key=lambda one: one.ratio))
 
 
-def _at(gains: Gains, calls: Calls, size: int) -> list[Mapping[Choice, tuple[Paired, bool]]]:
+def _at(gains: Gains, calls: TunedCalls, size: int) -> list[Judged]:
     """Return what each variant of a size compared."""
     return [of for (of_calls, of_size, _), of in gains.items()
             if (of_calls, of_size) == (calls, size)]
 
 
-def _good(variants: Sequence[Mapping[Choice, tuple[Paired, bool]]]) -> dict[Choice, Paired]:
+def _good(variants: Sequence[Judged]) -> dict[TunedChoice, Paired]:
     """Return the choices that gain in every variant and are as good as the best of them.
 
     Which of equals is the fastest is chance: without them a table would change its mind at each
@@ -285,7 +287,9 @@ def _good(variants: Sequence[Mapping[Choice, tuple[Paired, bool]]]) -> dict[Choi
     return {choice: one for choice, one in least.items() if one.ratio >= best / (1 + SMALLEST)}
 
 
-def spans(good: Sequence[Mapping[Choice, float]]) -> Iterator[tuple[int, int, Choice]]:
+def spans(
+    good: Sequence[Mapping[TunedChoice, float]],
+) -> Iterator[tuple[int, int, TunedChoice]]:
     """Yield the fewest runs of neighbouring sizes that one choice is good for: first, last, choice.
 
     ``good`` has, for each measured size in order, the gain of the choices that are good there. A
@@ -305,7 +309,7 @@ def spans(good: Sequence[Mapping[Choice, float]]) -> Iterator[tuple[int, int, Ch
 
 
 def _notes(
-    runs: Sequence[Run], found: Sequence[Tried], gains: Gains, ranges: Sequence[TunedRange],
+    runs: Sequence[Run], found: Sequence[SweptCase], gains: Gains, ranges: Sequence[TunedRange],
 ) -> Iterator[str]:
     """Yield what a reader of the table must know."""
     every = [one for of in gains.values() for one, _ in of.values()]

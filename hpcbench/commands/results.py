@@ -252,18 +252,18 @@ def advise(
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Recommend settings; find stragglers, slow links, drift and cost; write tuner tables.
+    """Recommend settings; find stragglers, slow links, drift and cost.
 
     Examples:
         hpcbench advise results/latest
         hpcbench advise results/latest --only recommend --verbose
-        hpcbench advise results/latest --json | jq ".topics.recommend.answers[].sentence"
         hpcbench advise results/latest tuner --to nccl -o tuner.csv
     """
     from hpcbench.answers.answer import TopicOptions
     from hpcbench.report.answer_lines import advice, print_advice, print_advice_json
 
     verbosity = verbosity_of(verbose, quiet)
+    verbosity.details([f"reads {path.absolute()}" for path in files])
     runs = [path for path in files if path != TUNER]
     if to is not None or (len(runs) < len(files) and not TUNER.exists()):
         if only or as_json or len(runs) == len(files) or to is None or not runs:
@@ -273,7 +273,6 @@ def advise(
         return
     if output is not None or force:
         raise UsageError("-o and --force are for: hpcbench advise RESULTS tuner --to nccl")
-    verbosity.details([f"reads {path.absolute()}" for path in files])
     topics = advice(files, only or (), TopicOptions(price, samples))
     if as_json:
         print_advice_json(topics, files)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.tuner import Choice, TunerTable, spans, tuner_table
+from hpcbench.answers.tuner import TunedChoice, TunerTable, spans, tuner_table
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.formats.export.tuner_tables import DIALECTS, _written
@@ -386,11 +386,11 @@ def test_texts_from_outside_cannot_become_lines() -> None:
 # the ranges
 
 
-CHOICES = [Choice("ring", "ll"), Choice("tree", "ll"), Choice("nvls", "simple")]
+CHOICES = [TunedChoice("ring", "ll"), TunedChoice("tree", "ll"), TunedChoice("nvls", "simple")]
 good_sizes = st.lists(st.dictionaries(st.sampled_from(CHOICES), st.floats(1.04, 2.0)), max_size=7)
 
 
-def fewest(good: Sequence[dict[Choice, float]]) -> int:
+def fewest(good: Sequence[dict[TunedChoice, float]]) -> int:
     """Return how few runs can hold every size that has a choice, by trying all last runs."""
     best = [0]
     for end in range(1, len(good) + 1):
@@ -402,7 +402,7 @@ def fewest(good: Sequence[dict[Choice, float]]) -> int:
 
 @given(good_sizes)
 def test_ranges_hold_each_size_that_gains_once_and_are_the_fewest(
-    good: list[dict[Choice, float]],
+    good: list[dict[TunedChoice, float]],
 ) -> None:
     found = [*spans(good)]
     held = [at for first, last, _ in found for at in range(first, last + 1)]

@@ -34,7 +34,7 @@ _ONE_CHANNEL = ("before you build NCCL's ext-tuner/example, set *nChannels = 0 i
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class TunerDialect:
     """How a library takes a table: a ``line``, or why there is none; ``file`` and ``others`` are
     the variables that name the table and what else it needs."""
 
@@ -63,14 +63,14 @@ def _by_bytes_a_rank(one: TunedRange) -> tuple[str, str]:
                      one.choice.protocol, ANY, str(nodes), str(ranks // nodes)]), ""
 
 
-DIALECTS: Mapping[str, Dialect] = MappingProxyType({
-    "nccl": Dialect(_by_bytes, "NCCL_TUNER_CONFIG_FILE",
+DIALECTS: Mapping[str, TunerDialect] = MappingProxyType({
+    "nccl": TunerDialect(_by_bytes, "NCCL_TUNER_CONFIG_FILE",
                     ("NCCL_TUNER_PLUGIN=/PATH/libnccl-tuner-example.so",), (_ONE_CHANNEL,)),
-    "rccl": Dialect(_by_bytes, "NCCL_TUNER_CONFIG_FILE"),
-    "ncclx": Dialect(_by_bytes_a_rank, "NCCLX_TUNER_CONFIG_FILE")})
+    "rccl": TunerDialect(_by_bytes, "NCCL_TUNER_CONFIG_FILE"),
+    "ncclx": TunerDialect(_by_bytes_a_rank, "NCCLX_TUNER_CONFIG_FILE")})
 
 
-def dialect_of(name: str) -> Dialect:
+def dialect_of(name: str) -> TunerDialect:
     """Raises UsageError for a library that has no table."""
     if name not in DIALECTS:
         raise UsageError(f"--to {name}: allowed are {', '.join(DIALECTS)}")
@@ -98,7 +98,7 @@ def tuner_file(
     return exported, [*shown, *dialect.notes, *_proof(dialect, ranks, target)]
 
 
-def _written(table: TunerTable, dialect: Dialect, runs: Sequence[Run]) -> Exported:
+def _written(table: TunerTable, dialect: TunerDialect, runs: Sequence[Run]) -> Exported:
     lines, left_out = [], [LeftOut(reason, name) for reason, name in table.left_out]
     for one in table.ranges:
         line, why = dialect.line(one)
@@ -139,7 +139,7 @@ def gain_text(gain: Paired) -> str:
             f"{gain.n} {gain.unit})")
 
 
-def _proof(dialect: Dialect, ranks: int, target: Path | None) -> Iterator[str]:
+def _proof(dialect: TunerDialect, ranks: int, target: Path | None) -> Iterator[str]:
     """Yield the commands that measure the same sweep without and with the table."""
     run = ("run", "SWEEP", "--launches", "5", "--exclude", "*NCCL_ALGO=*", "--exclude",
            "*NCCL_PROTO=*", "-o")
