@@ -59,8 +59,7 @@ from hpcbench.views.chart import (
 from hpcbench.views.labels import without_shared
 from hpcbench.views.table import Column, Group, Row, Show, Table
 
-RANKS = "world_size"
-FEWEST = 3
+RANKS, FEWEST = "world_size", 3
 """Fewer pairs tell nothing."""
 PASSES, LAUNCHES = "passes", "launches"
 SPANS, EVIDENCE = 3, 8
@@ -179,10 +178,14 @@ def _judged(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
         for rival in one.rivals)) for one in rankings)
 
 
-def _decided(rival: Rival, false_share: float) -> Rival:
-    return replace(rival, false_share=false_share, is_clear=(
-        false_share <= FALSE_ALARMS and rival.paired.ratio >= 1 + SMALLEST
-        and rival.paired.interval.ends[0] > 1 + NEAR))
+def _decided(rival: Rival, share: float) -> Rival:
+    return replace(rival, false_share=share, is_clear=is_clearly_slower(rival.paired, share))
+
+
+def is_clearly_slower(found: Paired, false_share: float) -> bool:
+    """Return whether the second way is, by a p-value that is adjusted for all comparisons."""
+    return (false_share <= FALSE_ALARMS and found.ratio >= 1 + SMALLEST
+            and found.interval.ends[0] > 1 + NEAR)
 
 
 def _hides(found: Paired) -> bool:

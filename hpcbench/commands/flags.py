@@ -79,6 +79,7 @@ image_formats = _one_of("png", "svg", "pdf")
 plot_styles = _one_of("report", "paper")
 report_formats = _one_of("html", "pdf", "md")
 export_formats = _named_in("hpcbench.formats.export.write", "FORMATS")
+tuners = _named_in("hpcbench.formats.export.tuner_tables", "DIALECTS")
 exit_styles = _one_of("ci", "slurm", "nagios")
 
 

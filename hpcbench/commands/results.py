@@ -209,11 +209,41 @@ def check(
     raise typer.Exit(STYLES[style][checked.outcome])
 
 
+TUNER = Path("tuner")
+"""The word among results that calls for a table."""
+_TUNER = "Tuner table"
+
+
+def _write_tuner(runs: list[Path], to: str, output: Path | None, *, force: bool) -> None:
+    from hpcbench.formats.export.tuner_tables import dialect_of, tuner_file
+    from hpcbench.formats.export.write import free_target, write_target
+
+    dialect_of(to)
+    target = free_target(output, force=force) if output is not None else None
+    exported, lines = tuner_file(runs, to, target)
+    for line in lines:
+        say(f"hpcbench: {line}", sys.stderr)
+    if target is None:
+        say(exported.content.decode(), end="")
+    else:
+        write_target(target, exported)
+        say(str(target))
+
+
 def advise(
     files: Annotated[list[Path], typer.Argument(
-        metavar="RESULTS...", help="results.h5 or its folder; several are analysed together.")],
+        metavar="RESULTS...",
+        help="results.h5 or its folder; several are analysed together. tuner: see --to.")],
     only: Annotated[Optional[list[str]], typer.Option(
         "--only", metavar="TOPIC", help="Only this topic, such as recommend; repeatable.")] = None,
+    to: Annotated[Optional[str], typer.Option(
+        "--to", metavar="LIBRARY", autocompletion=completion.tuners, rich_help_panel=_TUNER,
+        help="Behind tuner: write the table of nccl, rccl or ncclx.")] = None,
+    output: Annotated[Optional[Path], typer.Option(
+        "-o", "--output", metavar="FILE", rich_help_panel=_TUNER,
+        help="File to write; default: standard output.")] = None,
+    force: Annotated[bool, typer.Option(
+        "--force", rich_help_panel=_TUNER, help="Replace an existing file.")] = False,
     price: Annotated[Optional[float], typer.Option(
         "--price", min=0.0, metavar="PRICE", help="Price of a device for an hour.")] = None,
     samples: Annotated[int, typer.Option(
@@ -227,13 +257,22 @@ def advise(
     Examples:
         hpcbench advise results/latest
         hpcbench advise results/latest --only recommend --verbose
-        hpcbench advise results/latest --json | jq ".topics.recommend.answers[].sentence"
+        hpcbench advise results/latest tuner --to nccl -o tuner.csv
     """
     from hpcbench.answers.answer import TopicOptions
     from hpcbench.report.answer_lines import advice, print_advice, print_advice_json
 
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in files])
+    runs = [path for path in files if path != TUNER]
+    if to is not None or (len(runs) < len(files) and not TUNER.exists()):
+        if only or as_json or len(runs) == len(files) or to is None or not runs:
+            raise UsageError("a tuner's table takes: hpcbench advise RESULTS tuner --to nccl, "
+                             "rccl or ncclx, and -o FILE")
+        _write_tuner(runs, to, output, force=force)
+        return
+    if output is not None or force:
+        raise UsageError("-o and --force are for: hpcbench advise RESULTS tuner --to nccl")
     topics = advice(files, only or (), TopicOptions(price, samples))
     if as_json:
         print_advice_json(topics, files)

@@ -17,10 +17,12 @@ from hpcbench.formats.export.cases import (
     left_out_lines,
     metric_names,
 )
+from hpcbench.formats.export.cost_tables import as_aiconfigurator, as_torch_estimates
 from hpcbench.formats.export.histories import as_bencher, as_github_benchmark, as_otava
 from hpcbench.formats.export.lines import as_fom, as_superbench
 from hpcbench.formats.export.nccl_tests import as_json, as_text
 from hpcbench.formats.export.prometheus import as_prometheus
+from hpcbench.formats.export.simulators import as_calculon, as_simai
 from hpcbench.formats.export.tables import as_csv, as_parquet
 from hpcbench.formats.export.timeline import as_perfetto
 from hpcbench.reduce.results_file import open_results
@@ -47,7 +49,9 @@ FORMATS: Mapping[str, ExportFormat] = MappingProxyType({
     "superbench": ExportFormat(as_superbench, many=True),
     "fom": ExportFormat(as_fom), "csv": ExportFormat(as_csv, many=True),
     "parquet": ExportFormat(as_parquet, many=True, is_binary=True),
-    "perfetto": ExportFormat(as_perfetto)})
+    "perfetto": ExportFormat(as_perfetto), "torch-estimates": ExportFormat(as_torch_estimates),
+    "aiconfigurator": ExportFormat(as_aiconfigurator), "simai": ExportFormat(as_simai),
+    "calculon": ExportFormat(as_calculon)})
 
 
 def chosen_export(name: str, n_runs: int) -> ExportFormat:
