@@ -61,6 +61,8 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "api": (*MACHINE, "reduce", "answers", "launch"),
     # files of other programs: what they read, and what they wrote
     "formats": (*READING, "reduce", "answers", "views", "report", "kinds.*.plan"),
+    # programs under the names of nccl-tests'
+    "compat": (*PLANNING, "plan", "launch", "reduce", "formats", "resume", "run"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
                 "kinds.*.present"),
