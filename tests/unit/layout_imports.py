@@ -53,8 +53,8 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "run": (*MACHINE, "launch", "reduce", "answers", "report", "resume", "profiling"),
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measurement", "reduce", "answers",
-                 "report", "anonymize", "formats", "run", "dry_run", "gen_config", "gen_data",
-                 "profiling", "resume", "suite", "validation"),
+                 "report", "anonymize", "compat", "formats", "run", "dry_run", "gen_config",
+                 "gen_data", "profiling", "resume", "suite", "validation"),
     "cli": (*BASE, "commands"),
     "__main__": (*BASE, "cli", "launch"),
     # what programs of others call: `hpcbench.measure`, `hpcbench.load`
