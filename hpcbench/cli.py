@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from hpcbench import __version__
 from hpcbench.commands.export import export
 from hpcbench.commands.flags import PRINTED, verbosity_of
-from hpcbench.commands.generate import gen_config, gen_data, list_, schema
+from hpcbench.commands.generate import from_command, gen_config, gen_data, list_, schema
 from hpcbench.commands.imports import import_, lint
 from hpcbench.commands.jobs import plan, profile, run, suite, validate
 from hpcbench.commands.results import (
@@ -41,7 +41,8 @@ _GROUPS: Mapping[str, Mapping[str, Callable[..., None]]] = {
                 "profile": profile},
     "Read results": {"show": show, "report": report, "plot": plot, "compare": compare,
                      "check": check, "advise": advise, "reduce": reduce, "anonymize": anonymize},
-    "Other tools": {"export": export, "import": import_, "lint": lint},
+    "Other tools": {"export": export, "import": import_, "lint": lint,
+                    "from-command": from_command},
     "Prepare": {"list": list_, "gen-config": gen_config, "gen-data": gen_data, "schema": schema},
 }
 COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}

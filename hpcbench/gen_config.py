@@ -67,6 +67,16 @@ def generate(
     return _written(sweep, output)
 
 
+def write_sweep(sweep: Sweep, output: Path | None, *, force: bool) -> str:
+    """Return a sweep as YAML or, after writing it to ``output``, a line about that.
+
+    Raises UsageError and FileError as `generate` does.
+    """
+    if output is not None:
+        _check_output(output, force=force)
+    return _written(sweep, output)
+
+
 _HERE = Path(__file__).parent / "config" / "here.json"
 MOST_BYTES = 256 * 2**20
 """Of a collective's buffer; less where memory is short."""

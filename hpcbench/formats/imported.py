@@ -17,6 +17,7 @@ from hpcbench.errors import FileError, UsageError
 from hpcbench.formats.implied_ranks import most_likely
 from hpcbench.formats.linted import program_of
 from hpcbench.formats.reading.detect import tables_of
+from hpcbench.formats.reading.names import PARTS_IN_OSU
 from hpcbench.formats.tables import CommRow, CommTable, ForeignTable, Half
 from hpcbench.kinds.collective.plan import Collective, canary
 from hpcbench.operations.collectives import DTYPE_BYTES, collectives
@@ -43,8 +44,6 @@ _DTYPES: Mapping[str, str] = {
     "MPI_FLOAT": "fp32", "MPI_INT": "int32"}
 """Types of 1 byte without a meaning, as OSU's char, are uint8 here."""
 _FORMS: Mapping[bool | None, str] = {None: "", False: "out of place", True: "in place"}
-_PARTS_IN_OSU = ("all_gather", "all_to_all", "gather", "scatter")
-"""Their size is one rank's part in OSU, and that of all parts here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ def _workload(place: _Place, row: CommRow, half: Half) -> Collective | str:
     op = (row.redop or "sum") if spec.has_op else None
     if op is not None and op not in OPS:
         return f"reduction {op}"
-    is_part = table.program == "OSU" and table.collective in _PARTS_IN_OSU
+    is_part = table.program == "OSU" and table.collective in PARTS_IN_OSU
     size = row.size_bytes * (place.ranks if is_part else 1)
     parts = place.ranks if spec.split else 1
     usual = spec.in_place[0] if spec.in_place else None

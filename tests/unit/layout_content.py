@@ -17,6 +17,10 @@ ORDINARY: Mapping[str, str] = {
 """Names of kinds that shared code uses as words for something else."""
 NAMES = (*(name for name in rooms() if name not in ORDINARY), "comm", "train")
 SPELLED: Mapping[str, str] = {
+    **dict.fromkeys((
+        "hpcbench/compat/ds_bench.py: 'collective'", "hpcbench/compat/options.py: 'collective'",
+        "hpcbench/compat/osu.py: 'collective'"),
+        "translates options of another program into a block of ours"),
     "hpcbench/config/dialects/ddlb.py: 'primitive'": "translates files of DDLB into our blocks",
     "hpcbench/config/dialects/torchscale.py: 'training'":
         "translates files of TorchScale into our blocks",

@@ -15,6 +15,8 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from hpcbench.cli import app
+from hpcbench.compat.ds_bench import OPERATIONS
+from hpcbench.compat.osu import OPTIONS
 from hpcbench.config.dialects.candle import CandleFile
 from hpcbench.config.dialects.ddlb import DdlbFile
 from hpcbench.config.dialects.torchscale import TorchScaleFile
@@ -40,7 +42,8 @@ ALL = [pytest.param(words, id=" ".join(words)) for words in commands()]
 
 def test_the_page_has_the_commands_that_users_of_others_look_for() -> None:
     assert {words[0] for words in commands()} == {
-        "run", "plan", "list", "show", "validate", "gen-config", "suite", "profile"}
+        "run", "plan", "list", "show", "validate", "gen-config", "suite", "profile",
+        "from-command"}
 
 
 @pytest.fixture
@@ -100,4 +103,23 @@ def test_every_key_of_a_file_is_told() -> None:
 
 def test_each_tool_has_a_section() -> None:
     found = re.findall(r"^## (.*)$", DOC, re.MULTILINE)
-    assert found[:3] == ["nccl-tests", "OSU micro-benchmarks", "PARAM"] and len(found) == 7
+    assert found[:5] == ["A command line", "nccl-tests", "OSU micro-benchmarks", "PARAM",
+                         "ds_bench"] and len(found) == 9
+
+
+def section(title: str) -> str:
+    return DOC.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_tables_name_the_options_that_command_lines_are_translated_by() -> None:
+    of_osu = {f"-{one.letter}" for one in OPTIONS if not one.lost} - {"-h", "-v"}
+    assert set(re.findall(r"-[A-Za-z]\b", section("OSU micro-benchmarks"))) == of_osu
+    of_ds_bench = {f"--{name.replace('_', '-')}" for name in OPERATIONS} - {"--reduce-scatter"}
+    assert of_ds_bench <= set(re.findall(r"--[a-z0-9-]+", section("ds_bench")))
+
+
+def test_the_page_shows_what_is_printed_of_a_command_line() -> None:
+    text = section("A command line")
+    (words,) = [words for words in commands() if words[0] == "from-command"]
+    done = CliRunner().invoke(app, words)
+    assert done.stdout == text.partition("```yaml\n")[2].partition("```")[0]

@@ -7,11 +7,10 @@ Comments of ours hold none of the words by which readers find rows, headers and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean, pstdev
-from types import MappingProxyType
 from typing import Any
 
 from hpcbench import __version__
@@ -25,6 +24,7 @@ from hpcbench.formats.export.cases import (
     not_measured,
     plain_number,
 )
+from hpcbench.formats.reading.names import PROGRAMS, TYPES
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.plan.case import DEFAULT_MODE
 from hpcbench.reduce.stack import counts
@@ -34,14 +34,6 @@ from hpcbench.units import grouped, plural
 LAYOUT = "2.19.6"
 """The version of nccl-tests whose layout this is."""
 JSON_VERSION = 3
-PROGRAMS: Mapping[str, str] = MappingProxyType({
-    "all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf",
-    "reduce_scatter": "reduce_scatter_perf", "all_to_all": "alltoall_perf",
-    "broadcast": "broadcast_perf", "reduce": "reduce_perf", "gather": "gather_perf",
-    "scatter": "scatter_perf", "send_recv": "sendrecv_perf"})
-TYPES: Mapping[str, str] = MappingProxyType({
-    "fp32": "float", "fp64": "double", "fp16": "half", "bf16": "bfloat16", "int32": "int32",
-    "int64": "int64", "uint8": "uint8"})
 _NAMES = ("#       size         count      type   redop    root "
           "    time   algbw   busbw  #wrong     time   algbw   busbw  #wrong")
 _UNITS = ("#        (B)    (elements)                           "

@@ -16,10 +16,13 @@ from hpcbench.errors import UsageError, how_to_install
 from hpcbench.formats.export.cases import Exported, ExportedCase, ExportedRun, ExportRequest
 from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, CaseColumn, plain, row_of
 
+_LIBRARIES = ("torch", "mpi", "nccl")
 OF_RUN: Mapping[str, type] = MappingProxyType({
     "run_id": str, "run": str, "started_at": str, "job_ranks": int, "nodes": int,
-    "first_node": str, "hpcbench": str, "torch": str, "imported": str})
-"""Columns of the run, and their types; ``imported`` names the program that printed the numbers."""
+    "first_node": str, "hosts": str, "hpcbench": str, **dict.fromkeys(_LIBRARIES, str),
+    "imported": str})
+"""Columns of the run, and their types; ``hosts`` are separated by spaces, ``imported`` names the
+program that printed the numbers."""
 _NO_BLOCK = (-1, 0, 0)
 
 
@@ -73,8 +76,9 @@ def _row(
     row = {column.name: _present(column, values.get(column.name)) for column in columns}
     return {"run_id": info.run_id, "run": info.name, "started_at": info.started_at,
             "job_ranks": info.world_size, "nodes": len(info.nodes),
-            "first_node": info.nodes[0] if info.nodes else None, "hpcbench": info.hpcbench_version,
-            "torch": info.versions.get("torch"),
+            "first_node": info.nodes[0] if info.nodes else None,
+            "hosts": " ".join(info.nodes) or None, "hpcbench": info.hpcbench_version,
+            **{name: info.versions.get(name) for name in _LIBRARIES},
             "imported": " and ".join(info.imported) or None, **row,
             "reason": case.item.reason or None}
 

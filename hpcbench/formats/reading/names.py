@@ -1,12 +1,26 @@
-"""Names of collectives in other programs -> ours."""
+"""Names in other programs: of collectives, of nccl-tests' programs and element types."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from hpcbench.errors import UsageError
 from hpcbench.operations.collectives import collectives
 
+PROGRAMS: Mapping[str, str] = MappingProxyType({
+    "all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf",
+    "reduce_scatter": "reduce_scatter_perf", "all_to_all": "alltoall_perf",
+    "broadcast": "broadcast_perf", "reduce": "reduce_perf", "gather": "gather_perf",
+    "scatter": "scatter_perf", "send_recv": "sendrecv_perf"})
+"""Our name of a collective -> its program in nccl-tests."""
+TYPES: Mapping[str, str] = MappingProxyType({
+    "fp32": "float", "fp64": "double", "fp16": "half", "bf16": "bfloat16", "int32": "int32",
+    "int64": "int64", "uint8": "uint8"})
+"""Our name of an element type -> nccl-tests'."""
+PARTS_IN_OSU = ("all_gather", "all_to_all", "gather", "scatter")
+"""Their size is one rank's part in OSU, and that of all parts here."""
 _OTHERS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "allgatherbase": "all_gather",
     "allgatherv": "all_gather", "reducescatter": "reduce_scatter",

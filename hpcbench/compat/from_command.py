@@ -1,0 +1,142 @@
+"""The sweep that a command line of nccl-tests, OSU or ds_bench stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpcbench.compat.command_line import Launch, Program, launch_of, split_program
+from hpcbench.compat.ds_bench import SCRIPTS, ds_bench_sweep
+from hpcbench.compat.options import PROGRAM_NAMES, parse, to_sweep
+from hpcbench.compat.osu import PREFIX, osu_sweep
+from hpcbench.config.axes import MAX_WORLD_SIZE, NCCL_TESTS_SPLIT
+from hpcbench.config.load import check_config
+from hpcbench.errors import ConfigError, UsageError
+from hpcbench.texts import first_line, masked, valid
+from hpcbench.units import format_bytes, plural
+
+_PROGRAMS = re.compile(
+    r"[a-z_]+_perf|" + PREFIX + r"\w+|" + "|".join(map(re.escape, SCRIPTS)))
+_FEWEST_SAMPLES = 6
+_MOST_CHARACTERS = 400
+"""Of an error, which repeats words of the command."""
+_SPLIT = re.compile(r"\s*(DIV|/|MOD|%)\s*(\d{1,9})\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A sweep for `check_config`, and remarks: how to run it, then what is not carried over."""
+
+    content: Mapping[str, Any]
+    remarks: tuple[str, ...]
+
+
+def translate(text: str, ranks: int | None = None, file: str = "FILE") -> Translated:
+    """Return the sweep of a command line; ``ranks`` replace those that the command starts.
+
+    Raises UsageError in one line for what is no such command.
+    """
+    try:
+        return _translated(valid(text), ranks, file)
+    except UsageError as error:
+        message = " ".join(str(error).split())
+        raise UsageError(message if len(message) <= _MOST_CHARACTERS else
+                         f"{message[:_MOST_CHARACTERS]}...") from None
+
+
+def _translated(text: str, ranks: int | None, file: str) -> Translated:
+    program = split_program(text, _PROGRAMS)
+    launch = launch_of(program.before)
+    content, ranks, remarks = _sweep(program, launch, ranks)
+    env, of_env = _environment(launch.env, content)
+    for block in content["benchmarks"]:
+        block |= {"env": env} if env else {}
+        if "size" in block:
+            block["size"] = _readable(block["size"])
+    check_config(content, program.name)
+    lost = [f"left out: {words}" for words in (launch.lost(), program.of_shell) if words]
+    every = (f"Run it: {launch.command(ranks, '-c', file)}", *remarks, *of_env, *lost)
+    return Translated(content, tuple(masked(remark, {}) for remark in every))
+
+
+def _readable(size: Any) -> Any:
+    """Return sizes with their units; those below 1 KiB stay numbers."""
+    if isinstance(size, dict):
+        return {key: _readable(item) if key in ("from", "to", "step") else item
+                for key, item in size.items()}
+    return format_bytes(size) if isinstance(size, int) and size >= 2**10 else size
+
+
+def _sweep(
+    program: Program, launch: Launch, ranks: int | None,
+) -> tuple[dict[str, Any], int, tuple[str, ...]]:
+    """Return the sweep without variables, the ranks of the job, and what is lost."""
+    name, words = program.name, program.words
+    if name in PROGRAM_NAMES:
+        return _of_nccl_tests(program, launch, ranks)
+    if name not in SCRIPTS and not name.startswith(PREFIX):
+        raise UsageError(f"{name}: nccl-tests has {', '.join(PROGRAM_NAMES)}")
+    started = ranks or _ranks(name, launch, None)
+    content, remarks = (ds_bench_sweep if name in SCRIPTS else osu_sweep)(name, words, started)
+    return content, started, remarks
+
+
+def _of_nccl_tests(
+    program: Program, launch: Launch, ranks: int | None,
+) -> tuple[dict[str, Any], int, tuple[str, ...]]:
+    options = parse(program.name, program.words)
+    if options.is_help:
+        raise UsageError(f"{program.name}: the command prints its help, and measures nothing")
+    started = ranks or _ranks(program.name, launch, 1) * options.ranks_per_process
+    if started > MAX_WORLD_SIZE:
+        raise UsageError(f"{program.name}: {started:,} ranks are more than {MAX_WORLD_SIZE:,}")
+    content, remarks = to_sweep(options, started)
+    n_samples = content["measure"]["iterations"] * content["measure"]["passes"]
+    few = () if n_samples >= _FEWEST_SAMPLES else (
+        f"{plural(n_samples, 'sample')} of each size, as there: an interval needs "
+        f"{_FEWEST_SAMPLES}, so raise measure.iterations",)
+    return content, started, (*few, *remarks)
+
+
+def _ranks(name: str, launch: Launch, alone: int | None) -> int:
+    """Return the processes that the launcher starts; ``alone`` without one, None: not known."""
+    if launch.processes is not None:
+        return launch.processes
+    if alone is not None and not launch.launcher:
+        return alone
+    where = launch.launcher or name
+    raise UsageError(f"{where}: the command does not say how many processes there are; give "
+                     "--ranks N")
+
+
+def _environment(
+    given: Mapping[str, str], content: dict[str, Any],
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the variables that a block may set, and why others are left out."""
+    env: dict[str, str] = {}
+    remarks = []
+    for name, value in given.items():
+        if NCCL_TESTS_SPLIT.fullmatch(name):
+            remarks += _take_groups(name, value, content)
+            continue
+        try:
+            check_config({"benchmarks": [{**content["benchmarks"][0], "env": {name: value}}]}, "")
+        except ConfigError as error:
+            _, _, why = first_line(str(error)).partition("env: ")
+            remarks.append(f"left out: variable {why or name}")
+        else:
+            env[name] = value
+    return env, tuple(remarks)
+
+
+def _take_groups(name: str, value: str, content: dict[str, Any]) -> list[str]:
+    """Give the block its groups; return a remark where there is no such way to divide ranks."""
+    found = _SPLIT.fullmatch(value) if name == "NCCL_TESTS_SPLIT" else None
+    if found is None:
+        return [f"left out: {name}={value}; key groups divides ranks"]
+    key = "size" if found[1].upper() in ("DIV", "/") else "stride"
+    for block in content["benchmarks"]:
+        block["groups"] = {key: int(found[2])}
+    return []

@@ -1,0 +1,238 @@
+"""``hpcbench from-command``: a command line of another benchmark becomes a sweep that is valid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from hpcbench.cli import app
+from hpcbench.compat.from_command import translate
+from hpcbench.compat.options import PROGRAM_NAMES
+from hpcbench.config.load import check_config
+from hpcbench.errors import UsageError
+from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.expand import make_plan
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+def run_line(command: str, ranks: int | None = None) -> str:
+    """Return the command that the first remark names."""
+    return translate(command, ranks).remarks[0].removeprefix("Run it: ")
+
+
+def ranks_of(command: str) -> int:
+    """Return on how many ranks the printed command runs."""
+    words = run_line(command).split()
+    return int(words[words.index("-np" if "-np" in words else "-n") + 1])
+
+
+def planned(command: str, ranks: int | None = None) -> Plan:
+    """Return the plan of the printed sweep on the ranks that it is printed for."""
+    content = yaml.safe_load(json.dumps(dict(translate(command, ranks).content)))
+    return make_plan(check_config(content, "printed"), ranks or ranks_of(command))
+
+
+def size_of(case: Case) -> int:
+    work: Any = case.workload
+    return int(work.message_bytes if case.kind == "hardware" else work.size_bytes)
+
+
+def sizes(plan: Plan) -> list[int]:
+    return sorted({size_of(case) for case in plan.cases})
+
+
+def facts(case: Case) -> dict[str, Any]:
+    """Return what a test may name of a case: its own fields, then those of its workload."""
+    work = {name: getattr(case.workload, name) for name in case.workload.__dataclass_fields__}
+    return {**work, **{name: getattr(case, name) for name in (
+        "kind", "backend", "device", "world_size", "env", "mode", "warmup", "iterations", "batch",
+        "validate", "cuda_graph")}}
+
+
+ALL_REDUCE = {"kind": "collective", "collective": "all_reduce"}
+CASES = [
+    ("mpirun -np 16 all_reduce_perf -b 8 -e 4G -f 2 -g 1",
+     [8 * 2**power for power in range(30)],
+     {**ALL_REDUCE, "backend": "nccl", "dtype": "fp32", "op": "sum", "world_size": 16,
+      "mode": "pipelined", "batch": 20, "iterations": 1, "validate": True}),
+    ("NCCL_ALGO=Ring mpirun -np 2 -x NCCL_DEBUG=INFO ./build/broadcast_perf -b 1M -e 3M -i 1M "
+     "-g 4 -d half -r 1 -c 0",
+     [MIB, 2 * MIB, 3 * MIB],
+     {"collective": "broadcast", "world_size": 8, "root": 1, "dtype": "fp16", "validate": False,
+      "env": (("NCCL_ALGO", "Ring"), ("NCCL_DEBUG", "INFO"))}),
+    ("mpirun -np 16 -x NCCL_TESTS_SPLIT='DIV 8' all_gather_perf -b 1M -e 1M", [MIB],
+     {"collective": "all_gather", "groups": 2}),
+    ("srun -N 2 --ntasks-per-node=8 osu_allreduce -m 4:1024 -i 100 -x 10 -f -c -d cuda "
+     "-T mpi_int", [4 * 2**power for power in range(9)],
+     {**ALL_REDUCE, "backend": "mpi", "device": "cuda", "dtype": "int32", "world_size": 16,
+      "mode": "barrier_start", "warmup": 10, "iterations": 100}),
+    ("mpiexec -n 4 /opt/osu_bcast -m 128:128 -k fixed:3", [128],
+     {"collective": "broadcast", "root": 3, "dtype": "uint8"}),
+    ("mpirun -n 4 osu_alltoall --message-size=64:128", [256, 512],
+     {"collective": "all_to_all", "world_size": 4}),
+    ("mpirun -np 4 osu_reduce_scatter -m 1024: -T mpi_float", [
+        KIB * 2**power for power in range(11)], {"collective": "reduce_scatter", "op": "sum"}),
+    ("mpirun -np 2 osu_barrier -i 7", [0], {"collective": "barrier", "iterations": 7}),
+    ("mpirun -np 2 osu_xccl_allgather -m 16:16", [32], {"backend": "nccl"}),
+    ("mpirun -np 2 osu_latency -m 8:8 -i 50 D D", [8],
+     {"kind": "hardware", "what": "latency", "world_size": 2, "iterations": 50, "device": "cuda"}),
+    ("mpirun -np 2 osu_bibw -m 4M:4M -W 32".replace("4M", str(4 * MIB)), [4 * MIB],
+     {"what": "bandwidth", "direction": "both at once", "messages": 32}),
+    ("deepspeed --num_gpus 8 --num_nodes 2 ds_bench --scan --all-reduce --trials 20 --warmups 25 "
+     "--minsize 3 --maxsize 6 --dtype bfloat16", [16 * 2 * 2**power for power in (3, 4, 5)],
+     {**ALL_REDUCE, "dtype": "bf16", "world_size": 16, "mode": "pipelined", "batch": 20,
+      "warmup": 2}),
+    ("mpirun -np 4 python all_gather.py --scan --maxsize=3 --backend mpi --device cpu",
+     [4 * 4 * 4 * 2, 4 * 4 * 4 * 4], {"collective": "all_gather", "backend": "mpi"}),
+    ("srun -n4 ds_bench --broadcast", [GIB], {"collective": "broadcast"}),
+]
+
+
+@pytest.mark.parametrize(("command", "expected_sizes", "expected"), CASES,
+                         ids=[case[0] for case in CASES])
+def test_values_of_the_planned_cases(
+    command: str, expected_sizes: list[int], expected: dict[str, Any],
+) -> None:
+    plan = planned(command)
+    assert sizes(plan) == expected_sizes
+    for case in plan.cases:
+        found = facts(case)
+        assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("program", [*PROGRAM_NAMES, *(f"osu_{name}" for name in (
+    "allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "barrier", "bcast", "gather",
+    "gatherv", "reduce", "reduce_scatter", "reduce_scatter_block", "scatter", "scatterv",
+    "iallreduce", "igather", "ialltoallv", "ibcast", "allreduce_persistent", "latency", "bw",
+    "bibw", "multi_lat", "mbw_mr")), "ds_bench", "ds_bench --all --scan"])
+def test_each_program_without_options_is_a_sweep(program: str) -> None:
+    plan = planned(f"mpirun -np 4 {program}")
+    assert plan.cases
+    assert [case.skip for case in plan.cases if size_of(case) and case.skip] == []
+
+
+RUN = "python -m hpcbench run -c FILE"
+
+
+@pytest.mark.parametrize(("command", "expected"), [
+    ("all_reduce_perf -g 8", f"mpirun -np 8 {RUN}"),
+    ("mpirun -np 2 --hostfile h all_reduce_perf -t 2 -g 4", f"mpirun -np 16 --hostfile h {RUN}"),
+    ("mpirun -np 16 -N 8 --bind-to none numactl -l all_reduce_perf",
+     f"mpirun -np 16 -N 8 --bind-to none numactl -l {RUN}"),
+    ("mpirun -np 2 -N 1 all_reduce_perf -g 8", f"mpirun -np 16 {RUN}"),
+    ("mpiexec -genv NCCL_ALGO Ring -np 4 osu_bcast", f"mpirun -np 4 {RUN}"),
+    ("srun --nodes=2 --ntasks-per-node 4 --mpi=pmix --export=ALL,NCCL_ALGO=Ring osu_bcast",
+     f"srun -n 8 --nodes 2 --ntasks-per-node 4 --mpi=pmix --export=ALL {RUN}"),
+    ("srun -N 2 osu_bcast", f"srun -n 2 -N 2 {RUN}"),
+    ("torchrun --nproc-per-node=4 --nnodes 1:2 --rdzv-id 7 run_all.py",
+     "torchrun --nproc-per-node 4 --nnodes 1:2 --rdzv-id 7 -m hpcbench run -c FILE"),
+    ("python3 -m torch.distributed.run --nproc_per_node 4 run_all.py",
+     "torchrun --nproc_per_node 4 -m hpcbench run -c FILE"),
+    ("deepspeed --num_gpus 4 ds_bench", f"mpirun -np 4 {RUN}"),
+    ("mpirun \\\n -np 4 \\\n osu_bcast > log 2>&1", f"mpirun -np 4 {RUN}"),
+])
+def test_the_command_that_runs_it(command: str, expected: str) -> None:
+    assert run_line(command) == expected
+
+
+def test_given_ranks_replace_those_of_the_command() -> None:
+    assert run_line("ds_bench --scan", 8) == f"mpirun -np 8 {RUN}"
+    assert run_line("torchrun --nproc-per-node 4 run_all.py", 8) == f"mpirun -np 8 {RUN}"
+    assert planned("osu_alltoall -m 64:64", 8).cases[0].workload.size_bytes == 512
+
+
+@pytest.mark.parametrize(("command", "word"), [
+    ("mpirun -np 2 osu_bcast -M 1000", "-M 1000:"),
+    ("mpirun -np 2 osu_bcast --papi=A:b", "--papi A:b:"),
+    ("mpirun -np 2 osu_iallreduce", "osu_iallreduce:"),
+    ("mpirun -np 2 osu_alltoall -l", "-l:"),
+    ("mpirun -np 2 ds_bench --scan --bw-unit GBps --raw", "--raw:"),
+    ("mpirun -np 2 ds_bench --mem-factor 0.2", "--mem-factor 0.2:"),
+    ("mpirun -np 2 all_reduce_perf -D 1", "-D 1:"),
+    ("mpirun -np 2 -x OMPI_MCA_btl=tcp osu_bcast", "left out: variable OMPI_MCA_btl "),
+    ("mpirun -np 2 osu_bcast | tee log", "left out: | tee log"),
+    ("deepspeed --num_gpus 2 --hostfile h ds_bench", "left out: --hostfile h"),
+])
+def test_a_remark_for_what_has_no_counterpart(command: str, word: str) -> None:
+    assert [line for line in translate(command).remarks if line.startswith(word)], (
+        translate(command).remarks)
+
+
+def test_secrets_are_not_printed() -> None:
+    found = translate("mpirun -np 2 -x HF_TOKEN=hf_abcdefghijklmnopqrstuv osu_bcast")
+    assert "hf_abc" not in repr(found)
+
+
+@pytest.mark.parametrize("command", [
+    "", "foo --bar", "mpirun -np 4", "mpirun -np 4 foo_perf", "mpirun -np 4 osu_get_latency",
+    "mpirun -np 4 osu_latency_mt", "mpirun -np four osu_bcast", "mpirun -np $N osu_bcast",
+    "mpirun -np 0 osu_bcast", "mpirun -np 9999999 osu_bcast", "mpirun osu_bcast", "osu_bcast",
+    "ds_bench", "deepspeed ds_bench", "mpirun -N 8 osu_bcast",
+    "mpirun -np 2 all_reduce_perf -b 8 -e 4", "mpirun -np 2 all_reduce_perf -q",
+    "mpirun -np 2 all_reduce_perf -d fp4", "mpirun -np 2 all_reduce_perf --help",
+    "mpirun -np 2 all_reduce_perf -g 99999999",
+    "mpirun -np 2 osu_bcast -q", "mpirun -np 2 osu_bcast -m a", "mpirun -np 2 osu_bcast -m 8:4",
+    "mpirun -np 2 osu_bcast -i 0", "mpirun -np 2 osu_bcast -T mpi_double", "osu_bcast -h",
+    "mpirun -np 2 osu_bcast -d tpu", "mpirun -np 2 osu_bcast -k x", "mpirun -np 2 osu_bcast -m",
+    "mpirun -np 2 ds_bench --trials 0", "mpirun -np 2 ds_bench --dtype fp4",
+    "mpirun -np 2 ds_bench --nothing", "mpirun -np 2 ds_bench --backend 7",
+    "mpirun -np 2 ds_bench --scan --maxsize 1", "mpirun -np 2 ds_bench -h", "osu_bcast 'a",
+    "mpirun -np 8 ds_bench --scan --maxsize 40 --all-gather", "mpirun -np 2 osu_bcast 'a\nb'",
+    "mpirun -np 2 ds_bench --local_rank=" + "9" * 9000,
+])
+def test_what_cannot_be_translated_is_one_line(command: str) -> None:
+    done = CliRunner().invoke(app, ["from-command", command])
+    assert isinstance(done.exception, UsageError) and done.exception.exit_code == 2
+    assert done.stdout == "" and "\n" not in str(done.exception)
+    assert 0 < len(str(done.exception)) < 500
+
+
+def test_the_printed_yaml_is_a_sweep_with_comments_first() -> None:
+    done = CliRunner().invoke(app, ["from-command", "mpirun -np 4 osu_bcast -m 1024 -M 9"])
+    assert done.exit_code == 0
+    first, second, third, *_ = done.stdout.splitlines()
+    assert (first[:2], second) == ("# ", f"# Run it: mpirun -np 4 {RUN}") and "-M 9" in third
+    assert yaml.safe_load(done.stdout)["benchmarks"][0]["size"]["to"] == "1KiB"
+
+
+def test_a_file_is_written_and_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json"
+    words = ["from-command", "mpirun -np 4 osu_bcast", "-o", str(path)]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    sweep = json.loads(path.read_text("utf-8"))
+    assert f"-c {path}" in sweep["notes"][0]
+    again = CliRunner().invoke(app, words)
+    assert isinstance(again.exception, UsageError)
+    assert CliRunner().invoke(app, [*words, "--force"]).exit_code == 0
+
+
+WORDS = st.sampled_from([
+    "mpirun", "srun", "torchrun", "deepspeed", "python", "-m", "torch.distributed.run", "-np", "-n",
+    "-N", "4", "16", "-x", "A=1", "NCCL_ALGO=Ring", "-genv", "--export=ALL,B=2", "--num_gpus", "8",
+    "--nproc-per-node=2", "--nnodes", "1:2", "all_reduce_perf", "alltoall_perf", "osu_bcast",
+    "osu_allreduce", "osu_bw", "osu_ialltoallv", "ds_bench", "run_all.py", "-b", "-e", "-f", "2",
+    "-i", "-g", "1", "1G", "-T", "mpi_int", "-m", "4:64", "-c", "-z", "-k", "rotate", "-d", "cuda",
+    "--scan", "--trials", "--dtype", "float", "--maxsize", "6", "|", ">", "log", "'", '"', "\\",
+    "NCCL_TESTS_SPLIT=MOD 2", "-r", "-1", "-l", "half", "all", "-o"])
+
+
+@given(st.one_of(
+    st.text(max_size=80),
+    st.lists(st.one_of(WORDS, WORDS, WORDS, st.text(max_size=6)), max_size=14).map(" ".join),
+    st.lists(WORDS, max_size=8).map(lambda more: " ".join(
+        ["mpirun -np 4 osu_allreduce", *more]))))
+def test_any_text_is_answered_by_a_sweep_or_one_line(text: str) -> None:
+    try:
+        found = translate(text)
+    except UsageError as error:
+        assert str(error) and "\n" not in str(error)
+    else:
+        check_config(dict(found.content), "printed")
