@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -35,8 +36,10 @@ BAD_USAGE, FAILED, TIMEOUT, NOT_MEASURED, BAD_RESULTS = 255, 1, 4, 5, 7
 LEAST = "NCCL_TESTS_MIN_BW"
 KEPT_IN = "HPCBENCH_OUTPUT"
 """Variable with the folder that keeps the results; without it they are gone with the program."""
+_FIRST_GPU = "NCCL_TESTS_DEVICE"
 _KFD = Path("/dev/kfd")
 """There where ROCm's driver is."""
+_ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 _QUICK: Mapping[str, Mapping[str, Any]] = {
     "measure": {"order": "planned", "canary": False, "noise_check_s": 0},
     "telemetry": {"without": "all"}, "output": {"plots": False, "report": False}}
@@ -108,6 +111,8 @@ def _start_here(
     ranks = options.ranks_per_process
     if not options.given & {"t", "g"}:
         ranks = _visible_gpus() if _has_gpu(environ) else RANKS_WITHOUT_GPUS
+    if os.geteuid() == 0:  # as health checks are: Open MPI would refuse
+        environ = {**_ROOT_MAY, **environ}
     if ranks > 1:
         exec_mpirun(ranks, words, environ, module=f"hpcbench.compat.{options.program}")
 
@@ -144,36 +149,42 @@ class _Job:
         from hpcbench.run import run as run_sweep
 
         comm = session.comm
-        with contextlib.ExitStack() as ended:
-            prepared = on_root(comm, lambda: self._prepared(comm.size, ended))
-            request = RunRequest(Path(prepared["sweep"]), (), Path(prepared["folder"]),
-                                 verbosity=Verbosity.QUIET)
+        prepared = on_root(comm, lambda: self._prepared(comm.size))
+        sweep, folder = Path(prepared["sweep"]), Path(prepared["folder"])
+        request = RunRequest(sweep, (), folder, verbosity=Verbosity.QUIET)
+        with _only_for_now(sweep.parent, folder) if comm.rank == 0 else contextlib.nullcontext():
             with _standard_output_is_ours():
                 run_sweep(session, request, stop, self.early)
-            code = on_root(comm, lambda: self._printed(
-                Path(prepared["folder"]), tuple(prepared["remarks"])))
+            code = on_root(comm, lambda: self._printed(folder, tuple(prepared["remarks"])))
         return int(code)
 
-    def _prepared(self, ranks: int, ended: contextlib.ExitStack) -> dict[str, Any]:
+    def _prepared(self, ranks: int) -> dict[str, Any]:
         """Write the sweep; return where it is, where results go, and what is to be said."""
-        scratch = Path(ended.enter_context(tempfile.TemporaryDirectory(prefix="hpcbench-")))
+        file = self.options.text("J")
+        if file and not path_of(file).absolute().parent.is_dir():
+            raise UsageError(f"{self.options.program}: -J {file}: its folder does not exist")
         on_gpu = _has_gpu(os.environ)
-        sweep, remarks = to_sweep(self.options, ranks, "nccl" if on_gpu else "gloo")
+        content, remarks = to_sweep(self.options, ranks, "nccl" if on_gpu else "gloo")
         for section, keys in _QUICK.items():
-            sweep[section] = {**sweep.get(section, {}), **keys}
-        file = scratch / "sweep.json"
-        file.write_text(to_json(sweep), encoding="utf-8")
-        folder, more = scratch / "run", []
+            content[section] = {**content.get(section, {}), **keys}
+        scratch = Path(tempfile.mkdtemp(prefix="hpcbench-"))
+        sweep, folder = scratch / "sweep.json", scratch / "run"
+        sweep.write_text(to_json(content), encoding="utf-8")
         if kept := os.environ.get(KEPT_IN):
             folder = path_of(kept).absolute() / (
                 f"{self.options.program}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-            more.append(f"results are kept in {folder}")
+        return {"sweep": str(sweep), "folder": str(folder),
+                "remarks": [*self._of_this_launch(ranks, on_gpu=on_gpu), *remarks]}
+
+    def _of_this_launch(self, ranks: int, *, on_gpu: bool) -> Iterator[str]:
+        wanted = self.options.ranks_per_process
         if not on_gpu:
-            more.append(f"no GPU here: gloo on CPUs, {plural(ranks, 'process')}")
-        if self.options.ranks_per_process > 1 and ranks != self.options.ranks_per_process:
-            more.append(f"-t x -g {self.options.ranks_per_process}: no effect: a process is a "
-                        f"rank, and the launcher started {ranks}")
-        return {"sweep": str(file), "folder": str(folder), "remarks": [*more, *remarks]}
+            yield f"no GPU here: gloo on CPUs, {plural(ranks, 'process')}"
+        if wanted not in (1, ranks):
+            yield (f"-t x -g is {wanted}: no effect: each process is one rank, and the "
+                   f"launcher started {ranks}")
+        if _FIRST_GPU in os.environ:
+            yield f"{_FIRST_GPU}: no effect: set CUDA_VISIBLE_DEVICES instead"
 
     def _printed(self, folder: Path, remarks: tuple[str, ...]) -> int:
         from hpcbench.formats.export.cases import exported_run
@@ -184,10 +195,24 @@ class _Job:
             run = exported_run(results)
             table = own_table(run, Launched(
                 self.words, typed(self.options), remarks, self.least_busbw))
-            if file := self.options.text("J"):
-                free(Path(file)).write_bytes(own_json(run, table))
             say(own_text(run, table), end="")
+            if file := self.options.text("J"):
+                free(path_of(file)).write_bytes(own_json(run, table))
+        if KEPT_IN in os.environ:
+            say(f"hpcbench: results are in {folder}", sys.stderr)
         return exit_code(table)
+
+
+@contextlib.contextmanager
+def _only_for_now(scratch: Path, folder: Path) -> Iterator[None]:
+    """Remove the folder in the end, unless what went wrong left there what was measured."""
+    done = False
+    try:
+        yield
+        done = True
+    finally:
+        if done or not folder.is_relative_to(scratch) or not folder.exists():
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextlib.contextmanager

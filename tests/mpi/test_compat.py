@@ -64,7 +64,7 @@ def test_without_a_launcher_it_starts_its_ranks_and_both_places_are_measured(
     assert job.stdout.count("#  Rank ") == 3
     assert lint_findings(job, tmp_path / "table") == 0
     (folder,) = (path for path in kept.iterdir() if not path.is_symlink())
-    assert (folder / "results.h5").is_file() and str(folder) in job.stdout
+    assert (folder / "results.h5").is_file() and str(folder) in job.stderr
     results = json.loads(file.read_text(encoding="utf-8"))["results"]
     assert all(row["out_of_place"] and row["in_place"] for row in results) and len(results) == 21
 

@@ -119,8 +119,9 @@ def test_what_means_something_else_is_said_and_in_no_words_of_a_table() -> None:
 
 
 @pytest.mark.parametrize("words", [
-    "-q 3", "-n", "-n x", "-n 0", "-m 0", "-w -1", "-b 3x", "-b -8", "-b 64M", "-d foo", "-d f8e4m3",
-    "-o mulsum", "-r -2", "-b 0 -e 8 -f 2", "-i 0 -b 1", "--iterz 3", "-g 0", "-z high", "8"])
+    "-q 3", "-n", "-n x", "-n 0", "-m 0", "-w -1", "-b 3x", "-b -8", "-b 64M", "-d foo",
+    "-d f8e4m3", "-o mulsum", "-r -2", "-b 0 -e 8 -f 2", "-i 0 -b 1", "--iterz 3",
+    "-g 0", "-z high", "8"])
 def test_bad_options_are_one_line_and_255(
     words: str, capsys: pytest.CaptureFixture[str],
 ) -> None:
