@@ -7,7 +7,8 @@ import gc
 import io
 import os
 import sys
-from typing import Any, TextIO
+from collections.abc import Callable
+from typing import Any, NoReturn, TextIO
 
 from hpcbench.import_path import leave_out_current_folder
 
@@ -24,11 +25,17 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main() -> None:
-    """Run one command; print one line for a known error, a traceback only for our own."""
+    """Run one command of the command line."""
+    end_with(_command)
+
+
+def end_with(command: Callable[[], int]) -> NoReturn:
+    """Run a program and end with its code; print one line for a known error, a traceback only for
+    our own."""
     sys.stdout, sys.stderr = _outlasting(sys.stdout), _outlasting(sys.stderr)
     if announced_rank(os.environ) > 0:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (rank 0 says it for all)
-    code = _exit_code()
+    code = _exit_code(command)
     reason = _lost_output()
     if reason and code == ExitCode.OK:
         say(f"hpcbench: standard output cannot be written: {reason}", sys.stderr)
@@ -67,12 +74,17 @@ def _outlasting(stream: TextIO) -> TextIO:
         line_buffering=stream.line_buffering, write_through=stream.write_through)
 
 
-def _exit_code() -> int:
+def _command() -> int:
     words = _with_resumed_folder(sys.argv[1:])
     # a shell completes programs, not modules: whoever asks as python -m means the program, too
     name = "hpcbench" if _COMPLETION.intersection(words) else None
+    app(args=words, prog_name=name)
+    return int(ExitCode.OK)
+
+
+def _exit_code(command: Callable[[], int]) -> int:
     try:
-        app(args=words, prog_name=name)
+        return command()
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ExitCode.OK)
     except HpcbenchError as error:
@@ -86,7 +98,6 @@ def _exit_code() -> int:
         return int(ExitCode.USAGE)
     except Exception:
         return _internal_error()
-    return int(ExitCode.OK)
 
 
 def _with_resumed_folder(words: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-_ROOT = str(Path(__file__).resolve().parents[1])
+ROOT = str(Path(__file__).resolve().parents[1])
 _START = (
     "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; import hpcbench, runpy; "
     "sys.path.append(sys.path.pop(0)); del sys.argv[1]; "
@@ -25,10 +25,10 @@ def leave_out_current_folder() -> None:
         here = sys.path[0] or os.curdir
     if here is not None and Path(here).resolve() == Path.cwd():
         del sys.path[0]
-        if str(Path.cwd()) == _ROOT:
-            sys.path.append(_ROOT)
+        if str(Path.cwd()) == ROOT:
+            sys.path.append(ROOT)
 
 
 def module_command(module: str, *words: str) -> list[str]:
     """Return the command that runs a module of this very hpcbench in a process of its own."""
-    return [sys.executable, "-c", _START, _ROOT, module, *words]
+    return [sys.executable, "-c", _START, ROOT, module, *words]

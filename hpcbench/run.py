@@ -217,7 +217,7 @@ def run_command(request: RunRequest, early: TemplateProcess | None = None) -> in
     return as_job(lambda session, stop: run(session, request, stop, early), request.verbosity)
 
 
-def as_job(work: Callable[[Session, StopRequests], ExitCode], verbosity: Verbosity) -> int:
+def as_job(work: Callable[[Session, StopRequests], int], verbosity: Verbosity) -> int:
     """Do this rank's part of a job and return the exit code that all ranks agreed on."""
     comm: Communicator | None = None
     try:

@@ -58,7 +58,7 @@ OPTIONS = (
     Option("m", "agg_iters", "N", 1, "as many times more calls; they are not aggregated"),
     Option("w", "warmup_iters", "N", 1, "calls before them, rounded up to whole samples"),
     Option("N", "run_cycles", "N", 1, "samples of each message; one table of their medians"),
-    Option("p", "parallel_init", "0|1", 0, "no effect: ranks always start in parallel"),
+    Option("p", "parallel_init", "0|1", 0, "no effect: processes always start in parallel"),
     Option("c", "check", "N", 1, "check results; 0: do not"),
     Option("o", "op", "OPERATOR", "sum", "sum, prod, min, max, avg, or all of them"),
     Option("d", "datatype", "TYPE", "float", "uint8, int32, int64, half, bfloat16, float, double, "
@@ -69,11 +69,11 @@ OPTIONS = (
     Option("T", "timeout", "SECONDS", 0, "limit of a message; 0: 600"),
     Option("G", "cudagraph", "N", 0, "other than 0: replay a CUDA graph"),
     Option("C", "report_cputime", "0|1", 0, "no effect: the whole call is reported"),
-    Option("a", "average", "0..3", 1, "no effect: the slowest process is reported, as with 3"),
+    Option("a", "average", "0..3", 1, "no effect: the slowest process is reported, as with -a 3"),
     Option("R", "local_register", "0|1|2", 0, "no effect: torch registers buffers"),
-    Option("x", "cta_policy", "0|1|2", 0, "no effect: set NCCL_CTA_POLICY"),
+    Option("x", "cta_policy", "0|1|2", 0, "no effect: set NCCL_CTA_POLICY instead"),
     Option("D", "device_implementation", "N", 0, "no effect: NCCL's own kernels are measured"),
-    Option("V", "device_cta_count", "N", 16, "no effect, as -D"),
+    Option("V", "device_cta_count", "N", 16, "no effect: NCCL's own kernels are measured"),
     Option("J", "output_file", "FILE", "", "also write nccl-tests' JSON to this file"),
     Option("S", "report_timestamps", "0|1", 0, "no effect: rows have no date"),
     Option("M", "memory", "0|1", 0, "no effect: no report of memory"),
@@ -84,14 +84,8 @@ OPTIONS = (
 """The options of every program, in nccl-tests' order; -h and --help are no rows."""
 _BY_LETTER = {f"-{one.letter}": one for one in OPTIONS}
 _BY_NAME = {f"--{one.name}": one for one in OPTIONS}
-_WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType({
-    "p": "processes always start in parallel", "y": "torch chooses the stream",
-    "C": "the whole call is reported", "R": "torch registers buffers, or does not",
-    "x": "set NCCL_CTA_POLICY instead", "D": "NCCL's own kernels are measured",
-    "V": "NCCL's own kernels are measured", "S": "rows have no date",
-    "M": "memory is not reported", "u": "buffers begin where torch allocates them",
-    "K": "no sample is left out"})
-"""Letter -> why a value other than the default changes nothing."""
+_NOTHING = "no effect: "
+"""How the meaning of an option begins that changes nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +244,10 @@ def _remarks(options: NcclTestsOptions, measure: Mapping[str, Any]) -> Iterator[
     number = options.number
     for option in OPTIONS:
         letter, value = option.letter, options.values[option.letter]
-        if letter in _WITHOUT_EFFECT and value != option.default:
-            yield f"-{letter} {value}: no effect: {_WITHOUT_EFFECT[letter]}"
-    if "a" in options.given and number("a") != 3:
-        yield f"-a {number('a')}: no effect: the slowest process is reported, as with -a 3"
+        is_usual = value == 3 or letter not in options.given if letter == "a" else (
+            value == option.default)
+        if option.meaning.startswith(_NOTHING) and not is_usual:
+            yield f"-{letter} {value}: {option.meaning}"
     if number("m") > 1:
         yield f"-m {number('m')}: calls follow each other, they are not aggregated"
     calls = measure["warmup"] * measure.get("batch", 1)

@@ -183,12 +183,17 @@ def _sum(numbers: Sequence[Printed]) -> Printed:
 
 
 def _order(table: CommTable) -> Iterator[BrokenRule]:
-    """Yield the first size that falls and the first that repeats; rounded steps may repeat."""
+    """Yield the first size that falls and the first that repeats; rounded steps may repeat.
+
+    Sizes begin again with another type, operator or root (nccl-tests -d all, -o all, -r -1).
+    """
     if not table.is_sweep:
         return
     may_repeat = table.step_bytes is not None and table.step_bytes < 16 * (table.ranks or 1)
     told: set[str] = set()
     for before, row in zip(table.rows, table.rows[1:], strict=False):
+        if (before.dtype, before.redop, before.root) != (row.dtype, row.redop, row.root):
+            continue
         what = ("falls" if row.size_bytes < before.size_bytes else
                 "repeats" if row.size_bytes == before.size_bytes and row.size_bytes
                 and not may_repeat else "")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
-from hpcbench.backends.child import Child
+from hpcbench.backends.child import Answers, Child
 from hpcbench.backends.gpus import nvml_value, opened_nvml
 from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how_to_install
@@ -247,11 +247,16 @@ def ranks_of_launch(environ: Mapping[str, str], wanted: int | None) -> int | Non
 
 def default_ranks() -> int:
     """Return how many ranks a job gets here: one per GPU that NVML counts (in a child), or 2."""
-    answers = Child(_counted).wait(_COUNT_LIMIT_S)
+    answers = count_gpus()
     if answers.lost:
         say(f"hpcbench: the NVML probe {answers.lost}: {RANKS_WITHOUT_GPUS} ranks "
             "are started; say how many with --gpus", sys.stderr)
     return answers.values.get("gpus") or RANKS_WITHOUT_GPUS
+
+
+def count_gpus() -> Answers:
+    """Return as ``gpus`` how many NVML counts, if it is there."""
+    return Child(_counted).wait(_COUNT_LIMIT_S)
 
 
 def _counted() -> Iterator[tuple[str, int | None]]:
@@ -273,14 +278,14 @@ def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:
 
 def exec_mpirun(
     ranks: int, arguments: Sequence[str], environ: Mapping[str, str],
-    python: str = sys.executable,
+    python: str = sys.executable, module: str = "hpcbench",
 ) -> NoReturn:
-    """Become ``mpirun -np RANKS`` of this program, run by ``python``: no process stays behind.
+    """Become ``mpirun -np RANKS`` of a module, run by ``python``: no process stays behind.
 
     Raises LaunchError if there is no mpirun.
     """
     mpirun = find_mpirun(python, environ)
-    words = [str(mpirun), "-np", str(ranks), python, "-m", "hpcbench", *arguments]
+    words = [str(mpirun), "-np", str(ranks), python, "-m", module, *arguments]
     variables = {**_OPEN_MPI, **environ}
     sys.stdout.flush()
     sys.stderr.flush()

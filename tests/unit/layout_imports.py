@@ -62,7 +62,8 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     # files of other programs: what they read, and what they wrote
     "formats": (*READING, "reduce", "answers", "views", "report", "kinds.*.plan"),
     # programs under the names of nccl-tests'
-    "compat": (*PLANNING, "plan", "launch", "reduce", "formats", "resume", "run"),
+    "compat": (*PLANNING, "measurement", "launch", "reduce", "formats", "resume", "run",
+               "__main__"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
                 "kinds.*.present"),

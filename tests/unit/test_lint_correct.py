@@ -38,6 +38,16 @@ def test_a_correct_sweep(name: str, sweep: written.Sweep, tmp_path: Path) -> Non
     assert findings(tmp_path / "table", COMM[name](sweep)) == []
 
 
+@given(sweep=written.sweeps())
+@FAST
+def test_a_correct_sweep_of_two_operators(sweep: written.Sweep, tmp_path: Path) -> None:
+    lines = written.nccl_text(sweep).splitlines()
+    rows = [line for line in lines if not line.startswith("#")]
+    other = [row.replace(" sum ", " max ", 1) for row in rows]
+    at = lines.index(rows[-1]) + 1
+    assert findings(tmp_path / "table", "\n".join([*lines[:at], *other, *lines[at:]])) == []
+
+
 @given(st.integers(2, 8).flatmap(lambda n: st.lists(
     st.lists(st.floats(0.01, 1000), min_size=n, max_size=n), min_size=n, max_size=n)))
 @FAST

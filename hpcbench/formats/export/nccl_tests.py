@@ -7,7 +7,7 @@ Comments of ours hold none of the words by which readers find rows, headers and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean, pstdev
@@ -21,11 +21,13 @@ from hpcbench.formats.export.cases import (
     ExportedRun,
     ExportRequest,
     LeftOut,
+    left_out_lines,
     not_measured,
     plain_number,
 )
 from hpcbench.formats.reading.names import PROGRAMS, TYPES
 from hpcbench.operations.arrival import TOGETHER
+from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import DEFAULT_MODE
 from hpcbench.reduce.stack import counts
 from hpcbench.texts import to_json
@@ -57,11 +59,30 @@ class NcclRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Launched:
+    """What a program was started with, where it is hpcbench under its name.
+
+    ``words`` are its name and arguments, ``config`` keys of JSON's ``config`` as they were typed,
+    ``remarks`` lines for people, ``least_busbw`` NCCL_TESTS_MIN_BW in GB/s.
+    """
+
+    words: tuple[str, ...]
+    config: Mapping[str, int]
+    remarks: tuple[str, ...] = ()
+    least_busbw: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NcclTable:
-    """What one program would print. ``bad`` are its cases that are wrong, failed or timed out."""
+    """What one program would print. ``bad`` are its cases that are wrong, failed or timed out.
+
+    ``left_out`` are cases that an own program measured, and has no row for.
+    """
 
     rows: tuple[NcclRow, ...]
     bad: tuple[ExportedCase, ...]
+    launched: Launched | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def cases(self) -> tuple[ExportedCase, ...]:
@@ -69,7 +90,11 @@ class NcclTable:
 
     @property
     def program(self) -> str:
-        return PROGRAMS[self.cases[0].collective]
+        return self.words[0]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.launched.words if self.launched else (PROGRAMS[self.cases[0].collective],)
 
     @property
     def ranks(self) -> int:
@@ -86,11 +111,19 @@ class NcclTable:
             self.rows) else 0.0
 
     @property
+    def is_fast_enough(self) -> bool | None:
+        """Return whether the mean is at least 0.9 of the limit, as nccl-tests has it, or None."""
+        least = self.launched.least_busbw if self.launched else None
+        return None if least is None else self.mean_busbw >= 0.9 * least
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         return tuple(sorted({int(case.columns["size_bytes"]) for case in self.cases}))
 
     @property
     def title(self) -> str:
+        if not self.cases:
+            return "nothing was measured"
         case = self.cases[0].item.case
         return " ".join([
             self.cases[0].collective, case.backend, f"n={self.ranks}",
@@ -126,12 +159,35 @@ def as_json(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     return Exported((to_json(document, indent=1) + "\n").encode() if tables else b"", left_out)
 
 
-def _tables(run: ExportedRun) -> tuple[list[NcclTable], tuple[LeftOut, ...]]:
+def own_table(run: ExportedRun, launched: Launched) -> NcclTable:
+    """Return the one table of a run that is a program's own, also of a single rank.
+
+    Its ``bad`` are also cases that did not run to their end.
+    """
+    tables, left_out = _tables(run, least_ranks=1)
+    bad = [case for table in tables for case in table.bad]
+    bad += [case for case in run.cases if case.item.status == "not_run"]
+    names = {case.name for case in bad}
+    reasons = {case.name: case.item.reason for case in run.cases}
+    return NcclTable(tuple(row for table in tables for row in table.rows), tuple(bad), launched,
+                     tuple(LeftOut(reasons[one.name] or one.reason, one.name)
+                           for one in left_out if one.name not in names))
+
+
+def own_text(run: ExportedRun, table: NcclTable) -> str:
+    return "".join(f"{line}\n" for line in _text(run, table))
+
+
+def own_json(run: ExportedRun, table: NcclTable) -> bytes:
+    return (to_json(_document(run, table), indent=1) + "\n").encode()
+
+
+def _tables(run: ExportedRun, least_ranks: int = 2) -> tuple[list[NcclTable], tuple[LeftOut, ...]]:
     """Return the tables that have a row or a case that went bad, and what is in none."""
     left_out = [*not_measured(run)]
     fitting: list[ExportedCase] = []
     for case in run.cases:
-        reason = _unfit(case)
+        reason = _unfit(case, least_ranks)
         if reason is None:
             fitting.append(case)
         elif case.is_ok:
@@ -147,7 +203,7 @@ def _tables(run: ExportedRun) -> tuple[list[NcclTable], tuple[LeftOut, ...]]:
     return tables, tuple(left_out)
 
 
-def _unfit(case: ExportedCase) -> str | None:
+def _unfit(case: ExportedCase, least_ranks: int) -> str | None:
     """Return why nccl-tests has no line for a case, or None."""
     columns, work = case.columns, case.item.case.workload
     name = case.collective
@@ -159,7 +215,7 @@ def _unfit(case: ExportedCase) -> str | None:
         return "parts of different sizes (split)"
     if work.groups > 1:
         return "groups of ranks"
-    if case.item.case.group_size < 2:
+    if case.item.case.group_size < least_ranks:
         return "a single rank"
     return None if work.dtype in TYPES else f"nccl-tests has no {work.dtype}"
 
@@ -203,10 +259,22 @@ def _text(run: ExportedRun, table: NcclTable) -> Iterator[str]:
     yield f"# Collective test starting: {table.program}"
     yield (f"# nThread 1 nGpus 1 minBytes {config['minimum_bytes']} maxBytes "
            f"{config['maximum_bytes']} step: {step} warmup iters: {config['warmup_iters']} iters: "
-           f"{config['iterations']} agg iters: 1 validation: {config['validation']} graph: "
-           f"{config['graph']} unalign: 0")
+           f"{config['iterations']} agg iters: {config['aggregated_iterations']} validation: "
+           f"{config['validation']} graph: {config['graph']} unalign: 0")
     yield (f"# hpcbench {__version__}, run {run.results.run.run_id}: {table.title}; "
            f"{_what(run)}; layout of nccl-tests")
+    yield from (f"# hpcbench: {one}" for one in (table.launched.remarks if table.launched else ()))
+    if table.cases:
+        yield from _measured(run, table)
+    else:
+        yield "# Test failure: nothing was measured"
+    yield from (f"# hpcbench: {line}" for line in left_out_lines(table.left_out))
+    yield "#"
+    yield f"# Collective test concluded: {table.program}"
+    yield ""
+
+
+def _measured(run: ExportedRun, table: NcclTable) -> Iterator[str]:
     yield from _one_place(table)
     yield from ("#", "# Using devices")
     for one in _devices(run, table):
@@ -216,12 +284,10 @@ def _text(run: ExportedRun, table: NcclTable) -> Iterator[str]:
     yield from ("#", _PLACES, _NAMES, _UNITS)
     yield from map(_line, table.rows)
     yield f"# Out of bounds values : {table.n_wrong} {'FAILED' if table.bad else 'OK'}"
-    yield f"# Avg bus bandwidth    : {plain_number(table.mean_busbw)} "
+    verdict = {None: "", True: "OK", False: "FAILED"}[table.is_fast_enough]
+    yield f"# Avg bus bandwidth    : {plain_number(table.mean_busbw)} {verdict}"
     for case in table.bad:
         yield f"# Test failure: {case.item.status}: {case.name}"
-    yield "#"
-    yield f"# Collective test concluded: {table.program}"
-    yield ""
 
 
 def _what(run: ExportedRun) -> str:
@@ -259,8 +325,11 @@ def _fitted(value: float, width: int) -> str:
 
 
 def _numbers(case: ExportedCase) -> tuple[float, float, float]:
-    """Return time in us, algorithm and bus bandwidth in GB/s."""
+    """Return time in us, algorithm and bus bandwidth in GB/s; that of one rank as nccl-tests."""
     named = {one.name: one.value for one in case.metrics}
+    factor = collective_spec(case.collective).busbw
+    if case.item.case.group_size == 1 and factor:
+        return named["time"], named["algbw"], named["algbw"] * factor(1)
     return named["time"], named["algbw"], named["busbw"]
 
 
@@ -274,10 +343,16 @@ def _nccl_number(run: ExportedRun) -> int:
 
 
 def _config(table: NcclTable) -> dict[str, Any]:
+    return {"nthreads": 1, "ngpus": 1, **(
+        table.launched.config if table.launched else _config_of(table))}
+
+
+def _config_of(table: NcclTable) -> dict[str, int]:
+    """Return what a program would have to be started with, as far as cases tell."""
     cases, sizes = [case.item.case for case in table.cases], table.sizes
     taken = [row.first.item.statistics.n for row in table.rows if row.first.item.statistics]
     return {
-        "nthreads": 1, "ngpus": 1, "minimum_bytes": sizes[0], "maximum_bytes": sizes[-1],
+        "minimum_bytes": sizes[0], "maximum_bytes": sizes[-1],
         **_step(sizes), "warmup_iters": cases[0].warmup,
         "iterations": min(taken, default=cases[0].iterations),
         "aggregated_iterations": 1, "validation": int(any(case.validate for case in cases)),
@@ -326,15 +401,16 @@ def _bus_text(address: str | None) -> str:
 def _document(run: ExportedRun, table: NcclTable) -> dict[str, Any]:
     """Return the object; ``env`` stays empty, for an environment is nobody else's business."""
     begun = _begin(run.results.run.started_at)
+    okay = {None: "unchecked", True: "true", False: "false"}[table.is_fast_enough]
     return {
-        "version": JSON_VERSION, "start_time": begun, "args": [table.program], "env": [],
+        "version": JSON_VERSION, "start_time": begun, "args": [*table.words], "env": [],
         "nccl_version": _nccl_number(run),
         "config": {**_config(table), "blocking_collectives": "false", "per_iter_timing": 1,
                    "per_iter_skip": 0, "parallel_init": "false",
-                   "devices": _devices(run, table)},
+                   "devices": _devices(run, table) if table.cases else []},
         "results": [_result(run, row) for row in table.rows],
         "out_of_bounds": {"count": table.n_wrong, "okay": "false" if table.bad else "true"},
-        "average_bus_bandwidth": {"bandwidth": table.mean_busbw, "okay": "unchecked"},
+        "average_bus_bandwidth": {"bandwidth": table.mean_busbw, "okay": okay},
         "errors": [f"{case.item.status}: {case.name}" for case in table.bad], "end_time": begun}
 
 

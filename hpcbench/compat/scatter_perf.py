@@ -1,0 +1,6 @@
+"""``python -m hpcbench.compat.scatter_perf``: what nccl-tests' program of this name does."""
+
+from hpcbench.compat.program import main
+
+if __name__ == "__main__":
+    main("scatter_perf")
