@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 import foreign_tables as written
 from hpcbench.errors import FileError, HpcbenchError
-from hpcbench.formats.imported import Given, import_files
+from hpcbench.formats.imported import import_files
+from hpcbench.formats.imported_rows import Given
 from hpcbench.formats.lint import RULES
 from hpcbench.formats.lint import lint as lint_table
 from hpcbench.formats.reading.detect import tables_of

@@ -13,7 +13,8 @@ from golden import RESULTS
 from hpcbench.answers.check import check_file
 from hpcbench.answers.compare import INCONCLUSIVE, compare_sides
 from hpcbench.errors import FileError, HpcbenchError, UsageError
-from hpcbench.formats.imported import Given, import_files
+from hpcbench.formats.imported import import_files
+from hpcbench.formats.imported_rows import Given
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
