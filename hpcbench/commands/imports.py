@@ -81,7 +81,6 @@ def import_(
     Examples:
         hpcbench import nccl.log -o imported.h5
         hpcbench import osu.txt --ranks 16 -o osu.h5
-        hpcbench import inspector/*.log --dtype bf16 -o inspector.h5
         hpcbench import ddlb.csv --primitive tp_columnwise -o ddlb.h5
     """
     from hpcbench.formats.imported import import_files

@@ -12,8 +12,8 @@ from hpcbench.formats.imported_rows import (
     DTYPES,
     Gathered,
     Given,
-    Measured,
-    Place,
+    PrintedTimes,
+    RowPlace,
     mean_of,
     needed,
 )
@@ -65,7 +65,8 @@ def add_operations(operations: Operations, found: Gathered) -> None:
         if isinstance(work, str):
             found.left_out[work] += 1
         else:
-            found.add(place, work, Measured(series.slowest_s(), series.line, fold=OPERATION_FOLD))
+            found.add(place, work, PrintedTimes(
+                series.slowest_s(), series.line, fold=OPERATION_FOLD))
     if operations.count:
         found.notes.append(operations.note())
 
@@ -83,7 +84,7 @@ def _where(table: CommTable) -> str:
     return f"{table.path}:{table.line}"
 
 
-def _place(table: CommTable, given: Given) -> Place:
+def _place(table: CommTable, given: Given) -> RowPlace:
     """Raises UsageError for what neither the table nor the user says."""
     ranks = given.ranks or (
         table.ranks if table.program == INSPECTOR else most_likely(table).chosen)
@@ -94,7 +95,7 @@ def _place(table: CommTable, given: Given) -> Place:
         backend = "nccl"
     if not backend:
         raise needed(_where(table), "which backend", "--backend NAME")
-    return Place(table.program, KIND, table.collective, backend, ranks, label=table.label)
+    return RowPlace(table.program, KIND, table.collective, backend, ranks, label=table.label)
 
 
 def _dtype(table: CommTable, row: CommRow, given: Given) -> str:
@@ -105,7 +106,7 @@ def _dtype(table: CommTable, row: CommRow, given: Given) -> str:
     return found
 
 
-def _add_mean(place: Place, row: CommRow, half: Half, found: Gathered) -> None:
+def _add_mean(place: RowPlace, row: CommRow, half: Half, found: Gathered) -> None:
     assert half.time_us is not None
     work = _workload(place, row, half)
     if isinstance(work, str):
@@ -116,7 +117,7 @@ def _add_mean(place: Place, row: CommRow, half: Half, found: Gathered) -> None:
         half.time_us.value * 1e-6, row.line, row.iterations or 1, n_wrong))
 
 
-def _workload(place: Place, row: CommRow, half: Half) -> Collective | str:
+def _workload(place: RowPlace, row: CommRow, half: Half) -> Collective | str:
     """Return what a row measured, or why it is no workload of ours."""
     spec = collectives()[place.what]
     dtype = DTYPES.get(place.dtype)
@@ -136,14 +137,14 @@ def _workload(place: Place, row: CommRow, half: Half) -> Collective | str:
         count=size // DTYPE_BYTES[dtype] // parts)
 
 
-def _operator(place: Place, row: CommRow, spec: CollectiveSpec) -> str | None:
+def _operator(place: RowPlace, row: CommRow, spec: CollectiveSpec) -> str | None:
     """Return the reduction; None where there is none, or it is not known."""
     if not spec.has_op:
         return None
     return row.redop or (None if place.program == INSPECTOR else "sum")
 
 
-def _in_place(place: Place, half: Half, spec: CollectiveSpec) -> bool | None:
+def _in_place(place: RowPlace, half: Half, spec: CollectiveSpec) -> bool | None:
     """Return whether it was; None where there is no such form, or it is not known."""
     if half.in_place is None and place.program not in (INSPECTOR, SUPERBENCH) and spec.in_place:
         return spec.in_place[0]

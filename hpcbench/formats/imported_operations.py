@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.errors import FileError
-from hpcbench.formats.imported_rows import MOST_CASES, Place
+from hpcbench.formats.imported_rows import MOST_CASES, RowPlace
 from hpcbench.formats.tables import CommRow, CommTable
 from hpcbench.units import plural
 
@@ -21,7 +21,7 @@ MOST_OPERATIONS = 10_000_000
 
 
 @dataclass(slots=True)
-class Series:
+class Reports:
     """Reports of operations of one size: communicators by their index, numbers, times in us.
 
     ``line`` is that of the first.
@@ -42,20 +42,20 @@ class Series:
         is_first[1:] = (np.diff(communicators) != 0) | (np.diff(numbers) != 0)
         times_us = np.frombuffer(self.times_us, dtype=np.float64)[order]
         longest: npt.NDArray[np.float64] = np.maximum.reduceat(times_us, np.flatnonzero(is_first))
-        return longest * 1e-6
+        return longest / 1e6
 
 
 @dataclass(slots=True)
 class Operations:
     """All reports so far, by where they are from and the size of the message as printed."""
 
-    series: dict[tuple[Place, int], Series] = field(default_factory=dict)
+    series: dict[tuple[RowPlace, int], Reports] = field(default_factory=dict)
     count: int = 0
     _indices: dict[str, int] = field(default_factory=dict)
     _seen: dict[str, set[int]] = field(default_factory=dict)
     _ranks: dict[str, int] = field(default_factory=dict)
 
-    def take(self, table: CommTable, place: Place, row: CommRow, time_us: float) -> None:
+    def take(self, table: CommTable, place: RowPlace, row: CommRow, time_us: float) -> None:
         """Keep a report. Raises FileError for more than are held in memory."""
         key = (place, row.size_bytes)
         self.count += 1
@@ -63,7 +63,7 @@ class Operations:
                 len(self.series) == MOST_CASES):
             raise FileError(f"{table.path}:{row.line}: more than {MOST_OPERATIONS:,} operations, "
                             f"or {MOST_CASES:,} sizes of them: import fewer files at a time")
-        series = self.series.setdefault(key, Series(row.line))
+        series = self.series.setdefault(key, Reports(row.line))
         name = table.communicator or table.path
         series.communicators.append(self._indices.setdefault(name, len(self._indices)))
         series.numbers.append(row.number or 0)
@@ -74,5 +74,6 @@ class Operations:
     def note(self) -> str:
         """Return how many reports there are, and of which share of the ranks."""
         seen, ranks = sum(map(len, self._seen.values())), sum(self._ranks.values())
-        return (f"{plural(self.count, 'report')} of operations, by {seen} of {plural(ranks, 'rank')}"
-                f" of {plural(len(self._ranks), 'communicator')}; times include waiting for others")
+        of = f"{plural(ranks, 'rank')} of {plural(len(self._ranks), 'communicator')}"
+        return (f"{plural(self.count, 'report')} of operations, by {seen} of {of}; times include "
+                "waiting for others")

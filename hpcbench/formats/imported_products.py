@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from hpcbench.errors import UsageError
-from hpcbench.formats.imported_rows import DTYPES, Gathered, Given, Place, mean_of, needed
+from hpcbench.formats.imported_rows import DTYPES, Gathered, Given, RowPlace, mean_of, needed
 from hpcbench.formats.tables import ProductRow, ProductTable
 from hpcbench.kinds.primitive.plan.implementations import (
     ALIASES,
@@ -62,14 +62,14 @@ def _take_row(row: ProductRow, given: Given, ranks: int, found: Gathered) -> Non
         found.left_out[why] += 1
         return
     problem = Problem(row.m, row.n, row.k, DTYPES[row.dtype], ranks, order, {**fixed, **options})
-    workload, misfit = _workload(spec, _name(row), problem)
-    if misfit or workload.total_flops > MOST_FLOPS:
+    product, misfit = _workload(spec, _name(row), problem)
+    if misfit or product.total_flops > MOST_FLOPS:
         found.left_out[misfit or "extents that no machine has"] += 1
         return
     n_wrong = None if row.passed is None else int(not row.passed)
     mode = "barrier_start" if row.is_lined_up else "pipelined"
-    place = Place(PROGRAM, KIND, spec.name, backend, ranks, mode)
-    found.add(place, workload, mean_of(row.mean_ms.value * 1e-3, row.line, n_wrong=n_wrong))
+    place = RowPlace(PROGRAM, KIND, spec.name, backend, ranks, mode)
+    found.add(place, product, mean_of(row.mean_ms.value * 1e-3, row.line, n_wrong=n_wrong))
 
 
 def _workload(spec: PrimitiveSpec, name: str, problem: Problem) -> tuple[Primitive, str | None]:

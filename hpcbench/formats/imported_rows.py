@@ -49,7 +49,7 @@ def needed(place: str, what: str, flag: str) -> UsageError:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPlace:
     """Where rows of a table were measured, and what; ``form`` is in place, say.
 
     ``dtype`` is as the table writes it. ``label`` tells cases from others of the same work, such as
@@ -78,7 +78,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PrintedTimes:
     """The times of a row in seconds, (n,): one mean, or those of single operations (``fold``).
 
     ``n_wrong`` is None where nothing was checked; ``line`` is that of the row.
@@ -91,9 +91,9 @@ class Measured:
     fold: str = PRINTED_FOLD
 
 
-def mean_of(time_s: float, line: int, calls: int = 1, n_wrong: int | None = None) -> Measured:
+def mean_of(time_s: float, line: int, calls: int = 1, n_wrong: int | None = None) -> PrintedTimes:
     """Return a mean that a program printed, of so many calls, 1 if it does not say."""
-    return Measured(np.array([time_s]), line, calls, n_wrong)
+    return PrintedTimes(np.array([time_s]), line, calls, n_wrong)
 
 
 @dataclass(slots=True)
@@ -105,13 +105,16 @@ class Gathered:
     nodes: dict[str, None] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    _seen: set[tuple[RowPlace, Workload]] = field(default_factory=set)
 
-    def add(self, place: Place, work: Workload, measured: Measured) -> None:
+    def add(self, place: RowPlace, work: Workload, measured: PrintedTimes) -> None:
         """Add a row, unless its case is there. Raises FileError for more than MOST_CASES."""
-        case = _case(place, work, measured)
-        if case.case_id in self.items:
+        is_again = (place, work) in self._seen  # of a long log most are: no case is made of them
+        case = None if is_again else _case(place, work, measured)
+        if case is None or case.case_id in self.items:
             self.left_out["the same case again; import it to a file of its own"] += 1
             return
+        self._seen.add((place, work))
         if len(self.items) == MOST_CASES:
             raise FileError(f"more than {MOST_CASES:,} rows: import fewer files at a time")
         case = replace(case, index=len(self.items))
@@ -125,7 +128,7 @@ class Gathered:
         return [*lines, *([f"left out: {plural(rest, 'row')} for other reasons"] if rest else [])]
 
 
-def _case(place: Place, work: Workload, measured: Measured) -> Case:
+def _case(place: RowPlace, work: Workload, measured: PrintedTimes) -> Case:
     """Return the case: the canary's, with all that the canary has of its own changed."""
     device = resolve_device(place.backend, "auto")
     identity = {"imported": place.program, "work": work.to_json(), "device": device,
@@ -137,7 +140,7 @@ def _case(place: Place, work: Workload, measured: Measured) -> Case:
         validate=measured.n_wrong is not None, workload=work, memory_bytes=0)
 
 
-def _result(case: Case, measured: Measured) -> CaseResult:
+def _result(case: Case, measured: PrintedTimes) -> CaseResult:
     if measured.n_wrong:
         return CaseResult(
             case, "wrong", f"the program found wrong results (line {measured.line})", None,
@@ -147,7 +150,7 @@ def _result(case: Case, measured: Measured) -> CaseResult:
                       _timing(case, measured, statistics.median_s))
 
 
-def _timing(case: Case, measured: Measured, median_s: float) -> Timing:
+def _timing(case: Case, measured: PrintedTimes, median_s: float) -> Timing:
     return Timing(
         fold=measured.fold, calls=case.batch, n_warmup=0, n_ramp=0, n_late=0, n_outlier=0,
         unflagged_n=0, unflagged_median_s=None, quality=(IMPORTED,), stop_reasons=(),

@@ -148,8 +148,9 @@ def test_limits_hold_of_imported_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("names", "error"), [
-    (["inspector.jsonl"], FileError), (["nvbandwidth.json"], FileError),
-    (["osu_bw_checked.txt"], UsageError), (["nowhere.txt"], FileError)])
+    (["inspector.jsonl"], UsageError), (["nvbandwidth.json"], FileError),
+    (["ddlb.csv"], UsageError), (["superbench.jsonl"], UsageError),
+    (["osu_bw_checked.txt"], UsageError), (["all_reduce_8.txt", "nowhere.txt"], FileError)])
 def test_what_cannot_be_imported_leaves_no_file(
     names: list[str], error: type[HpcbenchError], tmp_path: Path,
 ) -> None:
