@@ -45,6 +45,7 @@ def take_collectives(
     if not table.collective:
         raise needed(_where(table), "which collective", "--collective NAME")
     place = _place(table, given)
+    _note_damage(table, found)
     found.programs[f"{table.program} {table.version}".rstrip()] = None
     found.nodes.update(dict.fromkeys(one.host for one in table.devices))
     for row in table.rows:
@@ -58,6 +59,13 @@ def take_collectives(
                 _add_mean(replace(place, dtype=dtype), row, half, found)
 
 
+def _note_damage(table: CommTable, found: Gathered) -> None:
+    if table.damaged:
+        found.left_out["cut, mixed with other output, or of another version"] += len(table.damaged)
+    if table.is_cut:
+        found.notes[f"{table.path}: cut off: a table without its end"] = None
+
+
 def add_operations(operations: Operations, found: Gathered) -> None:
     """Add a row for all operations of one collective, size and communicator's name."""
     for (place, size_bytes), series in operations.series.items():
@@ -68,7 +76,7 @@ def add_operations(operations: Operations, found: Gathered) -> None:
             found.add(place, work, PrintedTimes(
                 series.slowest_s(), series.line, fold=OPERATION_FOLD))
     if operations.count:
-        found.notes.append(operations.note())
+        found.notes[operations.note()] = None
 
 
 def _no_collective(table: CommTable) -> str:

@@ -104,7 +104,7 @@ class Gathered:
     programs: dict[str, None] = field(default_factory=dict)
     nodes: dict[str, None] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
-    notes: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
     _seen: set[tuple[RowPlace, Workload]] = field(default_factory=set)
 
     def add(self, place: RowPlace, work: Workload, measured: PrintedTimes) -> None:
