@@ -176,7 +176,7 @@ def launches_needed(family: int) -> int:
     return k
 
 
-_IMPORTED = "imported: a printed mean has no interval"
+_IMPORTED = "imported: printed times have no interval"
 """More launches would not help: their times have no samples."""
 
 

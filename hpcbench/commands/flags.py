@@ -81,6 +81,8 @@ report_formats = _one_of("html", "pdf", "md")
 export_formats = _named_in("hpcbench.formats.export.write", "FORMATS")
 tuners = _named_in("hpcbench.formats.export.tuner_tables", "DIALECTS")
 exit_styles = _one_of("ci", "slurm", "nagios")
+dtypes = _named_in(_AXES, "DTYPES")
+primitives_of_ddlb = _one_of("tp_columnwise", "tp_rowwise")
 
 
 MOST_RANKS = 2**17

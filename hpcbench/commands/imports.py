@@ -58,7 +58,7 @@ def lint(
 
 def import_(
     files: Annotated[list[Path], typer.Argument(
-        metavar="FILE...", help="Output of nccl-tests, OSU or PARAM; also .gz.")],
+        metavar="FILE...", help="Output of another program; also .gz.")],
     output: Annotated[Path, typer.Option(
         "-o", "--output", metavar="FILE", help="Results file to write, such as results.h5.")],
     collective: CollectiveOption = "",
@@ -67,7 +67,13 @@ def import_(
         help="Ranks, where the file does not say how many.")] = None,
     backend: Annotated[str, typer.Option(
         "--backend", metavar="NAME",
-        help="Backend; default: nccl of nccl-tests, mpi of OSU.")] = "",
+        help="Backend, where the file does not name it.")] = "",
+    dtype: Annotated[str, typer.Option(
+        "--dtype", metavar="NAME", autocompletion=completion.dtypes,
+        help="Element type, where the file does not say it; uint8 for bytes of any.")] = "",
+    primitive: Annotated[str, typer.Option(
+        "--primitive", metavar="NAME", autocompletion=completion.primitives_of_ddlb,
+        help="Primitive of DDLB's rows: tp_columnwise or tp_rowwise.")] = "",
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Make a results file of another program's tables, marked imported.
@@ -75,13 +81,16 @@ def import_(
     Examples:
         hpcbench import nccl.log -o imported.h5
         hpcbench import osu.txt --ranks 16 -o osu.h5
+        hpcbench import ddlb.csv --primitive tp_columnwise -o ddlb.h5
     """
-    from hpcbench.formats.imported import Given, import_files
+    from hpcbench.formats.imported import import_files
+    from hpcbench.formats.imported_rows import Given
     from hpcbench.formats.reading.names import known_collective
 
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details(f"reads {file.absolute()}" for file in files)
-    *notes, done = import_files(files, output, Given(known_collective(collective), ranks, backend))
+    *notes, done = import_files(files, output, Given(
+        known_collective(collective), ranks, backend, dtype, primitive))
     for note in notes:
         say(f"hpcbench: {note}", sys.stderr)
     say(output if verbosity.is_quiet else done)

@@ -42,7 +42,8 @@ class Half:
 class CommRow:
     """One size of a table of communication: ``count`` in elements, ``size_bytes`` as printed.
 
-    ``passed`` is what a check of the whole row said, None without one.
+    ``passed`` is what a check of the whole row said, None without one. ``number`` is that of a
+    single operation, which all ranks of its communicator count alike; None of a mean.
     """
 
     line: int
@@ -55,6 +56,7 @@ class CommRow:
     iterations: int | None = None
     messages_per_s: Printed | None = None
     passed: bool | None = None
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,9 @@ class CommTable:
         timed_rates: whether rates are those of the printed times.
         is_uneven: whether parts of different sizes were exchanged.
         floors_counts: whether a count is of a part that was rounded down to whole elements.
+        label: what tells it from other tables of the collective: a communicator, or a node.
+        communicator: the id of the communicator whose single operations these are, "" of means.
+        rank: the rank of it that reports them, None where not said.
     """
 
     program: str
@@ -114,6 +119,9 @@ class CommTable:
     timed_rates: bool = True
     is_uneven: bool = False
     floors_counts: bool = False
+    label: str = ""
+    communicator: str = ""
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +141,10 @@ class MatrixTable:
 
 @dataclass(frozen=True, slots=True)
 class ProductRow:
-    """A row of DDLB: a product of m x k and k x n. Times in ms."""
+    """A row of DDLB: a product of m x k and k x n. Times in ms.
+
+    ``ranks`` and whether each call began after a barrier (``is_lined_up``) are None where not said.
+    """
 
     line: int
     implementation: str
@@ -148,6 +159,8 @@ class ProductRow:
     greatest_ms: Printed
     tflops: Printed
     passed: bool | None
+    ranks: int | None = None
+    is_lined_up: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

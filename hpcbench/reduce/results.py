@@ -31,7 +31,7 @@ QUALITIES = {
     "trend": "a trend within a pass moves the median beyond its interval",
     "change_point": "a level shift of 5 % or more within a pass moves the median",
     "unsteady": "no steady state within the first half of a pass",
-    "imported": "the mean that another program printed: no samples, no interval",
+    "imported": "times that another program printed: no interval",
 }
 """Word -> what it says of a case's samples (docs/method.md)."""
 
@@ -225,7 +225,11 @@ FOLDS = {
 """Fold -> what the time of one sample is, in words (docs/method.md)."""
 PRINTED_FOLD = "printed"
 """The fold of imported rows."""
-_EVERY_FOLD = {**FOLDS, PRINTED_FOLD: "the mean time of a call, as another program printed it"}
+OPERATION_FOLD = "operation"
+"""The fold of imported single operations."""
+_EVERY_FOLD = {
+    **FOLDS, PRINTED_FOLD: "the mean time of a call, as another program printed it",
+    OPERATION_FOLD: "the longest time of an operation that a rank printed, with its waiting"}
 
 
 def fold_text(fold: str) -> str:

@@ -75,7 +75,7 @@ def header_line(results: Results) -> str:
     """Return where the run ran, with what, and whether its results were checked."""
     run = results.run
     if run.imported:
-        return (f"imported, not measured by hpcbench: means that {' and '.join(run.imported)} "
+        return (f"imported, not measured by hpcbench: times that {' and '.join(run.imported)} "
                 f"printed, without intervals   "
                 f"{_where(run) if run.nodes else plural(run.world_size, 'rank')}")
     versions = [_version_text(name, run.versions[name]) for name in ("torch", "mpi")

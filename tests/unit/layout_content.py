@@ -29,6 +29,9 @@ SPELLED: Mapping[str, str] = {
     "hpcbench/answers/tuner.py: 'collective'": "a column of results: the collective's name",
     "hpcbench/formats/export/cases.py: 'collective'":
         "a column of results, and a label of NCCL Inspector: the collective's name",
+    "hpcbench/formats/imported_collectives.py: 'collective'":
+        "rows of other programs are cases of that kind",
+    "hpcbench/formats/imported_products.py: 'primitive'": "rows of DDLB are cases of that kind",
     "hpcbench/report/summary.py: 'collective'": "a column of summary.csv: the collective's name",
 }
 """Where shared code may write a word that is also a kind's name."""

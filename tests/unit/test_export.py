@@ -32,7 +32,8 @@ from hpcbench.formats.export.nccl_tests import as_json, as_text
 from hpcbench.formats.export.prometheus import as_prometheus, size_range
 from hpcbench.formats.export.timeline import as_perfetto
 from hpcbench.formats.export.write import FORMATS, export_files
-from hpcbench.formats.imported import Given, import_files
+from hpcbench.formats.imported import import_files
+from hpcbench.formats.imported_rows import Given
 from hpcbench.formats.linted import Linting
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.clock import ClockModel

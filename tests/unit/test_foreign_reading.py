@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 import foreign_tables as written
 from hpcbench.errors import FileError, HpcbenchError
-from hpcbench.formats.imported import Given, import_files
+from hpcbench.formats.imported import import_files
+from hpcbench.formats.imported_rows import Given
 from hpcbench.formats.lint import RULES
 from hpcbench.formats.lint import lint as lint_table
 from hpcbench.formats.reading.detect import tables_of
@@ -27,6 +28,7 @@ from hpcbench.formats.tables import CommTable, MatrixTable, NodeTable, ProductTa
 from launcher import ROOT
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"
+SAID = Given("all_reduce", 4, "nccl", "uint8", "tp_columnwise")
 SWEEP = written.Sweep("all_reduce", 4, "float", (256, 512), ((9.5, 9.25), (10.5, 10.25)))
 
 
@@ -145,6 +147,19 @@ def test_inspector_in_both_forms(tmp_path: Path) -> None:
         assert (table.ranks, table.version, len(table.rows)) == (4, version, 2)
 
 
+def test_a_log_of_inspector_that_ends_within_a_line_is_read_and_is_a_finding(
+    tmp_path: Path,
+) -> None:
+    text = written.inspector_lines(SWEEP, once=False)
+    path = tmp_path / "cut.log"
+    path.write_text(text[:-40])
+    (table,) = comm(path)
+    assert len(table.rows) == 1 and [one.rule for one in lint_table(table)] == ["cut"]
+    path.write_text(text[:-40] + "\n" + text)
+    with pytest.raises(FileError, match=":2:"):
+        comm(path)
+
+
 def test_the_other_programs() -> None:
     (param,) = comm(FOREIGN / "param.txt")
     assert (param.collective, param.rows[1].count, param.rows[1].dtype) == (
@@ -200,6 +215,7 @@ BAD: dict[str, Callable[[Path], object]] = {
     "DDLB without numbers": _table(",".join(
         ("implementation", "mean_time (ms)", "m", "n", "k")) + "\nx,y,1,1,1\n"),
     "DDLB words": _table((FOREIGN / "ddlb.csv").read_text().replace("0.2013", "fast")),
+    "DDLB quote": _table((FOREIGN / "ddlb.csv").read_text() + '"' + "x,\n" * 99_999),
     "long line": lambda path: path.write_bytes(b"x" * 2**21),
 }
 
@@ -215,7 +231,10 @@ def test_bad_input_is_one_line(
         list(tables_of(path))
     message = str(raised.value)
     assert "\n" not in message and message.startswith(str(path)) and len(message) < 400
-    assert not (tmp_path / "trapped").exists()
+    with pytest.raises(FileError) as raised:
+        import_files([path], tmp_path / "out.h5", SAID)
+    assert str(raised.value) == message
+    assert not (tmp_path / "trapped").exists() and not (tmp_path / "out.h5").exists()
 
 
 def test_a_log_is_streamed(tmp_path: Path) -> None:
@@ -278,6 +297,6 @@ def test_damage_is_a_finding_or_one_line(
     output = tmp_path / "out.h5"
     output.unlink(missing_ok=True)
     try:
-        import_files([path], output, Given("all_reduce", 4, "nccl"))
+        import_files([path], output, SAID)
     except HpcbenchError as error:
         assert error.exit_code == 2 and "\n" not in str(error) and not output.exists()

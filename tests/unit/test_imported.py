@@ -13,7 +13,8 @@ from golden import RESULTS
 from hpcbench.answers.check import check_file
 from hpcbench.answers.compare import INCONCLUSIVE, compare_sides
 from hpcbench.errors import FileError, HpcbenchError, UsageError
-from hpcbench.formats.imported import Given, import_files
+from hpcbench.formats.imported import import_files
+from hpcbench.formats.imported_rows import Given
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
@@ -97,6 +98,18 @@ def test_a_wrong_row_is_wrong(tmp_path: Path) -> None:
     assert sum(one.status == "ok" for one in results.cases) == 7
 
 
+def test_what_is_cut_off_is_counted_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "cut.txt"
+    text = NCCL.read_text()
+    path.write_text(text[:text.index("56.90       0") + 5])
+    whole = len(imported(tmp_path, NCCL).cases)
+    (tmp_path / "imported.h5").unlink()
+    lines = import_files([path], tmp_path / "imported.h5", Given())
+    with open_results(tmp_path / "imported.h5") as file:
+        assert 0 < len(file.results.cases) < whole
+    assert lines[0].startswith("left out: 1 row: ") and lines[1].startswith(str(path))
+
+
 def test_a_second_row_of_a_case_is_left_out_and_named(tmp_path: Path) -> None:
     lines = import_files([NCCL, NCCL], tmp_path / "a.h5", Given())
     assert lines[0].startswith("left out: 8 rows") and lines[1].startswith("8 rows")
@@ -147,8 +160,9 @@ def test_limits_hold_of_imported_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("names", "error"), [
-    (["inspector.jsonl"], FileError), (["nvbandwidth.json"], FileError),
-    (["osu_bw_checked.txt"], UsageError), (["nowhere.txt"], FileError)])
+    (["inspector.jsonl"], UsageError), (["nvbandwidth.json"], FileError),
+    (["ddlb.csv"], UsageError), (["superbench.jsonl"], UsageError),
+    (["osu_bw_checked.txt"], UsageError), (["all_reduce_8.txt", "nowhere.txt"], FileError)])
 def test_what_cannot_be_imported_leaves_no_file(
     names: list[str], error: type[HpcbenchError], tmp_path: Path,
 ) -> None:

@@ -1,6 +1,7 @@
 """JSON lines of NCCL Inspector: v4.0, and later 4.x where header and metadata come once.
 
-Records are read in parts of PART, so that a log of any length fits into memory.
+Records are read in parts of PART, so that a log of any length fits into memory. Each is a single
+operation as one rank saw it.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from hpcbench.errors import FileError
 from hpcbench.formats.printed import Printed, whole
 from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.nccl_json import number_of
-from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.formats.reading.source import ForeignFile, LogLine
 from hpcbench.formats.tables import CommRow, CommTable, Half
+from hpcbench.texts import printable
 
 PROGRAM = "NCCL Inspector"
 KNOWN_MAJOR = "v4."
 PART = 10_000
-MOST_RANKS = 10**7
+MOST_RANKS = 2**20
+MOST_TEXT = 80
 RECORDS = ("coll_perf", "p2p_perf")
 _VERSION = re.compile(r"v\d+\.\d+")
-_Key: TypeAlias = tuple[str, int | None, str]
 
 
 def is_record(data: Mapping[str, Any]) -> bool:
@@ -31,20 +34,43 @@ def is_record(data: Mapping[str, Any]) -> bool:
         "header" in data and "metadata" in data)
 
 
+@dataclass(frozen=True, slots=True)
+class _Communicator:
+    """One rank's part in a communicator, as a header describes it."""
+
+    ident: str = ""
+    name: str = ""
+    ranks: int | None = None
+    rank: int | None = None
+
+
+_Key: TypeAlias = tuple[str, _Communicator, str]
+"""Collective, communicator, version."""
+
+
+def _communicator(header: Mapping[str, Any]) -> _Communicator:
+    ranks, rank = header.get("n_ranks"), header.get("rank")
+    return _Communicator(
+        printable(str(header.get("id", "")))[:MOST_TEXT],
+        printable(str(header.get("comm_name") or ""))[:MOST_TEXT],
+        ranks if isinstance(ranks, int) and 0 < ranks < MOST_RANKS else None,
+        rank if isinstance(rank, int) and 0 <= rank < MOST_RANKS else None)
+
+
 @dataclass(slots=True)
 class _Heads:
-    """What the last header and metadata said."""
+    """What the last header and metadata said, and whether the file ends within a record."""
 
-    ranks: int | None = None
+    communicator: _Communicator = _Communicator()
     version: str = ""
+    is_cut: bool = False
 
     def take(self, file: ForeignFile, number: int, data: Mapping[str, Any]) -> None:
         stats = data.get("dump_stats")
         for part in (data, stats if isinstance(stats, Mapping) else {}):
             header, metadata = part.get("header"), part.get("metadata")
-            if isinstance(header, Mapping) and isinstance(header.get("n_ranks"), int) and (
-                    0 < header["n_ranks"] < MOST_RANKS):
-                self.ranks = header["n_ranks"]
+            if isinstance(header, Mapping):
+                self.communicator = _communicator(header)
             if isinstance(metadata, Mapping):
                 version = str(metadata.get("inspector_output_format_version", ""))[:20]
                 if not version.startswith(KNOWN_MAJOR):
@@ -56,10 +82,7 @@ class _Heads:
 def read(file: ForeignFile) -> Iterator[CommTable]:
     """Yield tables of at most PART rows each. Raises FileError for other lines or versions."""
     heads, rows, count = _Heads(), dict[_Key, list[CommRow]](), 0
-    for line in file.lines():
-        if not line.text.strip():
-            continue
-        data = file.parsed(line.text, line.number)
+    for line, data in _parsed(file, heads):
         if not isinstance(data, Mapping) or not is_record(data):
             raise file.error(line.number, "no record of NCCL Inspector")
         heads.take(file, line.number, data)
@@ -70,12 +93,29 @@ def read(file: ForeignFile) -> Iterator[CommTable]:
                 name, row = _row(line.number, kind.partition("_")[0], data[kind])
             except (KeyError, TypeError, ValueError) as error:
                 raise file.error(line.number, f"{kind} without the keys of v4.x") from error
-            rows.setdefault((name, heads.ranks, heads.version), []).append(row)
+            rows.setdefault((name, heads.communicator, heads.version), []).append(row)
             count += 1
         if count >= PART:
             yield from _tables(file, rows)
             rows, count = {}, 0
-    yield from _tables(file, rows)
+    yield from _tables(file, rows, is_cut=heads.is_cut)
+
+
+def _parsed(file: ForeignFile, heads: _Heads) -> Iterator[tuple[LogLine, Any]]:
+    """Yield lines with what they hold, but for a last one that is cut off: ``heads`` gets that.
+
+    Raises FileError for other lines that are no JSON.
+    """
+    lines = (line for line in file.lines() if line.text.strip())
+    for line in lines:
+        try:
+            data = file.parsed(line.text, line.number)
+        except FileError:
+            if line.number == 1 or next(lines, None) is not None:
+                raise
+            heads.is_cut = True
+            return
+        yield line, data
 
 
 def _row(number: int, kind: str, data: Mapping[str, Any]) -> tuple[str, CommRow]:
@@ -87,11 +127,15 @@ def _row(number: int, kind: str, data: Mapping[str, Any]) -> tuple[str, CommRow]
     time_us = of("exec_time_us")
     half = Half(None, time_us and time_us.widened(1.0), of("algobw_gbs"), of("busbw_gbs"))
     name = "send_recv" if kind == "p2p" else our_name(str(data["coll"]))
-    return name, CommRow(number, whole(data[f"{kind}_msg_size_bytes"]), (half,))
+    return name, CommRow(number, whole(data[f"{kind}_msg_size_bytes"]), (half,),
+                         number=whole(data[f"{kind}_sn"]))
 
 
-def _tables(file: ForeignFile, rows: Mapping[_Key, list[CommRow]]) -> Iterator[CommTable]:
-    for (name, ranks, version), found in rows.items():
+def _tables(
+    file: ForeignFile, rows: Mapping[_Key, list[CommRow]], *, is_cut: bool = False,
+) -> Iterator[CommTable]:
+    for (name, one, version), found in rows.items():
         yield CommTable(
-            PROGRAM, file.name, found[0].line, name, tuple(found), version=version, ranks=ranks,
-            is_sweep=False)
+            PROGRAM, file.name, found[0].line, name, tuple(found), version=version,
+            ranks=one.ranks, is_sweep=False, is_cut=is_cut, label=one.name,
+            communicator=one.ident, rank=one.rank)
