@@ -97,6 +97,8 @@ def _of_nccl_tests(
     few = () if n_samples >= _FEWEST_SAMPLES else (
         f"{plural(n_samples, 'sample')} of each size, as there: an interval needs "
         f"{_FEWEST_SAMPLES}, so raise measure.iterations",)
+    if "J" in options.given:
+        few = (*few, f"-J {options.text('J')}: export the results to nccl-tests-json")
     return content, started, (*few, *remarks)
 
 

@@ -157,6 +157,7 @@ def test_given_ranks_replace_those_of_the_command() -> None:
     ("mpirun -np 2 ds_bench --scan --bw-unit GBps --raw", "--raw:"),
     ("mpirun -np 2 ds_bench --mem-factor 0.2", "--mem-factor 0.2:"),
     ("mpirun -np 2 all_reduce_perf -D 1", "-D 1:"),
+    ("mpirun -np 2 all_reduce_perf -J out.json", "-J out.json:"),
     ("mpirun -np 2 -x OMPI_MCA_btl=tcp osu_bcast", "left out: variable OMPI_MCA_btl "),
     ("mpirun -np 2 osu_bcast | tee log", "left out: | tee log"),
     ("deepspeed --num_gpus 2 --hostfile h ds_bench", "left out: --hostfile h"),
