@@ -51,7 +51,7 @@ class Program:
 
 
 @dataclass(slots=True)
-class Launch:
+class CommandLaunch:
     """How a program is started: ``processes``, None if the command does not say.
 
     ``kept`` are the launcher's words beside those that count processes or set variables,
@@ -108,11 +108,11 @@ def _shown(text: str) -> str:
     return shortened(" ".join(text.split())) or "the command is empty"
 
 
-def launch_of(before: Sequence[str]) -> Launch:
+def launch_of(before: Sequence[str]) -> CommandLaunch:
     """Return what the words before a program say. Raises UsageError for counts that are none."""
     words = _without_interpreter(before)
     at = next((at for at, word in enumerate(words) if _launcher(word)), len(words))
-    launch = Launch(_launcher(words[at]) if at < len(words) else "")
+    launch = CommandLaunch(_launcher(words[at]) if at < len(words) else "")
     launch.left_out = [word for word in _without_settings(words[:at], launch.env)
                        if not _PYTHON.fullmatch(word) and word not in ("-m", "env")]
     if launch.launcher:
@@ -133,7 +133,7 @@ def _without_interpreter(words: Sequence[str]) -> list[str]:
     return left
 
 
-def _without_counts(words: Sequence[str], launch: Launch) -> list[str]:
+def _without_counts(words: Sequence[str], launch: CommandLaunch) -> list[str]:
     """Return the words without those that count processes, which ``launch`` gets."""
     kinds = {name: kind for kind, names in enumerate(_COUNTS[launch.launcher]) for name in names}
     found: dict[int, int] = {}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.compat.command_line import Launch, Program, launch_of, split_program
+from hpcbench.compat.command_line import CommandLaunch, Program, launch_of, split_program
 from hpcbench.compat.ds_bench import SCRIPTS, ds_bench_sweep
 from hpcbench.compat.options import PROGRAM_NAMES, parse, to_sweep
 from hpcbench.compat.osu import PREFIX, osu_sweep
@@ -70,7 +70,7 @@ def _readable(size: Any) -> Any:
 
 
 def _sweep(
-    program: Program, launch: Launch, ranks: int | None,
+    program: Program, launch: CommandLaunch, ranks: int | None,
 ) -> tuple[dict[str, Any], int, tuple[str, ...]]:
     """Return the sweep without variables, the ranks of the job, and what is lost."""
     name, words = program.name, program.words
@@ -84,7 +84,7 @@ def _sweep(
 
 
 def _of_nccl_tests(
-    program: Program, launch: Launch, ranks: int | None,
+    program: Program, launch: CommandLaunch, ranks: int | None,
 ) -> tuple[dict[str, Any], int, tuple[str, ...]]:
     options = parse(program.name, program.words)
     if options.is_help:
@@ -97,10 +97,12 @@ def _of_nccl_tests(
     few = () if n_samples >= _FEWEST_SAMPLES else (
         f"{plural(n_samples, 'sample')} of each size, as there: an interval needs "
         f"{_FEWEST_SAMPLES}, so raise measure.iterations",)
+    if "J" in options.given:
+        few = (*few, f"-J {options.text('J')}: export the results to nccl-tests-json")
     return content, started, (*few, *remarks)
 
 
-def _ranks(name: str, launch: Launch, alone: int | None) -> int:
+def _ranks(name: str, launch: CommandLaunch, alone: int | None) -> int:
     """Return the processes that the launcher starts; ``alone`` without one, None: not known."""
     if launch.processes is not None:
         return launch.processes

@@ -55,8 +55,8 @@ OPTIONS = (
     OsuOption("t", "num-test-calls", lost="there is no computing beside the call"),
     OsuOption("r", "cuda-target", lost="there is no computing beside the call"),
     OsuOption("u", "validation-warmup", lost="results are checked outside of the time"),
-    OsuOption("G", "graph", lost="hpcbench plot draws each sample"),
-    OsuOption("P", "papi", lost="hpcbench reads its own counters (telemetry)"),
+    OsuOption("G", "graph", lost="plots have each sample"),
+    OsuOption("P", "papi", lost="telemetry has counters of its own"),
     OsuOption("D", "ddt", lost="data are contiguous"),
     OsuOption("I", "session", False, lost="MPI starts without sessions"),
     OsuOption("p", "num-pairs", lost="all pairs are measured"),
@@ -98,10 +98,18 @@ def _parsed(program: str, words: Sequence[str]) -> tuple[dict[str, str], Remarks
     values = {one.letter: value for _, one, value in found}
     if {"h", "v"} & values.keys():
         raise UsageError(f"{program}: the command prints its help or version, and measures nothing")
-    for place in places:
-        values.setdefault("d", place)
-    return values, tuple(
-        f"{word} {value}".strip() + f": {one.lost}" for word, one, value in found if one.lost)
+    if places:
+        values["d"] = places[0]
+    mixed = [f"{' '.join(places)}: both ranks have their buffers as the first, {places[0]}"] if (
+        len(set(places)) > 1) else []
+    return values, (*mixed, *(
+        f"{word} {value}".strip() + f": {one.lost}" for word, one, value in found if one.lost))
+
+
+def _foreign(letters: str, values: Mapping[str, str], name: str) -> list[str]:
+    """Return a remark for each of these options that was given: the case has no such key."""
+    return [f"-{letter} {values[letter]}".strip() + f": no effect: {name} has no such option"
+            for letter in letters if letter in values]
 
 
 def _pairs(
@@ -115,8 +123,7 @@ def _pairs(
         block["messages"] = _number(program, "W", values.get("W", str(_WINDOW)), 1)
         block["cache"] = "cold" if values.get("b") == "multiple" else "warm"
     block["size"] = _sizes(program, values, 1, _MOST_OF_PAIRS)
-    remarks = [f"-{letter}: messages between pairs are bytes, checked as they are"
-               for letter in "T" if letter in values]
+    remarks = _foreign("Tlk", values, name)
     if name in _OF_ALL_PAIRS:
         remarks.append(f"{program}: every two ranks, in rounds of concurrent pairs")
     return {**block, **_device(program, values)}, tuple(remarks)
@@ -138,12 +145,13 @@ def _collective(
             remarks.append(f"size: of the parts of all {ranks} ranks, {ranks} x that of OSU")
     if spec.has_op and "T" not in values:
         remarks.append("-T is left out: fp32 is summed, as OSU 5 and 6 do; OSU 7 has uint8")
+    remarks += _foreign("Wb" if spec.has_root else "Wbk", values, word)
     if "l" in values:
         if True in (spec.in_place or ()):
             block["in_place"] = True
         else:
             remarks.append(f"-l: {word} has no form in place")
-    if "k" in values:
+    if "k" in values and spec.has_root:
         root = values["k"].removeprefix("fixed:")
         if root == "rotate":
             block["root"] = list(range(ranks))

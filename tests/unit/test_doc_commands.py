@@ -72,7 +72,7 @@ NOT_RUN = {
     "run_benchmark.py": "a command of another tool, shown beside ours"}
 """A script or a form of command -> why no test runs it."""
 INSTANT = ("plan", "schema", "show", "reduce", "compare", "advise", "gen-config",
-           "anonymize")
+           "anonymize", "from-command")
 """Commands that are run here."""
 SWEEP_FILES = {"ddlb.json": "ddlb.json", "theirs.json": "ddlb.json", "FILE": "ddlb.json",
                "torchscale.yaml": "torchscale.yaml", "candle.json": "candle.json"}
