@@ -372,7 +372,7 @@ def _without(runs: Sequence[Run], tasks: Sequence[TrainingTask]) -> Iterator[Ans
     missing = [one for one in choices if one.kwh is None]
     if missing:
         reasons = dict.fromkeys(
-            f"{name}: {why}" for run in runs for told in run.results.told
+            f"{name}: {why}" for run in runs for told in run.results.telemetry
             for name, why in told.missing.items() if name in ("energy", "gpu"))
         yield Answer(
             CANNOT_TELL, f"energy: no energy counter in {len(missing)} of "

@@ -174,7 +174,7 @@ def readings(run: Run) -> Read:
     of_nodes, in_mhz = _Cores(cores, used, node_of), [(one, scale) for one in clocks]
     cases = tuple(_case_readings(item, in_mhz, waits, of_nodes)
                   for item in results.cases if _is_matched(item))
-    told = {name: why for one in results.told for name, why in one.missing.items()}
+    told = {name: why for one in results.telemetry for name, why in one.missing.items()}
     hottest = [int(one.values.max()) for one in run.samples.time_series("gpu", "celsius")]
     return Read(cases, clock_of, _ranks(waits), _ranks(clocks), _ranks(cores[0]),
                 max(hottest, default=None), {
@@ -185,7 +185,7 @@ def readings(run: Run) -> Read:
 
 
 def _why_not(results: Results) -> str:
-    if not results.told:
+    if not results.telemetry:
         return "telemetry is off"
     matched = [item for item in results.cases if _is_matched(item)]
     if not matched:

@@ -60,7 +60,7 @@ from hpcbench.profiling.profiled_cases import (
 from hpcbench.telemetry.sampler import Sampler, open_sampler
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import NOISE_NOTE, Header
-from hpcbench.trace.source import APART_NOTE, END_NOTE, PROFILE_NOTE, RESUMED_NOTE, STOPPED_NOTE
+from hpcbench.trace.source import END_NOTE, FOLDERS_NOTE, PROFILE_NOTE, RESUMED_NOTE, STOPPED_NOTE
 from hpcbench.units import plural, rough_time
 
 _FIRST_NUMBER = 1 << 48
@@ -387,7 +387,7 @@ def open_journal(attempt: RunAttempt, folders: RankFolders) -> Iterator[Journal]
 def _note_beginning(attempt: RunAttempt, folders: RankFolders, journal: Journal) -> None:
     """Note which ranks write elsewhere, and what the attempt goes on with."""
     if folders.apart:
-        journal.note(APART_NOTE, {str(rank): place for rank, place in folders.apart.items()})
+        journal.note(FOLDERS_NOTE, {str(rank): place for rank, place in folders.apart.items()})
     history = attempt.history
     if history.attempt:
         left = len(attempt.runs_left())

@@ -155,7 +155,7 @@ def timeline_chart(
                           for name, seconds in rank.parts if seconds > 0)
     looks = _looks([*names], known)
     sections = tuple(BarSection(
-        f"the {course.word} sample, number {course.number}",
+        f"the {course.name} sample, number {course.number}",
         tuple(_bars(course, looks))) for course in time_series)
     return BarChart(
         "When each rank was where, on one clock", called,
@@ -412,7 +412,7 @@ def _charts(
         yield from one.topic.charts(one.record)
     yield from _map(results, source, named)
     yield from timelines(results, source, named)
-    if results.told and (course := telemetry_chart(results, source)) is not None:
+    if results.telemetry and (course := telemetry_chart(results, source)) is not None:
         yield course
     if results.canary and len(results.canary.runs) >= FEWEST_RUNS:
         yield canary_chart(results.canary, results.plan)

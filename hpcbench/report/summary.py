@@ -160,7 +160,7 @@ def field_names(of_run: Collection[str]) -> tuple[str, ...]:
 def _names(results: Results) -> tuple[str, ...]:
     """Return `field_names` of a run, and behind them what its cases used, if it was read, and how
     ranks arrived, if some enter late."""
-    return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.told else ()),
+    return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.telemetry else ()),
             *(ARRIVAL_FIELDS if results.plan.has_late_ranks else ()))
 
 
@@ -257,7 +257,7 @@ def summary_document(
         "canary": results.canary and asdict(results.canary),
         "comparisons": {"false_alarms": FALSE_ALARMS,
                         **asdict(comparison_counts(comparisons(results)))},
-        **({"telemetry": [asdict(one) for one in results.told]} if results.told else {}),
+        **({"telemetry": [asdict(one) for one in results.telemetry]} if results.telemetry else {}),
         "config": _config(rows, results.plan),
         "notes": list(results.plan.config.get("notes", ())),
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},

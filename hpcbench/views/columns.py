@@ -72,7 +72,7 @@ _USED = (
 
 def telemetry_tables(results: Results) -> Iterator[Table]:
     """Yield what was read, and what cases used; nothing where nothing was to be read."""
-    if not results.told:
+    if not results.telemetry:
         return
     told = _newest(results)
     rows = [Row((table, rank_list(ranks), ", ".join(devices), None)) for table in TABLES
@@ -97,8 +97,8 @@ def telemetry_line(results: Results) -> str:
 
 
 def _newest(results: Results) -> list[RankTelemetry]:
-    newest = max((one.attempt for one in results.told), default=0)
-    return [one for one in results.told if one.attempt == newest]
+    newest = max((one.attempt for one in results.telemetry), default=0)
+    return [one for one in results.telemetry if one.attempt == newest]
 
 
 def _used_row(item: CaseResult, usage: Usage) -> Row:
