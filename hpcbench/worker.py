@@ -269,7 +269,8 @@ class Worker:
             finish=control.barrier, now_ns=time.perf_counter_ns,
             faults=before_call(faults, slow_down), late_s=before_timed_calls(faults),
             corruptions=after_call(faults, operation.corrupt_output),
-            wrong_operations=wrong_operations(faults, lambda: _stray(case, operation.place)))
+            wrong_operations=wrong_operations(
+                faults, lambda: _wrong_operation(case, operation.place)))
 
     def _start(self, case: Case, clock: ClockModel) -> Start:
         """Return how the samples of a case begin in its mode."""
@@ -322,10 +323,10 @@ class Worker:
         self._groups.clear()
 
 
-def _stray(case: Case, place: Place) -> AnyOperation:
-    from hpcbench.kinds.collective.run import stray  # only tests inject it
+def _wrong_operation(case: Case, place: Place) -> AnyOperation:
+    from hpcbench.kinds.collective.run import wrong_operation  # only tests inject it
 
-    return stray(case.workload, place)
+    return wrong_operation(case.workload, place)
 
 
 def _undraggable(seconds: float) -> None:

@@ -104,7 +104,7 @@ class BoundedCommunicator(Communicator):
             self._comm.post([number, value], 0)
             return {}
         others = [rank for rank in range(1, self.size) if rank not in self.lost]
-        came = self._inbox.take(number, others, timeout_s or self.timeout_s)
+        came = self._inbox.collect(number, others, timeout_s or self.timeout_s)
         self.lost.update(rank for rank in others if rank not in came)
         return {0: value, **came}
 
@@ -121,7 +121,7 @@ class BoundedCommunicator(Communicator):
                     self._comm.post([number, value], rank)
             return value
         limit_s = before_s + self.timeout_s  # it also does what it does for all
-        came = self._inbox.take(number, [0], limit_s + _ANSWER_MARGIN_S)
+        came = self._inbox.collect(number, [0], limit_s + _ANSWER_MARGIN_S)
         if 0 not in came:
             raise RankLostError(f"rank 0 has not answered for {limit_s:g} s")
         return came[0]
