@@ -18,15 +18,15 @@ import shlex
 from enum import IntEnum
 
 
-def command_line(*words: object) -> str:
+def command_line(*arguments: object) -> str:
     """Return a command of hpcbench as a shell takes it, whatever is in its words."""
-    return shlex.join(("hpcbench", *map(str, words)))
+    return shlex.join(("hpcbench", *map(str, arguments)))
 
 
-def job_command_line(n_ranks: int | str, *words: object) -> str:
+def job_command_line(n_ranks: int | str, *arguments: object) -> str:
     """Return a command of hpcbench that is started on so many ranks."""
     return shlex.join(("mpirun", "-np", str(n_ranks), "python", "-m", "hpcbench",
-                       *map(str, words)))
+                       *map(str, arguments)))
 
 
 def how_to_install(extras: str) -> str:

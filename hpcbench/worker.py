@@ -213,7 +213,7 @@ class Worker:
                     case.warmup, case.batch, request.samples, device.torch_device.type == "cuda"),
                 Surroundings(self._start(case, request.clock), FixedCount(request.samples),
                              self._control(case.backend).barrier, time.perf_counter_ns))
-        close(operation, tells=False)  # nobody wants its counted step
+        close(operation, with_report=False)  # nobody wants its counted step
         write_rank_file(Path(request.path), captured.trace, RankProfile(
             case.case_id, request.attempt, self._member.rank, str(device.torch_device),
             progress.rows().tolist(), captured.anchors))
@@ -228,7 +228,7 @@ class Worker:
         with opened(self._runner(case.kind), case.workload, self._place(case, device),
                     validate=validate) as operation:
             if isinstance(operation, Stepping):
-                operation.tell_step = self._progress.step
+                operation.on_step = self._progress.step
             yield captured(operation, self._control(case.backend)) if case.cuda_graph else operation
 
     def _place(self, case: Case, device: AnyDevice) -> Place:

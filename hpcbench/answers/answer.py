@@ -96,7 +96,7 @@ class TopicRecord(Protocol):
 class Topic:
     """One topic: ``analysis`` makes the record that ``tables`` and ``charts`` show.
 
-    ``is_told`` is whether its answers stand in the summary, and at the end of a run and of
+    ``in_summary`` is whether its answers stand in the summary, and at the end of a run and of
     ``show``, in short; ``is_quiet``, whether only what it finds stands at the end.
     """
 
@@ -105,7 +105,7 @@ class Topic:
     analysis: Callable[[Sequence[Run], TopicOptions], TopicRecord]
     tables: Callable[[Any], Iterable[Table]]
     charts: Callable[[Any], Iterable[Chart]]
-    is_told: bool = False
+    in_summary: bool = False
     is_quiet: bool = False
 
 

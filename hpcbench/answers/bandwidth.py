@@ -81,7 +81,7 @@ class BandwidthTruth:
     answers: tuple[Answer, ...]
 
 
-def bandwidth(runs: Sequence[Run], asked: TopicOptions) -> BandwidthTruth:
+def bandwidth(runs: Sequence[Run], options: TopicOptions) -> BandwidthTruth:
     cases = tuple(case for run in runs for case in _of_run(run))
     if not cases:
         return BandwidthTruth((), (
@@ -169,9 +169,9 @@ def _of_library(cases: Sequence[Carried]) -> Answer:
                    if case.algorithm != UNKNOWN or case.protocol != UNKNOWN)
     if not seen:
         return cannot_tell("algorithm and protocol", "no library logged them")
-    words = "; ".join(f"{backend} {algorithm} {protocol} in {plural(len(same), 'case')}"
-                      for (backend, algorithm, protocol), same in seen.items())
-    return Answer(CLEAR, f"algorithm and protocol: {words}")
+    text = "; ".join(f"{backend} {algorithm} {protocol} in {plural(len(same), 'case')}"
+                     for (backend, algorithm, protocol), same in seen.items())
+    return Answer(CLEAR, f"algorithm and protocol: {text}")
 
 
 def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:

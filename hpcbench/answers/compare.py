@@ -266,9 +266,9 @@ def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
         return "launches in one process (mpi, --inline) count as one: start several jobs"
     a, b = ([time_s for time_s in side.pass_s if time_s] for side in (first, second))
     if len(a) > 2 and len(b) > 2:
-        for low, high, word in ((a, b, SLOWER), (b, a, FASTER)):
+        for low, high, verdict in ((a, b, SLOWER), (b, a, FASTER)):
             if min(high) > max(low) * (1 + SUSPECT):
-                return f"one launch a side; suspect: every pass is {word}"
+                return f"one launch a side; suspect: every pass is {verdict}"
     return "one launch a side: the spread between launches is unknown"
 
 

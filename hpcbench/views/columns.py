@@ -74,11 +74,12 @@ def telemetry_tables(results: Results) -> Iterator[Table]:
     """Yield what was read, and what cases used; nothing where nothing was to be read."""
     if not results.telemetry:
         return
-    told = _newest(results)
+    newest = _newest(results)
     rows = [Row((table, rank_list(ranks), ", ".join(devices), None)) for table in TABLES
-            for devices, ranks in grouped((one.devices[table], one.rank) for one in told
+            for devices, ranks in grouped((one.devices[table], one.rank) for one in newest
                                           if table in one.devices).items()]
-    missing = grouped(((name, why), one.rank) for one in told for name, why in one.missing.items())
+    missing = grouped(
+        ((name, why), one.rank) for one in newest for name, why in one.missing.items())
     rows += [Row((name, rank_list(ranks), None, why)) for (name, why), ranks in missing.items()]
     yield Table("telemetry: what was read of the machine (docs/telemetry.md)", _READ,
                 (Group("", tuple(rows)),))

@@ -44,9 +44,9 @@ from hpcbench.statistics.overlap import (
     OverPasses,
     exposed_communication_s,
     overlap_efficiency,
+    significant,
     speedup,
     times_longest_part,
-    told,
 )
 from hpcbench.trace.columns import PURE, TEXT
 from hpcbench.units import grouped, to_tflop_per_s
@@ -298,8 +298,10 @@ def column_values(item: CaseResult, record: PrimitiveRecord | None) -> dict[str,
         "of_declared_product": known.of_declared_product,
         "options": settings(work.options),
         "compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
-        "exposed_s": told(known.exposed_s), "overlap_efficiency": told(known.efficiency),
-        "times_longest_part": told(known.times_longest), "speedup_over_torch": told(known.speedup)}
+        "exposed_s": significant(known.exposed_s),
+        "overlap_efficiency": significant(known.efficiency),
+        "times_longest_part": significant(known.times_longest),
+        "speedup_over_torch": significant(known.speedup)}
 
 
 class PrimitiveDeriver(Deriver):

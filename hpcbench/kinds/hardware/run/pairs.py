@@ -104,12 +104,12 @@ def _peer(place: Place, rank: int) -> _Peer:
 
 
 class PairsOperation:
-    """All pairs once. ``tell_step`` is told where this rank is (`Pairs.step_words`)."""
+    """All pairs once. ``on_step`` is called with where this rank is (`Pairs.step_words`)."""
 
     def __init__(self, work: Pairs, place: Place, *, validate: bool) -> None:
         """Allocate the places of messages; what is expected needs no memory to check."""
         self.name, self.place, self._work = work.name, place, work
-        self.tell_step: Callable[[int], None] = _ignore_step
+        self.on_step: Callable[[int], None] = _ignore_step
         size, ranks = work.message_bytes, place.world_size
         table = torch.arange(_VALUES, dtype=torch.uint8, device=place.device)
         self._pattern = table.repeat(size // _VALUES + 2)
@@ -129,12 +129,12 @@ class PairsOperation:
     def run(self) -> None:
         times_ns = self._rows[-1]
         for number, (of_round, peer) in enumerate(self._slots):
-            self.tell_step(2 * number + 1)
+            self.on_step(2 * number + 1)
             dist.barrier(group=self.place.group, device_ids=self.place.device_ids)
             if peer is not None:
-                self.tell_step(2 * number + 2)
+                self.on_step(2 * number + 2)
                 times_ns[of_round] += self._meet(peer)
-        self.tell_step(0)
+        self.on_step(0)
 
     def corrupt_output(self) -> None:
         others = [rank for rank in range(self.place.world_size) if rank != self.place.rank]

@@ -36,7 +36,7 @@ from hpcbench.reduce.kind_facts import (
 )
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics.hypothesis_tests import pass_medians
-from hpcbench.statistics.overlap import told
+from hpcbench.statistics.overlap import significant
 from hpcbench.trace.columns import PURE, TEXT
 
 PIPELINE = ("stages of a pipeline have different work: a slow stage on every replica is uneven "
@@ -173,7 +173,7 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
         **{name: record.phase_s.get(phase) for name, phase in PHASES.items()},
         **{name: record.held_bytes.get(held) for name, held in HELD.items()},
         "off_s": found.off_s, "only_s": found.only_s,
-        **{name: told(getattr(found, field)) for name, (field, *_) in EXPOSED.items()},
+        **{name: significant(getattr(found, field)) for name, (field, *_) in EXPOSED.items()},
         "scaling_efficiency": record.scaling and record.scaling.efficiency,
         **efficiency_values(record.pop),
         **roofline.column_values_of(record.rooflines[0] if record.rooflines else None)}
