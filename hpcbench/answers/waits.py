@@ -166,33 +166,33 @@ def settled_causes(found: Sequence[Cause]) -> Iterator[Cause]:
 
 def _causes_of_case(run: Run, item: CaseResult) -> Iterator[Cause]:
     n_stamps = item.case.world_size * (item.statistics.n if item.statistics else 0)
-    for work in run.facts(item, RankWork, lambda: run.samples.samples(item.case.case_id)
-                          if n_stamps <= MOST_STAMPS else None):
+    for rank_work in run.facts(item, RankWork, lambda: run.samples.samples(item.case.case_id)
+                               if n_stamps <= MOST_STAMPS else None):
         yield from (replace(cause, path=run.path, label=item.case.label)
-                    for cause in causes_of(work))
+                    for cause in causes_of(rank_work))
 
 
-def causes_of(work: RankWork) -> Iterator[Cause]:
+def causes_of(rank_work: RankWork) -> Iterator[Cause]:
     """Yield how ranks compare that have the same to do, then how the shares of work compare."""
-    times_s = np.array(work.times_s, dtype=np.float64)
+    times_s = np.array(rank_work.times_s, dtype=np.float64)
     if times_s.ndim < 2 or times_s.shape[1] < MIN_PASSES:
         return
-    if work.what == EXCHANGE:
-        if (cause := _link(work, times_s)) is not None:
+    if rank_work.what == EXCHANGE:
+        if (cause := _link(rank_work, times_s)) is not None:
             yield cause
         return
-    groups = grouped((number, row) for row, number in enumerate(work.alike))
+    groups = grouped((number, row) for row, number in enumerate(rank_work.alike))
     for rows in groups.values():
         if len(rows) > 1:
             found = _slowest(times_s[rows])
-            yield replace(found, cause=COMPUTE, who=work.ranks[rows[found.who]],
-                          group=work.group, ranks=1)
+            yield replace(found, cause=COMPUTE, who=rank_work.ranks[rows[found.who]],
+                          group=rank_work.group, ranks=1)
     if len(groups) > 1:
-        yield from _between(work, times_s, groups)
+        yield from _between(rank_work, times_s, groups)
 
 
 def _between(
-    work: RankWork, times_s: Times, groups: Mapping[int, Sequence[int]],
+    rank_work: RankWork, times_s: Times, groups: Mapping[int, Sequence[int]],
 ) -> Iterator[Cause]:
     """Yield which share of the work takes longest on every rank that has it.
 
@@ -209,13 +209,13 @@ def _between(
     middle[at] = times_s[quickest]
     found = _slowest(middle)
     if found.who == at:
-        yield replace(found, cause=WORK, who=numbers[at], group=work.group, ranks=len(rows))
+        yield replace(found, cause=WORK, who=numbers[at], group=rank_work.group, ranks=len(rows))
 
 
-def _link(work: RankWork, times_s: Times) -> Cause | None:
+def _link(rank_work: RankWork, times_s: Times) -> Cause | None:
     """Return the rank whose exchange takes longest, where that is more than what it is late by."""
     found = _slowest(times_s)
-    ready_s = np.array(work.ready_s)
+    ready_s = np.array(rank_work.ready_s)
     if not ready_s.size:
         return None
     others = np.delete(ready_s, found.who, axis=0)
@@ -223,7 +223,7 @@ def _link(work: RankWork, times_s: Times) -> Cause | None:
     wait_s = float(np.mean(others.max(axis=0) - np.median(others, axis=0)))
     excess_s = max(found.excess_s, 0.0)
     behind_s = excess_s + max(late_s, 0.0) + wait_s
-    return replace(found, cause=LINK, who=work.ranks[found.who], ranks=1,
+    return replace(found, cause=LINK, who=rank_work.ranks[found.who], ranks=1,
                    explains=excess_s / behind_s if behind_s > 0 else 0.0)
 
 
