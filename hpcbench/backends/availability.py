@@ -283,12 +283,12 @@ def assign_gpus(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
     ``seen`` holds by rank the host and `visible_gpus`. Each rank takes the first free one, whether
     it sees all GPUs of its node or some of its own (``srun --gpus-per-task``).
     """
-    taken: set[tuple[str, str]] = set()
+    assigned: set[tuple[str, str]] = set()
     places: list[int | None] = []
     for host, gpus in seen:
-        free = [place for place, gpu in enumerate(gpus) if (host, gpu) not in taken]
+        free = [place for place, gpu in enumerate(gpus) if (host, gpu) not in assigned]
         places.append(free[0] if free else None)
-        taken.update((host, gpus[place]) for place in free[:1])
+        assigned.update((host, gpus[place]) for place in free[:1])
     return places
 
 
@@ -298,7 +298,7 @@ def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | No
         return None
     places = {rank: _placed(ranks[rank], index)
               for rank, index in enumerate(gpu_indices(ranks)) if index is not None}
-    reasons = (_apart(*pair) for group in case.group_ranks for pair in combinations(
+    reasons = (_why_unreachable(*pair) for group in case.group_ranks for pair in combinations(
         [places[rank] for rank in group if rank in places], 2))
     found = next((reason for reason in reasons if reason), None)
     return found and f"{case.workload.implementer} reads the memory of other ranks' GPUs: {found}"
@@ -323,7 +323,7 @@ def _placed(rank: RankFacts, gpu: int) -> _Placed:
     return _Placed(rank, gpu, seen, dict(domains).get(f"GPU-{bare_uuid(seen[gpu])}"))
 
 
-def _apart(here: _Placed, there: _Placed) -> str | None:
+def _why_unreachable(here: _Placed, there: _Placed) -> str | None:
     """Return why two ranks cannot read each other's GPU memory, or None.
 
     Torch refuses two memories of one node and one number as "allocations from overlapping devices"

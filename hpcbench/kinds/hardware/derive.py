@@ -321,8 +321,9 @@ def _gemm(item: CaseResult) -> GemmRecord:
 
 
 def _stream(item: CaseResult) -> StreamRecord:
-    told, moved, timed = _first_reported(item, "stream"), _amount(item), rate_seconds(item)
-    record = StreamRecord(told.get("array_bytes"), told.get("cache_bytes"), told.get("threads"))
+    arrays, moved, timed = _first_reported(item, "stream"), _amount(item), rate_seconds(item)
+    record = StreamRecord(
+        arrays.get("array_bytes"), arrays.get("cache_bytes"), arrays.get("threads"))
     if moved is None or timed is None:
         return record
     rate = moved / timed.time_s
@@ -331,13 +332,13 @@ def _stream(item: CaseResult) -> StreamRecord:
 
 
 def _storage(item: CaseResult) -> StorageRecord:
-    work, told = storage_of(item.case), _reported(item, "storage")
+    work, reported = storage_of(item.case), _reported(item, "storage")
     where = _first_reported(item, "storage")
     rate = (work.call_bytes / item.statistics.median_s
             if item.statistics and item.statistics.median_s > 0 else None)
     cache = None
-    if work.reads and told:
-        cold, warm = any(one["cold"] for one in told), any(one["warm"] for one in told)
+    if work.reads and reported:
+        cold, warm = any(one["cold"] for one in reported), any(one["warm"] for one in reported)
         cache = {(True, True): "mixed", (True, False): "cold", (False, True): "warm"}.get(
             (cold, warm), "unknown")
     return StorageRecord(rate, rate and rate * item.case.world_size, where.get("folder"),
@@ -494,12 +495,12 @@ def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
 
 
 def _matrix(
-    work: Pairs, ranks: int, calls: int, taken_ns: Mapping[str, npt.NDArray[np.float64]],
+    work: Pairs, ranks: int, calls: int, elapsed_ns: Mapping[str, npt.NDArray[np.float64]],
 ) -> npt.NDArray[np.float64]:
     """Return (rank, peer): seconds of a message, or bytes/s; NaN where nothing was measured."""
     values = np.full((ranks, ranks), np.nan)
     for number, pairs in enumerate(rounds(ranks)):
-        times_ns = taken_ns[phase_name(number)]
+        times_ns = elapsed_ns[phase_name(number)]
         for low, high in pairs:
             for rank, peer in ((low, high), (high, low)):
                 if times_ns[rank] > 0:
@@ -507,12 +508,12 @@ def _matrix(
     return values
 
 
-def _figure(work: Pairs, taken_s: float) -> float:
+def _figure(work: Pairs, elapsed_s: float) -> float:
     """Return the latency or the bandwidth of messages that took this long together."""
     if work.what == "bandwidth":
-        return work.messages * work.message_bytes / taken_s
+        return work.messages * work.message_bytes / elapsed_s
     ways = 2 if work.direction == "one way" else 1  # of a round trip; both at once take one way
-    return taken_s / (ways * work.messages)
+    return elapsed_s / (ways * work.messages)
 
 
 def _by_distance(

@@ -67,10 +67,10 @@ class Places:
 
     def incoming(self, sender: int, count: int) -> list[torch.Tensor]:
         free = itertools.repeat(sender) if self._is_warm else self._free()
-        taken = list(itertools.islice(free, count))
-        self._last[sender] = taken[-1]
-        self._used += taken
-        return [self._into[number, :self._size] for number in taken]
+        numbers = list(itertools.islice(free, count))
+        self._last[sender] = numbers[-1]
+        self._used += numbers
+        return [self._into[number, :self._size] for number in numbers]
 
     def last_of(self, sender: int) -> torch.Tensor:
         """Return what a rank sent last; poison if that was before `wipe`."""
@@ -94,8 +94,8 @@ class _Peer(NamedTuple):
     """Another rank, and the messages that ask whether it is there."""
 
     rank: int
-    ask: dist.P2POp
-    hear: dist.P2POp
+    send: dist.P2POp
+    receive: dist.P2POp
 
 
 def _peer(place: Place, rank: int) -> _Peer:
@@ -177,9 +177,9 @@ class PairsOperation:
         """Measure towards the other rank, and answer while it does; the lower rank is first."""
         of_one = self._rally if self._work.what == "latency" else self._stream
         if self.place.rank < peer.rank:
-            taken_ns = of_one(peer, leads=True)
+            elapsed_ns = of_one(peer, leads=True)
             of_one(peer, leads=False)
-            return taken_ns
+            return elapsed_ns
         of_one(peer, leads=False)
         return of_one(peer, leads=True)
 
@@ -196,23 +196,23 @@ class PairsOperation:
 
         def acknowledged() -> None:
             finish(start(messages))
-            _one(peer.hear if leads else peer.ask)
+            _one(peer.receive if leads else peer.send)
         return self._timed(acknowledged, leads=leads)
 
     def _ready(self, peer: _Peer, *, leads: bool) -> None:
         """Wait until both ranks have made their messages; the rank that leads asks."""
-        for message in (peer.ask, peer.hear) if leads else (peer.hear, peer.ask):
+        for message in (peer.send, peer.receive) if leads else (peer.receive, peer.send):
             _one(message)
 
     def _both(self, peer: _Peer) -> int:
         into, out = self._into(peer), self._out(peer)
-        exchange(peer.hear, peer.ask)
+        exchange(peer.receive, peer.send)
         if self._work.what == "latency":
             return self._timed(lambda: _exchanges(into, out))
 
         def acknowledged() -> None:
             finish(start([*into, *out]))
-            exchange(peer.hear, peer.ask)
+            exchange(peer.receive, peer.send)
         return self._timed(acknowledged)
 
     def _timed(self, call: Callable[[], object], *, leads: bool = True) -> int:

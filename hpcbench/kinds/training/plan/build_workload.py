@@ -218,17 +218,17 @@ def _choices(block: TrainingBlock) -> Iterator[
 def block_problems(block: TrainingBlock) -> Iterator[str]:
     yield from (f"model: {unknown_name(name, NAMES)}" for name in block.model
                 if name not in EXTENTS)
-    taken = {key for name in block.model for key in EXTENTS.get(name, ())}
+    extents = {key for name in block.model for key in EXTENTS.get(name, ())}
     all_keys = dict.fromkeys(key for keys in EXTENTS.values() for key in keys)
     yield from (f"{key}: {' and '.join(block.model)} has no such extent; take away {key}, or name "
                 f"a model that has it" for key in all_keys
-                if key not in taken and getattr(block, key) and set(block.model) <= set(EXTENTS))
+                if key not in extents and getattr(block, key) and set(block.model) <= set(EXTENTS))
     yield from _bad_ranks(block)
     for name, sets in block.strategies.items():
         for axes in sets:
             spec = usable(name, axes)
             if spec is None:
-                also = {word: known.name for known in strategies() for word in known.also}
+                also = {alias: known.name for known in strategies() for alias in known.also}
                 yield f"strategies.{name}: {unknown_name(name, registry(), of_others=also)}"
             else:
                 yield from _bad_options(f"strategies.{name}", axes, spec)

@@ -103,11 +103,11 @@ def advice(work: Training, available: int) -> str:
                     for stage in stages_of(work) for memory in moments(work, stage))
         return (f"predicted {_gb(needed)}; no batch_size fits: {_gb(fixed)} of it are no "
                 "activations")
-    words = ", or ".join(" with ".join(
+    fitting_text = ", or ".join(" with ".join(
         f"{name} {str(value).lower()}" for name, value in setting.items()) for setting in fitting)
     if needed > available:
-        return f"predicted {_gb(needed)}; to fit, as predicted: {words}"
-    return f"predicted {_gb(needed)}, more was needed; to need half as much: {words}"
+        return f"predicted {_gb(needed)}; to fit, as predicted: {fitting_text}"
+    return f"predicted {_gb(needed)}, more was needed; to need half as much: {fitting_text}"
 
 
 def settings(work: Training, budget: int) -> list[Setting]:

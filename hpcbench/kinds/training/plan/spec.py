@@ -300,7 +300,7 @@ class StrategySpec:
     calls: Callable[[Training], tuple[str, ...]]
     unfit: Callable[[Training], str | None] = lambda _work: None
     layout: Callable[[Training], Layout] = lambda _work: Layout()
-    traffic: Callable[[Training, Sequence[Tensor]], Iterable[Calls]] = lambda _work, _held: ()
+    traffic: Callable[[Training, Sequence[Tensor]], Iterable[Calls]] = lambda _work, _tensors: ()
     options: Mapping[str, Values] = field(default_factory=lambda: NO_OPTIONS)
     together: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}))
     idle: Callable[[Mapping[str, Option]], Mapping[str, str]] = lambda _options: MappingProxyType(
@@ -389,8 +389,8 @@ def layout_of(work: Training) -> Layout:
     return _result(work, lambda spec: spec.layout(spec.with_defaults(work)), Layout())
 
 
-def own_traffic(work: Training, held: Sequence[Tensor]) -> Iterable[Calls]:
-    return _result(work, lambda spec: tuple(spec.traffic(work, held)), ())
+def own_traffic(work: Training, tensors: Sequence[Tensor]) -> Iterable[Calls]:
+    return _result(work, lambda spec: tuple(spec.traffic(work, tensors)), ())
 
 
 def adapters_of(work: Training) -> Adapters | None:

@@ -207,7 +207,7 @@ EXPOSURE_FIELDS = (
 POP_FIELDS = ("efficiency_score", "computation_scaling", "global_efficiency", "efficiency_of",
               *deriver.FACTORS)
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *deriver.PHASES,
-                   *deriver.HELD, "peak_of", *COUNTED_FIELDS, "communication", "parity",
+                   *deriver.MEMORY, "peak_of", *COUNTED_FIELDS, "communication", "parity",
                    *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
                    "phase_bounds")
 LISTED_FIELDS = (
@@ -219,7 +219,7 @@ LISTED_FIELDS = (
     "phase_bounds",
 )
 MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size", "dtype",
-                 "batch_size", "accumulation", "checkpointing", *deriver.HELD, "peak_of")
+                 "batch_size", "accumulation", "checkpointing", *deriver.MEMORY, "peak_of")
 """Fields of each row of ``results.memory``."""
 
 
@@ -283,7 +283,7 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
         values |= {name: getattr(work, name) for name in (
             *MODEL_FIELDS, *STEP_FIELDS, "global_batch", "communication")}
         values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
-        values |= {field: record.held_bytes.get(name) for field, name in deriver.HELD.items()}
+        values |= {field: record.held_bytes.get(name) for field, name in deriver.MEMORY.items()}
         values |= {field: record.phase_s.get(phase) for field, phase in deriver.PHASES.items()}
         pop = record.pop
         values |= {**_counted(record.counted), **deriver.efficiency_values(pop),
