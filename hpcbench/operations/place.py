@@ -177,9 +177,9 @@ def total_wrong(found: Sequence[object], *, checked: bool) -> tuple[int, str]:
         return -1, ""
     mismatches = [item for item in found if isinstance(item, Wrong)]
     total = sum(item.n_wrong for item in mismatches)
-    words = mismatches[0].words if mismatches else ""
+    text = mismatches[0].words if mismatches else ""
     several = f" ({total} in {len(mismatches)} calls)" if len(mismatches) > 1 else ""
-    return total, words + several
+    return total, text + several
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ def report_rank(
         comm, topology, launch, os.environ).interface) if complete else missing
     described = machine(os.environ)
     if topology.rank != 0:
-        storage = storage_probe.ask(
+        storage = storage_probe.run_probe(
             storage["folder"], storage["marker"], topology.rank, comm.timeout_s, env)
     shm_bytes, core_files = _shm_bytes(), _core_files()
     # torch is imported in another process, which rank 0 waits for, too
@@ -177,10 +177,10 @@ def report_rank(
         not_utf8=not_utf8(os.environ, str(storage["folder"])))
 
 
-def _or_why(ask: Callable[[], Answer]) -> tuple[Answer | None, str]:
+def _or_why(attempt: Callable[[], Answer]) -> tuple[Answer | None, str]:
     """Return an answer, or None and why there is none."""
     try:
-        return ask(), ""
+        return attempt(), ""
     except HpcbenchError as error:
         return None, masked(str(error), os.environ)
 
@@ -390,8 +390,8 @@ def _tried_folder(
     """Yield rank 0's probe of the results folder, which makes it if need be, on every rank."""
     def first() -> dict[str, Any]:
         env = worker_environment(os.environ, config.launch.pass_env, {})
-        return storage_probe.ask(str(path_of(config.output.folder).absolute()),
-                                 f".validate-{secrets.token_hex(6)}", 0, timeout_s, env)
+        return storage_probe.run_probe(str(path_of(config.output.folder).absolute()),
+                                       f".validate-{secrets.token_hex(6)}", 0, timeout_s, env)
 
     storage: Mapping[str, Any] = on_root(comm, first)
     try:

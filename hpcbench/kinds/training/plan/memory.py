@@ -22,10 +22,10 @@ from hpcbench.kinds.training.plan.step import (
     block_bytes,
     embedding_bytes,
     head_bytes,
+    logits_of,
     loss_bytes,
     recomputed_bytes,
     step_of,
-    words_of,
     working_bytes,
 )
 from hpcbench.kinds.training.plan.workload import Training
@@ -230,7 +230,7 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     again = [models.is_recomputed(work.checkpointing, number) for number in stage.blocks]
     before = stage.first * embedding_bytes(shape, kept)
     behind = stage.last * head_bytes(shape, kept)
-    logits = words_of(shape, kept) * kept.element if stage.last and step.layout.pipeline else 0
+    logits = logits_of(shape, kept) * kept.element if stage.last and step.layout.pipeline else 0
     everything = sum(less if each else full for each in again) + before + behind + logits
     works = working_bytes(shape, kept)
     # A block that is computed again has what it kept before among the rest.

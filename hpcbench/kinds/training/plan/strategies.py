@@ -226,9 +226,9 @@ def _whole_backward(work: Training) -> str | None:
 
 
 def _tensor_calls(work: Training) -> tuple[str, ...]:
-    by_tokens, by_words = work.option("sequence_parallel"), work.option("loss_parallel")
+    by_tokens, by_vocab = work.option("sequence_parallel"), work.option("loss_parallel")
     return ("all_reduce", *(("reduce_scatter",) if by_tokens else ()),
-            *(("all_gather",) if by_tokens or not by_words else ()))
+            *(("all_gather",) if by_tokens or not by_vocab else ()))
 
 
 def _groups(work: Training) -> Groups | None:
