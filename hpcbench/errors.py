@@ -4,7 +4,7 @@ HpcbenchError                 4  internal error
   UsageError                  2  the user can fix it: bad usage, config, launch or file
     ConfigError               2  config.json, YAML or a command-line override
     LaunchError               2  the way the job was started
-    FileError                 2  a folder or file that cannot be used as asked
+    FileError                 2  a folder or file that cannot be used as requested
       TraceError              2  a trace, journal or results file that is not what it should be
   RankLostError               3  another rank's supervisor does not answer; the job is ended
   MeasureError                -  a function under hpcbench.measure raised on some rank
@@ -65,7 +65,7 @@ class LaunchError(UsageError):
 
 
 class FileError(UsageError):
-    """A file or folder that cannot be read or written as asked."""
+    """A file or folder that cannot be read or written as requested."""
 
 
 class TraceError(FileError):

@@ -156,7 +156,7 @@ def _written(sweep: Sweep, output: Path | None) -> str:
 
 
 def _check_output(path: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be written as asked, before anything is read or made."""
+    """Refuse a file that cannot be written as requested, before anything is read or made."""
     if path.suffix.lower() not in _SUFFIXES:
         *first, last = _SUFFIXES
         raise UsageError(f"-o {shortened(str(path))}: end the name in {', '.join(first)} or "

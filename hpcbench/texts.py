@@ -242,7 +242,7 @@ def _with_replacements(value: str) -> str:
 
 
 class Verbosity(Enum):
-    """What the user asked for; a command gets it as an argument and passes it on."""
+    """What the user requested; a command gets it as an argument and passes it on."""
 
     QUIET = "quiet"
     NORMAL = "normal"

@@ -258,7 +258,7 @@ class Worker:
         return self._workers_control
 
     def _surroundings(self, request: CaseRequest, operation: AnyOperation) -> Surroundings:
-        """Return how this case starts and stops here, and the faults it was asked to have."""
+        """Return how this case starts and stops here, and the faults that it is to have."""
         case, clock, faults = request.case, request.clock, request.faults
         control = self._control(case.backend)
         slow_down = operation.slow_down if isinstance(operation, CanSlowDown) else _undraggable
@@ -339,7 +339,7 @@ def _group_key(case: Case) -> tuple[object, ...]:
 
 
 def serve(channel: WorkerChannel, progress: SharedProgress) -> None:
-    """Answer requests until told to leave, or until the supervisor is gone."""
+    """Answer requests until one is to leave, or until the supervisor is gone."""
     worker = Worker(progress, supervised=True)
     with contextlib.suppress(EOFError, OSError):
         while not isinstance(request := channel.receive(), LeaveRequest):

@@ -44,7 +44,7 @@ class Carried:
         of_best: over the highest of the same backend in the same file.
         counted_bytes: sent by interfaces and NVLinks in a pass; None where it was not read.
         computed_bytes: what all ranks send in as many calls, by formula.
-        algorithm, protocol: as the library told; ``unknown`` where it told nothing.
+        algorithm, protocol: as the library logged; ``unknown`` where it logged nothing.
         size_bytes: of a message; None of a case whose messages differ.
         problem: why the values cannot be true, or what they say of the way; else empty.
     """

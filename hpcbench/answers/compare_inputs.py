@@ -117,7 +117,7 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     """Return value of ``key`` -> what else tells a case from others -> the case.
 
     Options that only some values have, such as those of an implementation, belong to the value.
-    Cases that differ in their number of iterations alone are told apart by it. Raises UsageError
+    Cases that differ in their number of iterations alone are distinguished by it. Raises UsageError
     where no case has such a key, or all have the same value.
     """
     alike = [(value, rest, found) for cases in _same_tasks(side, key).values()

@@ -103,7 +103,7 @@ def conditions(runs: Sequence[Run], options: TopicOptions) -> Conditions:
 
 
 def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[Answer]:
-    """Yield what drifts, most first; or that nothing does; then what cannot be told."""
+    """Yield what drifts, most first; or that nothing does; then what is undecided."""
     named = sorted((one for one in series if one.is_clear),
                    key=lambda one: (bool(one.case_id), -abs(one.change)))
     canaries = [canary for run in runs if (canary := run.results.canary) is not None

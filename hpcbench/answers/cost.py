@@ -170,7 +170,7 @@ def _hardware(case: Worked) -> Mapping[str, Any]:
 
 
 def _price(case: Worked, options: TopicOptions) -> float | None:
-    """Return what was asked with, else the price that the sweep file gives of this device."""
+    """Return the price of the options, else the price that the sweep file gives of this device."""
     hardware = _hardware(case)
     if options.price is not None:
         return options.price
@@ -262,7 +262,7 @@ class Costs:
 
 
 def cost(runs: Sequence[Run], options: TopicOptions) -> Costs:
-    """Return what the asked number of samples takes on each choice. Times are without set-up."""
+    """Return what the samples of the options take on each choice. Times are without set-up."""
     cases = [case for case in worked(runs) if case.work.unit == SAMPLES]
     tasks = tuple(task_of(same, options) for same in grouped(
         (case.key, case) for case in cases).values())

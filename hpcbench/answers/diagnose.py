@@ -95,7 +95,7 @@ class NotComparable:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The record of the topic: looks at ranks, of which some name one, and what could not be told.
+    """The record of the topic: looks at ranks, of which some name one, and what is undecided.
     """
 
     checks: tuple[RankComparison, ...]

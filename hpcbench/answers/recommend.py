@@ -357,7 +357,7 @@ def recommend_answers(found: Sequence[Preference], runs: Sequence[Run]) -> Itera
 
 
 def _alike_in(one: Preference) -> str:
-    """Return what tasks must share to be told in one sentence."""
+    """Return what tasks must share to be in one sentence."""
     if one.certainty == CLEAR:
         return one.value
     if one.certainty == CANNOT_TELL:

@@ -196,7 +196,7 @@ def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
 
 
 MOST_COURSES = 6
-"""More lines in a panel cannot be told apart."""
+"""More lines in a panel cannot be distinguished."""
 _INTERVAL = "95 % interval"
 _LEAD = (
     "speed-up = samples/s (rows/s) over those of the base; efficiency = that over the ratio of "

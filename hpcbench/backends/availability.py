@@ -477,7 +477,7 @@ def _unfit_gpu(case: Case, ranks: Sequence[RankFacts]) -> str | None:
 def _unfit_size(
     features: Features, multiprocessors: int | None, cache_bytes: int | None,
 ) -> str | None:
-    """Return for what a GPU is too small, or its cache too large; None: it has not told."""
+    """Return for what a GPU is too small, or its cache too large; None: unknown."""
     least = features.least_multiprocessors
     if multiprocessors is not None and multiprocessors < least:
         return f"the GPU has {multiprocessors} multiprocessors, and {least} are needed"
@@ -487,7 +487,7 @@ def _unfit_size(
 
 
 def _fact_of_gpu(rank: RankFacts, what: str, index: int) -> int | None:
-    """Return a number of one of the GPUs that a rank sees, None where it is not told."""
+    """Return a number of one of the GPUs that a rank sees, None if unknown."""
     numbers: Sequence[int | None] = rank.facts["cuda"].get(what, ())
     return numbers[index] if numbers else None
 

@@ -84,7 +84,7 @@ class KindSpec:
 
 
 class Guarded:
-    """A side of a plug-in's kind that is not asked again once it has raised.
+    """A side of a plug-in's kind that is not called again once it has raised.
 
     What stands in for it answers then. ``problem`` says what it raised.
     """

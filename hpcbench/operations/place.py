@@ -44,7 +44,7 @@ class Place:
 
     @property
     def device_ids(self) -> list[int] | None:
-        """Return what a barrier of the group must be told: this rank's GPU; None without one.
+        """Return what a barrier of the group needs: this rank's GPU; None without one.
 
         Left to itself, NCCL takes the GPU whose number is the global rank modulo the GPUs that a
         rank sees, if no call before has shown another.

@@ -1,4 +1,4 @@
-"""Which charts a run has, and which of them were asked for.
+"""Which charts a run has, and which of them were requested.
 
 Those of each kind, the heat map of one case, timelines of all ranks, and the canary. Times are in
 the unit that makes their numbers short, and names as short as tells the charts apart.
@@ -135,7 +135,7 @@ def _numbers(cells: Iterable[Cell]) -> Iterator[float]:
 
 
 MOST_RANKS = 32
-"""More ranks than this are no longer told apart in one picture."""
+"""More ranks than this are no longer distinguishable in one picture."""
 _BEFORE = Look("before it begins", "#ffffff", 0.0)
 _WHOLE, _REST = Look("in the call", COLOURS[0]), Look("other", "#bbbbbb")
 _COLUMNS = (Column("whole", "takes", Show.US, "us"), Column("begin", "begins after", Show.US, "us"))
@@ -265,7 +265,7 @@ ALL = Chosen()
 
 
 def chosen_charts(charts: Iterable[Chart], results: Results, chosen: Chosen) -> Iterator[Chart]:
-    """Yield the charts that were asked for. Raises UsageError where there is none of them."""
+    """Yield the charts that were requested. Raises UsageError where there is none of them."""
     of_kind = _of_kind(list(charts), results, chosen.kind)
     for pattern in chosen.only:
         if not any(fnmatchcase(chart.file_stem, pattern) for chart in of_kind):
@@ -301,7 +301,7 @@ def charts_of(
     results: Results, source: SampleSource, advice: Sequence[TopicResult] = (),
     case: str | None = None,
 ) -> list[Chart]:
-    """Return the charts of a run, and of what is told of it; none where no case is ok.
+    """Return the charts of a run, and of its answers; none where no case is ok.
 
     ``case`` names the one whose samples are shown. Raises UsageError for one that is not there.
     """

@@ -56,7 +56,7 @@ def report_run(
     results: Results, folder: Path, advice: Sequence[TopicResult], verbosity: Verbosity, *,
     explain: bool = False,
 ) -> None:
-    """Print what came of a run, and what is told of it; quietly the path of its folder."""
+    """Print what came of a run, and its answers; quietly the path of its folder."""
     if verbosity.is_quiet:
         _print_failures(results)
         say(folder)
@@ -114,7 +114,7 @@ def _summary(results: Results, advice: Sequence[TopicResult]) -> Iterator[Text]:
 def _print_failures(results: Results) -> None:
     """Print on standard error what was not ok, and what the checks refuse.
 
-    Skips are told only where nothing was ok: then they are why a run fails.
+    Skips are shown only where nothing was ok: then they are why a run fails.
     """
     statuses = lines.FAILED if any(item.status == "ok" for item in results.cases) else lines.NOT_OK
     checked = check_own_limits(results)

@@ -325,9 +325,9 @@ def print_listing(
 
 
 def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[str, Any]:
-    """Return what there is as plain JSON values; ``machine`` is None where it was not asked.
+    """Return what there is as plain JSON values; ``machine`` is None where it was not probed.
 
-    ``available`` is None of what nobody asked for.
+    ``available`` is None of what nobody requested.
     """
     no_torch = NO_TORCH if probe else "not probed"
     known = machine or {"backends": dict.fromkeys(BACKENDS, no_torch), "devices": {},
@@ -359,7 +359,7 @@ def _names(machine: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
-    """Yield what there is; ``machine`` is None where it was not asked, or has no torch."""
+    """Yield what there is; ``machine`` is None where it was not probed, or has no torch."""
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
     for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
                          ("uneven parts", UNEVEN), ("orders of cases", ORDERS)):

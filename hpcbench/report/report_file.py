@@ -379,7 +379,7 @@ def runs_below(folder: Path) -> list[Path]:
 
 
 def chosen_format(image_format: str | None, output: Path | None) -> str:
-    """Return the format that is asked for, by name or by the ending of a file. Raises UsageError.
+    """Return the format that is requested, by name or by the ending of a file. Raises UsageError.
     """
     ending = output.suffix if output is not None else ""
     by_ending = next((name for name, end in FORMATS.items() if end == ending), None)

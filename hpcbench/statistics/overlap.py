@@ -1,8 +1,8 @@
 """Overlap of communication and computation, compared pass by pass: drift of the machine cancels.
 Nothing is clipped: slower than its parts one after the other is a negative overlap. Each number is
 compared with two values (0 and 1 of an overlap, a ratio of 1 and 5 % off) and tells nothing if the
-95 % interval of its mean over passes holds both: at most 1 in 20 numbers is wrongly told from its
-true value."""
+95 % interval of its mean over passes holds both: at most 1 in 20 numbers is wrongly found to differ
+from its true value."""
 
 from __future__ import annotations
 

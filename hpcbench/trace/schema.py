@@ -171,7 +171,7 @@ STOP_REASONS = ("fixed", "converged", "budget", "max_iterations")
 
 
 UNKNOWN_VERSION = "unknown"
-"""Of what a driver or a library would have said, had it not crashed or hung when it was asked."""
+"""Of what a driver or a library would have said, had it not crashed or hung when it was called."""
 
 
 def same_version(one: str | None, other: str | None) -> bool:

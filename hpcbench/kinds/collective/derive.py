@@ -207,7 +207,7 @@ def _roofline(
 
 
 def _wire_rate(item: CaseResult, rates: Bandwidth | None) -> WireRate | None:
-    """Return what a rank's links carry at these rates, by what the library told of the case."""
+    """Return what a rank's links carry at these rates, by what the library logged of the case."""
     work, logged = collective_of(item.case), item.library or {}
     return wire_rate(work.collective, rates, item.case.world_size // work.groups,
                      logged.get("algorithm"))

@@ -173,7 +173,7 @@ class Division(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One value of every axis; ``size`` is the one that was asked for, in bytes."""
+    """One value of every axis; ``size`` is the requested one, in bytes."""
 
     common: CommonPoint
     collective: str

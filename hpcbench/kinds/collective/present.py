@@ -317,7 +317,7 @@ MEDIAN = "median_s"
 INTERVAL, PERCENTILES, EXTREMES = ("ci_low_s", "ci_high_s"), ("p5_s", "p95_s"), ("min_s", "max_s")
 LAUNCHES = ("launch_low_s", "launch_high_s")
 MOST_BANDS = 3
-"""Bands of more lines, one over the other, could not be told apart."""
+"""Bands of more lines, one over the other, could not be distinguished."""
 MOST_LEVELS = 2
 """Of more backends what two ranks reached is not drawn."""
 WIDE = 30

@@ -458,7 +458,7 @@ class Barrier(Operation):
 
 
 class CollectiveRunner(Runner):
-    """Opens collectives; which class runs which is told by its row."""
+    """Opens collectives; which class runs which is in its row."""
 
     def open(
         self, work: Workload, place: Place, *, validate: bool,

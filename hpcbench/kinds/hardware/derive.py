@@ -282,7 +282,7 @@ def _machine_rates(item: CaseResult, record: HardwareRecord | None) -> Iterator[
 
 
 def _amount(item: CaseResult) -> int | None:
-    """Return the FLOPs or bytes of a rank's call; None where no rank told how large arrays were."""
+    """Return the FLOPs or bytes of a rank's call; None if no rank reported array sizes."""
     test = work_of(item.case).test
     if test == "gemm":
         return gemm_of(item.case).flops
@@ -297,7 +297,7 @@ def _reported(item: CaseResult, test: str) -> list[dict[str, Any]]:
 
 
 def _first_reported(item: CaseResult, test: str) -> dict[str, Any]:
-    """Return what the first rank told: all have the same arrays, and one folder."""
+    """Return the report of the first rank: all have the same arrays, and one folder."""
     return next(iter(_reported(item, test)), {})
 
 
@@ -519,7 +519,7 @@ def _figure(work: Pairs, elapsed_s: float) -> float:
 def _by_distance(
     item: CaseResult, topology: Topology, links: Sequence[Sequence[int]],
 ) -> Mapping[str, Sequence[tuple[int, int]]]:
-    """Return the links of each distance. A place counts on the node that the rank itself told."""
+    """Return the links of each distance. A place counts on the node that the rank reported."""
     placed = {one.rank: one for one in topology.ranks}
     where: list[tuple[str | None, RankPlace | None]] = []
     for rank in range(item.case.world_size):
@@ -534,7 +534,7 @@ def _distance(
     here: tuple[str | None, RankPlace | None], there: tuple[str | None, RankPlace | None],
     topology: Topology, *, on_gpus: bool,
 ) -> str:
-    """Return how far two ranks are apart, each with the node that it told and its place there."""
+    """Return how far two ranks are apart, each with its reported node and its place there."""
     if here[0] is None or there[0] is None:
         return UNKNOWN
     on_one_node = here[0] == there[0]

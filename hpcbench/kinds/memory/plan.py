@@ -232,7 +232,7 @@ def _search(
     return replace(
         case, workload=work, skip=skip, needs=() if skip else case.needs,
         case_id=case_id({"kind": block.kind, "of": case.case_id, "limit_bytes": limit_bytes}),
-        # what is asked for is to be there; of a share of what is there only one unit is needed
+        # what is requested is to be there; of a share of what is there only one unit is needed
         memory_bytes=limit_bytes or case.memory_bytes,
         memory_error=0.0 if limit_bytes else case.memory_error,
         estimate_s=0.0 if skip else tries * (_START_S + case_of(

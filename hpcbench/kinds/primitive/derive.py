@@ -178,7 +178,7 @@ def problem_key(case: Case) -> Key:
     """Return what partners have in common, the primitive's own options apart.
 
     The name of the model (``shape``) is left out: equal extents are the same problem. So are the
-    variables of the environment that only its implementation asked for.
+    variables of the environment that only its implementation requested.
     """
     work = primitive_of(case)
     env = tuple(item for item in case.env if item[0] not in work.variables)
