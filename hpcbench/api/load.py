@@ -91,9 +91,9 @@ class LoadedCase:
         median_s: median time of a sample in seconds, folded over ranks; None without times.
         interval: ends of the median's 95 % interval in seconds; None where there is none.
         samples: seconds of a call by rank and sample, float64 (rank, sample), warm-ups included;
-            read when used.
+            read when asked for.
         counted: which samples are in the statistics, bool (sample,).
-        phases: phase -> seconds, float64 (rank, sample); read when used.
+        phases: phase -> seconds, float64 (rank, sample); read when asked for.
     """
 
     run: LoadedRun
@@ -292,7 +292,7 @@ def _library(name: str) -> Any:
 def load(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Runs:
     """Read results files: of a path, a pattern such as ``results/*/results.h5``, or a list of them.
 
-    A folder stands for the ``results.h5`` in it. Samples are read when they are used.
+    A folder stands for the ``results.h5`` in it. Samples are read when they are asked for.
 
     Raises hpcbench.errors.FileError for what is no results file, or if a pattern matches nothing.
     """
