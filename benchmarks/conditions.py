@@ -129,7 +129,7 @@ def run_of(
     info = RunInfo("synthetic", "0", "0", given.ranks, ranks, ("n",), "", {}, {}, "0")
     plan = Plan("synthetic", given.ranks, given.passes, tuple(planned), 0, {}, "0")
     told = tuple(RankTelemetry(rank, 0, 2.0) for rank in ranks)
-    results = Results(info, plan, tuple(items), (), told=told)
+    results = Results(info, plan, tuple(items), (), telemetry=told)
     return conditions([Run("FILE", results, Readings(clocks, waits))], TopicOptions())
 
 

@@ -75,10 +75,10 @@ def _outlasting(stream: TextIO) -> TextIO:
 
 
 def _command() -> int:
-    words = _with_resumed_folder(sys.argv[1:])
+    arguments = _with_resumed_folder(sys.argv[1:])
     # a shell completes programs, not modules: whoever asks as python -m means the program, too
-    name = "hpcbench" if _COMPLETION.intersection(words) else None
-    app(args=words, prog_name=name)
+    name = "hpcbench" if _COMPLETION.intersection(arguments) else None
+    app(args=arguments, prog_name=name)
     return int(ExitCode.OK)
 
 
@@ -100,12 +100,12 @@ def _exit_code(command: Callable[[], int]) -> int:
         return _internal_error()
 
 
-def _with_resumed_folder(words: list[str]) -> list[str]:
+def _with_resumed_folder(arguments: list[str]) -> list[str]:
     """Return the arguments with ``latest`` behind a --resume without folder, which typer lacks."""
     found = []
-    for word, following in zip(words, [*words, "-"][1:], strict=True):
-        alone = word == "--resume" and following.startswith("-")
-        found += ["--resume", "latest"] if alone else [word]
+    for argument, following in zip(arguments, [*arguments, "-"][1:], strict=True):
+        alone = argument == "--resume" and following.startswith("-")
+        found += ["--resume", "latest"] if alone else [argument]
     return found
 
 

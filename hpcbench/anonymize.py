@@ -179,34 +179,34 @@ def kind_of(key: str) -> str:
 class Pseudonyms:
     """One other name for each name: ``node1``, ``user2``, ``path3``, in the order they are met.
 
-    ``words`` are names by their kind; ``environ`` holds secrets, which become ``***``. Words
+    ``names`` are by their kind; ``environ`` holds secrets, which become ``***``. Words
     ``kept`` are also words of results: they are replaced only where a field holds nothing else.
     """
 
     def __init__(
-        self, words: Mapping[str, str], environ: Mapping[str, str], kept: Iterable[str] = (),
+        self, names: Mapping[str, str], environ: Mapping[str, str], kept: Iterable[str] = (),
     ) -> None:
         self._environ = environ
-        self._given: dict[tuple[str, str], str] = {}
+        self._pseudonyms: dict[tuple[str, str], str] = {}
         self._next: dict[str, int] = {}
         self._texts: dict[str, str] = {}
-        self._hosts = {word for word, kind in words.items() if kind == "node"}
-        reserved = ORDINARY | _COMMON | {word.lower() for word in kept}
-        self._words = {word: kind for word, kind in words.items()
-                       if len(word) > 1 and word.lower() not in reserved}
+        self._hosts = {name for name, kind in names.items() if kind == "node"}
+        reserved = ORDINARY | _COMMON | {name.lower() for name in kept}
+        self._names = {name: kind for name, kind in names.items()
+                       if len(name) > 1 and name.lower() not in reserved}
 
     @property
-    def given(self) -> Mapping[str, Mapping[str, str]]:
+    def pseudonyms(self) -> Mapping[str, Mapping[str, str]]:
         kinds: dict[str, dict[str, str]] = {}
-        for (kind, text), name in self._given.items():
+        for (kind, text), name in self._pseudonyms.items():
             kinds.setdefault(kind, {})[text] = name
         return kinds
 
     def name(self, kind: str, text: str) -> str:
-        if text not in ("", "null") and (kind, text) not in self._given:
+        if text not in ("", "null") and (kind, text) not in self._pseudonyms:
             self._next[kind] = self._next.get(kind, 0) + 1
-            self._given[kind, text] = f"{kind}{self._next[kind]}"
-        return self._given.get((kind, text), text)
+            self._pseudonyms[kind, text] = f"{kind}{self._next[kind]}"
+        return self._pseudonyms.get((kind, text), text)
 
     def host(self, text: str) -> str:
         """Return the other name of a host, the same with its domain and without."""
@@ -268,23 +268,23 @@ class Pseudonyms:
 
     @cached_property
     def _any(self) -> re.Pattern[str]:
-        longest = sorted(self._words, key=len, reverse=True)
-        paths = [re.escape(word) for word in longest if self._words[word] == "path"]
-        words = [re.escape(word) for word in longest if self._words[word] != "path"]
-        words += [rf"{re.escape(stem)}(?:\d+|\[[\d,-]+\])" for stem in self._stems()]
-        domains = {word.partition(".")[2] for word, kind in self._words.items()
-                   if kind == "node" and "." in word.partition(".")[2]}
-        words += [rf"(?:[\w-]+\.)+{re.escape(domain)}" for domain in domains]
+        longest = sorted(self._names, key=len, reverse=True)
+        paths = [re.escape(name) for name in longest if self._names[name] == "path"]
+        names = [re.escape(name) for name in longest if self._names[name] != "path"]
+        names += [rf"{re.escape(stem)}(?:\d+|\[[\d,-]+\])" for stem in self._stems()]
+        domains = {name.partition(".")[2] for name, kind in self._names.items()
+                   if kind == "node" and "." in name.partition(".")[2]}
+        names += [rf"(?:[\w-]+\.)+{re.escape(domain)}" for domain in domains]
         whole = r"(?<![A-Za-z0-9])(?:{})(?![A-Za-z0-9])"
         forms = {"known": whole.format("|".join(paths))} if paths else {}  # they have spaces
         forms |= _FORMS
-        forms |= {"word": whole.format("|".join(words))} if words else {}
+        forms |= {"word": whole.format("|".join(names))} if names else {}
         return re.compile("|".join(f"(?P<{kind}>{form})" for kind, form in forms.items()))
 
     def _stems(self) -> set[str]:
         """Return what hosts with numbers begin with: other hosts of the machine do, too."""
-        found = (_NUMBERED.match(word.partition(".")[0]) for word in self._words
-                 if self._words[word] == "node")
+        found = (_NUMBERED.match(name.partition(".")[0]) for name in self._names
+                 if self._names[name] == "node")
         return {match[1] for match in found if match and len(match[1]) > 3
                 and match[1].lower() not in ("rank", "host", "cuda")}
 
@@ -300,7 +300,7 @@ class Pseudonyms:
             user, _, host = text.partition("@")
             return f"{self.name('user', user)}@{self.host(host)}"
         if kind == "word":
-            own = self._words.get(text, "nodelist" if "[" in text else "node")
+            own = self._names.get(text, "nodelist" if "[" in text else "node")
             return self.host(text) if own == "node" else self.name(own, text)
         return self.name(kind, text)
 
@@ -339,13 +339,13 @@ _LEAST_DIGITS = 5
 class _Found:
     """Names by their kind, and words that are also words of results."""
 
-    words: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
 
     def host(self, name: str) -> None:
         """Take a host, with and without its domain; addresses have a form of their own."""
         if name and not re.fullmatch(r"[\d.]+|.*:.*", name):
-            self.words.update(dict.fromkeys((name, name.partition(".")[0]), "node"))
+            self.names.update(dict.fromkeys((name, name.partition(".")[0]), "node"))
 
     def value(self, value: Any, key: str = "") -> None:
         if isinstance(value, Mapping):
@@ -362,21 +362,21 @@ class _Found:
             self.host(text.partition("/")[0] if key == "node" else text)
         elif (kind := kind_of(key)) and (not text.isdigit() or len(text) >= _LEAST_DIGITS):
             if kind in ("job", "nodelist"):
-                self.words.setdefault(text, kind)
+                self.names.setdefault(text, kind)
             if kind == "user":
                 self.user(text)
             number = re.match(rf"\d{{{_LEAST_DIGITS},}}(?=\D)", text)
             if kind == "job" and number:
-                self.words.setdefault(number[0], kind)
+                self.names.setdefault(number[0], kind)
         for user in _HOME.findall(text):
             self.user(user)
         if " " in text and PATH.match(text) and re.fullmatch(r"/[^:;,\n]+", text):
-            self.words.setdefault(text, "path")
+            self.names.setdefault(text, "path")
 
     def user(self, name: str) -> None:
         """Take a user whose name is long enough to be no other word."""
         if len(name) > 2:
-            self.words.setdefault(name, "user")
+            self.names.setdefault(name, "user")
 
 
 @dataclass(frozen=True)
@@ -400,11 +400,11 @@ def anonymize(run: Path, target: Path, hide: Sequence[str] = ()) -> Anonymized:
     for path in files:
         _collect(path, found)
     _collect_here(found)
-    found.words.update(dict.fromkeys(filter(None, hide), "name"))
-    names = Pseudonyms(found.words, os.environ, found.kept)
-    for word, kind in found.words.items():
+    found.names.update(dict.fromkeys(filter(None, hide), "name"))
+    names = Pseudonyms(found.names, os.environ, found.kept)
+    for name, kind in found.names.items():
         if kind == "node":
-            names.host(word)
+            names.host(name)
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         beside.mkdir(parents=True)
@@ -422,7 +422,7 @@ def anonymize(run: Path, target: Path, hide: Sequence[str] = ()) -> Anonymized:
         raise FileError(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return Anonymized(names.given, left_out)
+    return Anonymized(names.pseudonyms, left_out)
 
 
 def _files_of(run: Path, target: Path) -> list[Path]:

@@ -126,13 +126,13 @@ def help_and_examples(command: Callable[..., None]) -> tuple[str, list[str]]:
 def _with_details(command: Callable[..., None]) -> Callable[..., None]:
     """Add to --verbose versions, the time of the whole, and the traceback of an error."""
     @wraps(command)
-    def with_details(**given: Any) -> None:
-        verbosity = verbosity_of(given["verbose"], given["quiet"])
+    def with_details(**options: Any) -> None:
+        verbosity = verbosity_of(options["verbose"], options["quiet"])
         verbosity.details([f"hpcbench {__version__}, Python {platform.python_version()}, "
                            f"{platform.platform()}"] if verbosity.is_verbose else ())
         with verbosity.stage("whole command"):
             try:
-                command(**given)
+                command(**options)
             except (HpcbenchError, OSError):
                 verbosity.traceback()
                 raise

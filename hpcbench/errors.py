@@ -4,7 +4,7 @@ HpcbenchError                 4  internal error
   UsageError                  2  the user can fix it: bad usage, config, launch or file
     ConfigError               2  config.json, YAML or a command-line override
     LaunchError               2  the way the job was started
-    FileError                 2  a folder or file that cannot be used as asked
+    FileError                 2  a folder or file that cannot be used as requested
       TraceError              2  a trace, journal or results file that is not what it should be
   RankLostError               3  another rank's supervisor does not answer; the job is ended
   MeasureError                -  a function under hpcbench.measure raised on some rank
@@ -18,15 +18,15 @@ import shlex
 from enum import IntEnum
 
 
-def command_line(*words: object) -> str:
+def command_line(*arguments: object) -> str:
     """Return a command of hpcbench as a shell takes it, whatever is in its words."""
-    return shlex.join(("hpcbench", *map(str, words)))
+    return shlex.join(("hpcbench", *map(str, arguments)))
 
 
-def job_command_line(n_ranks: int | str, *words: object) -> str:
+def job_command_line(n_ranks: int | str, *arguments: object) -> str:
     """Return a command of hpcbench that is started on so many ranks."""
     return shlex.join(("mpirun", "-np", str(n_ranks), "python", "-m", "hpcbench",
-                       *map(str, words)))
+                       *map(str, arguments)))
 
 
 def how_to_install(extras: str) -> str:
@@ -65,7 +65,7 @@ class LaunchError(UsageError):
 
 
 class FileError(UsageError):
-    """A file or folder that cannot be read or written as asked."""
+    """A file or folder that cannot be read or written as requested."""
 
 
 class TraceError(FileError):

@@ -143,13 +143,13 @@ def _blocks_here(backends: Sequence[str], on_gpu: bool, memory: int) -> Any:
     while 2**20 < most > memory // _OF_MEMORY:
         most //= 4
     size = 0 if not on_gpu else 2 if memory > _LARGE_BYTES else 1
-    words = {"$first": backends[0], "$backends": [*backends], "$most": f"{most // 2**20}MiB"}
+    values = {"$first": backends[0], "$backends": [*backends], "$most": f"{most // 2**20}MiB"}
 
     def filled(value: Any) -> Any:
         if isinstance(value, dict):
             return (value["$"][size] if "$" in value else
                     {key: filled(item) for key, item in value.items()})
-        return words.get(value, value) if isinstance(value, str) else (
+        return values.get(value, value) if isinstance(value, str) else (
             [filled(item) for item in value] if isinstance(value, list) else value)
 
     return filled(read_config(_HERE)["benchmarks"])
@@ -166,7 +166,7 @@ def _written(sweep: Sweep, output: Path | None) -> str:
 
 
 def _check_output(path: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be written as asked, before anything is read or made."""
+    """Refuse a file that cannot be written as requested, before anything is read or made."""
     if path.suffix.lower() not in _SUFFIXES:
         *first, last = _SUFFIXES
         raise UsageError(f"-o {shortened(str(path))}: end the name in {', '.join(first)} or "
@@ -220,8 +220,8 @@ def _without_lists_of_one(value: Any) -> Any:
 def with_hardware(sweep: Sweep, preset: Preset, source: Path) -> Sweep:
     """Return a sweep with what is known of a machine; own values stay. Raises ConfigError."""
     known: Mapping[str, Any] = preset.content["hardware"]
-    given = sweep.content.get("hardware", {})
-    own = {key: value for key, value in given.items() if value is not None}
+    hardware = sweep.content.get("hardware", {})
+    own = {key: value for key, value in hardware.items() if value is not None}
     if own.get("device_type", known["device_type"]) != known["device_type"]:
         raise ConfigError(
             f"{source}: hardware.device_type is {own['device_type']}, but {preset.name} has "

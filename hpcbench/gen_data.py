@@ -26,21 +26,23 @@ def generate(
     Raises UsageError of a vocabulary that is none, FileError if a file cannot be written, or is
     there and ``force`` is not given.
     """
-    words = _vocabulary(vocab, model)
-    dtype, beside = dtype_of(words), sidecar(path)
+    vocab_size = _vocabulary(vocab, model)
+    dtype, beside = dtype_of(vocab_size), sidecar(path)
     there = [str(item) for item in (path, beside) if item.exists() or item.is_symlink()]
     if there and not force:
         raise FileError(f"{' and '.join(there)}: there already; --force writes over it")
     if path.is_dir():
         raise FileError(f"{path}: is a folder; name a file in it")
-    description: dict[str, Any] = {"dtype": dtype, "tokens": count, "vocab": words, "seed": seed}
+    description: dict[str, Any] = {
+        "dtype": dtype, "tokens": count, "vocab": vocab_size, "seed": seed}
     with whole_file(path) as part:
-        _write(part, count, words, dtype, seed)
+        _write(part, count, vocab_size, dtype, seed)
         # written before the tokens are there: without it they would be taken for nanoGPT's
         with whole_file(beside) as description_part:
             description_part.write_text(json.dumps(description) + "\n", encoding="utf-8")
     size = count * np.dtype(DTYPES[dtype]).itemsize
-    return f"{path}: {count:,} tokens of a vocabulary of {words:,}, {dtype}, {round_bytes(size)}"
+    return (f"{path}: {count:,} tokens of a vocabulary of {vocab_size:,}, {dtype}, "
+            f"{round_bytes(size)}")
 
 
 def _vocabulary(vocab: int | None, model: str | None) -> int:

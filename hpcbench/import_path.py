@@ -29,6 +29,6 @@ def leave_out_current_folder() -> None:
             sys.path.append(ROOT)
 
 
-def module_command(module: str, *words: str) -> list[str]:
+def module_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module of this very hpcbench in a process of its own."""
-    return [sys.executable, "-c", _START, ROOT, module, *words]
+    return [sys.executable, "-c", _START, ROOT, module, *arguments]

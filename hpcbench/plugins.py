@@ -1,6 +1,6 @@
 """What packages beside hpcbench may import (docs/plugins.md); names stay here when modules move.
 
-Nothing is imported before it is asked for: a specification that takes its classes from here can be
+Nothing is imported before it is used: a specification that takes its classes from here can be
 read where torch is not installed. The imports below are for type checkers; at run time they say
 where each name is.
 """
@@ -115,7 +115,7 @@ def _modules() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, and nothing else. Raises AttributeError."""
+    """Import what is requested, and nothing else. Raises AttributeError."""
     if name not in _modules():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _modules()[name]

@@ -70,8 +70,8 @@ def run(
         folders, is_done = open_folders(attempt), attempt.is_done()
         if not is_done:
             with verbosity.stage("measurement"), open_journal(attempt, folders) as journal:
-                taken = note_noise(attempt, journal)
-                with _progress(attempt, folders, verbosity, taken) as report:
+                stolen_share = note_noise(attempt, journal)
+                with _progress(attempt, folders, verbosity, stolen_share) as report:
                     measure(attempt, journal, report, folders, pool, stop)
     with _can_be_repeated(folders.folder):
         with verbosity.stage("traces sealed and collected"):
@@ -142,11 +142,11 @@ def _machine_lines(attempt: RunAttempt) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _progress(
-    attempt: RunAttempt, folders: RankFolders, verbosity: Verbosity, taken: float,
+    attempt: RunAttempt, folders: RankFolders, verbosity: Verbosity, stolen_share: float,
 ) -> Iterator[CaseReport]:
     """Give what to call after each case; only rank 0 prints.
 
-    ``taken`` is the share of its core that others took before.
+    ``stolen_share`` is the share of its core that others took before.
     """
     if attempt.comm.rank != 0 or verbosity.is_quiet:
         yield lambda case, status, reason, seconds, launch, pass_index: None
@@ -156,7 +156,7 @@ def _progress(
     todo, plan = attempt.runs_left(), attempt.plan
     with Progress(todo, passes=plan.passes, launches=plan.launches,
                   every_run=verbosity.is_verbose) as progress:
-        progress.slow_reason = slow_reason(attempt.topology, os.cpu_count(), taken)
+        progress.slow_reason = slow_reason(attempt.topology, os.cpu_count(), stolen_share)
         progress.name_among(attempt.runnable())  # a resumed run names them as before
         for line in opening_lines(attempt, todo, folders):
             progress.message(line)
@@ -179,14 +179,14 @@ def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunReque
     with verbosity.stage("reduction"), rare_collection():
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     with verbosity.stage("summaries and plots"), rare_collection():
-        told = topic_results_in(folder.path)
-        write_reports(results, folder.path, told, verbosity.announce, verbosity.complain)
+        advice = topic_results_in(folder.path)
+        write_reports(results, folder.path, advice, verbosity.announce, verbosity.complain)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder.path, results)
     if config.profiling.target and not verbosity.is_quiet:
         print_profile(results, folder.path)
         return int(final_code(results))
-    report_run(results, folder.path, told, verbosity, explain=request.explain)
+    report_run(results, folder.path, advice, verbosity, explain=request.explain)
     if not verbosity.is_quiet:
         print_profiles(profile_lines)
     return int(final_code(results))

@@ -196,8 +196,8 @@ def _begun_before(request: SuiteRequest, world_size: int) -> Path:
     """Return the folder of the suite to go on with. Raises UsageError if this job cannot."""
     from hpcbench.reduce.suite_file import read_suite
 
-    asked = LATEST_SUITE if request.resume == LATEST else request.resume
-    folder = (asked or LATEST_SUITE).resolve()
+    wanted = LATEST_SUITE if request.resume == LATEST else request.resume
+    folder = (wanted or LATEST_SUITE).resolve()
     if not is_suite(folder):
         raise UsageError(f"{folder}: has no {SUITE_FILE}, so it is no folder of `hpcbench suite`; "
                          f"give one, or for a single run: "

@@ -78,11 +78,11 @@ def from_json(text: str | bytes, **options: Any) -> Any:
     ``options`` are those of `json.loads`. Raises ValueError where it is no JSON.
     """
     try:
-        words = text.decode("utf-8", "surrogatepass") if isinstance(text, bytes) else text
-        value = json.loads(words, **options)
+        decoded = text.decode("utf-8", "surrogatepass") if isinstance(text, bytes) else text
+        value = json.loads(decoded, **options)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    return valid_json(value) if holds_halves(words) else value
+    return valid_json(value) if holds_halves(decoded) else value
 
 
 def stored_path(path: str | os.PathLike[str]) -> str:
@@ -242,7 +242,7 @@ def _with_replacements(value: str) -> str:
 
 
 class Verbosity(Enum):
-    """What the user asked for; a command gets it as an argument and passes it on."""
+    """What the user requested; a command gets it as an argument and passes it on."""
 
     QUIET = "quiet"
     NORMAL = "normal"

@@ -213,7 +213,7 @@ class Worker:
                     case.warmup, case.batch, request.samples, device.torch_device.type == "cuda"),
                 Surroundings(self._start(case, request.clock), FixedCount(request.samples),
                              self._control(case.backend).barrier, time.perf_counter_ns))
-        close(operation, tells=False)  # nobody wants its counted step
+        close(operation, with_report=False)  # nobody wants its counted step
         write_rank_file(Path(request.path), captured.trace, RankProfile(
             case.case_id, request.attempt, self._member.rank, str(device.torch_device),
             progress.rows().tolist(), captured.anchors))
@@ -228,7 +228,7 @@ class Worker:
         with opened(self._runner(case.kind), case.workload, self._place(case, device),
                     validate=validate) as operation:
             if isinstance(operation, Stepping):
-                operation.tell_step = self._progress.step
+                operation.on_step = self._progress.step
             yield captured(operation, self._control(case.backend)) if case.cuda_graph else operation
 
     def _place(self, case: Case, device: AnyDevice) -> Place:
@@ -258,7 +258,7 @@ class Worker:
         return self._workers_control
 
     def _surroundings(self, request: CaseRequest, operation: AnyOperation) -> Surroundings:
-        """Return how this case starts and stops here, and the faults it was asked to have."""
+        """Return how this case starts and stops here, and the faults that it is to have."""
         case, clock, faults = request.case, request.clock, request.faults
         control = self._control(case.backend)
         slow_down = operation.slow_down if isinstance(operation, CanSlowDown) else _undraggable
@@ -269,7 +269,8 @@ class Worker:
             finish=control.barrier, now_ns=time.perf_counter_ns,
             faults=before_call(faults, slow_down), late_s=before_timed_calls(faults),
             corruptions=after_call(faults, operation.corrupt_output),
-            wrong_operations=wrong_operations(faults, lambda: _stray(case, operation.place)))
+            wrong_operations=wrong_operations(
+                faults, lambda: _wrong_operation(case, operation.place)))
 
     def _start(self, case: Case, clock: ClockModel) -> Start:
         """Return how the samples of a case begin in its mode."""
@@ -322,10 +323,10 @@ class Worker:
         self._groups.clear()
 
 
-def _stray(case: Case, place: Place) -> AnyOperation:
-    from hpcbench.kinds.collective.run import stray  # only tests inject it
+def _wrong_operation(case: Case, place: Place) -> AnyOperation:
+    from hpcbench.kinds.collective.run import wrong_operation  # only tests inject it
 
-    return stray(case.workload, place)
+    return wrong_operation(case.workload, place)
 
 
 def _undraggable(seconds: float) -> None:
@@ -338,7 +339,7 @@ def _group_key(case: Case) -> tuple[object, ...]:
 
 
 def serve(channel: WorkerChannel, progress: SharedProgress) -> None:
-    """Answer requests until told to leave, or until the supervisor is gone."""
+    """Answer requests until one is to leave, or until the supervisor is gone."""
     worker = Worker(progress, supervised=True)
     with contextlib.suppress(EOFError, OSError):
         while not isinstance(request := channel.receive(), LeaveRequest):

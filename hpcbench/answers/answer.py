@@ -1,6 +1,6 @@
 """What a topic of answers is: from the record of an analysis to sentences, tables and charts.
 
-Each topic is a module beside this one: its function takes runs and what was asked, and returns a
+Each topic is a module beside this one: its function takes runs and options, and returns a
 frozen record of JSON values in SI units that has a tuple ``answers``. Sentences, tables and charts
 follow from that record, so that every renderer shows the same.
 """
@@ -74,10 +74,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """What the user asked beside the files; each topic takes what concerns it.
+    """What the user set beside the files; each topic takes what concerns it.
 
     ``price``: of a device for an hour, in the user's currency, None where none is known.
-    ``samples``: training samples whose time and cost are told.
+    ``samples``: training samples to estimate time and cost of.
     """
 
     price: float | None = None
@@ -96,7 +96,7 @@ class TopicRecord(Protocol):
 class Topic:
     """One topic: ``analysis`` makes the record that ``tables`` and ``charts`` show.
 
-    ``is_told`` is whether its answers stand in the summary, and at the end of a run and of
+    ``in_summary`` is whether its answers stand in the summary, and at the end of a run and of
     ``show``, in short; ``is_quiet``, whether only what it finds stands at the end.
     """
 
@@ -105,7 +105,7 @@ class Topic:
     analysis: Callable[[Sequence[Run], TopicOptions], TopicRecord]
     tables: Callable[[Any], Iterable[Table]]
     charts: Callable[[Any], Iterable[Chart]]
-    is_told: bool = False
+    in_summary: bool = False
     is_quiet: bool = False
 
 

@@ -44,7 +44,7 @@ class Carried:
         of_best: over the highest of the same backend in the same file.
         counted_bytes: sent by interfaces and NVLinks in a pass; None where it was not read.
         computed_bytes: what all ranks send in as many calls, by formula.
-        algorithm, protocol: as the library told; ``unknown`` where it told nothing.
+        algorithm, protocol: as the library logged; ``unknown`` where it logged nothing.
         size_bytes: of a message; None of a case whose messages differ.
         problem: why the values cannot be true, or what they say of the way; else empty.
     """
@@ -81,7 +81,7 @@ class BandwidthTruth:
     answers: tuple[Answer, ...]
 
 
-def bandwidth(runs: Sequence[Run], asked: TopicOptions) -> BandwidthTruth:
+def bandwidth(runs: Sequence[Run], options: TopicOptions) -> BandwidthTruth:
     cases = tuple(case for run in runs for case in _of_run(run))
     if not cases:
         return BandwidthTruth((), (
@@ -169,9 +169,9 @@ def _of_library(cases: Sequence[Carried]) -> Answer:
                    if case.algorithm != UNKNOWN or case.protocol != UNKNOWN)
     if not seen:
         return cannot_tell("algorithm and protocol", "no library logged them")
-    words = "; ".join(f"{backend} {algorithm} {protocol} in {plural(len(same), 'case')}"
-                      for (backend, algorithm, protocol), same in seen.items())
-    return Answer(CLEAR, f"algorithm and protocol: {words}")
+    text = "; ".join(f"{backend} {algorithm} {protocol} in {plural(len(same), 'case')}"
+                     for (backend, algorithm, protocol), same in seen.items())
+    return Answer(CLEAR, f"algorithm and protocol: {text}")
 
 
 def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:

@@ -240,10 +240,10 @@ def _selected(limit: Limit, row: Mapping[str, Any]) -> bool:
                else _same(row.get(name), value) for name, value in limit.select.items())
 
 
-def _same(given: Any, wanted: Any) -> bool:
-    if isinstance(given, (list, tuple)):
-        given = " ".join(map(str, given))
-    return bool(given == wanted) or (not isinstance(given, bool) and str(given) == str(wanted))
+def _same(value: Any, wanted: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        value = " ".join(map(str, value))
+    return bool(value == wanted) or (not isinstance(value, bool) and str(value) == str(wanted))
 
 
 def _of_case(
@@ -295,12 +295,12 @@ def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iter
     for edge, sign, text in _edges(limit, column):
         beyond = [time_s for time_s in times if sign * time_s > edge]
         worst = max(times) if sign > 0 else min(times)
-        said = (f"{limit.metric} {worst / scale:.4g} {unit} in the worst launch, "
-                f"{len(beyond)} of {len(times)} beyond, {text}")
+        message = (f"{limit.metric} {worst / scale:.4g} {unit} in the worst launch, "
+                   f"{len(beyond)} of {len(times)} beyond, {text}")
         surely = len(beyond) == len(times) and (
             ends is None or min(sign * end for end in ends) > edge)
         if beyond:
-            yield Reason(SLOW if surely else CANNOT_TELL, item.case.label, said,
+            yield Reason(SLOW if surely else CANNOT_TELL, item.case.label, message,
                          item.case.case_id)
 
 
@@ -314,9 +314,9 @@ def _edges(limit: Limit, column: CaseColumn) -> Iterator[tuple[float, int, str]]
     """
     unit, scale = _unit(limit, column)
     why = f"; {limit.why}" if limit.why else ""
-    for end, word, sign in ((limit.min, "min", -1), (limit.max, "max", 1)):
+    for end, name, sign in ((limit.min, "min", -1), (limit.max, "max", 1)):
         if end is not None:
-            yield sign * end * scale, sign, f"limit {word} {end:g} {unit}{why}"
+            yield sign * end * scale, sign, f"limit {name} {end:g} {unit}{why}"
 
 
 def interval_of(
@@ -406,15 +406,15 @@ UNREADABLE: Mapping[str, int] = MappingProxyType({"ci": 2, "slurm": 0, "nagios":
 
 def check_file(results: Sequence[Path], limits: Path) -> CheckResult:
     """Return whether results hold the limits of a file. Raises FileError or ConfigError."""
-    given = read_limits(limits).limits
+    allowed = read_limits(limits).limits
     side = side_of(results)
     try:
-        found = [check_limits(one, given) for one in side.results]
+        found = [check_limits(one, allowed) for one in side.results]
     except ConfigError as error:
         raise ConfigError("\n".join(f"{limits}: {line}" for line in str(error).splitlines())
                           ) from None
     reasons = [reason for one in found for reason in one.reasons]
-    return concluded(reasons, len(given), sum(one.n_cases for one in found))
+    return concluded(reasons, len(allowed), sum(one.n_cases for one in found))
 
 
 def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
@@ -485,7 +485,7 @@ def _own_columns(kind: str) -> Iterable[CaseColumn]:
         return ()
 
 
-def held(results: Results) -> CheckResult | None:
+def check_own_limits(results: Results) -> CheckResult | None:
     """Return whether results hold the limits of their sweep; None of a sweep without limits."""
     limits = limits_of(results.plan.config)
     return check_limits(results, limits) if limits else None
@@ -498,7 +498,7 @@ def code_of(checked: CheckResult) -> int:
 
 def final_code(results: Results) -> ExitCode:
     """Return what a run ends with: its own code, and FINDINGS where only a limit does not hold."""
-    code, checked = exit_code(results), held(results)
+    code, checked = exit_code(results), check_own_limits(results)
     if code == ExitCode.OK and checked is not None and checked.outcome != GOOD:
         return ExitCode.FINDINGS
     return code

@@ -1,4 +1,4 @@
-"""Which cases became slower or faster from one side to another, and which cannot be told.
+"""Which cases became slower or faster from one side to another, and which are undecided.
 
 The unit is a launch: samples of one launch depend on one another far more than those of two. A case
 is slower, or faster, only if all of this holds: it does among all cases of the comparison
@@ -36,7 +36,7 @@ from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
 FEWEST_LAUNCHES, MOST_LAUNCHES = 4, 50
-"""Fewer launches a side hold no interval of 95 %, and more are not asked for."""
+"""Fewer launches a side hold no interval of 95 %, and more are not requested."""
 _ROUNDING = 1e-9
 SLOWER, FASTER, SAME, INCONCLUSIVE = "slower", "faster", "same", "inconclusive"
 VERDICTS = (SLOWER, FASTER, INCONCLUSIVE, SAME)
@@ -72,7 +72,7 @@ class CaseComparison:
         in_launch: whether passes of one launch were compared in pairs.
         chance, false_share: the p-value, and after Benjamini and Hochberg.
         verdict: one of VERDICTS; ``reason`` says why it is inconclusive.
-        more_launches: launches of each side that would probably do; None where not asked for.
+        more_launches: launches of each side that would probably do; None if not requested.
         phases: where the time of a step went, if it has phases.
     """
 
@@ -266,9 +266,9 @@ def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
         return "launches in one process (mpi, --inline) count as one: start several jobs"
     a, b = ([time_s for time_s in side.pass_s if time_s] for side in (first, second))
     if len(a) > 2 and len(b) > 2:
-        for low, high, word in ((a, b, SLOWER), (b, a, FASTER)):
+        for low, high, verdict in ((a, b, SLOWER), (b, a, FASTER)):
             if min(high) > max(low) * (1 + SUSPECT):
-                return f"one launch a side; suspect: every pass is {word}"
+                return f"one launch a side; suspect: every pass is {verdict}"
     return "one launch a side: the spread between launches is unknown"
 
 

@@ -117,11 +117,11 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     """Return value of ``key`` -> what else tells a case from others -> the case.
 
     Options that only some values have, such as those of an implementation, belong to the value.
-    Cases that differ in their number of iterations alone are told apart by it. Raises UsageError
+    Cases that differ in their number of iterations alone are distinguished by it. Raises UsageError
     where no case has such a key, or all have the same value.
     """
     alike = [(value, rest, found) for cases in _same_tasks(side, key).values()
-             for value, rest, found in _apart(cases, key)]
+             for value, rest, found in _labelled(cases, key)]
     often = Counter((value, rest) for value, rest, _ in alike)
     twice = {rest for (_, rest), count in often.items() if count > 1}
     values: dict[str, dict[str, CaseOfSide]] = {}
@@ -137,16 +137,17 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     return values
 
 
-def _apart(
+def _labelled(
     alike: Sequence[tuple[CaseOfSide, dict[str, Any]]], key: str,
 ) -> Iterator[tuple[str, str, CaseOfSide]]:
     """Yield of cases of one task the value of ``key``, what else tells it from others, the case."""
-    shared = set.intersection(*(_options(given) for _, given in alike))
-    for found, given in alike:
-        own = sorted(_options(given) - shared - {key})
-        words = [_text(given[key]), *(f"{name.removeprefix(OPTION)}={given[name]}" for name in own)]
-        yield " ".join(words), _text(sorted(
-            (name, value) for name, value in given.items() if name not in {key, *own})), found
+    shared = set.intersection(*(_options(values) for _, values in alike))
+    for found, values in alike:
+        own = sorted(_options(values) - shared - {key})
+        parts = [_text(values[key]),
+                 *(f"{name.removeprefix(OPTION)}={values[name]}" for name in own)]
+        yield " ".join(parts), _text(sorted(
+            (name, value) for name, value in values.items() if name not in {key, *own})), found
 
 
 def varying(side: Side) -> list[str]:
@@ -167,16 +168,16 @@ def _same_tasks(
     """Return the cases with a key, with their parameters, that differ in it and in options only.
     """
     every = [(found, parameters(found.case)) for found in cases_of(side).values()]
-    if key.startswith(ENV) and any(key in given for _, given in every):
-        for _, given in every:
-            given.setdefault(key, UNSET)
-    return grouped((_text(sorted((name, value) for name, value in given.items()
-                                 if name != key and not name.startswith(OPTION))), (found, given))
-                   for found, given in every if key in given)
+    if key.startswith(ENV) and any(key in values for _, values in every):
+        for _, values in every:
+            values.setdefault(key, UNSET)
+    return grouped((_text(sorted((name, value) for name, value in values.items()
+                                 if name != key and not name.startswith(OPTION))), (found, values))
+                   for found, values in every if key in values)
 
 
-def _options(given: Mapping[str, Any]) -> set[str]:
-    return {name for name in given if name.startswith(OPTION)}
+def _options(values: Mapping[str, Any]) -> set[str]:
+    return {name for name in values if name.startswith(OPTION)}
 
 
 def _text(value: Any) -> str:

@@ -55,7 +55,7 @@ from hpcbench.units import plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Range, Row, Show, Table
 
-TELLS = 0.1
+PRECISE = 0.1
 """A series whose interval reaches further cannot say that nothing drifts."""
 CANARY = "canary"
 """The subject of an answer that rests on the canary alone."""
@@ -87,7 +87,7 @@ class Conditions:
     answers: tuple[Answer, ...]
 
 
-def conditions(runs: Sequence[Run], asked: TopicOptions) -> Conditions:
+def conditions(runs: Sequence[Run], options: TopicOptions) -> Conditions:
     read = {run.path: readings(run) for run in runs}
     drifting, follows = drifts(runs), following(read)
     lost = tuple(Disturbed(
@@ -103,7 +103,7 @@ def conditions(runs: Sequence[Run], asked: TopicOptions) -> Conditions:
 
 
 def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[Answer]:
-    """Yield what drifts, most first; or that nothing does; then what cannot be told."""
+    """Yield what drifts, most first; or that nothing does; then what is undecided."""
     named = sorted((one for one in series if one.is_clear),
                    key=lambda one: (bool(one.case_id), -abs(one.change)))
     canaries = [canary for run in runs if (canary := run.results.canary) is not None
@@ -117,11 +117,11 @@ def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[A
             ("false alarms in at most 1 % of runs (HB145)", _DRIFT_TO_DO),
             subject=CANARY) for one in drifting)
     rest = [one for one in series if not one.is_clear]
-    telling = [one for one in rest if one.reach <= TELLS]
-    if telling and not named and not drifting:
-        worst = max(telling, key=lambda one: one.reach)
+    precise = [one for one in rest if one.reach <= PRECISE]
+    if precise and not named and not drifting:
+        worst = max(precise, key=lambda one: one.reach)
         yield Answer(NONE, f"drift: none (smallest detectable change {100 * worst.reach:.2g} %)",
-                     (f"checked {_series_text(len(telling))}; widest interval: {worst.label}, "
+                     (f"checked {_series_text(len(precise))}; widest interval: {worst.label}, "
                       f"{_change(worst)} over {worst.passes} passes",
                       *map(_canary_text, canaries)))
     if why := "; ".join(_unknown(runs, rest)):
@@ -162,7 +162,7 @@ def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
         yield f"at most {MOST_VALUES} passes are analysed, not {max(passes)}"
     if few:
         yield f"needs {FEWEST_RUNS} passes, not {max(few)}: use --passes {FEWEST_RUNS}"
-    wide = [one for one in rest if one.reach > TELLS]
+    wide = [one for one in rest if one.reach > PRECISE]
     if wide:
         most = max(one.reach for one in wide)
         yield (f"noise hides changes up to {100 * most:.2g} % in {plural(len(wide), 'case')}; use "
@@ -235,9 +235,9 @@ def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
     if lowest is not None or any(one.is_clear for one in compared):
         return
     if "clocks" in read.missing:
-        told = read.missing["clocks"]
+        missing = read.missing["clocks"]
         yield cannot_tell("throttling", "no clock frequency was read",
-                          (*([told] if told else ()), *reasons))
+                          (*([missing] if missing else ()), *reasons))
     elif lowered or _may_cost(compared, lost := _lost(seen, CLOCKS), LEAST_EFFECT):
         yield cannot_tell("throttling", f"clocks fell, no case follows them; {_FEW}", reasons)
     else:
@@ -258,7 +258,7 @@ def noise_answers(
     evidence = (*shares, *before)
     for one in causes[:1]:
         yield Answer(CLEAR, f"CPU contention: {one.label} is {one.text} slower while "
-                     f"{_taken(seen, one)}{_more(causes)}",
+                     f"{_during(seen, one)}{_more(causes)}",
                      (f"in {one.passes_text}", *map(_evidence, causes[:MOST_NAMED]), *evidence,
                       _family(seen), _NOISE_TO_DO), subject=one.label)
     if waiting is not None:
@@ -272,9 +272,9 @@ def noise_answers(
     if causes or waiting is not None or any(one.is_clear for one in both):
         return
     if "waits" in seen.read.missing and "cores" in seen.read.missing:
-        told = seen.read.missing["waits"]
+        missing = seen.read.missing["waits"]
         yield cannot_tell("host noise", "no waits for cores were read",
-                          (*([told] if told else ()), *before))
+                          (*([missing] if missing else ()), *before))
     elif shares:
         yield Answer(CANNOT_TELL, f"host noise: {'; '.join(shares)}; cost unknown",
                      (f"no case's passes follow it; {_FEW}", *before, _NOISE_TO_DO))
@@ -328,7 +328,7 @@ def _whose(seen: Seen, one: Following, ranks: Sequence[int]) -> str:
     return f"rank {ranks[one.row]}{seen.host(ranks[one.row])}"
 
 
-def _taken(seen: Seen, one: Following) -> str:
+def _during(seen: Seen, one: Following) -> str:
     if one.condition == WAITS:
         who = _whose(seen, one, seen.read.wait_ranks)
         return f"other processes take {one.least:.0%} to {one.greatest:.0%} of a core of {who}"
@@ -398,4 +398,4 @@ def conditions_charts(record: Conditions) -> Iterator[DotChart]:
 
 
 TOPIC = Topic("conditions", "drift, throttling and other processes",
-              conditions, conditions_tables, conditions_charts, is_told=True, is_quiet=True)
+              conditions, conditions_tables, conditions_charts, in_summary=True, is_quiet=True)

@@ -124,16 +124,16 @@ class TrainingTask:
     steps: tuple[RanksStep, ...]
 
 
-def task_of(cases: Sequence[Worked], asked: TopicOptions) -> TrainingTask:
+def task_of(cases: Sequence[Worked], options: TopicOptions) -> TrainingTask:
     """Return the choices of one task, of which there is at least one."""
-    choices = [_choice(case, asked, words) for case, words in zip(
+    choices = [_choice(case, options, label) for case, label in zip(
         cases, _labels(cases), strict=True)]
     priced = all(one.cost for one in choices)
     if not priced:  # one unit for all
         choices = [replace(one, price=None, cost=None) for one in choices]
 
     def spent(case: Worked) -> float:
-        price = _price(case, asked) if priced else None
+        price = _price(case, options) if priced else None
         return case.ranks * (price or 1.0) / case.work.amount
 
     first, *others = cases
@@ -143,7 +143,7 @@ def task_of(cases: Sequence[Worked], asked: TopicOptions) -> TrainingTask:
     currencies = {_hardware(case).get("currency") for case in cases} - {None}
     unit = str(currencies.pop()) if len(currencies) == 1 else "currency units"
     return TrainingTask(
-        first.title, unit if priced else "device-hours", asked.samples,
+        first.title, unit if priced else "device-hours", options.samples,
         tuple(replace(one, on_front=not any(_beats(other, one) for other in choices))
               for one in choices),
         choices[0].label, _best(cases, choices, _a_sample), _best(cases, choices, spent),
@@ -157,8 +157,8 @@ def _beats(one: CostChoice, other: CostChoice) -> bool:
 
 
 def _labels(cases: Sequence[Worked]) -> list[str]:
-    words = short_ways(cases)
-    labels = [f"{words[case.work.way]} on {plural(case.ranks, 'rank')}, "
+    names = short_ways(cases)
+    labels = [f"{names[case.work.way]} on {plural(case.ranks, 'rank')}, "
               f"{case.work.amount:g} samples a step" for case in cases]
     return [f"{label} ({case.case.case_id})" if labels.count(label) > 1 else label
             for label, case in zip(labels, cases, strict=True)]
@@ -169,20 +169,20 @@ def _hardware(case: Worked) -> Mapping[str, Any]:
     return found
 
 
-def _price(case: Worked, asked: TopicOptions) -> float | None:
-    """Return what was asked with, else the price that the sweep file gives of this device."""
+def _price(case: Worked, options: TopicOptions) -> float | None:
+    """Return the price of the options, else the price that the sweep file gives of this device."""
     hardware = _hardware(case)
-    if asked.price is not None:
-        return asked.price
+    if options.price is not None:
+        return options.price
     if hardware.get("device_type") not in (None, case.device):
         return None
     price = hardware.get("price_per_device_hour")
     return None if price is None else float(price)
 
 
-def _choice(case: Worked, asked: TopicOptions, label: str) -> CostChoice:
+def _choice(case: Worked, options: TopicOptions, label: str) -> CostChoice:
     rate = case.work.amount / case.time_s
-    time_s, price, usage = asked.samples / rate, _price(case, asked), case.item.usage
+    time_s, price, usage = options.samples / rate, _price(case, options), case.item.usage
     hours = time_s * case.ranks / HOUR_S
     power_w = usage.mean_power_w if usage is not None else None
     timing = case.item.timing
@@ -261,21 +261,21 @@ class Costs:
     tasks: tuple[TrainingTask, ...]
 
 
-def cost(runs: Sequence[Run], asked: TopicOptions) -> Costs:
-    """Return what the asked number of samples takes on each choice. Times are without set-up."""
+def cost(runs: Sequence[Run], options: TopicOptions) -> Costs:
+    """Return what the samples of the options take on each choice. Times are without set-up."""
     cases = [case for case in worked(runs) if case.work.unit == SAMPLES]
-    tasks = tuple(task_of(same, asked) for same in grouped(
+    tasks = tuple(task_of(same, options) for same in grouped(
         (case.key, case) for case in cases).values())
-    given = ("--price", f"{asked.price:g}") if asked.price is not None else ()
-    if asked.samples != TopicOptions().samples:
-        given = (*given, "--samples", str(asked.samples))
+    flags = ("--price", f"{options.price:g}") if options.price is not None else ()
+    if options.samples != TopicOptions().samples:
+        flags = (*flags, "--samples", str(options.samples))
     answers = [replace(one, sentence=f"{task.title}: {one.sentence}", subject=task.title)
                for task in tasks for one in _answers_of_task(task)]
     if not tasks:
         answers = [cannot_tell("cost of training", "no training was timed")]
     answers += _without(runs, tasks)
-    return Costs(with_command(answers, runs, "cost", *given, beside=caveats(runs)),
-                 asked.samples, tasks)
+    return Costs(with_command(answers, runs, "cost", *flags, beside=caveats(runs)),
+                 options.samples, tasks)
 
 
 def arithmetic(task: TrainingTask, one: CostChoice) -> str:
@@ -310,7 +310,7 @@ def _answers_of_task(task: TrainingTask) -> Iterator[Answer]:
         yield _of_step(task, step)
 
 
-def _of_best(task: TrainingTask, word: str, best: Best, chosen: dict[str, CostChoice]) -> Answer:
+def _of_best(task: TrainingTask, what: str, best: Best, chosen: dict[str, CostChoice]) -> Answer:
     one = chosen[best.labels[0]]
     evidence = tuple(arithmetic(task, chosen[label]) for label in best.labels) + tuple(
         f"{label}: its ranks share cores, so its time is no measure of more devices"
@@ -319,9 +319,9 @@ def _of_best(task: TrainingTask, word: str, best: Best, chosen: dict[str, CostCh
     if len(best.labels) > 1:
         why = "equal within the smallest effect" if best.alike else "undecided"
         return Answer(
-            NONE if best.alike else CANNOT_TELL, f"{word}: {why}: {'; '.join(best.labels)}",
+            NONE if best.alike else CANNOT_TELL, f"{what}: {why}: {'; '.join(best.labels)}",
             (f"with the first, {_takes(task, one)}{_savings(task, one)}", *about, *evidence))
-    return Answer(CLEAR, f"{word}: {one.label}; {_takes(task, one)}",
+    return Answer(CLEAR, f"{what}: {one.label}; {_takes(task, one)}",
                   (f"{_takes(task, one)}{_savings(task, one)}", *about, *evidence))
 
 
@@ -338,11 +338,11 @@ def _savings(task: TrainingTask, one: CostChoice) -> str:
             f"{_saved_text(one.cost_beside, task.unit if one.cost is None else 'cost')}")
 
 
-def _saved_text(beside: Interval, word: str) -> str:
+def _saved_text(beside: Interval, unit: str) -> str:
     if beside.value <= 1:
-        return f"it saves {interval_text(beside.map(_saved), percent=True)} of {word}"
+        return f"it saves {interval_text(beside.map(_saved), percent=True)} of {unit}"
     more = beside.map(lambda ratio: ratio - 1)
-    return f"it takes {interval_text(more, percent=True)} more {word}"
+    return f"it takes {interval_text(more, percent=True)} more {unit}"
 
 
 def _saved(ratio: float) -> float:
@@ -372,8 +372,8 @@ def _without(runs: Sequence[Run], tasks: Sequence[TrainingTask]) -> Iterator[Ans
     missing = [one for one in choices if one.kwh is None]
     if missing:
         reasons = dict.fromkeys(
-            f"{name}: {why}" for run in runs for told in run.results.told
-            for name, why in told.missing.items() if name in ("energy", "gpu"))
+            f"{name}: {why}" for run in runs for report in run.results.telemetry
+            for name, why in report.missing.items() if name in ("energy", "gpu"))
         yield Answer(
             CANNOT_TELL, f"energy: no energy counter in {len(missing)} of "
             f"{plural(len(choices), 'choice')}",

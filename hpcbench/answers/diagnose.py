@@ -39,7 +39,7 @@ from hpcbench.units import format_seconds, grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Row, Show, Table
 
-TELLS = 0.1
+PRECISE = 0.1
 """A comparison whose interval reaches over this share of a call cannot say that nobody is late."""
 
 
@@ -95,7 +95,7 @@ class NotComparable:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The record of the topic: looks at ranks, of which some name one, and what could not be told.
+    """The record of the topic: looks at ranks, of which some name one, and what is undecided.
     """
 
     checks: tuple[RankComparison, ...]
@@ -103,7 +103,7 @@ class Diagnosis:
     answers: tuple[Answer, ...]
 
 
-def diagnose(runs: Sequence[Run], asked: TopicOptions) -> Diagnosis:
+def diagnose(runs: Sequence[Run], options: TopicOptions) -> Diagnosis:
     found = [one for run in runs for item in run.results.cases for one in _of_case(run, item)]
     checks = tuple(one for one in found if isinstance(one, RankComparison))
     not_comparable = tuple(one for one in found if isinstance(one, NotComparable))
@@ -153,16 +153,16 @@ def _answers(
     for same in sorted(named.values(), key=lambda some: -max(one.share.value for one in some)):
         yield _of_rank(same, checks)
     rest = [one for one in checks if not one.is_clear]
-    telling = [one for one in rest if one.most_share <= TELLS]
-    if telling and not named:
-        most = max(telling, key=lambda one: one.most_share)
+    precise = [one for one in rest if one.most_share <= PRECISE]
+    if precise and not named:
+        most = max(precise, key=lambda one: one.most_share)
         yield Answer(
-            NONE, f"stragglers: none ({plural(len(telling), 'check')}; smallest detectable delay "
+            NONE, f"stragglers: none ({plural(len(precise), 'check')}; smallest detectable delay "
             f"{100 * most.most_share:.2g} %)", (
                 f"widest interval: {most.label}, rank {most.rank} is {_times(most.behind_s)} "
                 f"behind rank {most.next_rank}",
                 "ranks that are late together cannot be separated"))
-    yield from _unknown([one for one in rest if one.most_share > TELLS], not_comparable)
+    yield from _unknown([one for one in rest if one.most_share > PRECISE], not_comparable)
     if not checks and not not_comparable:
         yield cannot_tell("stragglers", "no case ran on two ranks")
 
@@ -208,7 +208,7 @@ def _unknown(
         most = max(one.most_share for one in wide)
         yield Answer(CANNOT_TELL, f"stragglers: {plural(len(wide), 'check')} too noisy; "
                      "use more passes",
-                     (f"their intervals reach over {100 * TELLS:.0f} % of a call, to "
+                     (f"their intervals reach over {100 * PRECISE:.0f} % of a call, to "
                       f"{100 * most:.3g} %", *evidence))
     if reasons:
         texts = [f"{reason} ({plural(count, 'check')})" for reason, count in reasons.most_common()]
@@ -258,4 +258,4 @@ def diagnose_charts(record: Diagnosis) -> Iterator[DotChart]:
 
 
 TOPIC = Topic("diagnose", "stragglers", diagnose,
-              diagnose_tables, diagnose_charts, is_told=True)
+              diagnose_tables, diagnose_charts, in_summary=True)

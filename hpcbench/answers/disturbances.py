@@ -81,8 +81,8 @@ def drifts(runs: Sequence[Run]) -> tuple[Drifting, ...]:
     """Return the drift of each case with enough passes, and before them that of all of a run."""
     series = [one for run in runs for one in _of_run(run)]
     holds = holm([found.chance for _, found in series], ALARMS)
-    return tuple(replace(drifting, is_clear=held and found.is_steady)
-                 for (drifting, found), held in zip(series, holds, strict=True))
+    return tuple(replace(drifting, is_clear=significant and found.is_steady)
+                 for (drifting, found), significant in zip(series, holds, strict=True))
 
 
 def _of_run(run: Run) -> Iterator[tuple[Drifting, TheilSen]]:
@@ -174,18 +174,18 @@ def readings(run: Run) -> Read:
     of_nodes, in_mhz = _Cores(cores, used, node_of), [(one, scale) for one in clocks]
     cases = tuple(_case_readings(item, in_mhz, waits, of_nodes)
                   for item in results.cases if _is_matched(item))
-    told = {name: why for one in results.told for name, why in one.missing.items()}
+    reasons = {name: why for one in results.telemetry for name, why in one.missing.items()}
     hottest = [int(one.values.max()) for one in run.samples.time_series("gpu", "celsius")]
     return Read(cases, clock_of, _ranks(waits), _ranks(clocks), _ranks(cores[0]),
                 max(hottest, default=None), {
         **({} if clocks else {"clocks": "; ".join(
-            f"{name}: {told[table]}" for name, table, *_ in CLOCK_SOURCES if table in told)}),
-        **({} if waits else {"waits": told.get("process.wait_ns", "")}),
-        **({} if cores[0] else {"cores": told.get("cpu", "")})})
+            f"{name}: {reasons[table]}" for name, table, *_ in CLOCK_SOURCES if table in reasons)}),
+        **({} if waits else {"waits": reasons.get("process.wait_ns", "")}),
+        **({} if cores[0] else {"cores": reasons.get("cpu", "")})})
 
 
 def _why_not(results: Results) -> str:
-    if not results.told:
+    if not results.telemetry:
         return "telemetry is off"
     matched = [item for item in results.cases if _is_matched(item)]
     if not matched:
@@ -263,11 +263,11 @@ def rises(course: TimeSeries, spans_ns: Spans) -> tuple[Values, Values]:
     last = np.searchsorted(course.time_ns, spans_ns[:, 1], side="left")
     inside = (first >= 0) & (last < course.time_ns.size)
     first, last = np.where(inside, first, 0), np.where(inside, last, 0)
-    apart = (course.time_ns[last] - course.time_ns[first]).astype(np.float64)
+    elapsed = (course.time_ns[last] - course.time_ns[first]).astype(np.float64)
     risen = (course.values[last] - course.values[first]).astype(np.float64)
-    good = inside & (apart > 0) & (risen >= 0) & (
-        apart <= WIDEST * (spans_ns[:, 1] - spans_ns[:, 0]))
-    return np.where(good, risen, np.nan), np.where(good, apart, np.nan)
+    good = inside & (elapsed > 0) & (risen >= 0) & (
+        elapsed <= WIDEST * (spans_ns[:, 1] - spans_ns[:, 0]))
+    return np.where(good, risen, np.nan), np.where(good, elapsed, np.nan)
 
 
 def medians_within(course: TimeSeries, spans_ns: Spans) -> Values:
@@ -357,8 +357,8 @@ def following(read: Mapping[str, Read]) -> tuple[Following, ...]:
              for one in _following_of_case(path, case)]
     holds = holm([one.chance for one in found], ALARMS)
     judged = []
-    for one, held in zip(found, holds, strict=True):
-        clear = held and one.effect >= LEAST_EFFECT and one.low > 0
+    for one, significant in zip(found, holds, strict=True):
+        clear = significant and one.effect >= LEAST_EFFECT and one.low > 0
         judged.append(replace(one, is_clear=clear, is_cause=clear and one.share >= EXPLAINS))
     return tuple(judged)
 

@@ -192,11 +192,11 @@ def _best(
     group, number, explained = picked
     effect = float(group.sums[number] / group.weight[number])
     rest = max(total - float(group.sums[number] ** 2 / group.weight[number]), 1e-12 * total)
-    spread = math.sqrt(rest / freedom / float(group.weight[number]))
-    if (t_tail(-effect / spread, freedom) * n_sets > chance) or _drop(effect) < LEAST_DROP:
+    standard_error = math.sqrt(rest / freedom / float(group.weight[number]))
+    if (t_tail(-effect / standard_error, freedom) * n_sets > chance) or _drop(effect) < LEAST_DROP:
         return None, every, max(LEAST_DROP, _drop(-needed * error))
     inside = np.any([labels == number for labels in group.labels], axis=0)
-    wide = t_quantile(LEVEL_TAIL, freedom) * spread
+    wide = t_quantile(LEVEL_TAIL, freedom) * standard_error
     seen = max(LEAST_DROP, _drop(-needed * math.sqrt(rest / freedom)))
     return SlowSet(
         group.kind, _who(group.kind, cells, inside, number), int(inside.sum()),
@@ -207,12 +207,12 @@ def _labels(cells: Cells, *, each_way: bool) -> Iterator[tuple[str, tuple[Whole,
     """Yield the sets of each kind: each link's number of a set, -1 where it is in none."""
     start, end, ours, theirs = cells.start, cells.end, cells.start_host, cells.end_host
     ranks, hosts = 1 + int(max(start.max(), end.max())), 1 + int(max(ours.max(), theirs.max()))
-    apart = ours != theirs
+    across_hosts = ours != theirs
     yield RANK, (start, end)
     if hosts < ranks:
-        yield HOST, (np.where(apart, ours, -1), np.where(apart, theirs, -1))
+        yield HOST, (np.where(across_hosts, ours, -1), np.where(across_hosts, theirs, -1))
         low, high = np.minimum(ours, theirs), np.maximum(ours, theirs)
-        yield HOSTS, (np.where(apart, low * hosts + high, -1),)
+        yield HOSTS, (np.where(across_hosts, low * hosts + high, -1),)
     if each_way:
         yield SENDER, (start,)
         yield RECEIVER, (end,)
@@ -330,7 +330,7 @@ class _Checked:
     missing: str = ""
 
 
-def machine(runs: Sequence[Run], asked: TopicOptions) -> Machine:
+def machine(runs: Sequence[Run], options: TopicOptions) -> Machine:
     matrices = [(item, pairs) for run in runs for item in run.results.cases
                 if item.status == "ok" for pairs in run.facts(item, PairRates)]
     rated = [(run, rates) for run in runs if (rates := _rates(run))]
@@ -350,8 +350,9 @@ def _rates(run: Run) -> list[tuple[float, ...]]:
 
 
 def _hosts(item: CaseResult) -> list[str]:
-    told: Any = item.detail
-    return [str(told.get(str(rank), {}).get("node") or "") for rank in range(item.case.world_size)]
+    detail: Any = item.detail
+    return [str(detail.get(str(rank), {}).get("node") or "")
+            for rank in range(item.case.world_size)]
 
 
 def _of_links(item: CaseResult, pairs: PairRates, chance: float) -> _Checked:
@@ -359,9 +360,9 @@ def _of_links(item: CaseResult, pairs: PairRates, chance: float) -> _Checked:
     if pairs.missing:
         return _Checked(label, missing=pairs.missing)
     numbers = np.array([hosts.index(host) for host in hosts], dtype=np.int64)
-    apart = (numbers[:, None] != numbers[None, :]).astype(np.int64)
+    across_hosts = (numbers[:, None] != numbers[None, :]).astype(np.int64)
     rates = np.array([[np.nan if rate is None else rate for rate in row] for row in pairs.rates])
-    cells = cells_of(rates, apart, numbers, each_way=pairs.each_way)
+    cells = cells_of(rates, across_hosts, numbers, each_way=pairs.each_way)
     found = slow_links(cells, chance, each_way=pairs.each_way)
     parts = []
     for one in found.found:

@@ -152,7 +152,7 @@ class Recommendations:
     answers: tuple[Answer, ...]
 
 
-def recommend(runs: Sequence[Run], asked: TopicOptions) -> Recommendations:
+def recommend(runs: Sequence[Run], options: TopicOptions) -> Recommendations:
     """Return which settings are best in these runs; cases of different runs are not compared."""
     passes = [run.results.plan.passes for run in runs]
     rankings = _judged([_ranking(task, passes) for task in tasks_of(runs)])
@@ -360,7 +360,7 @@ def recommend_answers(found: Sequence[Preference], runs: Sequence[Run]) -> Itera
 
 
 def _alike_in(one: Preference) -> str:
-    """Return what tasks must share to be told in one sentence."""
+    """Return what tasks must share to be in one sentence."""
     if one.certainty == CLEAR:
         return one.value
     if one.certainty == CANNOT_TELL:
@@ -386,7 +386,7 @@ def _answer(
 ) -> Answer:
     """Return one answer for tasks with the same outcome, of ``n_tasks`` in all."""
     first, subject = alike[0], spans_text([subjects[one.task] for one in alike])
-    sentence = {CLEAR: _clear, NONE: _none, CANNOT_TELL: _cannot_tell}[first.certainty](
+    sentence = {CLEAR: _clear, NONE: _none, CANNOT_TELL: _undecided}[first.certainty](
         alike, n_tasks, subject)
     evidence = (f"tasks: {subject}; measured {_where(alike)}", *(
         f"{one.task}: {one.against} beside {one.value}: {ratio_text(one.paired)}"
@@ -415,7 +415,7 @@ def _none(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
     return f"{_label(alike, n_tasks, subject)}: no clear winner ({_nearest(alike)})"
 
 
-def _cannot_tell(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
+def _undecided(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
     one, label = alike[0], _label(alike, n_tasks, subject)
     if all(other.paired.n < FEWEST for other in alike):
         return f"{label}: not enough data; use at least {FEWEST} passes"
@@ -509,7 +509,7 @@ _COLUMNS = (
     Column("interval", "95 % interval", Show.RATIO, meaning="of this pair alone", optional=True),
     Column("pairs", "pairs", Show.TEXT, optional=True),
     Column("verdict", "verdict"))
-TOLD = {True: "clearly slower", False: "no clear difference"}
+VERDICTS = {True: "clearly slower", False: "no clear difference"}
 
 
 def recommend_tables(found: Recommendations) -> Iterator[Table]:
@@ -524,7 +524,7 @@ def _rows(ranking: Ranking) -> Iterator[Row]:
     yield Row((ranking.best, ranking.time_s, 1.0, None, None, "fastest"))
     for rival in ranking.rivals:
         found = rival.paired
-        verdict = TOLD[rival.is_clear] if found.chance is not None else "too few pairs"
+        verdict = VERDICTS[rival.is_clear] if found.chance is not None else "too few pairs"
         yield Row((rival.name, rival.time_s, found.ratio, range_of(found.interval),
                    f"{found.n} {found.unit}", verdict))
 
@@ -537,7 +537,7 @@ def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
             without_shared(names))
         rows = [Dot(f"{task}: {_way(one, rival.name)}".removeprefix(": "),
                     ChartPoint(rival.paired.ratio, range_of(rival.paired.interval)),
-                    (f"{TOLD[rival.is_clear]} {'than' if rival.is_clear else 'from'} "
+                    (f"{VERDICTS[rival.is_clear]} {'than' if rival.is_clear else 'from'} "
                      f"{_way(one, one.best)}",))
                 for task, one in zip(tasks, rankings, strict=True) for rival in one.rivals
                 if range_of(rival.paired.interval)]
@@ -597,4 +597,4 @@ def _winner(rows: Sequence[Dot | Bar], winners: Winners) -> int | None:
 
 
 TOPIC = Topic("recommend", "fastest settings", recommend,
-              recommend_tables, recommend_charts, is_told=True)
+              recommend_tables, recommend_charts, in_summary=True)

@@ -52,7 +52,7 @@ class Scaling:
     series: tuple[ScalingSeries, ...]
 
 
-def scaling(runs: Sequence[Run], asked: TopicOptions) -> Scaling:
+def scaling(runs: Sequence[Run], options: TopicOptions) -> Scaling:
     found = series_of(worked(runs))
     work = [one for one in found if one.kind != MOVED]
     answers = [*(answer for one in work for answer in _answers_of_series(one)),
@@ -115,14 +115,14 @@ def _of_efficiency(series: ScalingSeries, head: str) -> Answer:
     most = known[-1]
     assert most.efficiency is not None and most.speed_up is not None
     of = ", ".join(filter(None, (series.base, plural(base.ranks, "rank"))))
-    words = (f"efficiency {interval_text(most.efficiency, percent=True)} on "
-             f"{plural(most.ranks, 'rank')}")
+    text = (f"efficiency {interval_text(most.efficiency, percent=True)} on "
+            f"{plural(most.ranks, 'rank')}")
     where = " in one launch" if most.in_launch else ""
     about = (f"{head}; speed-up {interval_text(most.speed_up)}; base: {of}{where}", *evidence)
     if most.verdict is None:
-        return Answer(CANNOT_TELL, f"{words}: undecided, {_why_none(most.efficiency)}", about)
+        return Answer(CANNOT_TELL, f"{text}: undecided, {_why_none(most.efficiency)}", about)
     least = EXCELLENT if most.verdict == IS_EXCELLENT else GOOD
-    return Answer(CLEAR, f"{words}: {most.verdict} (from {100 * least:.0f} %)", about)
+    return Answer(CLEAR, f"{text}: {most.verdict} (from {100 * least:.0f} %)", about)
 
 
 def _why_none(efficiency: Interval) -> str:
@@ -159,15 +159,15 @@ def _crowding(one: SeriesMember) -> str:
 
 def _of_law(law: Law) -> Answer:
     """Return what a law says, and that it must not be drawn out."""
-    words = ", ".join(f"{name} {interval_text(one, percent=True)}"
-                      for name, one in law.parameters.items())
+    text = ", ".join(f"{name} {interval_text(one, percent=True)}"
+                     for name, one in law.parameters.items())
     span = f"{law.least_ranks} to {law.most_ranks} ranks"
     worst = f"{100 * law.worst:.2g} %"
     evidence = (
         "residuals (measured over fitted, less 1) "
         + ", ".join(f"{100 * one:+.2g} %" for one in law.residuals),
         f"do not extrapolate beyond {law.most_ranks} ranks: other links and switches join")
-    head = f"{law.name}: {words}"
+    head = f"{law.name}: {text}"
     if law.worst > POOR_FIT:
         return Answer(CANNOT_TELL, f"{head}: poor fit (worst residual {worst})", evidence)
     return Answer(CLEAR, f"{head} (worst residual {worst}, {span} only)", evidence)
@@ -185,18 +185,18 @@ def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
         series, band, last = min(known, key=lambda one: one[1].value)
         base = series.members[0]
         sure = band.low is not None and band.high is not None
-        words = (f"{title}: bus bandwidth on {last.ranks} ranks is "
-                 f"{interval_text(band, percent=True)} of that on {base.ranks}, at {series.size}")
+        text = (f"{title}: bus bandwidth on {last.ranks} ranks is "
+                f"{interval_text(band, percent=True)} of that on {base.ranks}, at {series.size}")
         yield Answer(
             CLEAR if sure else CANNOT_TELL,
-            words if sure else f"{words} (no interval: too few launches or passes)",
+            text if sure else f"{text} (no interval: too few launches or passes)",
             (f"the lowest of {plural(len(known), 'size')}", *(
                 f"{one.size}: {interval_text(share, percent=True)}" for one, share, _ in known)),
             subject=title)
 
 
 MOST_COURSES = 6
-"""More lines in a panel cannot be told apart."""
+"""More lines in a panel cannot be distinguished."""
 _INTERVAL = "95 % interval"
 _LEAD = (
     "speed-up = samples/s (rows/s) over those of the base; efficiency = that over the ratio of "
@@ -332,12 +332,12 @@ def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> TimeSeries
     Its label tells it from the others of a panel, with the work of its end.
     """
     same = len({one.title for one in shown}) == 1
-    words = (series.way or series.size if same else subject_of(series)) or series.title
+    name = (series.way or series.size if same else subject_of(series)) or series.title
     base, *_, last = series.members
     values = ((one.ranks, one.efficiency if series.kind == MOVED else one.speed_up)
               for one in series.members)
     return TimeSeries(
-        words if series.kind == MOVED else f"{words}, {last.amount:g} {series.unit}",
+        name if series.kind == MOVED else f"{name}, {last.amount:g} {series.unit}",
         ((base.ranks, ChartPoint(1.0)), *((ranks, ChartPoint(value.value, range_of(value)))
                                           for ranks, value in values if value)))
 

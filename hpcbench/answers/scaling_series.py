@@ -20,7 +20,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.kind_facts import CallWork
 from hpcbench.reduce.results import CaseResult, RunInfo
 from hpcbench.statistics.order import Interval
-from hpcbench.statistics.overlap import OverPasses, told
+from hpcbench.statistics.overlap import OverPasses, significant
 from hpcbench.statistics.scaling_laws import AMDAHL, UNIVERSAL, Law, amdahl, universal, why_not
 from hpcbench.units import grouped
 
@@ -45,10 +45,10 @@ def ranks_a_core(run: RunInfo, case: Case, device: str) -> float | None:
         return 0.0
     process = run.environment.get("process", {})
     on_node = case.world_size / nodes_of(run, case)
-    told = process.get("ranks_a_core")
-    if isinstance(told, int | float):
+    reported = process.get("ranks_a_core")
+    if isinstance(reported, int | float):
         most = math.ceil(run.world_size / max(len(run.nodes), 1))
-        return float(told) if told <= 1 else told * on_node / most
+        return float(reported) if reported <= 1 else reported * on_node / most
     cores = process.get("affinity_cpus")
     if not isinstance(cores, int) or cores < 1:
         return None
@@ -184,15 +184,15 @@ def caveats(runs: Sequence[Run]) -> list[str]:
     """Return which cases have no times, skips left out, and what else differs between files."""
     kinds = grouped((item.status, item) for run in runs for item in run.results.cases
                     if item.status not in ("ok", "skipped"))
-    said = [f"without times: {len(items)} {status}" for status, items in kinds.items()]
+    notes = [f"without times: {len(items)} {status}" for status, items in kinds.items()]
     keys = [] if len(runs) < 2 else [
         one.key for one in differences([Side(run.path, (run.results,)) for run in runs])
         if not one.key.startswith(_DIFFER_BY_DESIGN)]
     if keys:
         more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-        said.append(
+        notes.append(
             f"the files also differ in {', '.join(keys[:_SHOWN])}{more}")
-    return said
+    return notes
 
 
 STRONG, WEAK, NEITHER, MOVED = "strong", "weak", "neither", "moved data"
@@ -232,7 +232,7 @@ class SeriesMember:
 
     @property
     def known_communication(self) -> float | None:
-        return told(self.communication)
+        return significant(self.communication)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,11 +277,11 @@ def _of_task(same: Sequence[Worked]) -> Iterator[_Picked]:
             yield _Picked(MOVED, "", cases)
         return
     alone = [case for case in same if case.work.alone and case.ranks == 1]
-    words = short_ways(same)
+    names = short_ways(same)
     for way, members in grouped((case.work.way, case) for case in same).items():
         least = min(case.ranks for case in members)
         bases = [case for case in alone if case.work.way != way] if least > 1 else []
-        yield from _of_way(words[way], [*members, *bases])
+        yield from _of_way(names[way], [*members, *bases])
 
 
 def _of_way(way: str, members: Sequence[Worked]) -> Iterator[_Picked]:
@@ -311,12 +311,13 @@ def _measured(picked: Sequence[_Picked]) -> Iterator[ScalingSeries]:
     """Yield the series with the ratios of their times, which are all compared at once."""
     pairs = [(one, one.cases[0], case) for one in picked for case in one.cases[1:]]
     ratios = iter(compared([(base, case) for _, base, case in pairs]))
-    words = iter(_verdicts([(base, case) for one, base, case in pairs if _has_verdict(one, case)]))
+    verdicts = iter(_verdicts(
+        [(base, case) for one, base, case in pairs if _has_verdict(one, case)]))
     for one in picked:
         base, *others = one.cases
         members = (_member(base), *(
             _beside(one.kind, base, case, next(ratios),
-                    next(words) if _has_verdict(one, case) else None) for case in others))
+                    next(verdicts) if _has_verdict(one, case) else None) for case in others))
         own = one.cases[-1].work
         ways = short_ways(one.cases)
         yield ScalingSeries(
@@ -366,10 +367,10 @@ def _member(case: Worked) -> SeriesMember:
 
 
 def _beside(
-    kind: str, base: Worked, case: Worked, ratio: CaseComparison, word: str | None,
+    kind: str, base: Worked, case: Worked, ratio: CaseComparison, verdict: str | None,
 ) -> SeriesMember:
     """Return a member beside the base; without efficiency where ranks share cores."""
-    member = replace(_member(case), in_launch=ratio.in_launch, verdict=word)
+    member = replace(_member(case), in_launch=ratio.in_launch, verdict=verdict)
     if kind == NEITHER or case.shares_cores or base.shares_cores:
         return member
     more = case.work.amount / base.work.amount

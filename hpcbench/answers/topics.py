@@ -52,31 +52,31 @@ class TopicResult:
 def topic_results(run: Run) -> tuple[TopicResult, ...]:
     """Return what stands at the end of a run and in its summary."""
     return tuple(TopicResult(topic, topic.analysis([run], TopicOptions())) for topic in TOPICS
-                 if topic.is_told)
+                 if topic.in_summary)
 
 
-def summary_lines(results: Results, told: Sequence[TopicResult] = ()) -> Iterator[Line]:
+def summary_lines(results: Results, advice: Sequence[TopicResult] = ()) -> Iterator[Line]:
     """Yield the summary of a run, a line a fact: answers, highlights of kinds, flags, warnings."""
-    yield from best_lines(results, told)
-    yield from problem_lines(results, told)
+    yield from best_lines(results, advice)
+    yield from problem_lines(results, advice)
 
 
-def best_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
+def best_lines(results: Results, advice: Sequence[TopicResult]) -> Iterator[Line]:
     """Yield which settings are best, and the highlights of each kind."""
     yield from _answer_lines(
-        case_names([results]), [one for one in told if one.topic is recommend.TOPIC])
+        case_names([results]), [one for one in advice if one.topic is recommend.TOPIC])
     for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
         if kind not in results.missing_kinds:
             yield from (shown for shown in presenter_of(kind).overviews(
                 items, results.derived.get(kind, {})) if isinstance(shown, Line) and shown.topic)
 
 
-def problem_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
+def problem_lines(results: Results, advice: Sequence[TopicResult]) -> Iterator[Line]:
     """Yield what is wrong with the machine or with the samples, or that nothing is."""
     labels = case_names([results])
-    yield from _answer_lines(labels, [one for one in told if one.topic is not recommend.TOPIC])
+    yield from _answer_lines(labels, [one for one in advice if one.topic is not recommend.TOPIC])
     yield from _flag_lines(results, labels)
-    yield from _spread_lines(results, told)
+    yield from _spread_lines(results, advice)
     yield from warning_lines(results, labels)
 
 
@@ -89,10 +89,10 @@ def case_names(several: Sequence[Results]) -> Mapping[str, str]:
 
 
 def _answer_lines(
-    labels: Mapping[str, str], told: Sequence[TopicResult],
+    labels: Mapping[str, str], advice: Sequence[TopicResult],
 ) -> Iterator[Line]:
     before = ""
-    for text, tone in (found for one in told for found in _sentences(one)):
+    for text, tone in (found for one in advice for found in _sentences(one)):
         line = _labelled(shortened(text, labels), tone)
         yield line if line.topic != before else replace(line, topic="")
         before = line.topic or before
@@ -104,16 +104,16 @@ def _labelled(text: str, tone: str = "plain") -> Line:
     return Line(rest, tone, label) if colon else Line(text, tone, "")
 
 
-def _sentences(told: TopicResult) -> Iterator[tuple[str, str]]:
+def _sentences(result: TopicResult) -> Iterator[tuple[str, str]]:
     """Yield the answers of a topic, those that find something first; of a quiet one no others."""
-    ordered = sorted((one for one in told.record.answers
-                      if one.certainty == CLEAR or not told.topic.is_quiet),
+    ordered = sorted((one for one in result.record.answers
+                      if one.certainty == CLEAR or not result.topic.is_quiet),
                      key=lambda one: CERTAINTIES.index(one.certainty))
     for answer in ordered[:MOST_ANSWERS]:
-        is_bad = told.topic.name != "recommend" and answer.certainty == CLEAR
+        is_bad = result.topic.name != "recommend" and answer.certainty == CLEAR
         yield answer.sentence, "warning" if is_bad else "plain"
     if (more := len(ordered) - MOST_ANSWERS) > 0:
-        yield f"{told.topic.name}: {plural(more, 'more answer')} (hpcbench advise)", "quiet"
+        yield f"{result.topic.name}: {plural(more, 'more answer')} (hpcbench advise)", "quiet"
 
 
 def warning_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
@@ -128,12 +128,12 @@ def warning_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]
 def _flag_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
     """Yield which flags rows have and the first such row; or that none has any."""
     timed = [item for item in results.cases if item.timing is not None]
-    flagged = grouped((word, item) for item in timed if item.timing
-                      for word in item.timing.quality if word in QUALITIES)
-    for word, items in flagged.items():
-        name = FLAGS.get(word, "unreliable CI")
+    flagged = grouped((flag, item) for item in timed if item.timing
+                      for flag in item.timing.quality if flag in QUALITIES)
+    for flag, items in flagged.items():
+        name = FLAGS.get(flag, "unreliable CI")
         more = f" and {len(items) - 1} more" if len(items) > 1 else ""
-        yield Line(f"{labels[items[0].case.label]}{more}: {QUALITIES[word]}", "warning",
+        yield Line(f"{labels[items[0].case.label]}{more}: {QUALITIES[flag]}", "warning",
                    f"{len(items)} {name} row{'s' * (len(items) > 1)}")
     stats = [item.statistics for item in timed if item.statistics]
     unknown = sum(one.ci_low_s is None and one.launch_low_s is None for one in stats)
@@ -144,11 +144,11 @@ def _flag_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
         yield Line("none", topic="flagged rows")
 
 
-def flag_meaning(word: str) -> str:
-    return f"{FLAGS.get(word, CANNOT_TRUST)}: {QUALITIES[word]}"
+def flag_meaning(flag: str) -> str:
+    return f"{FLAGS.get(flag, CANNOT_TRUST)}: {QUALITIES[flag]}"
 
 
-def _spread_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Line]:
+def _spread_lines(results: Results, advice: Sequence[TopicResult]) -> Iterator[Line]:
     """Yield how far launches lie apart, and the drift of the machine if no answer has it."""
     spreads = {backend: spread.middle for backend, same in grouped(
         (item.case.backend, item) for item in results.cases).items()
@@ -158,7 +158,7 @@ def _spread_lines(results: Results, told: Sequence[TopicResult]) -> Iterator[Lin
                            for backend, share in spreads.items())
         yield Line(f"differ by {shares} in the middle case", topic="launches")
     canary = results.canary
-    is_told = any(answer.subject == CANARY and answer.certainty == CLEAR
-                  for one in told for answer in one.record.answers)
-    if canary is not None and canary.tau is not None and not is_told:
-        yield from (Line(CANARY_QUALITIES[word], "warning", word) for word in canary.quality)
+    is_answered = any(answer.subject == CANARY and answer.certainty == CLEAR
+                      for one in advice for answer in one.record.answers)
+    if canary is not None and canary.tau is not None and not is_answered:
+        yield from (Line(CANARY_QUALITIES[flag], "warning", flag) for flag in canary.quality)

@@ -131,8 +131,8 @@ class RankWaits:
     answers: tuple[Answer, ...]
 
 
-def waits(runs: Sequence[Run], asked: TopicOptions) -> RankWaits:
-    late = {(one.path, one.case_id): one for one in diagnose(runs, asked).checks
+def waits(runs: Sequence[Run], options: TopicOptions) -> RankWaits:
+    late = {(one.path, one.case_id): one for one in diagnose(runs, options).checks
             if one.is_clear and one.phase != BEFORE_THE_CALL}
     stalled: list[Stalled] = []
     causes: list[Cause] = []
@@ -166,33 +166,33 @@ def settled_causes(found: Sequence[Cause]) -> Iterator[Cause]:
 
 def _causes_of_case(run: Run, item: CaseResult) -> Iterator[Cause]:
     n_stamps = item.case.world_size * (item.statistics.n if item.statistics else 0)
-    for taken in run.facts(item, RankWork, lambda: run.samples.samples(item.case.case_id)
-                           if n_stamps <= MOST_STAMPS else None):
+    for rank_work in run.facts(item, RankWork, lambda: run.samples.samples(item.case.case_id)
+                               if n_stamps <= MOST_STAMPS else None):
         yield from (replace(cause, path=run.path, label=item.case.label)
-                    for cause in causes_of(taken))
+                    for cause in causes_of(rank_work))
 
 
-def causes_of(taken: RankWork) -> Iterator[Cause]:
+def causes_of(rank_work: RankWork) -> Iterator[Cause]:
     """Yield how ranks compare that have the same to do, then how the shares of work compare."""
-    times_s = np.array(taken.times_s, dtype=np.float64)
+    times_s = np.array(rank_work.times_s, dtype=np.float64)
     if times_s.ndim < 2 or times_s.shape[1] < MIN_PASSES:
         return
-    if taken.what == EXCHANGE:
-        if (cause := _link(taken, times_s)) is not None:
+    if rank_work.what == EXCHANGE:
+        if (cause := _link(rank_work, times_s)) is not None:
             yield cause
         return
-    groups = grouped((number, row) for row, number in enumerate(taken.alike))
+    groups = grouped((number, row) for row, number in enumerate(rank_work.alike))
     for rows in groups.values():
         if len(rows) > 1:
-            found = _apart(times_s[rows])
-            yield replace(found, cause=COMPUTE, who=taken.ranks[rows[found.who]],
-                          group=taken.group, ranks=1)
+            found = _slowest(times_s[rows])
+            yield replace(found, cause=COMPUTE, who=rank_work.ranks[rows[found.who]],
+                          group=rank_work.group, ranks=1)
     if len(groups) > 1:
-        yield from _between(taken, times_s, groups)
+        yield from _between(rank_work, times_s, groups)
 
 
 def _between(
-    taken: RankWork, times_s: Times, groups: Mapping[int, Sequence[int]],
+    rank_work: RankWork, times_s: Times, groups: Mapping[int, Sequence[int]],
 ) -> Iterator[Cause]:
     """Yield which share of the work takes longest on every rank that has it.
 
@@ -207,27 +207,27 @@ def _between(
     rows = list(groups[numbers[at]])
     quickest = rows[int(times_s[rows].mean(axis=1).argmin())]
     middle[at] = times_s[quickest]
-    found = _apart(middle)
+    found = _slowest(middle)
     if found.who == at:
-        yield replace(found, cause=WORK, who=numbers[at], group=taken.group, ranks=len(rows))
+        yield replace(found, cause=WORK, who=numbers[at], group=rank_work.group, ranks=len(rows))
 
 
-def _link(taken: RankWork, times_s: Times) -> Cause | None:
+def _link(rank_work: RankWork, times_s: Times) -> Cause | None:
     """Return the rank whose exchange takes longest, where that is more than what it is late by."""
-    found = _apart(times_s)
-    ready_s = np.array(taken.ready_s)
+    found = _slowest(times_s)
+    ready_s = np.array(rank_work.ready_s)
     if not ready_s.size:
         return None
     others = np.delete(ready_s, found.who, axis=0)
     late_s = float(np.mean(ready_s[found.who] - np.median(others, axis=0)))
-    spread_s = float(np.mean(others.max(axis=0) - np.median(others, axis=0)))
+    wait_s = float(np.mean(others.max(axis=0) - np.median(others, axis=0)))
     excess_s = max(found.excess_s, 0.0)
-    behind_s = excess_s + max(late_s, 0.0) + spread_s
-    return replace(found, cause=LINK, who=taken.ranks[found.who], ranks=1,
+    behind_s = excess_s + max(late_s, 0.0) + wait_s
+    return replace(found, cause=LINK, who=rank_work.ranks[found.who], ranks=1,
                    explains=excess_s / behind_s if behind_s > 0 else 0.0)
 
 
-def _apart(times_s: Times) -> Cause:
+def _slowest(times_s: Times) -> Cause:
     """Return how far the slowest of rows (row, pass) is from the next, from LEAST on."""
     found = find_slowest(times_s, LEAST * float(np.median(times_s)))
     next_s = float(times_s[found.next_row].mean())
@@ -298,11 +298,11 @@ def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
             (*(f"{one.label}: {_share(one)}; {_cause(one)}" for one in clear[:MOST_NAMED]),
              "fix: give ranks equal work, their own cores and equal hosts"),
             subject=worst.label)
-    elif telling := [one for one in known if one.high is not None]:
-        most = max(telling, key=lambda one: one.high or 0.0)
+    elif bounded := [one for one in known if one.high is not None]:
+        most = max(bounded, key=lambda one: one.high or 0.0)
         reach = most.high or 0.0
         bound = f"at most {100 * reach:.2g} % of a call"
-        evidence = (f"{plural(len(telling), 'case')}; most in {most.label}, {_share(most)}",)
+        evidence = (f"{plural(len(bounded), 'case')}; most in {most.label}, {_share(most)}",)
         yield (Answer(NONE, f"waiting for the slowest rank: {bound}", evidence)
                if reach <= MOST_UNSEEN else
                cannot_tell("waiting for the slowest rank", f"{bound}; use more steps", evidence))
@@ -398,4 +398,4 @@ def _range(one: Stalled) -> Range:
 
 
 TOPIC = Topic("waits", "waiting for other ranks, and its cause", waits,
-              waits_tables, waits_charts, is_told=True, is_quiet=True)
+              waits_tables, waits_charts, in_summary=True, is_quiet=True)

@@ -296,8 +296,8 @@ def load(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Ru
 
     Raises hpcbench.errors.FileError for what is no results file, or if a pattern matches nothing.
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    files = [file for one in given for file in _matches(os.fspath(one))]
+    patterns = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    files = [file for one in patterns for file in _matches(os.fspath(one))]
     found = []
     for path in dict.fromkeys(files):
         with open_results(path) as file:

@@ -174,9 +174,9 @@ def _agreed(ranks: Ranks, request: MeasureRequest, device: Any) -> tuple[Opened,
         return open_device(device), open_saved(request.save) if saves else None
 
     ready = _on_all(ranks, prepared)
-    said = ranks.gather(dict(request.alike))
-    for key, first in said[0].items():
-        for rank, values in enumerate(said):
+    gathered = ranks.gather(dict(request.alike))
+    for key, first in gathered[0].items():
+        for rank, values in enumerate(gathered):
             if values[key] != first:
                 raise ValueError(f"measure: {key} is {first} on rank 0, {values[key]} on rank "
                                  f"{rank}; give all ranks of the group the same")
@@ -191,10 +191,10 @@ def _on_all(ranks: Ranks, work: Callable[[], T]) -> T:
         done.append(work())
     except (TypeError, ValueError, OSError, HpcbenchError) as error:
         problem = error
-    said = ranks.gather(str(problem or ""))
+    problems = ranks.gather(str(problem or ""))
     if problem is not None:
         raise problem
-    for rank, text in enumerate(said):
+    for rank, text in enumerate(problems):
         if text:
             raise MeasureError(rank, text)
     return done[0]

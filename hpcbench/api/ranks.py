@@ -285,19 +285,19 @@ class SharedFailures:
 
     def fail(self, text: str, *, by_peer: bool) -> MeasureError:
         """Return the error for all ranks; ``by_peer``: another rank's end can have caused it."""
-        words = _words(1 + (not by_peer) * self._size + self._size - 1 - self._rank, text)
-        said = np.where(np.arange(_WORDS) == 0, words, 0) if by_peer else words
+        own = _encoded(1 + (not by_peer) * self._size + self._size - 1 - self._rank, text)
+        sent = np.where(np.arange(_WORDS) == 0, own, 0) if by_peer else own
         self._line.timeout_s = IMPATIENT_S
         try:
-            self._meet(said, words)
+            self._meet(sent, own)
         except MeasureError as known:
             return known
         except Exception:
             pass  # others hang in the function, or are gone
         return MeasureError(self._rank, text)
 
-    def _meet(self, said: Integers, own: Integers) -> None:
-        agreed = self._line.maximum(said)
+    def _meet(self, sent: Integers, own: Integers) -> None:
+        agreed = self._line.maximum(sent)
         if not agreed[0]:
             return
         rank, text = self._size - 1 - (int(agreed[0]) - 1) % self._size, _text(agreed)
@@ -308,7 +308,7 @@ class SharedFailures:
         raise MeasureError(rank, text or "an exception, whose text did not arrive")
 
 
-def _words(code: int, text: str) -> Integers:
+def _encoded(code: int, text: str) -> Integers:
     """Return a code, a checksum and an ASCII text as whole numbers that are not negative."""
     data = text.encode("ascii", "backslashreplace")[:_TEXT_BYTES].ljust(_TEXT_BYTES, b" ")
     head = np.array([code, zlib.crc32(data, code)])

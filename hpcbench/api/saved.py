@@ -79,7 +79,7 @@ def _this_run(name: str) -> RunInfo:
     from hpcbench import __version__  # the package names this module, for type checkers
 
     environment = machine(os.environ)
-    loaded = {word: str(module.__version__) for word, module in (
+    loaded = {package: str(module.__version__) for package, module in (
         ("torch", sys.modules.get("torch")), ("mpi4py", sys.modules.get("mpi4py"))) if module}
     return RunInfo(
         name=name, run_id=secrets.token_hex(4), plan_hash="", world_size=1, ranks_present=(0,),

@@ -283,12 +283,12 @@ def assign_gpus(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
     ``seen`` holds by rank the host and `visible_gpus`. Each rank takes the first free one, whether
     it sees all GPUs of its node or some of its own (``srun --gpus-per-task``).
     """
-    taken: set[tuple[str, str]] = set()
+    assigned: set[tuple[str, str]] = set()
     places: list[int | None] = []
     for host, gpus in seen:
-        free = [place for place, gpu in enumerate(gpus) if (host, gpu) not in taken]
+        free = [place for place, gpu in enumerate(gpus) if (host, gpu) not in assigned]
         places.append(free[0] if free else None)
-        taken.update((host, gpus[place]) for place in free[:1])
+        assigned.update((host, gpus[place]) for place in free[:1])
     return places
 
 
@@ -298,7 +298,7 @@ def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | No
         return None
     places = {rank: _placed(ranks[rank], index)
               for rank, index in enumerate(gpu_indices(ranks)) if index is not None}
-    reasons = (_apart(*pair) for group in case.group_ranks for pair in combinations(
+    reasons = (_why_unreachable(*pair) for group in case.group_ranks for pair in combinations(
         [places[rank] for rank in group if rank in places], 2))
     found = next((reason for reason in reasons if reason), None)
     return found and f"{case.workload.implementer} reads the memory of other ranks' GPUs: {found}"
@@ -323,7 +323,7 @@ def _placed(rank: RankFacts, gpu: int) -> _Placed:
     return _Placed(rank, gpu, seen, dict(domains).get(f"GPU-{bare_uuid(seen[gpu])}"))
 
 
-def _apart(here: _Placed, there: _Placed) -> str | None:
+def _why_unreachable(here: _Placed, there: _Placed) -> str | None:
     """Return why two ranks cannot read each other's GPU memory, or None.
 
     Torch refuses two memories of one node and one number as "allocations from overlapping devices"
@@ -477,7 +477,7 @@ def _unfit_gpu(case: Case, ranks: Sequence[RankFacts]) -> str | None:
 def _unfit_size(
     features: Features, multiprocessors: int | None, cache_bytes: int | None,
 ) -> str | None:
-    """Return for what a GPU is too small, or its cache too large; None: it has not told."""
+    """Return for what a GPU is too small, or its cache too large; None: unknown."""
     least = features.least_multiprocessors
     if multiprocessors is not None and multiprocessors < least:
         return f"the GPU has {multiprocessors} multiprocessors, and {least} are needed"
@@ -487,7 +487,7 @@ def _unfit_size(
 
 
 def _fact_of_gpu(rank: RankFacts, what: str, index: int) -> int | None:
-    """Return a number of one of the GPUs that a rank sees, None where it is not told."""
+    """Return a number of one of the GPUs that a rank sees, None if unknown."""
     numbers: Sequence[int | None] = rank.facts["cuda"].get(what, ())
     return numbers[index] if numbers else None
 

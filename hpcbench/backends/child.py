@@ -27,7 +27,7 @@ LIMIT_S = 60.0
 (NVIDIA's "Driver Persistence"): 48 s for 16."""
 _STEP_S = 0.1
 """How often the child's end is checked: another process may hold its end of the pipe."""
-_LAST_WORDS_S = 1.0
+_REPORT_S = 1.0
 """For a hanging child to report where, and to die; in the kernel it can do neither."""
 _WHERE = re.compile(rb'^  File ".*", line \d+ in (.+)\n', re.MULTILINE)
 """The first line of a stack of faulthandler: the innermost function."""
@@ -95,7 +95,7 @@ class Child:
     def close(self) -> None:
         """Have it end, without what libraries do at exit, and close what belongs to it."""
         os.close(self._stay)
-        self._reap(_LAST_WORDS_S)
+        self._reap(_REPORT_S)
         self._signal(signal.SIGKILL)
         os.close(self._answers)
         os.close(self._stack)
@@ -103,11 +103,11 @@ class Child:
     def answers(self, limit_s: float) -> Answers:
         """Return what was answered within ``limit_s`` of the start; a child that is done stays
         until `close`."""
-        left_s = max(limit_s - (time.monotonic() - self._began_s), _LAST_WORDS_S)
+        left_s = max(limit_s - (time.monotonic() - self._began_s), _REPORT_S)
         printed, in_time = self._printed(time.monotonic() + left_s)
         if not in_time:
             self._signal(signal.SIGUSR1)
-        where = self._where(0 if in_time else _LAST_WORDS_S)
+        where = self._where(0 if in_time else _REPORT_S)
         if not in_time:
             self._signal(signal.SIGKILL)
         lines = [json.loads(line) for line in printed.split(b"\n")[:-1]]  # the last one is torn
@@ -115,7 +115,7 @@ class Child:
         if lines and "end" in lines[-1]:
             return Answers(values, lines[-1]["end"])
         if in_time:
-            self._reap(_LAST_WORDS_S)
+            self._reap(_REPORT_S)
         code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
         ended = ending(code) if in_time else f"gave no answer in {limit_s:.3g} s"
         return Answers(values, f"{ended} in {where}" if where else ended)

@@ -48,7 +48,7 @@ def classify(error: Exception) -> str:
             or text.startswith(_OF_OWN_DEVICE)):
         return "exception"
     is_torch_error = isinstance(error, (RuntimeError, dist.DistError))
-    peers = is_torch_error and any(words in text for words in _COMMUNICATION)
+    peers = is_torch_error and any(phrase in text for phrase in _COMMUNICATION)
     return "communication" if peers else "exception"
 
 
@@ -61,7 +61,7 @@ def out_of_memory(error: Exception) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     text = str(error).lower()
-    return not isinstance(error, CaseError) and any(words in text for words in _OUT_OF_MEMORY)
+    return not isinstance(error, CaseError) and any(phrase in text for phrase in _OUT_OF_MEMORY)
 
 
 def one_line(error: Exception) -> str:

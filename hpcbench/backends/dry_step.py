@@ -104,16 +104,17 @@ _CALLS: Mapping[str, Callable[[Any, Made, Made], Any]] = MappingProxyType({
     "all_reduce_coalesced": lambda group, made, _: group.allreduce(made),
     "broadcast": lambda group, made, _: group.broadcast(made),
     "broadcast_": lambda group, made, _: group.broadcast(made),
-    "all_gather_into_tensor": lambda group, made, given: group._allgather_base(made[0], given[0]),
+    "all_gather_into_tensor": lambda group, made, inputs: group._allgather_base(made[0], inputs[0]),
     "all_gather_into_tensor_coalesced":
-        lambda group, made, given: group.allgather_into_tensor_coalesced(made, given),
+        lambda group, made, inputs: group.allgather_into_tensor_coalesced(made, inputs),
     "reduce_scatter_tensor":
-        lambda group, made, given: group._reduce_scatter_base(made[0], given[0]),
+        lambda group, made, inputs: group._reduce_scatter_base(made[0], inputs[0]),
     "reduce_scatter_tensor_coalesced":
-        lambda group, made, given: group.reduce_scatter_tensor_coalesced(made, given),
-    "all_to_all_single": lambda group, made, given: group.alltoall_base(made[0], given[0], [], []),
+        lambda group, made, inputs: group.reduce_scatter_tensor_coalesced(made, inputs),
+    "all_to_all_single":
+        lambda group, made, inputs: group.alltoall_base(made[0], inputs[0], [], []),
 })
-"""Functional collective -> the call of a group that it is: group, what is made, what is given."""
+"""Functional collective -> the call of a group that it is: group, what is made, its inputs."""
 
 
 @contextmanager
@@ -148,18 +149,18 @@ class _Numbers(TorchDispatchMode):  # type: ignore[misc]
         if not _PLAIN.issuperset(types):
             return NotImplemented
         kwargs = kwargs or {}
-        given = _tensors((args, kwargs))
+        inputs = _tensors((args, kwargs))
         if func.namespace == _FUNCTIONAL:
-            return _collective(func, args, kwargs, given)
-        fakes = any(isinstance(one, FakeTensor) for one in given)
-        if _is_meta(given, kwargs.get("device"), fakes):
+            return _collective(func, args, kwargs, inputs)
+        fakes = any(isinstance(one, FakeTensor) for one in inputs)
+        if _is_meta(inputs, kwargs.get("device"), fakes):
             made = func(*args, **kwargs) if fakes else _really(func, args, kwargs)
             return tree_map_only(FakeTensor, _as_meta, made)
         if fakes:
             return self._known.carry_out(func, args, kwargs)
-        if not all(map(_is_number, given)):
+        if not all(map(_is_number, inputs)):
             return func(*args, **kwargs)
-        if given and _is_bounded(func, given):
+        if inputs and _is_bounded(func, inputs):
             return _really(func, args, kwargs)
         return _small_or_fake(func, args, kwargs)
 
@@ -213,14 +214,14 @@ class _Known:
 def _aliasing(func: Any) -> str:
     """Return how an operator's results alias its arguments; ``other`` is left to torch."""
     schema = func._schema
-    given = [one for one in schema.arguments if one.alias_info]
-    if (func.namespace not in ("aten", "bitsandbytes") or len(given) > 1 or not schema.returns
+    aliased = [one for one in schema.arguments if one.alias_info]
+    if (func.namespace not in ("aten", "bitsandbytes") or len(aliased) > 1 or not schema.returns
             or func is torch.ops.aten.view.dtype
             or func.has_kernel_for_dispatch_key(_MADE_OF_OTHERS)):
         return "other"
-    if not given:
+    if not aliased:
         return "new"
-    first = given[0]
+    first = aliased[0]
     if not first.alias_info.is_write:
         return "view" if first is schema.arguments[0] or first.name == "self" else "other"
     if first.name == "out" and first.kwarg_only:
@@ -288,18 +289,18 @@ def _is_number(tensor: torch.Tensor) -> bool:
     return count <= 1 or (count <= _MOST and tensor.dtype not in _FLOATS)
 
 
-def _is_bounded(func: Any, given: Made) -> bool:
+def _is_bounded(func: Any, inputs: Made) -> bool:
     """Return whether what an operator makes is no larger than what it is given."""
-    shapes = {tuple(one.shape) for one in given if one.numel() != 1}
+    shapes = {tuple(one.shape) for one in inputs if one.numel() != 1}
     name: str = func._schema.name.rpartition(":")[2]
     return len(shapes) < 2 and name not in _ENLARGING
 
 
-def _is_meta(given: Made, device: torch.device | None, fakes: bool) -> bool:
+def _is_meta(inputs: Made, device: torch.device | None, fakes: bool) -> bool:
     """Return whether an operator makes meta tensors."""
     if device is not None:
         return bool(torch.device(device).type == "meta")
-    return bool(given) and not fakes and all(one.device == _META for one in given)
+    return bool(inputs) and not fakes and all(one.device == _META for one in inputs)
 
 
 def _as_meta(tensor: torch.Tensor) -> torch.Tensor:
@@ -307,7 +308,7 @@ def _as_meta(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
 
 
-def _collective(func: Any, args: Any, kwargs: Any, given: Made) -> Any:
+def _collective(func: Any, args: Any, kwargs: Any, inputs: Made) -> Any:
     """Make what a functional collective returns, and have its group count it."""
     made = func(*args, **kwargs)
     name = func._schema.name.rpartition(":")[2]
@@ -315,7 +316,7 @@ def _collective(func: Any, args: Any, kwargs: Any, given: Made) -> Any:
         named = dict(zip((one.name for one in func._schema.arguments), args, strict=False))
         group = (named | kwargs)["group_name"]
         group = _resolve_process_group(group) if isinstance(group, str) else group
-        _CALLS[name](group, _tensors(made), given)
+        _CALLS[name](group, _tensors(made), inputs)
     return made
 
 

@@ -241,8 +241,8 @@ def _nvlinks(here: _Links, there: _Links, address: str | None) -> str | None:
 
 def _path(nvml: Any, here: Any, there: Any) -> str | None:
     level = nvml_value(nvml, "nvmlDeviceGetTopologyCommonAncestor", here, there)
-    levels = {getattr(nvml, f"NVML_TOPOLOGY_{name}", None): word
-              for name, word in _LEVELS.items()}
+    levels = {getattr(nvml, f"NVML_TOPOLOGY_{name}", None): label
+              for name, label in _LEVELS.items()}
     return None if level is None else levels.get(level)
 
 
@@ -401,14 +401,14 @@ def nvml_refusals(nvml: Any, uuid: str) -> dict[str, str]:
 
 def _refused(
     columns: Iterable[str], read: Callable[[str], int], refusing: tuple[type[Exception], ...],
-    words: Callable[[Exception], str],
+    explain: Callable[[Exception], str],
 ) -> dict[str, str]:
     found = {}
     for column in columns:
         try:
             read(column)
         except refusing as error:
-            found[column] = words(error)
+            found[column] = explain(error)
     return found
 
 

@@ -195,7 +195,7 @@ class Staging:
         staged = self.cuda if device == "cuda" else self.cpu
         return {"how": "staged" if staged else "direct", "reason": self.reason}
 
-    def taken(self, tensor: torch.Tensor) -> torch.Tensor:
+    def send_buffer(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what MPI reads: the tensor if it is contiguous and not staged, else a copy."""
         if self._staged(tensor):
             return self._host(tensor.shape, tensor).copy_(tensor.detach())
@@ -217,7 +217,7 @@ class Staging:
         return torch.empty(count, dtype=first.dtype, device=first.device)
 
     def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        return self.taken(torch.cat([part.detach().reshape(-1) for part in parts]))
+        return self.send_buffer(torch.cat([part.detach().reshape(-1) for part in parts]))
 
     def _staged(self, tensor: torch.Tensor) -> bool:
         return self.cuda if tensor.is_cuda else self.cpu

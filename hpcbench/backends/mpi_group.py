@@ -59,7 +59,7 @@ class MpiGroup(PythonGroup):
     def allreduce(self, tensors: Tensors, opts: Any = None) -> FinishedWork:
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         for tensor in tensors:
-            whole = self.staging.taken(tensor)
+            whole = self.staging.send_buffer(tensor)
             for piece in self.counting.pieces(whole):
                 self.comm.Allreduce(MPI.IN_PLACE, piece, mpi_op(op, tensor.dtype))
             self._give(whole, tensor, op)
@@ -70,7 +70,7 @@ class MpiGroup(PythonGroup):
     def reduce(self, tensors: Tensors, opts: Any) -> FinishedWork:
         op, root = opts.reduceOp, opts.rootRank
         for tensor in tensors:
-            whole = self.staging.taken(tensor)
+            whole = self.staging.send_buffer(tensor)
             for piece in self.counting.pieces(whole):
                 ends = (MPI.IN_PLACE, piece) if self._rank == root else (piece, None)
                 self.comm.Reduce(*ends, mpi_op(op, tensor.dtype), root)
@@ -81,7 +81,7 @@ class MpiGroup(PythonGroup):
     def broadcast(self, tensors: Tensors, opts: Any) -> FinishedWork:
         for tensor in tensors:
             is_root = self._rank == opts.rootRank
-            whole = self.staging.taken(tensor) if is_root else self.staging.room(tensor)
+            whole = self.staging.send_buffer(tensor) if is_root else self.staging.room(tensor)
             self.comm.Bcast(self.counting.as_bytes(whole), opts.rootRank)
             if not is_root:
                 put_back(whole, tensor)
@@ -91,7 +91,7 @@ class MpiGroup(PythonGroup):
         self, output: torch.Tensor, part: torch.Tensor, opts: Any = None,
     ) -> FinishedWork:
         """Gather equal parts into one tensor; in place if ``part`` is this rank's slot of it."""
-        whole, own = self.staging.room(output), self.staging.taken(part)
+        whole, own = self.staging.room(output), self.staging.send_buffer(part)
         if own.data_ptr() == whole.data_ptr() + self._rank * own.nbytes:
             self.comm.Allgather(MPI.IN_PLACE, self._for_all(whole))
         else:
@@ -106,7 +106,7 @@ class MpiGroup(PythonGroup):
     ) -> FinishedWork:
         for parts, own in zip(outputs, inputs, strict=True):
             gathered = self.staging.room_for(parts)
-            self.comm.Allgatherv(self.counting.as_bytes(self.staging.taken(own)),
+            self.comm.Allgatherv(self.counting.as_bytes(self.staging.send_buffer(own)),
                                  self.counting.parted(gathered, parts))
             deal(gathered, parts)
         return FinishedWork([part for parts in outputs for part in parts])
@@ -128,7 +128,7 @@ class MpiGroup(PythonGroup):
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None,
     ) -> FinishedWork:
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
-        own, whole = self.staging.room(output), self.staging.taken(source)
+        own, whole = self.staging.room(output), self.staging.send_buffer(source)
         kept = torch.empty_like(own) if overlap(own, whole) else own
         if whole.numel() > self.counting.most:
             self._reduce_in_turn(whole.view(-1).split(kept.numel()), kept, op)
@@ -164,7 +164,7 @@ class MpiGroup(PythonGroup):
         self, output: torch.Tensor, source: torch.Tensor, output_splits: Sequence[int],
         input_splits: Sequence[int], opts: Any = None,
     ) -> FinishedWork:
-        whole, sent = self.staging.room(output), self.staging.taken(source)
+        whole, sent = self.staging.room(output), self.staging.send_buffer(source)
         if output_splits or input_splits:
             self.comm.Alltoallv(self._split(sent, input_splits), self._split(whole, output_splits))
         else:
@@ -181,7 +181,7 @@ class MpiGroup(PythonGroup):
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> FinishedWork:
         for number, own in enumerate(inputs):
-            message = self.counting.as_bytes(self.staging.taken(own))
+            message = self.counting.as_bytes(self.staging.send_buffer(own))
             if self._rank != opts.rootRank:
                 self.comm.Gatherv(message, None, opts.rootRank)
                 continue
@@ -207,7 +207,7 @@ class MpiGroup(PythonGroup):
 
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> MpiRequest:
         (tensor,) = tensors
-        whole = self.staging.taken(tensor)
+        whole = self.staging.send_buffer(tensor)
         return MpiRequest(
             self.comm.Isend(self.counting.as_bytes(whole), destination, tag), whole)
 

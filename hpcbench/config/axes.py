@@ -274,16 +274,16 @@ def backend_or(known: Iterable[str]) -> Checked:
         "type": "string", "pattern": f"^{_OF_TORCH.pattern}$"}]})
 
 
-def number_or(word: str, meaning: str, most: int) -> Checked:
-    """Return the annotation of a number from 1 to ``most`` that may also be ``word``."""
+def number_or(alternative: str, meaning: str, most: int) -> Checked:
+    """Return the annotation of a number from 1 to ``most`` that may also be ``alternative``."""
     def check(value: Any) -> int | str:
-        if value == word or (type(value) is int and 1 <= value <= most):
+        if value == alternative or (type(value) is int and 1 <= value <= most):
             return value  # type: ignore[no-any-return]
         raise ValueError(f'{quote(value)} is not a {meaning}; write a number from 1 to '
-                         f'{most}, or "{word}"')
+                         f'{most}, or "{alternative}"')
 
     return Checked(check, lambda: {"anyOf": [
-        {"type": "integer", "minimum": 1, "maximum": most}, {"const": word}]})
+        {"type": "integer", "minimum": 1, "maximum": most}, {"const": alternative}]})
 
 
 WorldSize = Annotated[int | str, number_or("all", "world size", MAX_WORLD_SIZE)]

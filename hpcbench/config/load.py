@@ -104,10 +104,10 @@ def _place_of_key(block: Any, by: str) -> Replaceable | None:
 
 def _replace(block: dict[str, Any], place: Replaceable, names: tuple[str, ...]) -> Iterator[str]:
     """Replace the names of one block; yield what is lost by it."""
-    given = block[place.key]
-    with_options = isinstance(given, Mapping)
-    before = [str(name) for name in (given if with_options else as_tuple(given))]
-    block[place.key] = ({name: given.get(name, {}) for name in names} if with_options
+    content = block[place.key]
+    with_options = isinstance(content, Mapping)
+    before = [str(name) for name in (content if with_options else as_tuple(content))]
+    block[place.key] = ({name: content.get(name, {}) for name in names} if with_options
                         else list(names))
     if set(names) <= set(before):
         return
@@ -236,8 +236,8 @@ def find_config(path: Path | None) -> Path:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise FileError(f"{path}: {what}; give a JSON or YAML sweep file")
     if size > _MOST_BYTES:
-        if given := results_in_head(path):
-            raise FileError(f"{path}: {given}")
+        if found := results_in_head(path):
+            raise FileError(f"{path}: {found}")
         raise FileError(f"{path}: has {size:,} bytes, more than the {_MOST_BYTES:,} that a sweep "
                         "file can have; write lists of values instead of many blocks")
     return path
@@ -257,14 +257,14 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     add_own_block(raw, dict(overrides).get("benchmark", raw.get("benchmark")))
     for key in REPLACING:
         replace_names(raw, key)
-    given = []
+    overridden = []
     for old, argument in overrides:
         key, value = _current_override(raw, old, argument)
-        given.append(_new_part(raw, key))
+        overridden.append(_new_part(raw, key))
         _override(raw, key, value)
         if key in REPLACING:
             replace_names(raw, key)
-    return check_config(_with_current_keys(raw, source), source, given)
+    return check_config(_with_current_keys(raw, source), source, overridden)
 
 
 def _place_beside(raw: Mapping[str, Any], folder: Path) -> None:
@@ -383,11 +383,11 @@ def read_config(file: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         what = results_in_bytes(content, file) or f"is not UTF-8 text (byte {error.start})"
         raise FileError(f"{file}: {what}") from error
-    if given := results_in_bytes(content, file):
-        raise FileError(f"{file}: {given}")
+    if found := results_in_bytes(content, file):
+        raise FileError(f"{file}: {found}")
     data = parse_text(text, file)
-    if given := results_in(data, file):
-        raise ConfigError(f"{file}: {given}")
+    if found := results_in(data, file):
+        raise ConfigError(f"{file}: {found}")
     if isinstance(data, list) and data and all(isinstance(item, dict) for item in data):
         raise ConfigError(f"{file}: is a list of {len(data)} mappings, and a config is one; write "
                           "each to a file of its own")

@@ -94,8 +94,8 @@ class Origin:
 
     def _place(self, key: str) -> str:
         dotted = key.replace("[", ".").replace("]", "")
-        given = any(dotted == path or dotted.startswith(f"{path}.") for path in self.overridden)
-        return "command line" if given else self.source
+        is_set = any(dotted == path or dotted.startswith(f"{path}.") for path in self.overridden)
+        return "command line" if is_set else self.source
 
 
 def _divided(line: str) -> tuple[str, str]:
@@ -418,15 +418,15 @@ def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str
     """Yield (key, message) of each name that nothing has, in blocks that are right but for that."""
     refused = [item["loc"] for item in error.errors(include_url=False)]
     blocks = raw.get("benchmarks") if isinstance(raw, Mapping) else None
-    for number, given in enumerate(blocks if isinstance(blocks, list) else ()):
-        if not isinstance(given, Mapping):
+    for number, content in enumerate(blocks if isinstance(blocks, list) else ()):
+        if not isinstance(content, Mapping):
             continue
         bad = {location[3] for location in refused
                if location[:2] == ("benchmarks", number) and len(location) > 3}
-        kind = kind_named(given.get("kind"))
+        kind = kind_named(content.get("kind"))
         if kind not in kinds():
             continue
-        kept = {name: value for name, value in given.items() if name not in bad}
+        kept = {name: value for name, value in content.items() if name not in bad}
         try:
             block = block_classes()[kind].model_validate_json(to_json(kept, default=str))
         except ValidationError:

@@ -310,12 +310,12 @@ def _checked(what: str) -> Checked:
     """
     def check(value: Any) -> dict[str, tuple[OptionAxes, ...]]:
         if isinstance(value, Mapping):
-            given = {_name(name, what): _sets(name, sets) for name, sets in value.items()}
+            by_name = {_name(name, what): _sets(name, sets) for name, sets in value.items()}
         else:
-            given = {_name(name, what): ({},) for name in as_tuple(value)}
-        if not given:
+            by_name = {_name(name, what): ({},) for name in as_tuple(value)}
+        if not by_name:
             raise ValueError(f"no {what} is named; give at least one")
-        return given
+        return by_name
 
     return Checked(check, _schema)
 

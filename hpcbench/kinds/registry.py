@@ -84,7 +84,7 @@ class KindSpec:
 
 
 class Guarded:
-    """A side of a plug-in's kind that is not asked again once it has raised.
+    """A side of a plug-in's kind that is not called again once it has raised.
 
     What stands in for it answers then. ``problem`` says what it raised.
     """
@@ -95,9 +95,9 @@ class Guarded:
 
     def __getattr__(self, name: str) -> Any:
         usual = getattr(self._stand_in(self.problem), name)
-        return partial(self._ask, name) if isroutine(usual) else getattr(self._own, name, usual)
+        return partial(self._call, name) if isroutine(usual) else getattr(self._own, name, usual)
 
-    def _ask(self, name: str, *values: Any, **options: Any) -> Any:
+    def _call(self, name: str, *values: Any, **options: Any) -> Any:
         if not self.problem:
             try:
                 answer = getattr(self._own, name)(*values, **options)

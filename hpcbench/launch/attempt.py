@@ -127,7 +127,7 @@ def record_telemetry(job: SupervisorContext) -> None:
     """Append telemetry since the last case to the journal; the next record makes it durable."""
     if (changed := job.telemetry.new_report()) is not None:
         job.journal.note(TELEMETRY_NOTE, changed.to_json(), durable=False)
-    job.journal.readings(job.telemetry.take())
+    job.journal.readings(job.telemetry.drain())
 
 
 @dataclass(frozen=True, slots=True)

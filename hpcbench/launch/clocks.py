@@ -83,10 +83,10 @@ def fit_clock(
 
 def _theil_sen(at: Floats, values: Floats) -> float:
     first, second = np.triu_indices(at.size, 1)
-    apart = at[second] - at[first]
-    far = apart >= max(float(at[-1] - at[0]) / 4, 1.0)
+    distance = at[second] - at[first]
+    far = distance >= max(float(at[-1] - at[0]) / 4, 1.0)
     rises = values[second][far] - values[first][far]
-    return float(np.median(rises / apart[far]))
+    return float(np.median(rises / distance[far]))
 
 
 def _slope_error(at: Floats, residual_ns: float) -> float:
@@ -105,9 +105,9 @@ def _limits(at: Floats, low: Floats, high: Floats, slope_error: float) -> tuple[
     them; if there is none the rate changed, and the furthest end of an interval is the limit.
     """
     first, second = np.triu_indices(at.size, 1)
-    apart = at[second] - at[first]
-    steepest = float(np.min((high[second] - low[first]) / apart))
-    shallowest = float(np.max((low[second] - high[first]) / apart))
+    distance = at[second] - at[first]
+    steepest = float(np.min((high[second] - low[first]) / distance))
+    shallowest = float(np.max((low[second] - high[first]) / distance))
     before = np.abs(at)
     upper = float(np.min(high + before * steepest))
     lower = float(np.max(low + before * shallowest))

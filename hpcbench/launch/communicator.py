@@ -65,7 +65,7 @@ class Inbox:
         self._posted = posted
         self._came: dict[tuple[int, int], Any] = {}
 
-    def take(self, number: int, ranks: Collection[int], timeout_s: float) -> dict[int, Any]:
+    def collect(self, number: int, ranks: Collection[int], timeout_s: float) -> dict[int, Any]:
         """Return by rank the values that these posted as ``number``, once all have or the time is
         up."""
         deadline, pause_s = time.monotonic() + timeout_s, FIRST_PAUSE_S
@@ -473,13 +473,13 @@ class MpiCommunicator(Communicator):
         """Take in all notices; rank 0 passes on the first of each case."""
         self._while_waiting()
         deadline = time.monotonic() + _ARRIVAL_S if self._wakeup and self._wakeup.clear() else 0.0
-        self._take_notices()
+        self._receive_notices()
         while number not in self._notices and time.monotonic() < deadline:
             time.sleep(FIRST_PAUSE_S)
-            self._take_notices()
+            self._receive_notices()
         return number in self._notices
 
-    def _take_notices(self) -> None:
+    def _receive_notices(self) -> None:
         # a matched probe: between nodes MPICH 5.0.2's Iprobe finds a message that the Recv after it
         # then waits for in vain
         while (message := self._comm.Improbe(tag=_NOTICE_TAG)) is not None:

@@ -122,7 +122,7 @@ class StopRequests:
         self.now = ""
         self.after_case = ""
 
-    def take(self, number: int, _frame: FrameType | None) -> None:
+    def handle(self, number: int, _frame: FrameType | None) -> None:
         """Signal handler: remember the first request of each kind."""
         name = signal.Signals(number).name
         if number == _AFTER_CASE:
@@ -141,7 +141,7 @@ def stop_requests() -> Iterator[StopRequests]:
     ignored."""
     requests = StopRequests()
     for number in _REQUESTS:
-        signal.signal(number, requests.take)
+        signal.signal(number, requests.handle)
     try:
         yield requests
     finally:
@@ -150,7 +150,7 @@ def stop_requests() -> Iterator[StopRequests]:
 
 
 @contextlib.contextmanager
-def requests_held() -> Iterator[None]:
+def stop_signals_blocked() -> Iterator[None]:
     """Block stop signals, also in a process started meanwhile, until the block ends.
 
     That process has to call `leave_requests_to_supervisor`.

@@ -60,7 +60,7 @@ from hpcbench.profiling.profiled_cases import (
 from hpcbench.telemetry.sampler import Sampler, open_sampler
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import NOISE_NOTE, Header
-from hpcbench.trace.source import APART_NOTE, END_NOTE, PROFILE_NOTE, RESUMED_NOTE, STOPPED_NOTE
+from hpcbench.trace.source import END_NOTE, FOLDERS_NOTE, PROFILE_NOTE, RESUMED_NOTE, STOPPED_NOTE
 from hpcbench.units import plural, rough_time
 
 _FIRST_NUMBER = 1 << 48
@@ -87,7 +87,7 @@ def profile_cases(job: SupervisorContext, pool: WorkerPool, folder: Path) -> str
         devices = attempt.resolution.devices.values()
         with contextlib.suppress(OSError):  # then nsys has no report, and the case's entry says so
             (folder / PROFILE_FOLDER / RANK_FILES).mkdir(parents=True, exist_ok=True)
-        pool.renew_under(nsys.nsys_words(folder, job.comm.rank, cuda="cuda" in devices))
+        pool.renew_under(nsys.nsys_command(folder, job.comm.rank, cuda="cuda" in devices))
     todo = generations(attempt.runnable())
     members = {size: job.comm.first(size)
                for size in sorted({generation.world_size for generation in todo})}
@@ -217,24 +217,24 @@ class _ProfileTurn:
 
 def collect_profiles(comm: Communicator, folders: RankFolders) -> list[str]:
     """Send rank 0 the profiles that it does not see; return there what is missing. Collective."""
-    if not folders.apart:
+    if not folders.separate:
         return []
     ranks = folders.own.path / PROFILE_FOLDER / RANK_FILES
     files, left, sent_bytes = {}, 0, 0
-    for path in sorted(ranks.glob("*")) if comm.rank in folders.apart else ():
+    for path in sorted(ranks.glob("*")) if comm.rank in folders.separate else ():
         if sent_bytes + path.stat().st_size <= MOST_SENT_BYTES:
             sent_bytes += path.stat().st_size
             files[path.name] = path
         else:
             left += 1
     counts = comm.allgather(left)
-    problems = send_to_root(comm, files, folders.apart,
+    problems = send_to_root(comm, files, folders.separate,
                        folders.folder.path / PROFILE_FOLDER / RANK_FILES)
     problems += [f"rank {rank}: {counts[rank]} profiles stay on {place.host} in "
                  f"{place.path}/{PROFILE_FOLDER}/{RANK_FILES}: no more than "
                  f"{MOST_SENT_BYTES >> 20} MiB are sent"
-                 for rank, place in folders.apart.items() if counts[rank]]
-    if comm.rank in folders.apart:
+                 for rank, place in folders.separate.items() if counts[rank]]
+    if comm.rank in folders.separate:
         for empty in (ranks, ranks.parent):
             with contextlib.suppress(OSError):
                 empty.rmdir()
@@ -386,8 +386,8 @@ def open_journal(attempt: RunAttempt, folders: RankFolders) -> Iterator[Journal]
 
 def _note_beginning(attempt: RunAttempt, folders: RankFolders, journal: Journal) -> None:
     """Note which ranks write elsewhere, and what the attempt goes on with."""
-    if folders.apart:
-        journal.note(APART_NOTE, {str(rank): place for rank, place in folders.apart.items()})
+    if folders.separate:
+        journal.note(FOLDERS_NOTE, {str(rank): place for rank, place in folders.separate.items()})
     history = attempt.history
     if history.attempt:
         left = len(attempt.runs_left())
@@ -409,15 +409,15 @@ def note_noise(attempt: RunAttempt, journal: Journal) -> float:
     return float(noise["detours"]["stolen_share"])
 
 
-def slow_reason(topology: RankIdentity, cores: int | None, taken: float) -> str:
-    """Return why cases may take longer than planned; ``taken`` is others' share of rank 0's core.
+def slow_reason(topology: RankIdentity, cores: int | None, stolen_share: float) -> str:
+    """Return why cases may take longer than planned.
 
-    ``cores`` are those of its node, None if unknown.
+    ``cores`` are those of rank 0's node, None if unknown; ``stolen_share``: of rank 0's core.
     """
     if cores is not None and cores < topology.local_size:
         return f"{topology.local_size} ranks share {plural(cores, 'core')} of {topology.hostname}"
-    if taken >= _NOTABLE_SHARE:
-        return f"other processes used {100 * taken:.0f} % of rank 0's core before the sweep"
+    if stolen_share >= _NOTABLE_SHARE:
+        return f"other processes used {100 * stolen_share:.0f} % of rank 0's core before the sweep"
     return "the plan assumes a faster or a quieter machine"
 
 

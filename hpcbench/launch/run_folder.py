@@ -190,12 +190,12 @@ class SeparateFolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RankFolders:
-    """``folder`` is rank 0's; this rank writes to ``own``; ``apart``: where ranks write that do not
-    see it."""
+    """``folder`` is rank 0's; this rank writes to ``own``; ``separate``: where ranks write that do
+    not see it."""
 
     folder: RunFolder
     own: RunFolder
-    apart: Mapping[int, SeparateFolder]
+    separate: Mapping[int, SeparateFolder]
 
 
 def open_folders(attempt: RunAttempt) -> RankFolders:
@@ -208,16 +208,16 @@ def open_folders(attempt: RunAttempt) -> RankFolders:
     folder = from_root(comm, _RUN_FOLDER, lambda: _run_folder(attempt))
     token = folder.path / on_root(comm, lambda: _leave_token(folder.path))
     try:
-        separate = on_all(comm, "finding a place for the trace", lambda: (
+        places = on_all(comm, "finding a place for the trace", lambda: (
             None if sees(token) else _own_place(folder, topology)))
     finally:
         if comm.rank == 0:
             with contextlib.suppress(OSError):
                 token.unlink()
-    apart = {rank: SeparateFolder(*place) for rank, place in enumerate(separate) if place}
-    mine = apart.get(comm.rank)
+    separate = {rank: SeparateFolder(*place) for rank, place in enumerate(places) if place}
+    mine = separate.get(comm.rank)
     own = RunFolder(Path(mine.path), folder.run_id, folder.attempt) if mine else folder
-    return RankFolders(folder, own, apart)
+    return RankFolders(folder, own, separate)
 
 
 def _run_folder(attempt: RunAttempt) -> RunFolder:
@@ -306,10 +306,10 @@ def separate_folder(folder: RunFolder, hostname: str, rank: int) -> tuple[Path |
 def separate_folder_lines(folders: RankFolders) -> list[str]:
     """Return the lines that say which ranks do not see the folder, and where they write."""
     lines = [f"  rank {rank_list(ranks)} on {place.host}: {place.path}"
-             for place, ranks in by_value(folders.apart).items()]
+             for place, ranks in by_value(folders.separate).items()]
     shown = lines[:_MOST_LINES] + ([f"  and on {len(lines) - _MOST_LINES} more hosts"]
                                    if len(lines) > _MOST_LINES else [])
-    return [f"{len(folders.apart)} of the ranks do not see this folder: they write to disks of "
+    return [f"{len(folders.separate)} of the ranks do not see this folder: they write to disks of "
             "their own, and send rank 0 their traces at the end", *shown] if lines else []
 
 
@@ -339,25 +339,25 @@ def collect_traces(comm: Communicator, folders: RankFolders) -> list[str]:
     """Send rank 0 the traces that it does not see; return there what is missing. Collective."""
     trace = trace_path(folders.own.traces, comm.rank)
     mine = {trace.name: trace} if trace.is_file() else {}
-    problems = send_to_root(comm, mine, folders.apart, folders.folder.traces)
-    if comm.rank in folders.apart:
+    problems = send_to_root(comm, mine, folders.separate, folders.folder.traces)
+    if comm.rank in folders.separate:
         leave(folders.own)
     return problems
 
 
 def send_to_root(
-    comm: Communicator, files: Mapping[str, Path], apart: Mapping[int, SeparateFolder],
+    comm: Communicator, files: Mapping[str, Path], separate: Mapping[int, SeparateFolder],
     traces: Path,
 ) -> list[str]:
-    """Send the ``files`` (name -> path) of every rank in ``apart`` to ``traces`` on rank 0; delete
-    them here.
+    """Send the ``files`` (name -> path) of every rank in ``separate`` to ``traces`` on rank 0;
+    delete them here.
 
     Returns on rank 0 what did not arrive. Collective.
     """
     if comm.rank == 0:
-        return [problem for rank, place in apart.items()
+        return [problem for rank, place in separate.items()
                 for problem in _receive_all(comm, rank, place, traces)]
-    if comm.rank in apart:
+    if comm.rank in separate:
         _send_all(comm, files)
     return []
 

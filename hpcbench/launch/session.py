@@ -285,12 +285,12 @@ def exec_mpirun(
     Raises LaunchError if there is no mpirun.
     """
     mpirun = find_mpirun(python, environ)
-    words = [str(mpirun), "-np", str(ranks), python, "-m", module, *arguments]
+    command = [str(mpirun), "-np", str(ranks), python, "-m", module, *arguments]
     variables = {**_OPEN_MPI, **environ}
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        os.execve(mpirun, words, variables)  # noqa: S606
+        os.execve(mpirun, command, variables)  # noqa: S606
     except OSError as error:
         raise LaunchError(f"{mpirun}: cannot be started: {error.strerror}; repair it, or put "
                           "another mpirun on PATH") from error

@@ -112,7 +112,7 @@ class StoreCommunicator(Communicator):
         with open_socket_pair(
                 address=self._address if self.rank == low else None,
                 publish=lambda address: self._store.set(key, address),
-                learn=lambda: self._taken(key, timeout_s).decode(), lost=f"rank {rank}",
+                learn=lambda: self._pop(key, timeout_s).decode(), lost=f"rank {rank}",
                 timeout_s=timeout_s, while_waiting=self._while_waiting) as pair:
             yield pair
 
@@ -131,7 +131,7 @@ class StoreCommunicator(Communicator):
         self._while_waiting()
         messages: list[tuple[int, Any]] = []
         while self._store.check([key := f"{self._name}/post/{self.rank}/{self._posts + 1}"]):
-            sender, value = json.loads(self._taken(key, None))
+            sender, value = json.loads(self._pop(key, None))
             messages.append((sender, value))
             self._posts += 1
         return messages
@@ -144,9 +144,9 @@ class StoreCommunicator(Communicator):
                      lost=f"rank {rank}")
 
     def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
-        return self._taken(self._letter(rank, self.rank), timeout_s, f"rank {rank}")
+        return self._pop(self._letter(rank, self.rank), timeout_s, f"rank {rank}")
 
-    def _taken(self, key: str, timeout_s: float | None, lost: str = "another rank") -> bytes:
+    def _pop(self, key: str, timeout_s: float | None, lost: str = "another rank") -> bytes:
         """Return what another rank has put there for this one, and take it away."""
         self._await(key, timeout_s=timeout_s, lost=lost)
         data: bytes = self._store.get(key)

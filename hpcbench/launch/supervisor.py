@@ -105,8 +105,8 @@ def _final(
     """Return how the whole case ended: as its last try if that reports nothing but failure."""
     outcome, reason = last.outcome, last.outcome.verdict.reason
     if tries[-1].ended is Ended.ERROR:
-        words = " ".join(tries[-1].workload.label(case.world_size).words)
-        return _with_reason(last, f"try {len(tries)} ({words}): {reason}")
+        label = " ".join(tries[-1].workload.label(case.world_size).words)
+        return _with_reason(last, f"try {len(tries)} ({label}): {reason}")
     if outcome.stop:
         return last._replace(outcome=replace(
             outcome, verdict=Verdict("not_run", f"stopped by {outcome.stop}", -1)))
@@ -121,7 +121,7 @@ def _with_reason(ended: TriedCase, reason: str) -> TriedCase:
         outcome, verdict=replace(outcome.verdict, reason=reason)))
 
 
-_LAST_WORD_S = 45.0
+_REPORT_S = 45.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def end_with_case(
     job: SupervisorContext, last: FinalCase, late_s: float, exchange_s: float = EXCHANGE_S,
 ) -> None:
     """Record the case that has no ordinary verdict, and end every rank with code 3."""
-    timer = threading.Timer(_LAST_WORD_S, os._exit, (int(ExitCode.INCOMPLETE),))
+    timer = threading.Timer(_REPORT_S, os._exit, (int(ExitCode.INCOMPLETE),))
     timer.daemon = True  # should MPI neither answer nor abort
     timer.start()
     case, comm, evidence = last.case, last.comm, last.evidence

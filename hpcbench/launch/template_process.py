@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hpcbench.config.axes import passed_variables
 from hpcbench.import_path import module_command
-from hpcbench.launch.launcher import announced_local_size, requests_held
+from hpcbench.launch.launcher import announced_local_size, stop_signals_blocked
 from hpcbench.measurement.process import (
     KernelFiles,
     expected_threads,
@@ -103,7 +103,7 @@ class TemplateProcess:
         self._is_wrapped = bool(wrapper)
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.output_fd = os.memfd_create("hpcbench-template-stderr")
-        with theirs, requests_held():
+        with theirs, stop_signals_blocked():
             self.process = subprocess.Popen(
                 [*wrapper, *module_command("hpcbench.template", str(theirs.fileno()),
                                            str(0 if wrapper else os.getpid()))],

@@ -45,8 +45,8 @@ class Evidence:
         iteration, phase: the worker's last progress word.
         expired: whether the deadline passed here; else another rank's failure ended the case.
         stop: the signal that requested this rank to stop, or "".
-        stray: the operation that the worker called in place of the planned one, or "".
-        stray_iteration: the iteration in which it did.
+        wrong_operation: the operation that the worker called in place of the planned one, or "".
+        wrong_iteration: the iteration in which it did.
         host: the rank's host, "" where all ranks have the same.
         link: what is wrong with the rank's network interface, or "".
         step: which step within the sample, 0 for none; ``doing`` says it in words.
@@ -63,8 +63,8 @@ class Evidence:
     wrong: str = ""
     expired: bool = False
     stop: str = ""
-    stray: str = ""
-    stray_iteration: int = 0
+    wrong_operation: str = ""
+    wrong_iteration: int = 0
     host: str = ""
     link: str = ""
     current_collective: str = ""
@@ -108,7 +108,7 @@ def how_ended(evidence: Sequence[Evidence], verdict: Verdict) -> Ended:
     outcomes = {item.outcome for item in evidence}
     if verdict.status == "ok":
         return Ended.OK
-    if RankOutcome.HALTED in outcomes or any(item.stray for item in evidence):
+    if RankOutcome.HALTED in outcomes or any(item.wrong_operation for item in evidence):
         return Ended.ERROR
     if RankOutcome.DIED in outcomes:
         return Ended.DIED
@@ -131,7 +131,7 @@ def _judged(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Ver
     """Return the verdict from how far each rank came and how it ended."""
     if halted := [item for item in evidence if item.outcome is RankOutcome.HALTED]:
         return Verdict("not_run", halted[0].cause, -1)
-    if any(item.stray for item in evidence):
+    if any(item.wrong_operation for item in evidence):
         return _desync(evidence, timeout_s, planned)
     for outcome in (RankOutcome.DIED, RankOutcome.EXCEPTION):
         if guilty := _least_progress(evidence, outcome):
@@ -155,12 +155,12 @@ def _judged(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Ver
 
 def _desync(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Verdict:
     """Blame the first rank that called something else, and say what came of it."""
-    astray = sorted((item for item in evidence if item.stray),
-                    key=lambda item: (item.stray_iteration, item.rank))
-    first = astray[0]
-    calls = [f"{item.who} called {item.stray} in iteration {item.stray_iteration}"
-             for item in astray]
-    left = len(evidence) - len(astray)
+    diverged = sorted((item for item in evidence if item.wrong_operation),
+                      key=lambda item: (item.wrong_iteration, item.rank))
+    first = diverged[0]
+    calls = [f"{item.who} called {item.wrong_operation} in iteration {item.wrong_iteration}"
+             for item in diverged]
+    left = len(evidence) - len(diverged)
     others = ("instead of" if not left else "while the other rank called" if left == 1
               else "while the others called")
     text = f"{', '.join(calls)} {others} {planned}"
@@ -244,12 +244,12 @@ def agreed_verdict(
     for collector in collectors[:comm.rank]:
         comm.post([_NUMBER, EVIDENCE.dump_python(evidence, mode="json")], collector)
         # the collector may have begun to wait later, and takes exchange_s if a rank is silent
-        if answer := inbox.take(_NUMBER, [collector], 2 * exchange_s):
+        if answer := inbox.collect(_NUMBER, [collector], 2 * exchange_s):
             return Verdict(**answer[collector]), collector
     if comm.rank not in collectors:
         return _verdict([evidence], collectors, timeout_s, hosts), comm.rank
     # this rank collects the evidence of those above it; those below did not answer before
-    answers = inbox.take(_NUMBER, range(comm.rank + 1, comm.size), exchange_s)
+    answers = inbox.collect(_NUMBER, range(comm.rank + 1, comm.size), exchange_s)
     answered = {comm.rank: evidence, **{rank: EVIDENCE.validate_python(answer)
                                         for rank, answer in answers.items()}}
     silent = [rank for rank in range(comm.size) if rank not in answered]

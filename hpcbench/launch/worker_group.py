@@ -126,8 +126,8 @@ def evidence_of(rank: int, worker: WorkerHandle, outcome: RankOutcome, cause: st
     """Return evidence with what the progress word shows of how far the worker has come."""
     progress = worker.progress
     return Evidence(rank, outcome, cause, progress.iteration, int(progress.phase),
-                    stray=progress.stray_operation, stray_iteration=progress.stray_iteration,
-                    step=progress.within)
+                    wrong_operation=progress.wrong_operation,
+                    wrong_iteration=progress.wrong_iteration, step=progress.within)
 
 
 def located(evidence: Evidence, case: Case) -> Evidence:
@@ -144,8 +144,8 @@ def last_seen(worker: WorkerHandle) -> str:
 
 def _position(worker: WorkerHandle) -> str:
     """Say where the worker was last seen, and what it called in place of the planned operation."""
-    stray, iteration = worker.progress.stray_operation, worker.progress.stray_iteration
-    return last_seen(worker) + (f", called {stray} in iteration {iteration}" if stray else "")
+    called, iteration = worker.progress.wrong_operation, worker.progress.wrong_iteration
+    return last_seen(worker) + (f", called {called} in iteration {iteration}" if called else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,11 +315,11 @@ class WorkerGroup:
         observation = self._start(number)
         self._meet(observation, limit_s + _ASSEMBLY_GRACE_S)
         if self._comm.rank == 0 and observation.evidence.outcome is RankOutcome.OK:
-            observation = self._ask(how, StoreRequest(where.address, where.ports, limit_s))
+            observation = self._request(how, StoreRequest(where.address, where.ports, limit_s))
         store = observation.answer
         port = self._comm.bcast(store.port if isinstance(store, StoreAnswer) else None)
         if port is not None and observation.evidence.outcome is RankOutcome.OK:
-            observation = self._ask(how, JoinRequest(
+            observation = self._request(how, JoinRequest(
                 where.address, port, self._comm.rank, self._comm.size, where.local_rank,
                 where.local_size, where.gpu, where.group_timeout_s))
         outcome = self._agree(observation, limit_s, time.monotonic() + limit_s + _ASSEMBLY_GRACE_S)
@@ -344,7 +344,7 @@ class WorkerGroup:
         self._worker.progress.begin(number)
         return Observation(Evidence(self._comm.rank, RankOutcome.OK))
 
-    def _ask(self, how: AnswerWait, request: Request) -> Observation:
+    def _request(self, how: AnswerWait, request: Request) -> Observation:
         assert self._worker is not None
         self._worker.send(request)
         return await_answer(self._worker, how)

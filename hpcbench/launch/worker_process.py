@@ -215,7 +215,7 @@ class Template:
         """Return when torch is imported. Raises LaunchError with the reason if it cannot be."""
         deadline = time.monotonic() + self._ready_timeout_s
         while not self._ready:
-            if not self._take_message(deadline - time.monotonic()):
+            if not self._receive_message(deadline - time.monotonic()):
                 raise LaunchError(f"the worker template did not start: {self._why_not_ready()}")
 
     def _why_not_ready(self) -> str:
@@ -241,7 +241,7 @@ class Template:
             socket.send_fds(self._control, [messages.encoded(messages.FORK_REQUESTS, request)],
                             [theirs, progress.fd, output.fd, flight_fd])
             while not self._forked:
-                if not self._take_message(self._ready_timeout_s):
+                if not self._receive_message(self._ready_timeout_s):
                     raise BrokenPipeError("it does not answer")
         except OSError as error:
             os.close(ours)
@@ -261,11 +261,11 @@ class Template:
         """Return the exit code (negative: signal) of a worker that has ended, None if unknown."""
         deadline = time.monotonic() + timeout_s
         while pid not in self._ended and self._control.fileno() >= 0:
-            if not self._take_message(deadline - time.monotonic()):
+            if not self._receive_message(deadline - time.monotonic()):
                 break
         return self._ended.get(pid)
 
-    def _take_message(self, timeout_s: float) -> bool:
+    def _receive_message(self, timeout_s: float) -> bool:
         """Take in one message; False if there is none in time or the template is gone."""
         readable, _, _ = select.select([self._control], [], [], max(timeout_s, 0.0))
         try:

@@ -191,8 +191,8 @@ ROW_BYTES = _ROW.size
 _HEAD = struct.Struct("@3q")
 """Iteration, phase and number of rows, which are neighbours."""
 _FLAGS = SAMPLE_COLUMNS.index("flags")
-_CASE, _ITERATION, _PHASE, _ROWS, _STRAY_ITERATION, _STEP = range(6)
-_STRAY = slice(8, 16)  # the header's second half: a name in ASCII, padded with NUL
+_CASE, _ITERATION, _PHASE, _ROWS, _WRONG_ITERATION, _STEP = range(6)
+_WRONG_OPERATION = slice(8, 16)  # the header's second half: a name in ASCII, padded with NUL
 _NAME_BYTES = 64
 _HEAD_AT = 8 * _ITERATION
 
@@ -236,7 +236,7 @@ class SharedProgress:
         os.close(self.fd)
 
     def begin(self, case_number: int) -> None:
-        self._write_stray("")
+        self._write_wrong_operation("")
         self._words[_ROWS] = 0
         self._words[_ITERATION] = 0
         self._words[_STEP] = 0
@@ -254,15 +254,15 @@ class SharedProgress:
     def step(self, number: int) -> None:
         self._words[_STEP] = number
 
-    def stray(self, operation: str, iteration: int) -> None:
+    def record_wrong_operation(self, operation: str, iteration: int) -> None:
         """Record that ``operation`` runs instead of the planned one; the first one stays."""
-        if not self.stray_operation:
-            self._words[_STRAY_ITERATION] = iteration
-            self._write_stray(operation)
+        if not self.wrong_operation:
+            self._words[_WRONG_ITERATION] = iteration
+            self._write_wrong_operation(operation)
 
-    def _write_stray(self, name: str) -> None:
+    def _write_wrong_operation(self, name: str) -> None:
         padded = name.encode("ascii")[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
-        self._words[_STRAY] = memoryview(padded).cast("q")
+        self._words[_WRONG_OPERATION] = memoryview(padded).cast("q")
 
     def stamp(
         self, row: int, start_ns: int, end_ns: int, enqueue_ns: int, device_ns: int, flags: int,
@@ -298,17 +298,17 @@ class SharedProgress:
         return self._words[_STEP]
 
     @property
-    def stray_operation(self) -> str:
-        return bytes(self._words[_STRAY]).rstrip(b"\0").decode("ascii")
+    def wrong_operation(self) -> str:
+        return bytes(self._words[_WRONG_OPERATION]).rstrip(b"\0").decode("ascii")
 
     @property
-    def stray_iteration(self) -> int:
-        return self._words[_STRAY_ITERATION]
+    def wrong_iteration(self) -> int:
+        return self._words[_WRONG_ITERATION]
 
     def rows(self) -> npt.NDArray[np.int64]:
         return self.span(0, self._words[_ROWS])
 
     def span(self, first: int, last: int) -> npt.NDArray[np.int64]:
         """Return a copy of rows ``first`` to ``last`` - 1, int64 (row, SAMPLE_COLUMNS)."""
-        words = slice(_HEADER_WORDS + first * _ROW_WORDS, _HEADER_WORDS + last * _ROW_WORDS)
-        return np.array(self._words[words], dtype=np.int64).reshape(-1, _ROW_WORDS)
+        part = slice(_HEADER_WORDS + first * _ROW_WORDS, _HEADER_WORDS + last * _ROW_WORDS)
+        return np.array(self._words[part], dtype=np.int64).reshape(-1, _ROW_WORDS)

@@ -123,10 +123,10 @@ def memory(files: KernelFiles) -> dict[str, Any]:
 
 def load(files: KernelFiles) -> dict[str, Any]:
     averages = files.line("proc/loadavg")
-    ticks = [int(word) for word in (files.line("proc/stat") or "").split()[1:9]]
+    ticks = [int(value) for value in (files.line("proc/stat") or "").split()[1:9]]
     total: int = sum(ticks)
     return {
-        "average": [float(word) for word in averages.split()[:3]] if averages else None,
+        "average": [float(value) for value in averages.split()[:3]] if averages else None,
         "pressure": {name: _pressure(files, name) for name in ("cpu", "memory", "io")},
         "steal_share_since_boot": ticks[7] / total if len(ticks) == 8 and total else None,
     }
@@ -179,7 +179,7 @@ def _time_offsets(files: KernelFiles) -> dict[str, str] | None:
 
 def _command_line(files: KernelFiles) -> dict[str, str] | None:
     text = files.line("proc/cmdline")
-    pairs = [word.partition("=") for word in text.split()] if text else []
+    pairs = [parameter.partition("=") for parameter in text.split()] if text else []
     return {name: value for name, _, value in pairs
             if _KERNEL_FLAGS.fullmatch(name)} if text else None
 
@@ -213,8 +213,8 @@ def _mhz(files: KernelFiles, cpus: Sequence[int], info: Mapping[str, str]) -> di
 def _mitigations(files: KernelFiles) -> dict[str, list[str]] | None:
     folder = "sys/devices/system/cpu/vulnerabilities"
     states = {name: files.line(f"{folder}/{name}") or "" for name in files.names(folder)}
-    return {word: [name for name, state in states.items() if state.startswith(prefix)]
-            for word, prefix in (("mitigated", "Mitigation"), ("vulnerable", "Vulnerable"))
+    return {label: [name for name, state in states.items() if state.startswith(prefix)]
+            for label, prefix in (("mitigated", "Mitigation"), ("vulnerable", "Vulnerable"))
             } if states else None
 
 

@@ -62,10 +62,10 @@ def _calls(text: str) -> Iterator[LibraryChoices]:
                              channels=(call["channels"],) if call["channels"] else ())
 
 
-def _name(word: str, names: tuple[str, ...]) -> str:
-    if word.isdecimal():
-        return names[int(word)] if int(word) < len(names) else f"number {word}"
-    return word.upper()
+def _name(text: str, names: tuple[str, ...]) -> str:
+    if text.isdecimal():
+        return names[int(text)] if int(text) < len(names) else f"number {text}"
+    return text.upper()
 
 
 def _made(text: str) -> tuple[str, ...]:

@@ -356,17 +356,17 @@ def measure(
     are drawn, and the last; with several calls a sample, one call before and one after all others.
     """
     loop = _Loop(workload, device, progress, around, settles=schedule.settles)
-    apart = schedule.validate and schedule.batch > 1
-    together = schedule.validate and not apart
+    check_single_calls = schedule.validate and schedule.batch > 1
+    check_samples = schedule.validate and not check_single_calls
     run = _repeated(workload.run, schedule.batch)
     with no_garbage_collection():
-        if apart:
+        if check_single_calls:
             loop.samples(workload.run, _WARMUP | _SINGLE, 1, check=True)
         first = min(schedule.warmup, 1)
-        loop.samples(run, _WARMUP, first, check=together and first == 1)
+        loop.samples(run, _WARMUP, first, check=check_samples and first == 1)
         loop.samples(run, _WARMUP, schedule.warmup - first)
-        reason = _timed_samples(loop, run, drawn_samples(schedule.seed) if together else None)
-        if apart:
+        reason = _timed_samples(loop, run, drawn_samples(schedule.seed) if check_samples else None)
+        if check_single_calls:
             loop.samples(workload.run, _SINGLE, 1, check=True)
     progress.mark(WorkerPhase.FINISH, loop.row)
     around.finish()  # no rank reports, and wakes its supervisor, while another still measures
@@ -470,7 +470,7 @@ class _Loop:
             if around.late_s and not flags:
                 time.sleep(around.late_s)
             if row in around.wrong_operations:
-                progress.stray(around.wrong_operations[row].name, row)
+                progress.record_wrong_operation(around.wrong_operations[row].name, row)
             return late
 
         wrong = around.wrong_operations.get(row)

@@ -159,8 +159,8 @@ def memory_policy(files: KernelFiles) -> str | None:
     """Return the NUMA policy, None if unknown: that of the first mapping, the program's file, which
     nobody binds (fs/proc/task_mmu.c, show_numa_map)."""
     line = files.line("proc/self/numa_maps")
-    words = line.split(maxsplit=2) if line else []
-    return words[1] if len(words) > 1 else None
+    fields = line.split(maxsplit=2) if line else []
+    return fields[1] if len(fields) > 1 else None
 
 
 def cgroup(files: KernelFiles) -> dict[str, Any]:
@@ -231,10 +231,10 @@ def _folders(paths: Mapping[str, str], controller: str, *mounts: str) -> Iterato
 
 
 def _quota_v2(line: str | None) -> float | None:
-    words = (line or "").split()
-    if len(words) != 2 or not words[1].isdecimal() or not int(words[1]):
+    fields = (line or "").split()
+    if len(fields) != 2 or not fields[1].isdecimal() or not int(fields[1]):
         return None
-    return float("inf") if words[0] == "max" else float(words[0]) / int(words[1])
+    return float("inf") if fields[0] == "max" else float(fields[0]) / int(fields[1])
 
 
 def _quota_v1(files: KernelFiles, folder: str) -> float | None:

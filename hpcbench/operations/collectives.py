@@ -283,7 +283,7 @@ def wire_rate(
 ) -> WireRate | None:
     """Return what links carry: ``busbw``, unless a switch adds up what ranks send.
 
-    ``algorithm`` is what the library told. In an all_reduce by NVLS (NVLink SHARP) each of n ranks
+    ``algorithm`` is from the log. In an all_reduce by NVLS (NVLink SHARP) each of n ranks
     sends its own data once and a part of the sum to all: S (n + 1) / n, less than 2 S (n - 1) / n
     from 4 ranks on (nccl-tests, pull request 239).
     """

@@ -69,9 +69,9 @@ def called(
     """Return what a benchmarked function returns: called with its arguments, and with those of
     every case that are parameters of it."""
     passed = {"dtype": dtype, "device": context.device, "world_size": context.world_size}
-    taken = inspect.signature(function).parameters
+    accepted = inspect.signature(function).parameters
     return function(context, **{
-        name: value for name, value in {**passed, **dict(arguments)}.items() if name in taken})
+        name: value for name, value in {**passed, **dict(arguments)}.items() if name in accepted})
 
 
 def output_of(call: TimedCall, name: str) -> torch.Tensor:

@@ -85,9 +85,9 @@ class DeclaredFunction:
 class DeclarationError(Exception):
     """What is wrong with a file of benchmarks, and in which line; line 0: in none."""
 
-    def __init__(self, line: int, words: str) -> None:
-        super().__init__(line, words)
-        self.line, self.words = line, words
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(line, message)
+        self.line, self.message = line, message
 
 
 def benchmark(
@@ -191,13 +191,13 @@ def describe(path: str) -> str:
             raise DeclarationError(0, "has no benchmark: put @hpcbench.benchmark() above the "
                                    "function that is to be measured")
     except DeclarationError as error:
-        return json.dumps({"line": error.line, "error": error.words})
+        return json.dumps({"line": error.line, "error": error.message})
     except BaseException as error:  # noqa: BLE001 (whatever the file raises when it is imported)
-        return json.dumps({"line": line_in(error, path), "error": _in_words(error)})
+        return json.dumps({"line": line_in(error, path), "error": _error_text(error)})
     return json.dumps({"benchmarks": [asdict(one) for one in found]})
 
 
-def _in_words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return type and first line of an error."""
     lines = str(getattr(error, "msg", None) or error).splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
@@ -226,8 +226,8 @@ def _benchmark(
                                f"def {name}(ctx, ...)")
     own = {one.name: one for one in parameters[1:]
            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
-    given = {axis: _values(line, axis, values) for axis, values in axes.items()}
-    for axis in given:
+    arguments = {axis: _values(line, axis, values) for axis, values in axes.items()}
+    for axis in arguments:
         if axis not in own and axis not in COMMON and not compare:
             raise DeclarationError(line, f"{name}: {axis} is no parameter of the function, which "
                                    f"has {', '.join(own) or 'none'} beside the context")
@@ -237,28 +237,28 @@ def _benchmark(
         if one.name in COMMON:
             raise DeclarationError(line, f"{name}: parameter {one.name} is a key of every block, "
                                    "which a function does not get; give it another name")
-        if one.name not in given and one.default is one.empty:
+        if one.name not in arguments and one.default is one.empty:
             raise DeclarationError(line, f"{name}: parameter {one.name} has no values: add "
                                    f"{one.name}=[...] to @hpcbench.benchmark, or give it a default")
     for setting in _names(settings):
-        if setting not in given:
+        if setting not in arguments:
             raise DeclarationError(line, f"{name}: settings: {setting} is no argument with values;"
-                                   f" it has {', '.join(given) or 'none'}")
+                                   f" it has {', '.join(arguments) or 'none'}")
     return DeclaredFunction(
         name, line, str(compare), baseline is True, _names(baseline), _names(settings), tuple(own),
-        {axis: values for axis, values in given.items() if axis in COMMON},
-        {axis: values for axis, values in given.items() if axis not in COMMON})
+        {axis: values for axis, values in arguments.items() if axis in COMMON},
+        {axis: values for axis, values in arguments.items() if axis not in COMMON})
 
 
-def _names(given: Any) -> tuple[str, ...]:
+def _names(value: Any) -> tuple[str, ...]:
     """Return one name, or several, as a tuple; none for True and False."""
-    if isinstance(given, bool):
+    if isinstance(value, bool):
         return ()
-    return (given,) if isinstance(given, str) else tuple(map(str, given))
+    return (value,) if isinstance(value, str) else tuple(map(str, value))
 
 
-def _values(line: int, axis: str, given: Any) -> tuple[Value, ...]:
-    values = tuple(given) if isinstance(given, (list, tuple, range)) else (given,)
+def _values(line: int, axis: str, listed: Any) -> tuple[Value, ...]:
+    values = tuple(listed) if isinstance(listed, (list, tuple, range)) else (listed,)
     if not values:
         raise DeclarationError(line, f"{axis}: the list is empty; give at least one value")
     if axis == "arrival":  # has mappings; the check of the block has them all

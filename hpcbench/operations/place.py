@@ -44,7 +44,7 @@ class Place:
 
     @property
     def device_ids(self) -> list[int] | None:
-        """Return what a barrier of the group must be told: this rank's GPU; None without one.
+        """Return what a barrier of the group needs: this rank's GPU; None without one.
 
         Left to itself, NCCL takes the GPU whose number is the global rank modulo the GPUs that a
         rank sees, if no call before has shown another.
@@ -117,7 +117,7 @@ class AnyOperation(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class Reporting(Protocol):
     """An operation that has values beside its rows, and resources to close."""
 
     def answer(self) -> dict[str, Any]:
@@ -155,15 +155,15 @@ class Stepping(Protocol):
     What waits for whom is then known of one that hangs (`plan.workload.Workload.step_words`).
     """
 
-    tell_step: Callable[[int], None]
+    on_step: Callable[[int], None]
     """Called with the number of each step, from 1, when it begins; with 0 behind the last."""
 
 
-def close(operation: AnyOperation, *, tells: bool = True) -> dict[str, Any]:
-    """Close an operation that needs it; return what it reports beside its rows, if it ``tells``."""
-    if not isinstance(operation, Telling):
+def close(operation: AnyOperation, *, with_report: bool = True) -> dict[str, Any]:
+    """Close an operation that needs it; return its report beside its rows if ``with_report``."""
+    if not isinstance(operation, Reporting):
         return {}
-    reported = operation.answer() if tells else {}
+    reported = operation.answer() if with_report else {}
     operation.close()
     return reported
 
@@ -177,9 +177,9 @@ def total_wrong(found: Sequence[object], *, checked: bool) -> tuple[int, str]:
         return -1, ""
     mismatches = [item for item in found if isinstance(item, Wrong)]
     total = sum(item.n_wrong for item in mismatches)
-    words = mismatches[0].words if mismatches else ""
+    text = mismatches[0].words if mismatches else ""
     several = f" ({total} in {len(mismatches)} calls)" if len(mismatches) > 1 else ""
-    return total, words + several
+    return total, text + several
 
 
 @dataclass(frozen=True, slots=True)

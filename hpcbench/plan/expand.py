@@ -235,9 +235,9 @@ def _plan_hash(config: Config, cases: Sequence[Case], world_size: int) -> str:
     """
     plain = config.plain()
     blocks = [block.under_first_names({
-        key: value for key, value in {**given, "name": None}.items()
+        key: value for key, value in {**plain_block, "name": None}.items()
         if value is not None or key not in block.later})
-        for given, block in zip(plain["benchmarks"], config.benchmarks, strict=True)]
+        for plain_block, block in zip(plain["benchmarks"], config.benchmarks, strict=True)]
     content = [blocks, plain["measure"], world_size,
                [(case.case_id, case.skip, case.timeout_s, case.wakeup_s) for case in cases]]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

@@ -84,10 +84,10 @@ def bytes_per_s(kind: str, hardware: Hardware, ranks: int) -> float:
 
     So many ranks on GPUs as a node is declared to have are taken to be on one node.
     """
-    given, on_node = hardware.network_bandwidth_gbps, hardware.num_devices
+    gbps, on_node = hardware.network_bandwidth_gbps, hardware.num_devices
     within = (kind == "cuda" and hardware.device_type in (None, kind)
               and on_node is not None and ranks <= on_node)
-    return given * 1e9 / 8 if given and not within else _BETA_BYTES_PER_S[kind]
+    return gbps * 1e9 / 8 if gbps and not within else _BETA_BYTES_PER_S[kind]
 
 
 Environment = tuple[tuple[str, str], ...]

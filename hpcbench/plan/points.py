@@ -131,10 +131,10 @@ def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
         block.cuda_graph or (False,), tuple(map(_arrival, block.arrival or (TOGETHER,))))
 
 
-def _arrival(given: str | Mapping[str, str | int]) -> str:
-    if isinstance(given, str):
-        return given
-    return LateEntry(given["late"], parse_duration_ns(given["by"])).text
+def _arrival(value: str | Mapping[str, str | int]) -> str:
+    if isinstance(value, str):
+        return value
+    return LateEntry(value["late"], parse_duration_ns(value["by"])).text
 
 
 def measurements(

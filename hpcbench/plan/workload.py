@@ -28,7 +28,7 @@ class Ended(str, Enum):
     DIED = "died"
     """A worker was killed, or ended by itself."""
     ERROR = "error"
-    """Anything else, an end that was asked for included."""
+    """Anything else, an end on request included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Workload(ABC):
         return self.features.implementer or self.name
 
     def step_words(self, rank: int, world_size: int, step: int) -> str:
-        """Return where in a sample a rank is that told this step (`operations.operation.Stepping`).
+        """Return where in a sample a rank is in this step (`operations.place.Stepping`).
 
         0: outside of a sample's steps. Nothing where there is no more to say.
         """

@@ -98,7 +98,7 @@ def require_nsys() -> None:
             f"profiling.tool: nsys is not on the PATH; install it, or {INSTEAD_OF_NSYS}")
 
 
-def nsys_words(folder: Path, rank: int, *, cuda: bool) -> tuple[str, ...]:
+def nsys_command(folder: Path, rank: int, *, cuda: bool) -> tuple[str, ...]:
     """Return the command that a rank puts before its workers' template.
 
     Workers are forks without exec. On GPUs each case is a range and a report of its own, else one

@@ -385,10 +385,10 @@ def fit_anchor(stamps: Sequence[tuple[int, int]], marks_ns: Sequence[int]) -> An
     half = len(stamps) // 2
     at_ns, first_ns, first_bound_ns = _end(stamps[:half], marks_ns[:half])
     end_ns, last_ns, last_bound_ns = _end(stamps[half:], marks_ns[half:])
-    apart_ns, change_ns = end_ns - at_ns, last_ns - first_ns
+    span_ns, change_ns = end_ns - at_ns, last_ns - first_ns
     unknown_ns = first_bound_ns + last_bound_ns
     # a change within what the markers leave open is none: short traces would show a false drift
-    drift = change_ns / apart_ns if apart_ns > 0 and abs(change_ns) > unknown_ns else 0.0
+    drift = change_ns / span_ns if span_ns > 0 and abs(change_ns) > unknown_ns else 0.0
     return Anchor(at_ns, first_ns, drift, max(first_bound_ns, last_bound_ns)
                   + (abs(change_ns) if not drift else 0))
 

@@ -16,7 +16,7 @@ from hpcbench.texts import to_json
 
 MOST_OFF = 0.1
 """Share of the planned lateness by which a rank may miss its moment."""
-_APART = ("case_id", "index", "block", "arrival", "skip", "needs", "estimate_s", "note")
+_MAY_DIFFER = ("case_id", "index", "block", "arrival", "skip", "needs", "estimate_s", "note")
 """Fields in which a case may differ from the one whose ranks enter together."""
 Times = npt.NDArray[np.int64]
 
@@ -31,7 +31,7 @@ def together_of(cases: Iterable[Case]) -> Mapping[str, str]:
 
 def _same(case: Case) -> str:
     return to_json({name: value for name, value in case_to_json(case).items()
-                    if name not in _APART})
+                    if name not in _MAY_DIFFER})
 
 
 def planned_ns(case: Case, samples: CaseSamples) -> Times:

@@ -109,10 +109,10 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
     if timed < 1 or samples is None:
         yield Violation("HB116", f"no timed iteration, planned {_planned(case)}; {AGAIN}")
         return
-    apart = [int(Flag.SINGLE)] * single
+    single_flags = [int(Flag.SINGLE)] * single
     planned_kinds = np.concatenate([
-        [*(flag | int(Flag.WARMUP) for flag in apart), *[int(Flag.WARMUP)] * case.warmup],
-        np.zeros(timed, np.int64), apart])
+        [*(flag | int(Flag.WARMUP) for flag in single_flags), *[int(Flag.WARMUP)] * case.warmup],
+        np.zeros(timed, np.int64), single_flags])
     kinds = samples.flags & UNTIMED
     different = np.any(kinds != planned_kinds, axis=1) | (timed > case.iterations)
     if different.any():
@@ -287,24 +287,24 @@ REPLICATED = "replicated"
 
 def check_replicas(records: Pass) -> Iterator[Violation]:
     """HB127: yield which ranks have another checksum than most."""
-    held = {rank: record.detail[REPLICATED] for rank, record in records.items()
-            if REPLICATED in record.detail}
-    names = {rank: f"{item['of']} {item['checksum']:08x}" for rank, item in held.items()}
+    replicas = {rank: record.detail[REPLICATED] for rank, record in records.items()
+                if REPLICATED in record.detail}
+    names = {rank: f"{item['of']} {item['checksum']:08x}" for rank, item in replicas.items()}
     groups = sorted(by_value(names).values(), key=len)
     if len(groups) > 1:
-        yield Violation("HB127", f"{_who_differs(groups, str(held[groups[0][0]]['of']))}: the "
+        yield Violation("HB127", f"{_who_differs(groups, str(replicas[groups[0][0]]['of']))}: the "
                       "hardware may have changed data (silent data corruption), or the library "
                       "gives ranks different sums; run the case again, and see whether it is the "
                       "same rank", rejects=False)
 
 
-def _who_differs(groups: Sequence[Sequence[int]], held: str) -> str:
+def _who_differs(groups: Sequence[Sequence[int]], what: str) -> str:
     others, most = [rank for group in groups[:-1] for rank in group], groups[-1]
     if len(most) <= len(others):
-        return (f"rank {rank_list([*others, *most])}: checksums of {held} differ, and no value is "
+        return (f"rank {rank_list([*others, *most])}: checksums of {what} differ, and no value is "
                 "that of most ranks")
     differ = "differs" if len(others) == 1 else "differ"
-    return (f"rank {rank_list(others)}: checksum of {held} {differ} from {len(most)} "
+    return (f"rank {rank_list(others)}: checksum of {what} {differ} from {len(most)} "
             f"other{'s' * (len(most) > 1)}")
 
 
@@ -345,12 +345,12 @@ def _limiting(
 ) -> _Declared | None:
     groups = [[nodes[rank] for rank in ranks] for ranks in case.group_ranks]
     peaks = []
-    network, apart = _between_nodes(hardware), [one for one in groups if len(set(one)) > 1]
-    if network and apart:
-        share = _busiest_share(case.workload.features.calls, apart)
+    network, across_nodes = _between_nodes(hardware), [one for one in groups if len(set(one)) > 1]
+    if network and across_nodes:
+        share = _busiest_share(case.workload.features.calls, across_nodes)
         peaks += [] if share is None else [replace(network, gb_per_s=network.gb_per_s / share)]
     inside = _within_node(hardware)
-    if inside and (len(apart) < len(groups) or not network):
+    if inside and (len(across_nodes) < len(groups) or not network):
         peaks.append(inside)
     return min(peaks, default=None, key=lambda peak: peak.gb_per_s)
 

@@ -180,13 +180,13 @@ def _missing(sources: Mapping[int, TraceSource], plan: Plan) -> Iterator[Finding
 
 def _where(sources: Mapping[int, TraceSource], absent: Sequence[int]) -> str:
     """Return where the traces of these ranks are; rank 0 notes ranks that see another folder."""
-    notes = noted(sources[0], trace_notes.APART_NOTE) if 0 in sources else ()
-    apart = {int(rank): location for data in notes for rank, location in data.items()}
-    attempt = container.attempt_of(sources[0].path.parent) if apart else 0
+    notes = noted(sources[0], trace_notes.FOLDERS_NOTE) if 0 in sources else ()
+    locations = {int(rank): location for data in notes for rank, location in data.items()}
+    attempt = container.attempt_of(sources[0].path.parent) if locations else 0
     below_run = container.attempt_folder(Path("traces"), attempt)
-    names = [f"{Path(apart[rank][1]) / below_run / f'rank{rank:05d}.*'} on host {apart[rank][0]}"
-             for rank in absent if rank in apart]
-    if others := [rank for rank in absent if rank not in apart]:
+    names = [f"{Path(folder) / below_run / f'rank{rank:05d}.*'} on host {host}"
+             for rank in absent if rank in locations for host, folder in [locations[rank]]]
+    if others := [rank for rank in absent if rank not in locations]:
         names.append(f"{trace_path(Path('traces'), others[0])}"
                      + " (and so on)" * (len(others) > 1))
     more = f" (and {len(names) - _MOST_NAMED} more)" if len(names) > _MOST_NAMED else ""
@@ -436,10 +436,10 @@ def is_worth_going_on(folder: Path) -> bool:
                         for record in source.records(samples=False))
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """``python -m hpcbench.reduce.history DIR``: 0 if a job may go on there, for job scripts."""
     try:
-        return int(not is_worth_going_on(Path(words[0])))
+        return int(not is_worth_going_on(Path(arguments[0])))
     except (IndexError, OSError, HpcbenchError) as error:
         say(f"hpcbench: {error}", sys.stderr)
         return 1

@@ -336,9 +336,9 @@ def _arrivals_row(item: CaseResult) -> Row:
 
 
 def _check(own: Mapping[str, CaseColumn], others: Mapping[str, CaseColumn]) -> None:
-    taken = {*(column.name for column in COLUMNS), *LINES_OF_CASES}
+    reserved = {*(column.name for column in COLUMNS), *LINES_OF_CASES}
     for name, column in own.items():
-        if not _NAME.fullmatch(name) or name in taken:
+        if not _NAME.fullmatch(name) or name in reserved:
             raise ValueError(f"a column cannot have the name {name!r}")
         if column.type not in ABSENT:
             raise ValueError(f"column {name}: values are str, int or float")

@@ -69,7 +69,7 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
             *run_checks.teardown_findings(attempts.sources)]
         results = with_records(Results(
             _run_info(plan, attempts), plan, tuple(cases), tuple(findings),
-            canary, clocks.summary(), told=tuple(writer.telemetry.told), topology=topology),
+            canary, clocks.summary(), telemetry=tuple(writer.telemetry.reports), topology=topology),
             observed=every.observed)
         results = with_joint_findings(results)
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources

@@ -185,7 +185,7 @@ def powers(time_series: Source) -> Iterator[ShownSeries]:
         yield _shown(course, course.time_ns, course.values / 1e3)
     for course in time_series("energy", "energy_uj"):
         if course.device.startswith("package-") and "/" not in course.device:
-            at = _apart(course.time_ns)
+            at = _spaced(course.time_ns)
             seconds = np.diff(course.time_ns[at]) / 1e9
             yield _shown(course, course.time_ns[at][1:], np.diff(course.values[at]) / 1e6 / seconds)
 
@@ -194,13 +194,13 @@ def core_use(time_series: Source) -> Iterator[ShownSeries]:
     """Yield which share of its cores' time each node was busy, hypervisors' time not counted."""
     columns = [time_series("cpu", name) for name in (*_BUSY, *_OTHERS)]
     for same in zip(*columns, strict=True):
-        first, at = same[0], _apart(same[0].time_ns)
+        first, at = same[0], _spaced(same[0].time_ns)
         rises = np.stack([np.diff(course.values[at]) for course in same])
         busy, total = rises[:len(_BUSY)].sum(axis=0), rises.sum(axis=0)
         yield _shown(first, first.time_ns[at][1:], busy / np.maximum(total, 1))
 
 
-def _apart(time_ns: Rows) -> list[int]:
+def _spaced(time_ns: Rows) -> list[int]:
     """Return which readings are LEAST_NS apart: rises between closer ones are mostly rounding."""
     kept: list[int] = []
     for at, now_ns in enumerate(time_ns.tolist()):
@@ -490,8 +490,8 @@ class SampleSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class Results:
     """Everything in ``results.h5`` but the samples. ``derived`` maps each installed kind to records
-    by case id, ``missing_kinds`` others to the reason. ``told``: what ranks could read of the
-    machine."""
+    by case id, ``missing_kinds`` others to the reason. ``telemetry``: what ranks could
+    read of the machine."""
 
     run: RunInfo
     plan: Plan
@@ -501,7 +501,7 @@ class Results:
     clocks: Clocks | None = None
     derived: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     missing_kinds: Mapping[str, str] = field(default_factory=dict)
-    told: tuple[RankTelemetry, ...] = ()
+    telemetry: tuple[RankTelemetry, ...] = ()
     topology: Topology = Topology()
 
     @property

@@ -64,14 +64,15 @@ class TelemetryWriter:
     def __init__(self, file: h5py.File) -> None:
         self._file = file
         self._columns: dict[str, stored.GrowingColumn] = {}
-        self.told: list[records.RankTelemetry] = []
+        self.reports: list[records.RankTelemetry] = []
 
     def add(
         self, source: trace_source.TraceSource, tables: Mapping[str, Rows], attempt: int,
         clocks: RankClocks,
     ) -> None:
-        if (told := trace_source.telemetry_report(source)) is not None:
-            self.told.append(records.RankTelemetry(source.header.rank, attempt, **asdict(told)))
+        if (report := trace_source.telemetry_report(source)) is not None:
+            self.reports.append(
+                records.RankTelemetry(source.header.rank, attempt, **asdict(report)))
         for table, rows in tables.items():
             self._append(table, rows, {
                 "rank": source.header.rank, "attempt": attempt,
@@ -90,8 +91,8 @@ class TelemetryWriter:
     def finish(self) -> None:
         for column in self._columns.values():
             column.finish()
-        if self.told:
-            stored.write_json(self._file, _SOURCES, map(asdict, self.told))
+        if self.reports:
+            stored.write_json(self._file, _SOURCES, map(asdict, self.reports))
 
 
 def _global_ns(local_ns: Rows, rank: int, clocks: RankClocks) -> Rows:
@@ -103,7 +104,7 @@ def _global_ns(local_ns: Rows, rank: int, clocks: RankClocks) -> Rows:
 
 
 def time_series(
-    file: h5py.File, told: Sequence[records.RankTelemetry], table: str, column: str,
+    file: h5py.File, reports: Sequence[records.RankTelemetry], table: str, column: str,
 ) -> Iterator[records.TimeSeries]:
     at = f"{GROUP}/{table}"
     if at not in file:
@@ -116,7 +117,7 @@ def time_series(
     chosen = chosen[np.lexsort((data["device"][chosen], data["rank"][chosen]))]
     data = {name: values[chosen] for name, values in data.items()}
     ranks = data["rank"]
-    for one in told:
+    for one in reports:
         if one.attempt != newest:
             continue
         of_rank = slice(*np.searchsorted(ranks, [one.rank, one.rank + 1]))
@@ -309,7 +310,7 @@ class ResultsWriter:
             | ({"trace_missing": True} if item.trace_missing else {}) for item in cases))
         stored.write_json(self._file, "cases/timing", (
             item.timing and _timing_values(item.timing) for item in cases))
-        if results.told:
+        if results.telemetry:
             stored.write_json(self._file, _USAGE, (
                 item.usage and asdict(item.usage) for item in cases))
         if of_kinds.missing:
@@ -361,7 +362,7 @@ class ResultsFile:
             **{name: table[name] for name in schema.SAMPLE_COLUMNS})
 
     def time_series(self, table: str, column: str) -> Sequence[records.TimeSeries]:
-        return [*time_series(self._file, self.results.told, table, column)]
+        return [*time_series(self._file, self.results.telemetry, table, column)]
 
     def clock_models(self) -> Mapping[int, Sequence[ClockModel]]:
         """Return the lines from each rank's clock to the global one, in order of time."""
@@ -429,12 +430,13 @@ def _read_results(file: h5py.File, path: Path) -> records.Results:
              for case, row, detail in zip(plan.cases, rows, details, strict=True)]
     findings = [schema.from_text(records.Finding, line) for line in read_lines(file, "findings")]
     lines: Sequence[str] = stored.read_lines(file, _SOURCES) if _SOURCES in file else ()
-    told = tuple(schema.from_text(records.RankTelemetry, line) for line in lines)
+    telemetry = tuple(schema.from_text(records.RankTelemetry, line) for line in lines)
     return records.Results(
         schema.from_text(records.RunInfo, stored.read_text(file, "run")), plan, tuple(cases),
         tuple(findings), _known(records.Canary, stored.read_text(file, "canary")),
         _known(records.Clocks, stored.read_text(file, "clocks")),
-        told=told, topology=schema.from_text(Topology, stored.read_text(file, "topology")))
+        telemetry=telemetry,
+        topology=schema.from_text(Topology, stored.read_text(file, "topology")))
 
 
 def _known(kind: type[schema.Read], line: str) -> schema.Read | None:

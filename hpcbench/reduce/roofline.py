@@ -291,16 +291,17 @@ def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -
     for one in least:  # measured ones come first
         first.setdefault(one.ceiling.limit, one)
     # data may stay in a cache, and messages may overlap: then their least times say nothing
-    telling = [one for one in first.values()
-               if one.ceiling.limit not in (MEMORY, LATENCY) or share_of(one, time_s) is not None]
-    longest = max(telling or first.values(), key=lambda one: one.time_s)
+    applicable = [one for one in first.values()
+                  if one.ceiling.limit not in (MEMORY, LATENCY)
+                  or share_of(one, time_s) is not None]
+    longest = max(applicable or first.values(), key=lambda one: one.time_s)
     score, ceiling = share_of(longest, time_s), longest.ceiling
-    told = "; ".join(_least_texts(demand, first, longest))
+    bounds = "; ".join(_least_texts(demand, first, longest))
     if score is None:
         return Roofline(part, time_s, demand, least, ceiling.limit, None, ceiling, (
-            f"{told}: more than the {format_seconds(time_s)} that it took, so this is no ceiling "
+            f"{bounds}: more than the {format_seconds(time_s)} that it took, so this is no ceiling "
             "here, and there is no score"))
-    explained = f"{told}: {100 * score:.3g} % of {format_seconds(time_s)}"
+    explained = f"{bounds}: {100 * score:.3g} % of {format_seconds(time_s)}"
     if score >= LEAST_EXPLAINED or ceiling.limit == LATENCY:
         return Roofline(part, time_s, demand, least, ceiling.limit, score, ceiling, explained)
     return Roofline(part, time_s, demand, least, LATENCY, score, ceiling, (

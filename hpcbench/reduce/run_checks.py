@@ -325,7 +325,7 @@ def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> I
     crowded = [group for group in sharing_ranks([of[rank] for rank in by_rank if rank in of])
                if len(group.ranks) > group.cores]
     lost = {**by_rank, **{rank: noise for group in crowded
-                          for rank, noise in _taken_by_others(group, by_rank).items()}}
+                          for rank, noise in _used_by_others(group, by_rank).items()}}
     for rank, noise in sorted(lost.items()):
         others = [other.stolen_share for number, other in lost.items() if number != rank]
         usual = float(np.median(others)) if others else None
@@ -340,28 +340,28 @@ def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> I
     shares = [noise.stolen_share for noise in by_rank.values()]
     if shares and min(shares) > NOISY_SYSTEM:
         waited = [by_rank[rank].stolen_share for group in crowded for rank in group.ranks]
-        taken = [noise.stolen_share for noise in lost.values()]
+        used = [noise.stolen_share for noise in lost.values()]
         who = [f"ranks waited {_from_to(waited)} of the time for cores that they share"
                if waited else "",
-               f"other processes used {_from_to(taken)} of each core"
-               if max(taken) > NOISY_SYSTEM else ""]
+               f"other processes used {_from_to(used)} of each core"
+               if max(used) > NOISY_SYSTEM else ""]
         yield Finding("HB144", "note", f"{', '.join(filter(None, who))}: expect long tails"
                       f"{_crowding(headers)}")
 
 
-def _taken_by_others(
+def _used_by_others(
     group: SharingRanks, by_rank: Mapping[int, Noise],
 ) -> dict[int, Noise]:
     """Return the share of shared cores that others than the job took, for each rank. Ranks that are
     more than their cores keep them busy; which of them lost time is unknown."""
     noises = [by_rank[rank] for rank in group.ranks]
 
-    def taken(shares: Iterable[float]) -> float:
+    def used(shares: Iterable[float]) -> float:
         return max(0.0, 1 - sum(1 - share for share in shares) / group.cores)
 
     parts = {len(noise.part_shares) for noise in noises}
     each = zip(*(noise.part_shares for noise in noises), strict=True) if len(parts) == 1 else ()
-    share, of_parts = taken(noise.stolen_share for noise in noises), tuple(map(taken, each))
+    share, of_parts = used(noise.stolen_share for noise in noises), tuple(map(used, each))
     return {rank: replace(by_rank[rank], stolen_share=share, part_shares=of_parts)
             for rank in group.ranks}
 
@@ -390,15 +390,15 @@ def sharing_ranks(headers: Iterable[Header]) -> list[SharingRanks]:
     for same in grouped((header.node, header) for header in headers).values():
         process = {header.rank: header.environment.get("process", {}) for header in same}
         joined: list[tuple[set[int], list[int]]] = []
-        for rank, told in process.items():
-            mask = set(told.get("affinity", ()))
+        for rank, facts in process.items():
+            mask = set(facts.get("affinity", ()))
             near = [group for group in joined if group[0] & mask]
             joined = [*(group for group in joined if not group[0] & mask),
                       (mask.union(*(cores for cores, _ in near)),
                        [*(other for _, ranks in near for other in ranks), rank])]
         joined = [group for group in joined if group[0]]
-        quotas = [quota for told in process.values()
-                  if isinstance(quota := told.get("cgroup", {}).get("cpus"), (int, float))]
+        quotas = [quota for facts in process.values()
+                  if isinstance(quota := facts.get("cgroup", {}).get("cpus"), (int, float))]
         groups = [SharingRanks(same[0].hostname, tuple(sorted(ranks)), len(cores))
                   for cores, ranks in joined]
         wanted = sum(min(group.cores, len(group.ranks)) for group in groups)

@@ -142,7 +142,7 @@ class RankTimeline:
 class SampleTimeline:
     """All ranks in one sample; ``number`` is its index in the case."""
 
-    word: str
+    name: str
     number: int
     ranks: tuple[RankTimeline, ...]
 
@@ -156,8 +156,8 @@ def sample_timelines(samples: CaseSamples) -> tuple[SampleTimeline, ...]:
     time_ns = samples.end_ns.max(axis=0) - samples.start_ns.min(axis=0)
     ordered = places[np.argsort(time_ns[places], kind="stable")]
     chosen = {"middle": int(ordered[(len(ordered) - 1) // 2]), "longest": int(ordered[-1])}
-    return tuple(SampleTimeline(word, at, _ranks(samples, at)) for word, at in chosen.items()
-                 if word == "middle" or at != chosen["middle"])
+    return tuple(SampleTimeline(name, at, _ranks(samples, at)) for name, at in chosen.items()
+                 if name == "middle" or at != chosen["middle"])
 
 
 def _ranks(samples: CaseSamples, at: int) -> tuple[RankTimeline, ...]:

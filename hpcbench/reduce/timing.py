@@ -264,8 +264,8 @@ def measured(
     of_all = order_statistics(times_s)
     statistics = _with_precision(of_all, known)
     late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
-    apart = folded.has(Use.COUNTED_RAMP, Use.COUNTED_SURPLUS)[counted]
-    plain = ~(late | outlier | apart)
+    ramp_or_surplus = folded.has(Use.COUNTED_RAMP, Use.COUNTED_SURPLUS)[counted]
+    plain = ~(late | outlier | ramp_or_surplus)
     flagged = Flagged(times_s, late, plain, [part.size for part in parts])
     unflagged = of_all if plain.all() else (
         order_statistics(times_s[plain]) if plain.any() else None)
@@ -274,7 +274,7 @@ def measured(
         fold.last_in_ns(common), counted, case.batch)
     modes = steady.modes_around_median(times_s, interval)
     arrivals = _late_arrivals(case, samples, common, folded, planned)
-    told = {"two_modes": bool(modes), "missed_lateness": bool(
+    flags = {"two_modes": bool(modes), "missed_lateness": bool(
         arrivals and (arrivals.missed_share or 0) > MOST_LATE),
         **changed(statistics, flagged, last_in_s if case.arrival == TOGETHER else None)}
     return Measured(statistics, results.Timing(
@@ -284,8 +284,8 @@ def measured(
         n_surplus=int(folded.has(Use.SURPLUS, Use.COUNTED_SURPLUS).sum()),
         n_late=int(late.sum()), n_outlier=int(outlier.sum()),
         unflagged_n=int(plain.sum()), unflagged_median_s=unflagged.median_s if unflagged else None,
-        quality=_words(folded, statistics, told | _drifting(folded, statistics, flagged),
-                       repeats=planned.repeats and len(launch_medians_s) > 1),
+        quality=_quality(folded, statistics, flags | _drifting(folded, statistics, flagged),
+                         repeats=planned.repeats and len(launch_medians_s) > 1),
         stop_reasons=tuple(next(iter(records.values())).stop_reason
                            for _, records in sorted(passes.items())),
         **_opening(case, passes), last_in_s=last_in_s,
@@ -373,17 +373,18 @@ def _with_precision(statistics: results.Statistics, known: Precision) -> results
                    launch_high_s=known.launch_high_s)
 
 
-def _words(
-    folded: fold.Folded, statistics: results.Statistics, told: Mapping[str, bool], *, repeats: bool,
+def _quality(
+    folded: fold.Folded, statistics: results.Statistics, flags: Mapping[str, bool], *,
+    repeats: bool,
 ) -> tuple[str, ...]:
     applies = {
-        **told,
+        **flags,
         "clock_unreliable": folded.clock_unreliable,
         "ci_unreliable": statistics.ci_low_s is not None and not statistics.ci_reliable,
         "repeats": repeats,
         "ramp": bool(folded.has(Use.COUNTED_RAMP).any()),
     }
-    return tuple(word for word in results.QUALITIES if applies.get(word))
+    return tuple(flag for flag in results.QUALITIES if applies.get(flag))
 
 
 def _drifting(

@@ -86,8 +86,8 @@ def slurm_switches(scheduler: Mapping[str, Any], hostname: str) -> tuple[str, ..
 
 def _place(header: Header, matrices: dict[GpuMatrix, int]) -> RankPlace:
     environment = header.environment
-    told = environment.get("gpu_topology")
-    matrix = _matrix(told)
+    gpus = environment.get("gpu_topology")
+    matrix = _matrix(gpus)
     number = None if matrix is None else matrices.setdefault(matrix, len(matrices))
     gpu = _own_gpu(matrix, environment.get("gpu"))
     process = environment.get("process") or {}
@@ -98,14 +98,14 @@ def _place(header: Header, matrices: dict[GpuMatrix, int]) -> RankPlace:
         rank_list(affinity).replace(" ", "") if affinity else None,
         None if numa is None else tuple(numa),
         slurm_switches(environment.get("scheduler") or {}, header.hostname), number, gpu,
-        told["fabrics"][gpu] if told and gpu is not None else None)
+        gpus["fabrics"][gpu] if gpus and gpu is not None else None)
 
 
-def _matrix(told: Mapping[str, Any] | None) -> GpuMatrix | None:
-    if not told:
+def _matrix(gpus: Mapping[str, Any] | None) -> GpuMatrix | None:
+    if not gpus:
         return None
-    return GpuMatrix(tuple(told["uuids"]), tuple(told["cpus"]), tuple(told["numa_nodes"]),
-                     tuple(tuple(line) for line in told["links"]))
+    return GpuMatrix(tuple(gpus["uuids"]), tuple(gpus["cpus"]), tuple(gpus["numa_nodes"]),
+                     tuple(tuple(line) for line in gpus["links"]))
 
 
 def _own_gpu(matrix: GpuMatrix | None, own: Mapping[str, Any] | None) -> int | None:

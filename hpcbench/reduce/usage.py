@@ -125,8 +125,8 @@ class UsageCollector:
             self._passes[case.case_id] = passes
 
     def add_source(self, source: TraceSource, tables: Mapping[str, Rows]) -> None:
-        told = telemetry_report(source)
-        if told is None:
+        report = telemetry_report(source)
+        if report is None:
             return
         rank, is_first = source.header.rank, source.header.local_rank == 0
         used = [(record, use) for record in source.records(samples=False)
@@ -139,7 +139,7 @@ class UsageCollector:
         spans_ns = np.array([(record.begin_ns, record.end_ns) for record, _ in used],
                             dtype=np.int64).reshape(-1, 2)
         for table, rows in tables.items():
-            names = told.devices.get(table, ())
+            names = report.devices.get(table, ())
             for number in np.unique(rows[:, 1]).tolist():
                 device = names[number] if number < len(names) else str(number)
                 if table == "energy" and not _is_counted(device):
@@ -246,13 +246,14 @@ def _clocks(read: Read) -> dict[str, Any]:
 
 
 def _throttling(read: Read) -> dict[str, Any]:
-    told = [one.reasons for one in read["gpu"] if "throttle_reasons" in one.least]
-    words = [word for bit, word in THROTTLE_REASONS.items() if any(bits & bit for bits in told)]
+    reasons = [one.reasons for one in read["gpu"] if "throttle_reasons" in one.least]
+    causes = [cause for bit, cause in THROTTLE_REASONS.items()
+              if any(bits & bit for bits in reasons)]
     cores = _rise(read["frequency"], "throttled")
-    words += ["heat of the CPU"] if cores else []
-    if not told and cores is None:
+    causes += ["heat of the CPU"] if cores else []
+    if not reasons and cores is None:
         return {}
-    return {"throttled": bool(words), "throttled_by": tuple(words)}
+    return {"throttled": bool(causes), "throttled_by": tuple(causes)}
 
 
 def _of_workers(uses: Sequence[TableReadings]) -> dict[str, Any]:

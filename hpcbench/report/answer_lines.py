@@ -39,7 +39,7 @@ FOLDER = "FOLDER"
 _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 
 
-def advice(paths: Sequence[Path], only: Sequence[str], asked: TopicOptions) -> list[TopicResult]:
+def advice(paths: Sequence[Path], only: Sequence[str], options: TopicOptions) -> list[TopicResult]:
     """Return what the topics say of results files. Raises UsageError for an unknown topic."""
     known = {topic.name: topic for topic in TOPICS}
     for name in only:
@@ -48,7 +48,7 @@ def advice(paths: Sequence[Path], only: Sequence[str], asked: TopicOptions) -> l
     topics = [topic for name, topic in known.items() if not only or name in only]
     with opened(paths) as runs:
         names = case_names([run.results for run in runs])
-        return [TopicResult(topic, topic.analysis(runs, asked), names) for topic in topics]
+        return [TopicResult(topic, topic.analysis(runs, options), names) for topic in topics]
 
 
 @contextmanager
@@ -71,20 +71,20 @@ def topic_results_of_file(file: ResultsFile) -> tuple[TopicResult, ...]:
     return topic_results(Run(FOLDER, file.results, file))
 
 
-def print_advice(told: Sequence[TopicResult], verbosity: Verbosity) -> None:
+def print_advice(results: Sequence[TopicResult], verbosity: Verbosity) -> None:
     """Print answers and tables of each topic; quietly only sentences, in detail evidence, too."""
     if verbosity.is_quiet:
-        print_lines(Text(f"{one.topic.name}: {answer.sentence}") for one in told
+        print_lines(Text(f"{one.topic.name}: {answer.sentence}") for one in results
                     for answer in one.record.answers)
         return
-    for one in told:
+    for one in results:
         print_lines(_topic_lines(one, full=verbosity.is_verbose))
 
 
-def print_advice_json(told: Sequence[TopicResult], paths: Sequence[Path]) -> None:
+def print_advice_json(results: Sequence[TopicResult], paths: Sequence[Path]) -> None:
     print_document({"schema": ADVISE_SCHEMA, "schema_version": 1,
                     "files": [str(path) for path in paths],
-                    "topics": {one.topic.name: plain_record(one.record) for one in told}})
+                    "topics": {one.topic.name: plain_record(one.record) for one in results}})
 
 
 def plain_record(record: Any) -> Any:

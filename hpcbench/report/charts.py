@@ -1,4 +1,4 @@
-"""Which charts a run has, and which of them were asked for.
+"""Which charts a run has, and which of them were requested.
 
 Those of each kind, the heat map of one case, timelines of all ranks, and the canary. Times are in
 the unit that makes their numbers short, and names as short as tells the charts apart.
@@ -135,7 +135,7 @@ def _numbers(cells: Iterable[Cell]) -> Iterator[float]:
 
 
 MOST_RANKS = 32
-"""More ranks than this are no longer told apart in one picture."""
+"""More ranks than this are no longer distinguishable in one picture."""
 _BEFORE = Look("before it begins", "#ffffff", 0.0)
 _WHOLE, _REST = Look("in the call", COLOURS[0]), Look("other", "#bbbbbb")
 _COLUMNS = (Column("whole", "takes", Show.US, "us"), Column("begin", "begins after", Show.US, "us"))
@@ -155,7 +155,7 @@ def timeline_chart(
                           for name, seconds in rank.parts if seconds > 0)
     looks = _looks([*names], known)
     sections = tuple(BarSection(
-        f"the {course.word} sample, number {course.number}",
+        f"the {course.name} sample, number {course.number}",
         tuple(_bars(course, looks))) for course in time_series)
     return BarChart(
         "When each rank was where, on one clock", called,
@@ -171,8 +171,8 @@ def _looks(names: Sequence[str], known: Mapping[str, Look]) -> dict[str, Look]:
     if names == [""]:
         return {"": _WHOLE}
     own = {"": _REST, **known}
-    taken = {own[name].colour for name in names if name in own}
-    free = cycle([one for one in COLOURS if one not in taken] or COLOURS)
+    used = {own[name].colour for name in names if name in own}
+    free = cycle([one for one in COLOURS if one not in used] or COLOURS)
     return {name: own[name] if name in own else Look(name, next(free)) for name in names}
 
 
@@ -265,7 +265,7 @@ ALL = Chosen()
 
 
 def chosen_charts(charts: Iterable[Chart], results: Results, chosen: Chosen) -> Iterator[Chart]:
-    """Yield the charts that were asked for. Raises UsageError where there is none of them."""
+    """Yield the charts that were requested. Raises UsageError where there is none of them."""
     of_kind = _of_kind(list(charts), results, chosen.kind)
     for pattern in chosen.only:
         if not any(fnmatchcase(chart.file_stem, pattern) for chart in of_kind):
@@ -298,20 +298,20 @@ CANARY_FOLD = "local_max"
 
 
 def charts_of(
-    results: Results, source: SampleSource, told: Sequence[TopicResult] = (),
+    results: Results, source: SampleSource, advice: Sequence[TopicResult] = (),
     case: str | None = None,
 ) -> list[Chart]:
-    """Return the charts of a run, and of what is told of it; none where no case is ok.
+    """Return the charts of a run, and of its answers; none where no case is ok.
 
     ``case`` names the one whose samples are shown. Raises UsageError for one that is not there.
     """
-    if most_telling(results.cases) is None:
+    if case_to_map(results.cases) is None:
         return []
     named = None if case is None else named_case(results.cases, case)
-    winners = {best: others for one in told if isinstance(one.record, Recommendations)
+    winners = {best: others for one in advice if isinstance(one.record, Recommendations)
                for best, others in winners_of(one.record).items()}
     charts = [chart.without_empty() if isinstance(chart, BarChart) else chart
-              for chart in _charts(results, source, told, named)]
+              for chart in _charts(results, source, advice, named)]
     colours = {**_line_colours(charts), **colours_of(results)}
     shown = with_short_names([with_winners(with_fitting_units(chart), winners) for chart in charts])
     return [with_colours(chart, colours, results) for chart in shown]
@@ -398,7 +398,7 @@ def _colours(labels: Sequence[str], colours: Mapping[str, str]) -> list[str]:
 
 
 def _charts(
-    results: Results, source: SampleSource, told: Sequence[TopicResult], named: CaseResult | None,
+    results: Results, source: SampleSource, advice: Sequence[TopicResult], named: CaseResult | None,
 ) -> Iterator[Chart]:
     by_kind = grouped((item.case.kind, item) for item in results.cases)
     for kind in kinds():
@@ -408,11 +408,11 @@ def _charts(
         for shown in presenter_of(kind).overviews(items, results.derived.get(kind, {})):
             if isinstance(shown, Chart):
                 yield _with_timing(shown, results)
-    for one in told:
+    for one in advice:
         yield from one.topic.charts(one.record)
     yield from _map(results, source, named)
     yield from timelines(results, source, named)
-    if results.told and (course := telemetry_chart(results, source)) is not None:
+    if results.telemetry and (course := telemetry_chart(results, source)) is not None:
         yield course
     if results.canary and len(results.canary.runs) >= FEWEST_RUNS:
         yield canary_chart(results.canary, results.plan)
@@ -420,7 +420,7 @@ def _charts(
 
 def _map(results: Results, source: SampleSource, named: CaseResult | None) -> Iterator[Chart]:
     """Yield the map of the named case, else of the most telling one; nothing without samples."""
-    shown = named or most_telling(results.cases)
+    shown = named or case_to_map(results.cases)
     samples = source.samples(shown.case.case_id) if shown else None
     if shown is not None and samples is not None and samples.start_ns.size:
         yield _with_choice(_with_timing(rank_iteration(shown, samples), results), shown, named)
@@ -446,7 +446,7 @@ def timelines(
     if results.clocks is None or results.clocks.n_clocks > 1:
         return
     for _, items in grouped((item.case.kind, item) for item in results.cases).items():
-        item = named if named in items else most_telling(items)
+        item = named if named in items else case_to_map(items)
         if item is None:
             continue
         samples = source.samples(item.case.case_id)
@@ -470,7 +470,7 @@ def _with_timing(chart: Chart, results: Results) -> Chart:
                                                f"{repeats_text(results.plan)}."))
 
 
-def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
+def case_to_map(items: Iterable[CaseResult]) -> CaseResult | None:
     """Return the case to map: of the first kind with statistics the one that its presenter prefers.
 
     A case whose samples are single calls goes before one with several calls a sample.
@@ -517,9 +517,9 @@ def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
 
 def _where(item: CaseResult, called: HeatMapCase) -> str:
     case = item.case
-    words = (case.backend, device_type(item), plural(case.world_size, "rank"), *called.words,
+    parts = (case.backend, device_type(item), plural(case.world_size, "rank"), *called.words,
              env_text(case))
-    return ", ".join(filter(None, words))
+    return ", ".join(filter(None, parts))
 
 
 def _heat_map_case(case: Case) -> HeatMapCase:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from hpcbench.answers.check import held
+from hpcbench.answers.check import check_own_limits
 from hpcbench.answers.topics import TopicResult, summary_lines
 from hpcbench.errors import job_command_line
 from hpcbench.plan.case import Plan
@@ -53,15 +53,15 @@ def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
 
 
 def report_run(
-    results: Results, folder: Path, told: Sequence[TopicResult], verbosity: Verbosity, *,
+    results: Results, folder: Path, advice: Sequence[TopicResult], verbosity: Verbosity, *,
     explain: bool = False,
 ) -> None:
-    """Print what came of a run, and what is told of it; quietly the path of its folder."""
+    """Print what came of a run, and its answers; quietly the path of its folder."""
     if verbosity.is_quiet:
         _print_failures(results)
         say(folder)
     else:
-        print_results(results, folder, verbosity, told=told, explain=explain)
+        print_results(results, folder, verbosity, told=advice, explain=explain)
 
 
 def print_results(
@@ -101,9 +101,9 @@ def _refusing(results: Results) -> Results:
         finding for finding in results.findings if finding.scope != "note"))
 
 
-def _summary(results: Results, told: Sequence[TopicResult]) -> Iterator[Text]:
+def _summary(results: Results, advice: Sequence[TopicResult]) -> Iterator[Text]:
     telemetry = telemetry_line(results)
-    shown = [*summary_lines(results, told),
+    shown = [*summary_lines(results, advice),
              *(replace(line, topic="limits") for line in limit_lines(results)),
              *([Line(telemetry, "quiet", "telemetry")] if telemetry else ())]
     if shown:
@@ -114,10 +114,10 @@ def _summary(results: Results, told: Sequence[TopicResult]) -> Iterator[Text]:
 def _print_failures(results: Results) -> None:
     """Print on standard error what was not ok, and what the checks refuse.
 
-    Skips are told only where nothing was ok: then they are why a run fails.
+    Skips are shown only where nothing was ok: then they are why a run fails.
     """
     statuses = lines.FAILED if any(item.status == "ok" for item in results.cases) else lines.NOT_OK
-    checked = held(results)
+    checked = check_own_limits(results)
     print_lines(chain(
         lines.fault_lines(results), lines.outcome_lines(results, statuses),
         lines.finding_lines(_refusing(results)),
@@ -160,15 +160,15 @@ def print_profile(results: Results, folder: Path) -> None:
 def _shown(results: Results) -> Iterator[Line | Table]:
     for kind, items in items_by_kind(results.cases).items():
         presenter = presenter_of(kind)
-        said = None if kind in results.missing_kinds else presenter.profile(
+        shown = None if kind in results.missing_kinds else presenter.profile(
             items, results.derived.get(kind, {}))
-        yield from any_profile(items) if said is None else said
+        yield from any_profile(items) if shown is None else shown
 
 
 def _captured_lines(folder: Path) -> Iterator[Text]:
     try:
-        said = from_json((folder / CAPTURED).read_bytes())["lines"]
-        lines = [str(line) for line in said[:MOST_LINES]]
+        captured = from_json((folder / CAPTURED).read_bytes())["lines"]
+        lines = [str(line) for line in captured[:MOST_LINES]]
     except FileNotFoundError:
         return
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -198,8 +198,8 @@ def print_error(message: str) -> None:
 
 def print_outcome(member: Member) -> None:
     """Print on standard error which member it was that left the lines before."""
-    told = f"{member.folder}: {member.status}: {MEMBER_STATUSES[member.status]}"
-    print_lines([Text(f"hpcbench: {told}")], sys.stderr)
+    text = f"{member.folder}: {member.status}: {MEMBER_STATUSES[member.status]}"
+    print_lines([Text(f"hpcbench: {text}")], sys.stderr)
 
 
 def print_suite(

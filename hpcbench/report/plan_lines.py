@@ -48,13 +48,13 @@ def by_rule(skips: Iterable[tuple[str, Case]]) -> Mapping[str, list[Case]]:
     from one rule differ in numbers and in names of the case.
     """
     rules = grouped((_rule(reason, case), (reason, case)) for reason, case in skips)
-    told: dict[str, list[Case]] = {}
+    groups: dict[str, list[Case]] = {}
     for same in rules.values():
         reasons = dict.fromkeys(reason for reason, _ in same)
         first, others = next(iter(reasons)), len(reasons) - 1
         more = f" (and {plural(others, 'more reason')} like it)" if others else ""
-        told.setdefault(first + more, []).extend(case for _, case in same)
-    return told
+        groups.setdefault(first + more, []).extend(case for _, case in same)
+    return groups
 
 
 def _rule(reason: str, case: Case) -> str:
@@ -98,8 +98,8 @@ def _count_line(plan: Plan, runs: Sequence[Case]) -> str:
     counts = ((len(runs), "to run"), (sum(bool(case.needs) for case in runs),
                                       f"need {needs} (plan --probe checks it now)"),
               (len(plan.cases) - len(runs), "skipped"), (plan.duplicates, "duplicates dropped"))
-    return "; ".join(f"{count} {words}" for count, words in counts
-                     if count or words == "to run")
+    return "; ".join(f"{count} {text}" for count, text in counts
+                     if count or text == "to run")
 
 
 def note_lines(plan: Plan) -> Iterator[Text]:
@@ -196,14 +196,14 @@ def span_line(cases: Sequence[Case]) -> str:
     shown = [presenter.words([case.workload for case in cases if case.kind == kind])
              for kind, presenter in presenters.items()]
     ranks = {presenter.ranks_word for presenter in presenters.values()}
-    word = ranks.pop() if len(ranks) == 1 else "ranks"
+    ranks_word = ranks.pop() if len(ranks) == 1 else "ranks"
     parts = [
         distinct(case.workload.name for case in cases),
         *(part for words in shown for part in words.what),
         distinct(case.backend for case in cases),
         distinct(name for words in shown for name in words.types),
         *(part for words in shown for part in words.sizes),
-        f"{word}={distinct(sorted({case.world_size for case in cases}))}",
+        f"{ranks_word}={distinct(sorted({case.world_size for case in cases}))}",
         distinct(env_text(case) or None for case in cases),
     ]
     return " ".join(filter(None, parts))
@@ -325,9 +325,9 @@ def print_listing(
 
 
 def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[str, Any]:
-    """Return what there is as plain JSON values; ``machine`` is None where it was not asked.
+    """Return what there is as plain JSON values; ``machine`` is None where it was not probed.
 
-    ``available`` is None of what nobody asked for.
+    ``available`` is None of what nobody requested.
     """
     no_torch = NO_TORCH if probe else "not probed"
     known = machine or {"backends": dict.fromkeys(BACKENDS, no_torch), "devices": {},
@@ -359,7 +359,7 @@ def _names(machine: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
-    """Yield what there is; ``machine`` is None where it was not asked, or has no torch."""
+    """Yield what there is; ``machine`` is None where it was not probed, or has no torch."""
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
     for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
                          ("uneven parts", UNEVEN), ("orders of cases", ORDERS)):

@@ -116,16 +116,16 @@ def _items(found: Compared, *, full: bool) -> Iterator[Item]:
 _MOST_COMMANDS = 3
 
 
-def verdict_section(run: Run, told: Sequence[TopicResult]) -> ReportSection:
+def verdict_section(run: Run, advice: Sequence[TopicResult]) -> ReportSection:
     """Return whether the run is good, what is best, what is wrong and what to do next."""
     results = run.results
     return ReportSection("verdict", "Verdict", (
         *(Line(text, "warning") for text in _first(results)), _cards(results),
         Line(header_line(results), "quiet")), tuple(part for part in (
-            ReportSection("best", "Best settings", tuple(best_lines(results, told))),
+            ReportSection("best", "Best settings", tuple(best_lines(results, advice))),
             ReportSection("problems", "Machine and samples", (
-                *problem_lines(results, told), *limit_lines(results))),
-            ReportSection("next", "Next", tuple(_next(run, told))),
+                *problem_lines(results, advice), *limit_lines(results))),
+            ReportSection("next", "Next", tuple(_next(run, advice))),
         ) if part.items))
 
 
@@ -163,9 +163,9 @@ def _first(results: Results) -> Iterator[str]:
         yield f"Kind {kind} {reason}; its rows lack what the kind derives."
 
 
-def _next(run: Run, told: Sequence[TopicResult]) -> Iterator[Line]:
+def _next(run: Run, advice: Sequence[TopicResult]) -> Iterator[Line]:
     results, path = run.results, run.path
-    commands = {answer.command: one.topic.name for one in told for answer in one.record.answers
+    commands = {answer.command: one.topic.name for one in advice for answer in one.record.answers
                 if answer.certainty == CLEAR and answer.command}
     yield from (Line(how, topic=f"numbers of {topic}")
                 for how, topic in list(commands.items())[:_MOST_COMMANDS])
@@ -211,14 +211,14 @@ def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
 
 
 def sections_of(run: Run, *, answers: bool = False) -> Iterator[ReportSection]:
-    results, told = run.results, topic_results(run)
-    of_answers = {chart.title for one in told for chart in one.topic.charts(one.record)}
-    charts = [chart for chart in charts_of(results, run.samples, told)
+    results, advice = run.results, topic_results(run)
+    of_answers = {chart.title for one in advice for chart in one.topic.charts(one.record)}
+    charts = [chart for chart in charts_of(results, run.samples, advice)
               if chart.title not in of_answers]
-    yield verdict_section(run, told)
+    yield verdict_section(run, advice)
     yield from _kinds(results, charts)
     if answers:
-        yield from _answers([run], told)
+        yield from _answers([run], advice)
     yield ReportSection("course", "The run over time", tuple(_course(results, charts)),
                   short="Over time")
     bad = (*_failures(results), *_left_out(results))
@@ -254,9 +254,9 @@ def _renamed(sections: Iterable[ReportSection], prefix: str) -> Iterator[ReportS
                       parts=tuple(_renamed(section.parts, prefix)))
 
 
-def _answers(runs: Sequence[Run], told: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
-    """Yield a section a topic that has an answer, one of those ``told`` or found out now."""
-    known = {one.topic.name: one.record for one in told}
+def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
+    """Yield a section a topic that has an answer, one of ``advice`` or found out now."""
+    known = {one.topic.name: one.record for one in advice}
     for topic in TOPICS:
         record = known.get(topic.name) or topic.analysis(runs, TopicOptions())
         if record.answers:
@@ -379,7 +379,7 @@ def runs_below(folder: Path) -> list[Path]:
 
 
 def chosen_format(image_format: str | None, output: Path | None) -> str:
-    """Return the format that is asked for, by name or by the ending of a file. Raises UsageError.
+    """Return the format that is requested, by name or by the ending of a file. Raises UsageError.
     """
     ending = output.suffix if output is not None else ""
     by_ending = next((name for name, end in FORMATS.items() if end == ending), None)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.text import Text
 
-from hpcbench.answers.check import held
+from hpcbench.answers.check import check_own_limits
 from hpcbench.answers.topics import flag_meaning
 from hpcbench.errors import command_line
 from hpcbench.plan.case import Case
@@ -207,21 +207,21 @@ def evidence_of(item: CaseResult, most: int | None) -> Iterator[str]:
         if not lines and rank == blamed:
             title = "its last output"
             lines = str(left.get("output", "")).splitlines()
-            lines = lines if most is None else _telling(lines, most)
+            lines = lines if most is None else _last_lines(lines, most)
         if lines:
             yield f"rank {rank}, {title}:"
             yield from (f"  {line}" for line in lines)
             return
 
 
-def _telling(lines: list[str], most: int) -> list[str]:
+def _last_lines(lines: list[str], most: int) -> list[str]:
     """Return the last lines; of a crash its name and the frames nearest to it, which come first."""
     crash = next((at for at, line in enumerate(lines) if line.startswith(CRASH)), None)
     if crash is None:
         return lines[-most:]
-    told = [line for line in lines[crash + 1:] if line.strip()]
-    thread = next((at for at, line in enumerate(told) if line.startswith(CRASHED_THREAD)), 0)
-    return [lines[crash], *told[thread:]][:most]
+    after = [line for line in lines[crash + 1:] if line.strip()]
+    thread = next((at for at, line in enumerate(after) if line.startswith(CRASHED_THREAD)), 0)
+    return [lines[crash], *after[thread:]][:most]
 
 
 def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
@@ -256,7 +256,7 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
 
 def limit_lines(results: Results, prefix: str = "") -> Iterator[Line]:
     """Yield each limit of the sweep that does not hold, or behind ``prefix`` that they all do."""
-    checked = held(results)
+    checked = check_own_limits(results)
     if checked is not None:
         yield from (Line(line, "warning") for line in reason_lines(checked))
         if not checked.reasons:
@@ -370,9 +370,9 @@ def definition_lines(results: Results) -> Iterator[str]:
         if isinstance(shown, Line) and shown.topic is None)
     if checks := _clock_checks(results):
         yield f"clocks were synchronised{checks}"
-    used = {word for item in ran if item.timing for word in item.timing.quality}
-    for word in (word for word in QUALITIES if word in used):
-        yield f"flag {flag_meaning(word)}"
+    used = {flag for item in ran if item.timing for flag in item.timing.quality}
+    for flag in (flag for flag in QUALITIES if flag in used):
+        yield f"flag {flag_meaning(flag)}"
 
 
 def _left_out(results: Results) -> str:
@@ -518,8 +518,8 @@ def _canary_lines(results: Results) -> Iterator[Text]:
     text = f"canary {canary.label}: {plural(len(canary.runs), 'run')}"
     text += f", {canary.n_not_ok} more not ok" if canary.n_not_ok else ""
     text += _canary_course(canary)
-    words = [f"{word}: {CANARY_QUALITIES[word]}" for word in canary.quality]
-    yield Text("; ".join([text, *words]), style="yellow" if words else "")
+    flags = [f"{flag}: {CANARY_QUALITIES[flag]}" for flag in canary.quality]
+    yield Text("; ".join([text, *flags]), style="yellow" if flags else "")
 
 
 def _canary_course(canary: Canary) -> str:

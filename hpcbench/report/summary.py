@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.check import code_of, held
+from hpcbench.answers.check import check_own_limits, code_of
 from hpcbench.answers.topics import TopicResult
 from hpcbench.errors import HpcbenchError, command_line
 from hpcbench.kinds.registry import kinds
@@ -89,24 +89,24 @@ _MISSING = "not_measured"
 
 
 def write_reports(
-    results: Results, folder: Path, told: Sequence[TopicResult],
+    results: Results, folder: Path, advice: Sequence[TopicResult],
     announce: Callable[[str], None] | None = None, complain: Callable[[str], None] | None = None,
     shown: str = "",
 ) -> list[Path]:
     """Write the summaries and, unless `output` refuses, plots and report; return their paths.
 
     Both read their samples from ``folder/results.h5``; where no case is ok there are no plots.
-    ``told`` are the answers. The report calls the run ``shown``, or its folder. ``announce`` gets
+    ``advice`` are the answers. The report calls the run ``shown``, or its folder. ``announce`` gets
     a line before each. Raises FileError if a file cannot be written; ``complain``, if given, gets a
     line instead of what plots or report raise.
     """
-    written = write_summary(results, folder, told)
+    written = write_summary(results, folder, advice)
     output = results.plan.config.get("output", {})
     target = folder / f"{NAME}{FORMATS['html']}"
     with open_results(folder) as file:
         if output.get("plots", True):
             with _optional("plots", folder, complain):
-                written += _drawn(list(charts_of(results, file, told)), results, folder, announce)
+                written += _drawn(list(charts_of(results, file, advice)), results, folder, announce)
         if output.get("report", True):
             with _optional("report", folder, complain):
                 if announce:
@@ -160,22 +160,22 @@ def field_names(of_run: Collection[str]) -> tuple[str, ...]:
 def _names(results: Results) -> tuple[str, ...]:
     """Return `field_names` of a run, and behind them what its cases used, if it was read, and how
     ranks arrived, if some enter late."""
-    return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.told else ()),
+    return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.telemetry else ()),
             *(ARRIVAL_FIELDS if results.plan.has_late_ranks else ()))
 
 
-def print_summary(results: Results, told: Sequence[TopicResult]) -> None:
+def print_summary(results: Results, advice: Sequence[TopicResult]) -> None:
     """Print what summary.json holds."""
-    print_document(summary_document(results, case_rows(results), told))
+    print_document(summary_document(results, case_rows(results), advice))
 
 
 def write_summary(
-    results: Results, folder: Path, told: Sequence[TopicResult] = (),
+    results: Results, folder: Path, advice: Sequence[TopicResult] = (),
 ) -> list[Path]:
     """Write both files into ``folder`` and return their paths. Raises FileError."""
     names, rows = _names(results), case_rows(results)
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
-    document = summary_document(results, rows, told)
+    document = summary_document(results, rows, advice)
     with whole_file(json_path) as part:
         text = to_json(document, indent=2, allow_nan=False, ensure_ascii=False)
         part.write_text(text + "\n", encoding="utf-8")
@@ -233,7 +233,7 @@ def _row(
 
 
 def summary_document(
-    results: Results, rows: list[dict[str, Any]], told: Sequence[TopicResult] = (),
+    results: Results, rows: list[dict[str, Any]], advice: Sequence[TopicResult] = (),
 ) -> dict[str, Any]:
     """Return summary.json's content."""
     run = results.run
@@ -257,12 +257,12 @@ def summary_document(
         "canary": results.canary and asdict(results.canary),
         "comparisons": {"false_alarms": FALSE_ALARMS,
                         **asdict(comparison_counts(comparisons(results)))},
-        **({"telemetry": [asdict(one) for one in results.told]} if results.told else {}),
+        **({"telemetry": [asdict(one) for one in results.telemetry]} if results.telemetry else {}),
         "config": _config(rows, results.plan),
         "notes": list(results.plan.config.get("notes", ())),
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},
         "answers": {one.topic.name: [asdict(answer) for answer in one.record.answers]
-                    for one in told},
+                    for one in advice},
         "check": _check(results),
         "results": _sections(results, rows),
         "cases": rows,
@@ -278,7 +278,7 @@ def _folds(results: Results) -> dict[str, str]:
 
 def _check(results: Results) -> dict[str, Any] | None:
     """Return whether the limits of the sweep hold, with the code that `check` ends with."""
-    checked = held(results)
+    checked = check_own_limits(results)
     return None if checked is None else {"code": code_of(checked), **asdict(checked)}
 
 
@@ -310,10 +310,10 @@ def _sections(results: Results, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
     for kind in kinds():
         own = [(row, item) for row, item in zip(rows, results.cases, strict=True)
                if item.case.kind == kind]
-        told = presenter_of(kind).sections(
+        by_name = presenter_of(kind).sections(
             [row for row, _ in own], [item for _, item in own], results.derived.get(kind, {}))
         sections |= {name: [*sections[name], *rows] if isinstance(sections.get(name), list)
-                     and isinstance(rows, list) else rows for name, rows in told.items()}
+                     and isinstance(rows, list) else rows for name, rows in by_name.items()}
     if missing := sections.get(_MISSING):
         sections[_MISSING] = {name: why for name, why in missing.items() if not sections.get(name)}
     return sections

@@ -131,14 +131,14 @@ def _aligned(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> Itera
 
 
 BAD = ("wrong", "failed", "timeout")
-"""Statuses that are told at once, also above the bar."""
+"""Statuses that are reported at once, also above the bar."""
 BAR_COLUMNS = 20
 BESIDE_LABEL = 34
 """Columns for the counts and the time left, which a long label must not push out."""
 LEAST_LEFT_S = 1.0
-"""Less than that is not told as time that is left."""
+"""Less than that is not shown as remaining time."""
 QUIET_S = 10.0
-"""A log is told how far the sweep is when nothing was printed for so long ..."""
+"""A log gets a line of how far the sweep is when nothing was printed for so long ..."""
 FAR_OFF = 1.5
 """A first pass that took so many times its estimate, or its estimate so many times it, corrects
 that of the whole, if this changes by `QUIET_S` or more."""
@@ -296,7 +296,7 @@ class Progress:
         return f"[{finished:>{len(str(self._n_cases))}}/{self._n_cases}] "
 
     def _is_quiet(self) -> bool:
-        """Return whether a log has not been told for long how far the sweep is."""
+        """Return whether the last line of progress in a log is long ago."""
         silent_s = self._clock() - self._printed_s
         is_quiet = silent_s >= max(QUIET_S, QUIET_SHARE * (self._seconds_left() or 0.0))
         if is_quiet:

@@ -72,8 +72,8 @@ def _chance(differences: Values, n: int, m: int) -> float:
 def _at_most(count: int, n: int, m: int) -> float:
     if max(n, m) <= EXACT_UP_TO:
         return float(_distribution(min(n, m), max(n, m))[count])
-    spread = math.sqrt(n * m * (n + m + 1) / 12)
-    return 0.5 * math.erfc(-(count + 0.5 - n * m / 2) / spread / math.sqrt(2))
+    deviation = math.sqrt(n * m * (n + m + 1) / 12)
+    return 0.5 * math.erfc(-(count + 0.5 - n * m / 2) / deviation / math.sqrt(2))
 
 
 @lru_cache(maxsize=64)
@@ -140,14 +140,14 @@ def correlated_passes(n: int, correlation: float) -> Passes:
                   shown ** 2 / float(np.trace(seen @ seen)))
 
 
-def largest_correlation(apart_s: Times) -> float:
-    """Return the largest correlation of neighbouring passes compatible with ``apart_s`` (rank,
-    pass), without means of ranks and of passes; at most `MOST_CORRELATION`."""
-    ranks, n = apart_s.shape
-    squares = float((apart_s ** 2).sum())
+def largest_correlation(residual_s: Times) -> float:
+    """Return the largest correlation of neighbouring passes compatible with ``residual_s``
+    (rank, pass), without means of ranks and of passes; at most `MOST_CORRELATION`."""
+    ranks, n = residual_s.shape
+    squares = float((residual_s ** 2).sum())
     if squares <= 0:
         return MOST_CORRELATION
-    seen = float((apart_s[:, 1:] * apart_s[:, :-1]).sum()) / squares
+    seen = float((residual_s[:, 1:] * residual_s[:, :-1]).sum()) / squares
     tried = [MOST_CORRELATION * step / _STEPS for step in range(_STEPS + 1)]
     low, high = 0, _STEPS
     while low < high:  # the first that is ruled out, or the last of all
@@ -226,14 +226,14 @@ def find_slowest(medians_s: Times, least_s: float) -> SlowestRank:
     if min(ranks, passes) < 2:
         raise ValueError(f"{ranks} ranks and {passes} passes: both take two at least")
     row, next_row = (int(one) for one in np.argsort(-medians_s.mean(axis=1), kind="stable")[:2])
-    apart = medians_s - medians_s.mean(axis=0)
-    apart -= apart.mean(axis=1, keepdims=True)
+    residual_s = medians_s - medians_s.mean(axis=0)
+    residual_s -= residual_s.mean(axis=1, keepdims=True)
     between = medians_s[row] - medians_s[next_row]
-    variance = max(2 * float((apart ** 2).sum()) / ((ranks - 1) * (passes - 1)),
+    variance = max(2 * float((residual_s ** 2).sum()) / ((ranks - 1) * (passes - 1)),
                    float(between.var(ddof=1)))
-    correlation = largest_correlation(apart)
+    correlation = largest_correlation(residual_s)
     mistaken = _UNLIKELY if correlation < MOST_CORRELATION else 0.0
-    apart_s, deviation_s = float(between.mean()), float(np.sqrt(variance / passes))
+    difference_s, deviation_s = float(between.mean()), float(np.sqrt(variance / passes))
     if ranks == 2:
         correlation = correlation if mistaken else OF_TWO_RANKS
         half_s = _quantile_of_two((1 - LEVEL) / 2, passes, correlation) * deviation_s
@@ -243,10 +243,10 @@ def find_slowest(medians_s: Times, least_s: float) -> SlowestRank:
         deviation_s, degrees = deviation_s * math.sqrt(known.inflation), known.degrees * (ranks - 1)
         half_s = t_quantile((1 - LEVEL) / 2, degrees) * deviation_s
         tail = partial(t_tail, degrees=degrees)
-    far = (apart_s - least_s) / deviation_s if deviation_s > 0 else (
-        np.inf if apart_s > least_s else -np.inf)
+    far = (difference_s - least_s) / deviation_s if deviation_s > 0 else (
+        np.inf if difference_s > least_s else -np.inf)
     chance = ranks * tail(float(far)) + (mistaken if deviation_s > 0 else 0.0)
-    return SlowestRank(row, next_row, apart_s, apart_s - half_s, apart_s + half_s,
+    return SlowestRank(row, next_row, difference_s, difference_s - half_s, difference_s + half_s,
                     min(1.0, max(0.0, chance)), correlation)
 
 

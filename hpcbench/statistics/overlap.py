@@ -1,8 +1,8 @@
 """Overlap of communication and computation, compared pass by pass: drift of the machine cancels.
 Nothing is clipped: slower than its parts one after the other is a negative overlap. Each number is
 compared with two values (0 and 1 of an overlap, a ratio of 1 and 5 % off) and tells nothing if the
-95 % interval of its mean over passes holds both: at most 1 in 20 numbers is wrongly told from its
-true value."""
+95 % interval of its mean over passes holds both: at most 1 in 20 numbers is wrongly found to differ
+from its true value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpcbench.statistics.interval import t_of_normal
 from hpcbench.statistics.order import Interval, Values, median, t_tail
 
 LEVEL = 0.95
-TELLING = 0.05
+NEGLIGIBLE = 0.05
 """Of a time: where no more than this is open, a number tells something."""
 
 PassTimes = Sequence[float | None]
@@ -35,7 +35,7 @@ class OverPasses:
     tells: bool = True
 
 
-def told(passes: OverPasses | None) -> float | None:
+def significant(passes: OverPasses | None) -> float | None:
     """Return the median over passes; None where there is none, or where it may be chance."""
     return passes.median if passes is not None and passes.tells else None
 
@@ -52,13 +52,13 @@ def exposed_communication_s(both_s: PassTimes, compute_s: PassTimes) -> OverPass
 def exposed_share(both_s: PassTimes, compute_s: PassTimes) -> OverPasses | None:
     """Return (t - t_compute) / t, compared with 0 and 5 %."""
     return over_passes(lambda both, compute: (both - compute) / both, both_s, compute_s,
-                       tells=lambda interval: not interval.holds(0.0, TELLING))
+                       tells=lambda interval: not interval.holds(0.0, NEGLIGIBLE))
 
 
 def overhead(both_s: PassTimes, compute_s: PassTimes) -> OverPasses | None:
     """Return t / t_compute - 1, compared with 0 and 5 %."""
     return over_passes(lambda both, compute: both / compute - 1, both_s, compute_s,
-                       tells=lambda interval: not interval.holds(0.0, TELLING))
+                       tells=lambda interval: not interval.holds(0.0, NEGLIGIBLE))
 
 
 def overlap_efficiency(
@@ -80,14 +80,14 @@ def times_longest_part(
     completely (the bound of a roofline: Williams et al., CACM 52(4), 2009)."""
     return over_passes(lambda both, compute, communicate: both / max(compute, communicate),
                        both_s, compute_s, communicate_s,
-                       tells=lambda interval: not interval.holds(1.0, 1 + TELLING))
+                       tells=lambda interval: not interval.holds(1.0, 1 + NEGLIGIBLE))
 
 
 def speedup(time_s: PassTimes, base_s: PassTimes) -> OverPasses | None:
     """Return t_base / t, compared with 1, and with 1.05 or 1 / 1.05."""
     return over_passes(lambda time, base: base / time, time_s, base_s,
-                       tells=lambda interval: not (interval.holds(1.0, 1 + TELLING) or
-                                                   interval.holds(1.0, 1 / (1 + TELLING))))
+                       tells=lambda interval: not (interval.holds(1.0, 1 + NEGLIGIBLE) or
+                                                   interval.holds(1.0, 1 / (1 + NEGLIGIBLE))))
 
 
 def mean_interval(values: Values) -> Interval:

@@ -68,8 +68,8 @@ def steady_from(values: Values) -> int:
 def _mser_batches(batches: Values) -> int:
     backwards = (batches - batches.mean())[::-1]
     count = np.arange(1, batches.size + 1)
-    spread = np.cumsum(backwards ** 2) - np.cumsum(backwards) ** 2 / count
-    score = (np.maximum(spread, 0) / count ** 2)[::-1][:batches.size // 2 + 1]
+    squares = np.cumsum(backwards ** 2) - np.cumsum(backwards) ** 2 / count
+    score = (np.maximum(squares, 0) / count ** 2)[::-1][:batches.size // 2 + 1]
     rounding = 1e-12 * score.max()
     return int(np.argmax(score <= (1 + CUT_TOLERANCE) * score.min() + rounding))
 
@@ -98,9 +98,9 @@ def trend(values: Values) -> Trend | None:
     slope = median(differences / (later - earlier))
     score = abs(float(np.sign(differences).sum()))
     _, ties = np.unique(points, return_counts=True)  # of independent values (Kendall 1975)
-    spread = float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18
+    variance = float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18
     rest = points - slope * np.arange(n)
-    z = _normal_score(max(score - 1, 0) / math.sqrt(spread), rest) if spread > 0 else 0.0
+    z = _normal_score(max(score - 1, 0) / math.sqrt(variance), rest) if variance > 0 else 0.0
     p = math.erfc(z / math.sqrt(2))
     change = slope * n / middle if middle else 0.0
     return Trend(change, p, p < SIGNIFICANT_P and abs(change) > MIN_TREND)
@@ -285,12 +285,12 @@ def dip(values: Values) -> float:
         convex, concave = _hull(x[inside], before[inside]), _hull(x[inside], -after[inside])
         minorant = np.interp(x[inside], x[inside][convex], before[inside][convex])
         majorant = np.interp(x[inside], x[inside][concave], after[inside][concave])
-        apart = majorant - minorant
-        widest = int(convex[np.argmax(apart[convex])])
-        other = int(concave[np.argmax(apart[concave])])
-        if max(apart[widest], apart[other]) <= farthest:
+        gap = majorant - minorant
+        widest = int(convex[np.argmax(gap[convex])])
+        other = int(concave[np.argmax(gap[concave])])
+        if max(gap[widest], gap[other]) <= farthest:
             return farthest / 2
-        if apart[widest] >= apart[other]:
+        if gap[widest] >= gap[other]:
             left, right = widest, int(concave[np.searchsorted(concave, widest)])
         else:
             left, right = int(convex[np.searchsorted(convex, other, side="right") - 1]), other

@@ -55,7 +55,7 @@ class Reader:
         self._period_ns = period_ns
         self._now_ns = now_ns
         self._rows: deque[Row] = deque()
-        self._asked, self._done = threading.Event(), threading.Event()
+        self._requested, self._done = threading.Event(), threading.Event()
         self._is_over, self._by_clock = False, True
         self._busy: tuple[Source, str, int] | None = None
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
@@ -63,10 +63,10 @@ class Reader:
     def start(self) -> None:
         self._thread.start()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Have everything read now; `wait` for it, or find it among later rows."""
         self._done.clear()
-        self._asked.set()
+        self._requested.set()
 
     def wait(self, timeout_s: float) -> bool:
         return self._thread.is_alive() and self._done.wait(timeout_s)
@@ -74,14 +74,14 @@ class Reader:
     def read_by_clock(self, is_on: bool) -> None:  # noqa: FBT001
         """Read at fixed times, too, from now on; or only on request."""
         if is_on and not self._by_clock:
-            self._asked.set()
+            self._requested.set()
         self._by_clock = is_on
 
     def end(self) -> None:
         self._is_over = True
-        self._asked.set()
+        self._requested.set()
 
-    def take(self) -> list[Row]:
+    def drain(self) -> list[Row]:
         return [self._rows.popleft() for _ in range(len(self._rows))]
 
     def hangs(self, after_ns: int) -> tuple[Source, str] | None:
@@ -102,17 +102,17 @@ class Reader:
     def _run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while not self._is_over:
-            self._asked.wait(self._pause_s())
-            is_asked = self._asked.is_set()
-            self._asked.clear()
+            self._requested.wait(self._pause_s())
+            is_requested = self._requested.is_set()
+            self._requested.clear()
             if self._is_over:
                 return
-            if is_asked or self._by_clock:
+            if is_requested or self._by_clock:
                 try:
                     self._read_all()
                 except _AbandonedError:
                     return
-            if is_asked:
+            if is_requested:
                 self._done.set()
 
     def _pause_s(self) -> float | None:
@@ -203,7 +203,7 @@ class Sampler:
         """Have everything read now: a case begins, or has ended."""
         self._give_up()
         for reader in self._readers:
-            reader.ask()
+            reader.request()
         for reader in self._readers[:1]:  # others may take longer, and have their own times
             reader.wait(_WAIT_S)
 
@@ -218,10 +218,10 @@ class Sampler:
             for reader in self._readers:
                 reader.read_by_clock(True)
 
-    def take(self) -> dict[str, Rows]:
+    def drain(self) -> dict[str, Rows]:
         rows: dict[str, list[tuple[int, ...]]] = {}
         for reader in self._readers:
-            for table, row in reader.take():
+            for table, row in reader.drain():
                 rows.setdefault(table, []).append(row)
         return {table: np.array(some, dtype=np.int64) for table, some in rows.items()}
 

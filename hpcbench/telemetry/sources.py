@@ -139,8 +139,8 @@ class ProcessSource(Source):
             return
         pid, stat, waited = now
         try:
-            words = stat.text().rpartition(")")[2].split()
-            values = {name: int(words[at_word]) for name, at_word in _AFTER_NAME.items()}
+            fields = stat.text().rpartition(")")[2].split()
+            values = {name: int(fields[at_field]) for name, at_field in _AFTER_NAME.items()}
             cpu_ns = time.clock_gettime_ns(~pid << 3 | _CPU_CLOCK)
             wait = {"wait_ns": int(waited.text().split()[1])} if waited is not None else {}
         except (OSError, UnreadableError):  # it has ended
@@ -173,11 +173,11 @@ class CpuSource(Source):
         self.devices = ["all cores"]
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        words = self._file.text().partition("\n")[0].split()
-        if len(words) < 9 or words[0] != "cpu":
+        fields = self._file.text().partition("\n")[0].split()
+        if len(fields) < 9 or fields[0] != "cpu":
             raise UnreadableError("/proc/stat: its first line is not of all cores")
         user, nice, system, idle, io, irq, soft, steal = (
-            int(word) * self._tick_ns for word in words[1:9])
+            int(field) * self._tick_ns for field in fields[1:9])
         yield 0, {"user_ns": user + nice, "system_ns": system + irq + soft,
                   "idle_ns": idle + io, "steal_ns": steal}
 
@@ -265,22 +265,22 @@ class NetworkSource(Source):
     def _add_port(self, name: str, folder: Path) -> None:
         counters = ("port_rcv_data", "port_xmit_data", "port_xmit_discards", "port_rcv_errors")
         try:
-            held = {counter: OpenKernelFile(folder / "counters" / counter) for counter in counters}
+            files = {counter: OpenKernelFile(folder / "counters" / counter) for counter in counters}
         except UnreadableError as error:
             self.missing[name] = str(error)
             return
-        self._ports[len(self.devices)] = held
+        self._ports[len(self.devices)] = files
         self.devices.append(name)
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
         """Yield each interface, also one that is new, and each port."""
         for line in self._file.text().splitlines()[2:]:
             name, _, rest = line.partition(":")
-            words = [int(word) for word in rest.split()]
-            if len(words) >= 16 and self._counts(name.strip()):
+            fields = [int(field) for field in rest.split()]
+            if len(fields) >= 16 and self._counts(name.strip()):
                 yield self._number(name.strip()), {
-                    "received_bytes": words[0], "sent_bytes": words[8],
-                    "dropped": words[3] + words[11], "errors": words[2] + words[10]}
+                    "received_bytes": fields[0], "sent_bytes": fields[8],
+                    "dropped": fields[3] + fields[11], "errors": fields[2] + fields[10]}
         for number, port in tuple(self._ports.items()):
             try:
                 got = {name: file.number() for name, file in port.items()}
@@ -323,8 +323,8 @@ def _counts_once(files: KernelFiles, name: str) -> bool:
 def _default_routes(files: KernelFiles) -> set[str]:
     """Return the interfaces that lead to everywhere, of IPv4."""
     lines = (files.text("proc/net/route") or "").splitlines()[1:]
-    return {words[0] for line in lines
-            if len(words := line.split()) > 1 and words[1] == "00000000"}
+    return {fields[0] for line in lines
+            if len(fields := line.split()) > 1 and fields[1] == "00000000"}
 
 
 class GpuSource(Source):

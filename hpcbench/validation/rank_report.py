@@ -47,7 +47,7 @@ _TIMEOUT_S = 10.0
 _KILL_TIMEOUT_S = 1.0
 
 
-def ask(
+def run_probe(
     folder: str, marker: str, rank: int, timeout_s: float, env: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return `probe` of a child process, or in ``error`` that it gave no answer in time."""
@@ -90,7 +90,7 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
             place.mkdir()
         answer["seen"] = sees(place)
         if not answer["seen"]:
-            return {**answer, **_apart(place, rank)}
+            return {**answer, **_separate(place, rank)}
         answer["sync_s"] = _written_s(place / f"rank{rank}")
         answer |= _room(place)
         answer["kind"] = _kind(place)
@@ -114,7 +114,7 @@ def _written_s(path: Path) -> float:
     return time.perf_counter() - began
 
 
-def _apart(place: Path, rank: int) -> dict[str, Any]:
+def _separate(place: Path, rank: int) -> dict[str, Any]:
     """Try where a run would have this rank write, in folders of its own."""
     host, name = socket.gethostname(), f"{place.name}-{rank}"
     made = _missing(place.parent)
@@ -318,7 +318,7 @@ def not_applicable(subject: str, why: str) -> CheckLine:
     return CheckLine(subject, State.NOT_APPLICABLE, why)
 
 
-def spread(groups: Mapping[Any, list[int]]) -> str:
+def values_text(groups: Mapping[Any, list[int]]) -> str:
     """Return ``8 cores on rank 0-2, 1 core on rank 3``; the value alone if all ranks have it."""
     if len(groups) == 1:
         return str(next(iter(groups)))

@@ -104,7 +104,7 @@ class BoundedCommunicator(Communicator):
             self._comm.post([number, value], 0)
             return {}
         others = [rank for rank in range(1, self.size) if rank not in self.lost]
-        came = self._inbox.take(number, others, timeout_s or self.timeout_s)
+        came = self._inbox.collect(number, others, timeout_s or self.timeout_s)
         self.lost.update(rank for rank in others if rank not in came)
         return {0: value, **came}
 
@@ -121,7 +121,7 @@ class BoundedCommunicator(Communicator):
                     self._comm.post([number, value], rank)
             return value
         limit_s = before_s + self.timeout_s  # it also does what it does for all
-        came = self._inbox.take(number, [0], limit_s + _ANSWER_MARGIN_S)
+        came = self._inbox.collect(number, [0], limit_s + _ANSWER_MARGIN_S)
         if 0 not in came:
             raise RankLostError(f"rank 0 has not answered for {limit_s:g} s")
         return came[0]
@@ -158,7 +158,7 @@ def report_rank(
         comm, topology, launch, os.environ).interface) if complete else missing
     described = machine(os.environ)
     if topology.rank != 0:
-        storage = storage_probe.ask(
+        storage = storage_probe.run_probe(
             storage["folder"], storage["marker"], topology.rank, comm.timeout_s, env)
     shm_bytes, core_files = _shm_bytes(), _core_files()
     # torch is imported in another process, which rank 0 waits for, too
@@ -177,10 +177,10 @@ def report_rank(
         not_utf8=not_utf8(os.environ, str(storage["folder"])))
 
 
-def _or_why(ask: Callable[[], Answer]) -> tuple[Answer | None, str]:
+def _or_why(attempt: Callable[[], Answer]) -> tuple[Answer | None, str]:
     """Return an answer, or None and why there is none."""
     try:
-        return ask(), ""
+        return attempt(), ""
     except HpcbenchError as error:
         return None, masked(str(error), os.environ)
 
@@ -390,8 +390,8 @@ def _tried_folder(
     """Yield rank 0's probe of the results folder, which makes it if need be, on every rank."""
     def first() -> dict[str, Any]:
         env = worker_environment(os.environ, config.launch.pass_env, {})
-        return storage_probe.ask(str(path_of(config.output.folder).absolute()),
-                                 f".validate-{secrets.token_hex(6)}", 0, timeout_s, env)
+        return storage_probe.run_probe(str(path_of(config.output.folder).absolute()),
+                                       f".validate-{secrets.token_hex(6)}", 0, timeout_s, env)
 
     storage: Mapping[str, Any] = on_root(comm, first)
     try:

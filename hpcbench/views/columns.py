@@ -72,13 +72,14 @@ _USED = (
 
 def telemetry_tables(results: Results) -> Iterator[Table]:
     """Yield what was read, and what cases used; nothing where nothing was to be read."""
-    if not results.told:
+    if not results.telemetry:
         return
-    told = _newest(results)
+    newest = _newest(results)
     rows = [Row((table, rank_list(ranks), ", ".join(devices), None)) for table in TABLES
-            for devices, ranks in grouped((one.devices[table], one.rank) for one in told
+            for devices, ranks in grouped((one.devices[table], one.rank) for one in newest
                                           if table in one.devices).items()]
-    missing = grouped(((name, why), one.rank) for one in told for name, why in one.missing.items())
+    missing = grouped(
+        ((name, why), one.rank) for one in newest for name, why in one.missing.items())
     rows += [Row((name, rank_list(ranks), None, why)) for (name, why), ranks in missing.items()]
     yield Table("telemetry: what was read of the machine (docs/telemetry.md)", _READ,
                 (Group("", tuple(rows)),))
@@ -97,8 +98,8 @@ def telemetry_line(results: Results) -> str:
 
 
 def _newest(results: Results) -> list[RankTelemetry]:
-    newest = max((one.attempt for one in results.told), default=0)
-    return [one for one in results.told if one.attempt == newest]
+    newest = max((one.attempt for one in results.telemetry), default=0)
+    return [one for one in results.telemetry if one.attempt == newest]
 
 
 def _used_row(item: CaseResult, usage: Usage) -> Row:

@@ -478,17 +478,17 @@ def mode_and_fold(item: CaseResult) -> tuple[str, str]:
 
 def timed_text(item: CaseResult) -> str:
     """Return the mode and the fold of a case's times: ``isolated, fold global``."""
-    return ", fold ".join(mode_and_fold(item)) + _special_words(item.case)
+    return ", fold ".join(mode_and_fold(item)) + _special_text(item.case)
 
 
 def mode_text(item: CaseResult) -> str:
     """Return the mode, with its fold where that is not the usual one."""
     mode, fold = mode_and_fold(item)
     text = mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
-    return text + _special_words(item.case)
+    return text + _special_text(item.case)
 
 
-def _special_words(case: Case) -> str:
+def _special_text(case: Case) -> str:
     """Return that a call is the replay of a CUDA graph, and which ranks enter late, if so."""
     late = f", {entry.words}" if (entry := case.late_entry) else ""
     return (", CUDA graph" if case.cuda_graph else "") + late
@@ -509,14 +509,14 @@ def flag_cell(item: CaseResult, show: Show = Show.US) -> str:
                               for mode in item.timing.modes),
         "fragile": "" if unflagged_s is None else (
             f"{cell_text(unflagged_s, show)} {show.value} without late samples")}
-    return ", ".join(f"{FLAGS[word]}: {figures.get(word, '')}".rstrip(": ")
-                     for word in item.timing.quality if word in FLAGS)
+    return ", ".join(f"{FLAGS[flag]}: {figures.get(flag, '')}".rstrip(": ")
+                     for flag in item.timing.quality if flag in FLAGS)
 
 
 def flag_words(item: CaseResult) -> str:
     """Return the case's flags without their figures: ``late, trend``."""
-    words = item.timing.quality if item.timing else ()
-    return ", ".join(FLAGS[word] for word in words if word in FLAGS)
+    flags = item.timing.quality if item.timing else ()
+    return ", ".join(FLAGS[flag] for flag in flags if flag in FLAGS)
 
 
 def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
@@ -542,7 +542,7 @@ def iterations_text(cases: Sequence[Case]) -> str:
 
 def batch_text(case: Case) -> str:
     text = f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
-    return text + _special_words(case)
+    return text + _special_text(case)
 
 
 def repeats_text(plan: Plan) -> str:

@@ -277,7 +277,7 @@ def staged_group() -> Any:
     """Return a group that does to CPU tensors what it else does to CUDA tensors only."""
     staging = Staging(cuda=True, reason="a test", cpu=True)
     tensor = torch.ones(2, 3).t()
-    for copy_of in (staging.taken(tensor), staging.room(tensor)):
+    for copy_of in (staging.send_buffer(tensor), staging.room(tensor)):
         assert copy_of.is_contiguous() and copy_of.data_ptr() != tensor.data_ptr()
     assert staging.how("cpu") == {"how": "staged", "reason": "a test"}
     dist.Backend.register_backend(

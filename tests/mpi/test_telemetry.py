@@ -108,7 +108,7 @@ def test_both_attempts_are_there(run: Run) -> None:
         assert {*file["telemetry/cpu/attempt"][:].tolist()} == {0, 1}
         assert {*file["telemetry/process/rank"][:].tolist()} == {0, 1}
         assert (file["telemetry/cpu/user_ns"][:] > 0).all()
-    told = run.outcome.results.told
+    told = run.outcome.results.telemetry
     assert {(one.rank, one.attempt) for one in told} == {(0, 0), (1, 0), (0, 1), (1, 1)}
     assert all("network" in one.devices for one in told if not one.rank)
 

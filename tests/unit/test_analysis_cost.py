@@ -114,7 +114,7 @@ def test_energy_is_of_counters_or_not_computed() -> None:
     assert second.kwh is None
     run = run_of(*items())
     told = RankTelemetry(0, 0, 2.0, missing={"energy": "no RAPL domain", "network": "no"})
-    run = replace(run, results=replace(run.results, told=(told,)))
+    run = replace(run, results=replace(run.results, telemetry=(told,)))
     (found,) = [one for one in cost([run], TopicOptions()).answers if "energy" in one.sentence]
     assert found.certainty == CANNOT_TELL and found.evidence == ("energy: no RAPL domain",)
 

@@ -57,7 +57,7 @@ def asked(
     missing: Mapping[str, str] | None = None, findings: tuple[Finding, ...] = (),
 ) -> Conditions:
     told = (RankTelemetry(0, 0, 2.0, missing=missing or {}),)
-    results = replace(make_results(items, findings), told=told, canary=canary, topology=PLACES)
+    results = replace(make_results(items, findings), telemetry=told, canary=canary, topology=PLACES)
     return conditions([Run("FILE", results, Source(readings or {}))], TopicOptions())
 
 

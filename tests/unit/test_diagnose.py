@@ -108,7 +108,7 @@ def test_a_negative_end_of_an_interval_has_its_unit() -> None:
 
 def test_it_is_a_topic_that_is_told() -> None:
     (topic,) = (one for one in TOPICS if one.name == "diagnose")
-    assert topic.is_told and topic.analysis is diagnose
+    assert topic.in_summary and topic.analysis is diagnose
 
 
 def test_the_benchmark_finds_every_fault_of_few_sweeps() -> None:

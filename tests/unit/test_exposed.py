@@ -15,7 +15,7 @@ from figure_texts import charts_of_kind, said_first
 from hpcbench.kinds.training.derive.slow_ranks import bubble_share, exposures, paired
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import Arrival, CaseResult
-from hpcbench.report.charts import most_telling
+from hpcbench.report.charts import case_to_map
 from hpcbench.report.console import print_results
 from hpcbench.report.summary import write_summary
 from hpcbench.statistics.overlap import OverPasses
@@ -191,5 +191,5 @@ def test_figures_show_where_the_step_would_end() -> None:
     assert chart.case_ids == tuple(item.case.case_id for item in items
                                    if training_of(item.case).communication == "on")
     assert "what is right of it is exposed" in said_first(results)
-    assert most_telling(items) is items[0]
+    assert case_to_map(items) is items[0]
     assert "Dashed" not in said_first(make_results(items[:1]))

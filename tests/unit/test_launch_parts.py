@@ -559,13 +559,13 @@ def test_the_first_call_astray_stays_until_the_next_case() -> None:
     ours = SharedProgress.create(10)
     theirs = SharedProgress(os.dup(ours.fd), 10)
     theirs.begin(1)
-    assert ours.stray_operation == ""
-    theirs.stray("reduce_scatter", 3)
-    theirs.stray("barrier", 4)
+    assert ours.wrong_operation == ""
+    theirs.record_wrong_operation("reduce_scatter", 3)
+    theirs.record_wrong_operation("barrier", 4)
     theirs.close()
-    assert (ours.stray_operation, ours.stray_iteration) == ("reduce_scatter", 3)
+    assert (ours.wrong_operation, ours.wrong_iteration) == ("reduce_scatter", 3)
     ours.begin(2)
-    assert (ours.stray_operation, ours.case_number) == ("", 2)
+    assert (ours.wrong_operation, ours.case_number) == ("", 2)
     ours.close()
 
 
@@ -579,9 +579,9 @@ def test_a_call_astray_is_in_the_watchdogs_evidence() -> None:
 
     worker = Calling()
     worker.progress.begin(1)
-    worker.progress.stray("broadcast", 4)
+    worker.progress.record_wrong_operation("broadcast", 4)
     found = inline_evidence(1, cast("WorkerHandle", worker))
-    assert (found.stray, found.stray_iteration, found.expired) == ("broadcast", 4, True)
+    assert (found.wrong_operation, found.wrong_iteration, found.expired) == ("broadcast", 4, True)
 
 
 def test_the_temporary_folder_is_looked_up_only_where_it_is_needed(

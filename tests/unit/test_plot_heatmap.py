@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from figure_texts import figure_of, said_of, texts_of
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
-from hpcbench.report.charts import most_telling, rank_iteration, with_fitting_units
+from hpcbench.report.charts import case_to_map, rank_iteration, with_fitting_units
 from hpcbench.trace.schema import Flag
 from results_factory import all_ok, make_case, make_results, make_samples, ok, shaped, sweep
 
@@ -70,14 +70,14 @@ def test_heat_map_of_equal_or_only_warm_up_samples() -> None:
     drawn(results, replace(samples, flags=np.ones_like(samples.flags)))
 
 
-def test_most_telling_case_is_the_largest_all_reduce_of_the_most_ranks() -> None:
+def test_case_to_map_case_is_the_largest_all_reduce_of_the_most_ranks() -> None:
     results = all_ok(sweep(("broadcast", "all_reduce"), sizes=(8, 2**20), world_sizes=(2, 4)))
-    chosen = most_telling(results.cases)
+    chosen = case_to_map(results.cases)
     assert isinstance(chosen, CaseResult)
     work = chosen.case.workload
     assert (work.collective, work.size_bytes, chosen.case.world_size) == ("all_reduce", 2**20, 4)
     batches = [ok(make_case(mode="pipelined", batch=20)), ok(make_case(index=1))]
-    assert most_telling(batches) == batches[1]
+    assert case_to_map(batches) == batches[1]
 
 
 def test_ranks_may_finish_early_where_a_part_is_empty() -> None:
@@ -90,7 +90,7 @@ def test_ranks_may_finish_early_where_a_part_is_empty() -> None:
 def test_a_case_of_a_kind_that_is_not_installed_is_mapped_after_all_others() -> None:
     case = replace(make_case(index=1), kind="toy", workload=UnknownWorkload({"name": "spin"}))
     results = make_results((ok(case, 1e-3),))
-    assert most_telling(results.cases) is results.cases[0]
+    assert case_to_map(results.cases) is results.cases[0]
     known = ok(make_case())
-    assert most_telling([*results.cases, known]) is known
+    assert case_to_map([*results.cases, known]) is known
     assert "spin: time in the call" in texts_of(drawn(results, make_samples(case, 1e-3)))

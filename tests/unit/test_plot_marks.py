@@ -14,7 +14,7 @@ from hpcbench.errors import UsageError
 from hpcbench.kinds.collective.derive import CollectiveRecord
 from hpcbench.report.charts import charts_of, named_case
 from hpcbench.report.plots import bare
-from hpcbench.report.plots.lines import spread
+from hpcbench.report.plots.lines import space_out
 from hpcbench.report.plots.style import plain_log_axis
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart, HeatMap, Level, LineChart, Scale
 from hpcbench.views.presenter import presenter_of
@@ -62,7 +62,7 @@ def test_what_two_ranks_reached_is_named_by_backend() -> None:
 
 @pytest.mark.parametrize("heights", [[0.0, 0.0, 0.0], [1.0, 0.99, 0.0], [0.5, 0.4], [1.0, 1.0]])
 def test_names_at_line_ends_are_apart_and_inside(heights: list[float]) -> None:
-    moved = sorted(spread(heights, 0.2, 1.0))
+    moved = sorted(space_out(heights, 0.2, 1.0))
     assert all(high - low >= 0.2 - 1e-9 for low, high in zip(moved, moved[1:], strict=False))
     assert moved[0] >= 0.0 and moved[-1] <= 1.0
 

@@ -14,7 +14,7 @@ from matplotlib.image import imread
 from figure_texts import charts_of_kind, figure_of, first_figure, said_first, texts_of
 from hpcbench.kinds.primitive.present import BOUND, MOST_ROWS, TOGETHER
 from hpcbench.reduce.results import CaseResult
-from hpcbench.report.charts import most_telling, rank_iteration
+from hpcbench.report.charts import case_to_map, rank_iteration
 from hpcbench.report.plots import plot_results
 from hpcbench.views.chart import BarChart
 from results_factory import (
@@ -179,8 +179,8 @@ def test_results_without_medians_of_passes_have_no_whiskers() -> None:
 def test_the_heat_map_shows_a_primitive_only_where_there_is_no_collective() -> None:
     fused = problem("chunked_pipeline", first=3)[0]
     small = ok(make_case(make_workload("broadcast", 8)))
-    assert most_telling([fused, small]) == small
-    assert most_telling([fused]) == fused
+    assert case_to_map([fused, small]) == small
+    assert case_to_map([fused]) == fused
     shown = texts_of(figure_of(
         rank_iteration(fused, make_samples(fused.case, 1e-3)), all_ok((fused.case,))))
     for words in ("tp_columnwise by chunked_pipeline", "AG_before, chunks=4 weight=sharded",

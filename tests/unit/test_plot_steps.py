@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from figure_texts import charts_of_kind, figure_of, said_of, texts_of
 from hpcbench.kinds.training.present.charts import MOST_ROWS
 from hpcbench.reduce.results import CaseResult
-from hpcbench.report.charts import charts_of, most_telling
+from hpcbench.report.charts import case_to_map, charts_of
 from hpcbench.report.plots import plot_results
 from hpcbench.views.chart import BarChart
 from results_factory import MemorySamples, make_case, not_ok, ok
@@ -69,6 +69,6 @@ def test_only_trainings_with_numbers_and_as_many_as_can_be_read() -> None:
 
 def test_a_training_is_mapped_only_where_nothing_else_is() -> None:
     training, collective = trained(training_case()), ok(make_case(index=1))
-    assert most_telling([training, collective]) is collective
+    assert case_to_map([training, collective]) is collective
     larger = trained(training_case(index=2, batch_size=64))
-    assert most_telling([training, larger]) is larger
+    assert case_to_map([training, larger]) is larger

@@ -25,8 +25,8 @@ from hpcbench.profiling.profiled_cases import (
     WHOLE,
     RankProfile,
     medians_ns,
+    nsys_command,
     nsys_missing,
-    nsys_words,
     read_rank_file,
     require_nsys,
     stall,
@@ -294,7 +294,7 @@ def test_nsys_that_is_not_there_is_said_with_what_to_take_instead(
     (tmp_path / "nsys").write_text("#!/bin/sh\n")
     (tmp_path / "nsys").chmod(0o755)
     require_nsys()
-    words = nsys_words(tmp_path, 2, cuda=True)
+    words = nsys_command(tmp_path, 2, cuda=True)
     assert "--capture-range=cudaProfilerApi" in words
     assert f"--output={tmp_path}/profile/ranks/nsys-rank00002-%p" in words
 

@@ -87,7 +87,8 @@ def of_telemetry(name: str) -> bool:
 
 def test_the_page_names_every_key_of_the_summary() -> None:
     summary = PAGE[PAGE.index("## summary.json and summary.csv"):]
-    document = summary_document(replace(make_results(()), told=(RankTelemetry(0, 0, 2.0),)), [])
+    results = replace(make_results(()), telemetry=(RankTelemetry(0, 0, 2.0),))
+    document = summary_document(results, [])
     missing = {name for name in document if f"`{name}`" not in summary}
     assert missing == {"cases", "schema_version"}
 

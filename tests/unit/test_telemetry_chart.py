@@ -54,7 +54,7 @@ def results_with(*spans_s: tuple[int, int]) -> Results:
     items = [replace(ok(make_case(index=number), 1e-3), usage=Usage(
         1, spans_ns=((begin * SECOND, end * SECOND),)))
         for number, (begin, end) in enumerate(spans_s)]
-    return replace(make_results(tuple(items)), told=(RankTelemetry(0, 0, 2.0),))
+    return replace(make_results(tuple(items)), telemetry=(RankTelemetry(0, 0, 2.0),))
 
 
 def test_power_is_that_of_gpus_and_the_rise_of_energy_of_packages() -> None:

@@ -69,10 +69,10 @@ def test_reads_when_asked_and_by_the_clock() -> None:
     with Sampler([[source]], 10, {}) as sampler:
         marked(sampler, source)
         until(lambda: source.count > 3)
-        rows = sampler.take()["cpu"]
+        rows = sampler.drain()["cpu"]
     assert rows.shape[1] == 2 + len(TABLES["cpu"].names)
     assert rows[:, 2].tolist() == [*range(1, len(rows) + 1)]
-    assert (rows[1:, 0] > rows[:-1, 0]).all() and not sampler.take().get("nothing")
+    assert (rows[1:, 0] > rows[:-1, 0]).all() and not sampler.drain().get("nothing")
     assert signal.SIGTERM in source.blocked and signal.SIGINT in source.blocked
 
 
@@ -116,7 +116,7 @@ def test_a_source_that_hangs_costs_its_table(monkeypatch: pytest.MonkeyPatch) ->
         told = sampler.new_report()
         hanging.hang.set()  # it comes back late: nobody wants its rows
         time.sleep(0.05)
-        assert set(sampler.take()) == {"network"} and hanging.count == 1
+        assert set(sampler.drain()) == {"network"} and hanging.count == 1
     assert told is not None and told.missing == {"cpu": "reading it did not return within 0.1 s"}
 
 
@@ -137,7 +137,7 @@ def gpu_alone(
             def ends() -> bool:
                 nonlocal told
                 sampler.mark()
-                rows.extend(sampler.take().values())
+                rows.extend(sampler.drain().values())
                 told = sampler.new_report() or told
                 return over(told, len(rows))
 
@@ -170,7 +170,7 @@ def test_what_crashed_before_is_not_loaded(standins: Standins) -> None:
         with open_sampler(FAST, local_rank=0, gpu_uuid=GPU,
                           tried=NvmlRefusals("it crashed")) as sampler:
             sampler.mark()
-            until(lambda: sampler.take().get("cpu") is not None)
+            until(lambda: sampler.drain().get("cpu") is not None)
             told = sampler.new_report()
         return [told and told.missing["gpu"]]
 
@@ -204,7 +204,7 @@ def test_nothing_is_read_where_nothing_is_wanted(tmp_path: Path) -> None:
                       seams=TelemetryAccess(make_machine(tmp_path))) as sampler:
         sampler.mark()
         sampler.watch(1)
-        assert threading.active_count() == threads and sampler.take() == {}
+        assert threading.active_count() == threads and sampler.drain() == {}
 
 
 def test_nvml_that_cannot_be_loaded_says_why() -> None:
@@ -234,7 +234,7 @@ sampler = open_sampler(Telemetry(), local_rank=0, gpu_uuid=None)
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**20,) * 2)
 with sampler:
     sampler.mark()
-    assert sampler.take() == {}
+    assert sampler.drain() == {}
     print(sorted(sampler.new_report().missing))
 """
 

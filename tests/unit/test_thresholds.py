@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from golden import RESULTS
-from hpcbench.answers.check import code_of, final_code, held, refuse_limits
+from hpcbench.answers.check import check_own_limits, code_of, final_code, refuse_limits
 from hpcbench.config.load import load_config
 from hpcbench.config.section import limit_below
 from hpcbench.errors import ConfigError, ExitCode
@@ -61,9 +61,9 @@ def test_an_unknown_column_or_unit_is_refused_with_the_plan(results: Results) ->
 def test_a_violation_ends_the_run_with_1_and_a_line(
     results: Results, capsys: pytest.CaptureFixture[str], tmp_path: Path,
 ) -> None:
-    assert final_code(results) == ExitCode.OK and held(results) is None
+    assert final_code(results) == ExitCode.OK and check_own_limits(results) is None
     failing = limited(results, fail_below=["all_reduce:16KiB:busbw=1000GB/s"])
-    checked = held(failing)
+    checked = check_own_limits(failing)
     assert checked is not None and checked.outcome == "slow" and code_of(checked) == 10
     assert final_code(failing) == ExitCode.FINDINGS
     print_results(failing, tmp_path)
@@ -79,6 +79,6 @@ def test_limits_of_the_file_hold_or_select_nothing(results: Results) -> None:
     assert final_code(holding) == ExitCode.OK
     assert summary_document(holding, case_rows(holding))["check"]["code"] == 0
     nothing = limited(results, fail_below=["all_reduce:3MiB:busbw=1GB/s"])
-    checked = held(nothing)
+    checked = check_own_limits(nothing)
     assert checked is not None and checked.outcome == "missing"
     assert final_code(nothing) == ExitCode.FINDINGS

@@ -137,14 +137,14 @@ def test_results_and_summaries_say_it(tmp_path: Path, monkeypatch: pytest.Monkey
     plan = make_plan(CPU_CASES, passes=2)
     results = reduce_folder(run(tmp_path, plan, monkeypatch, each_case))
     with open_results(tmp_path) as file:
-        assert file.results.cases == results.cases and file.results.told == results.told
+        assert file.results.cases == results.cases and file.results.telemetry == results.telemetry
     with h5py.File(tmp_path / "results.h5") as file:
         assert file["cases/energy_j"][:].tolist() == [4.0, 4.0]
         assert file["cases/throttled"][:].tolist() == [0, 0]
         assert file["telemetry/energy/rank"][:].tolist() == [0] * 40
         assert file["telemetry/process/rank"][:].tolist() == [0] * 10 + [1] * 10
         assert file["telemetry/cpu/steal_ns"].attrs["units"] == "ns"
-        (course,) = time_series(file, results.told, "cpu", "user_ns")
+        (course,) = time_series(file, results.telemetry, "cpu", "user_ns")
     assert (course.rank, course.device) == (0, "all cores") and len(course.values) == 10
     row = case_rows(results)[0]
     assert (row["energy_j"], row["usage_passes"], row["sent_by_node"]) == (4.0, 2, (8200,))
@@ -155,7 +155,7 @@ def test_results_and_summaries_say_it(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_run_that_read_nothing_has_no_such_fields(tmp_path: Path) -> None:
     write_synthetic_run(tmp_path, make_plan())
     results = reduce_folder(tmp_path)
-    assert results.told == () and results.cases[0].usage is None
+    assert results.telemetry == () and results.cases[0].usage is None
     assert "energy_j" not in case_rows(results)[0]
     assert not [*telemetry_tables(results)] and telemetry_line(results) == ""
     with h5py.File(tmp_path / "results.h5") as file:
@@ -246,7 +246,7 @@ def test_readings_stand_on_the_global_clock(
     results = reduce_folder(run(tmp_path, make_plan(CPU_CASES), monkeypatch, each_case,
                                 headers=on_two_nodes, notes=notes))
     with h5py.File(tmp_path / "results.h5") as file:
-        first, second = time_series(file, results.told, "process", "cpu_ns")
+        first, second = time_series(file, results.telemetry, "process", "cpu_ns")
     assert (first.time_ns - second.time_ns).tolist() == [offset_ns] * len(first.time_ns)
 
 

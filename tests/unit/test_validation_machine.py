@@ -277,17 +277,17 @@ def test_a_rank_that_does_not_see_the_folder_tries_places_of_its_own(
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    found = storage_probe.ask(str(tmp_path / "file"), "marker", 0, 30.0, os.environ)
+    found = storage_probe.run_probe(str(tmp_path / "file"), "marker", 0, 30.0, os.environ)
     assert found["error"] == f"{tmp_path}/file: File exists" and not found["seen"]
 
 
 def test_a_probe_of_a_folder_that_crashes_is_told(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import ctypes; ctypes.string_at(0)\n")
     crashing = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    found = storage_probe.ask(str(tmp_path), "marker", 0, 30.0, crashing)
+    found = storage_probe.run_probe(str(tmp_path), "marker", 0, 30.0, crashing)
     assert "could not be tried: the probe ended with -11" in found["error"] and not found["seen"]
 
 
 def test_a_file_system_that_hangs_is_told(tmp_path: Path) -> None:
-    found = storage_probe.ask(str(tmp_path), "marker", 0, 0.001, os.environ)
+    found = storage_probe.run_probe(str(tmp_path), "marker", 0, 0.001, os.environ)
     assert "does not answer within 0.001 s" in found["error"]

@@ -61,8 +61,8 @@ def test_nobody_is_blamed_when_nobody_is_behind() -> None:
 
 
 def test_a_rank_astray_is_the_cause_of_all_that_follows() -> None:
-    stray = {"stray": "broadcast", "stray_iteration": 3, "expired": True}
-    stuck = [_seen(0, RankOutcome.STUCK, 3, expired=True), _seen(1, RankOutcome.STUCK, 4, **stray)]
+    wrong = {"wrong_operation": "broadcast", "wrong_iteration": 3, "expired": True}
+    stuck = [_seen(0, RankOutcome.STUCK, 3, expired=True), _seen(1, RankOutcome.STUCK, 4, **wrong)]
     verdict = judge(stuck, 2.0, "all_reduce")
     assert (verdict.status, verdict.blamed_rank) == ("timeout", 1)
     assert verdict.reason == ("rank 1 called broadcast in iteration 3 while the other rank called "
@@ -73,7 +73,7 @@ def test_a_rank_astray_is_the_cause_of_all_that_follows() -> None:
 
 
 def test_a_call_astray_that_harmed_nobody_is_still_a_failure() -> None:
-    verdict = judge([_seen(0, RankOutcome.OK, stray="barrier")], 2.0, "all_reduce")
+    verdict = judge([_seen(0, RankOutcome.OK, wrong_operation="barrier")], 2.0, "all_reduce")
     assert (verdict.status, verdict.blamed_rank) == ("failed", 0)
     assert verdict.reason == "rank 0 called barrier in iteration 0 instead of all_reduce"
 
@@ -145,7 +145,7 @@ def test_hosts_are_named_in_every_reason() -> None:
     for evidence in (of(RankOutcome.DIED), of(RankOutcome.EXCEPTION),
                      of(RankOutcome.STOPPED, expired=True),
                      of(RankOutcome.COMMUNICATION), of(RankOutcome.OK, n_wrong=1)[1:],
-                     of(RankOutcome.STUCK, stray="barrier")):
+                     of(RankOutcome.STUCK, wrong_operation="barrier")):
         assert "rank 1 on n1" in judge(evidence, 2.0, "all_reduce").reason
     assert "rank 1 on n1" in judge([*of(RankOutcome.OK)[:1], _seen(2, RankOutcome.OK), _seen(
         1, RankOutcome.STUCK, expired=True, host="n1")], 2.0).reason

@@ -200,4 +200,4 @@ def test_kinds_that_know_nothing_of_it_are_left_alone() -> None:
 
 def test_it_is_a_topic_that_ends_a_run_only_if_something_was_found() -> None:
     (topic,) = (one for one in TOPICS if one.name == "waits")
-    assert topic.is_told and topic.is_quiet and topic.analysis is waits
+    assert topic.in_summary and topic.is_quiet and topic.analysis is waits

@@ -12,7 +12,7 @@ import torch
 
 from hpcbench.errors import CaseError
 from hpcbench.kinds.memory import run as limits
-from hpcbench.kinds.memory.run import GIVEN, DataLimits, limits_of, refused_memory
+from hpcbench.kinds.memory.run import AS_REQUESTED, DataLimits, limits_of, refused_memory
 
 MIB = 2**20
 
@@ -41,7 +41,7 @@ def test_a_process_takes_as_much_as_its_limit_beyond_what_it_had() -> None:
     refused, n_taken, limit, is_back, score = ours.recv()
     child.join(60)
     assert refused and 40 <= n_taken <= 65, "1 MiB each, the first of 40 MiB is no part of it"
-    assert limit == (64 * MIB, GIVEN)
+    assert limit == (64 * MIB, AS_REQUESTED)
     assert is_back and score == "1000", "the kernel ends the worker before its supervisor"
 
 

@@ -24,7 +24,7 @@ from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.runner import ReplayOperation, TrainingOperation, calls_of_step
-from hpcbench.kinds.training.run.strategies.replica import MOST, spread
+from hpcbench.kinds.training.run.strategies.replica import MOST, evenly_spaced
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 from workloads.training_cases import training
@@ -145,9 +145,9 @@ def test_every_bucket_tells_when_it_is_ready() -> None:
 
 
 def test_of_many_buckets_the_first_and_the_last_are_watched() -> None:
-    assert spread(3) == [0, 1, 2]
-    assert len(spread(1000)) == MOST
-    assert (spread(1000)[0], spread(1000)[-1]) == (0, 999)
+    assert evenly_spaced(3) == [0, 1, 2]
+    assert len(evenly_spaced(1000)) == MOST
+    assert (evenly_spaced(1000)[0], evenly_spaced(1000)[-1]) == (0, 999)
 
 
 def test_what_nobody_sent_is_finite_and_other_each_time() -> None:

@@ -61,7 +61,7 @@ def test_a_request_to_stop_does_not_wait_for_it() -> None:
         template = parent_of(worker.pid)
         os.kill(template, signal.SIGSTOP)
         worker.kill()
-        asks = threading.Timer(0.5, stop.take, (signal.SIGTERM, None))
+        asks = threading.Timer(0.5, stop.handle, (signal.SIGTERM, None))
         asks.start()
         began = time.monotonic()
         worker.await_end(stop)

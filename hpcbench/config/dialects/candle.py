@@ -61,13 +61,13 @@ class CandleSection(Section):
     @model_validator(mode="after")
     def _one_spelling(self) -> CandleSection:
         for names in self.spellings:
-            given = [name for name in names if getattr(self, name) is not None]
-            if len(given) > 1:
+            present = [name for name in names if getattr(self, name) is not None]
+            if len(present) > 1:
                 raise PydanticCustomError("spellings", "{names} mean the same; keep one of them",
-                                          {"names": " and ".join(given)})
+                                          {"names": " and ".join(present)})
         return self
 
-    def given(self, *names: str) -> Any:
+    def first_set(self, *names: str) -> Any:
         """Return the value of the first of these keys that the file has, or None."""
         return next((value for name in names if (value := getattr(self, name)) is not None), None)
 
@@ -245,8 +245,8 @@ class CandleFile(Dialect):
 
     def translated(self) -> dict[str, Any]:
         hardware = self.hardware.model_dump(exclude_none=True, exclude={"compute_capability"})
-        measure = {"warmup": self.benchmark.given("warmup_iterations", "warmup"),
-                   "iterations": self.benchmark.given(
+        measure = {"warmup": self.benchmark.first_set("warmup_iterations", "warmup"),
+                   "iterations": self.benchmark.first_set(
                        "measurement_iterations", "iterations", "iters", "max_steps")}
         return {"name": "candle", "title": TITLE, "notes": list(_notes(self)),
                 "hardware": hardware, "benchmarks": [_block(self)],
@@ -271,8 +271,8 @@ def _block(file: CandleFile) -> dict[str, Any]:
 def _extents(model: CandleModel) -> dict[str, Any]:
     """Return the extents that the file has and the named model has not."""
     own = MODELS[f"transformer-{model.size}"]
-    given = {name: model.given(*keys) for name, keys in _EXTENTS.items()}
-    return {name: value for name, value in given.items()
+    extents = {name: model.first_set(*keys) for name, keys in _EXTENTS.items()}
+    return {name: value for name, value in extents.items()
             if value is not None and value != getattr(own, name)}
 
 
@@ -339,10 +339,10 @@ def _noted(file: CandleFile, section: str) -> Iterator[str]:
 
 def _shape(file: CandleFile) -> ModelShape:
     """Return the shape with the file's extents; the MLP keeps its ratio to the width."""
-    own, given = MODELS[f"transformer-{file.model.size}"], _extents(file.model)
-    given.setdefault("kv_heads", given.get("heads", own.heads))
-    given.setdefault("inner", own.inner * given.get("hidden", own.hidden) // own.hidden)
-    return replace(own, **given, seq_length=file.seq_length or _SEQ_LENGTH)
+    own, extents = MODELS[f"transformer-{file.model.size}"], _extents(file.model)
+    extents.setdefault("kv_heads", extents.get("heads", own.heads))
+    extents.setdefault("inner", own.inner * extents.get("hidden", own.hidden) // own.hidden)
+    return replace(own, **extents, seq_length=file.seq_length or _SEQ_LENGTH)
 
 
 def parameters(shape: ModelShape) -> int:

@@ -87,8 +87,8 @@ def _sources(text: str) -> Iterator[tuple[str, str]]:
     for line in section.splitlines():
         if not line.startswith("  "):
             return
-        if words := _comment(line):
-            comment.append(words)
+        if note := _comment(line):
+            comment.append(note)
         elif match := _KEY.match(line):
             if comment:
                 yield match[1], " ".join(comment)

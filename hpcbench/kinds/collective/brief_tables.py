@@ -30,7 +30,7 @@ from hpcbench.views.table import (
 Records = Mapping[str, CollectiveRecord]
 
 
-def collective_type_word(work: Collective) -> str | None:
+def collective_type_name(work: Collective) -> str | None:
     return work.dtype if work.traits.moves_data else None
 
 
@@ -46,7 +46,7 @@ def form_text(work: Collective) -> str:
 MOST_SIDE_BY_SIDE = 3
 """More backends have rows of their own."""
 _AXES: Mapping[str, Callable[[CaseResult], Cell]] = {
-    "type": lambda item: collective_type_word(collective_of(item.case)),
+    "type": lambda item: collective_type_name(collective_of(item.case)),
     "ranks": lambda item: plural(item.case.world_size, "rank"),
     "device": lambda item: " ".join(filter(None, (device_type(item), device_memory_text(item)))),
     "mode": lambda item: "" if mode_text(item) == "isolated" else mode_text(
@@ -75,8 +75,8 @@ def brief_tables(title: str, items: Sequence[CaseResult], derived: Records) -> I
     by_collective = grouped((collective_of(item.case).collective, item) for item in items).values()
     varied = [name for name, of in _AXES.items() if len({of(item) for item in items}) > 1 and (
         name in _ALL_RANKS or any(len({of(item) for item in same}) > 1 for same in by_collective))]
-    shared = [str(word) for name in _ALL_RANKS if name not in varied
-              and (word := _AXES[name](items[0]))]
+    shared = [str(value) for name in _ALL_RANKS if name not in varied
+              and (value := _AXES[name](items[0]))]
     if alone and len(backends) == 1:
         shared = [backends[0], *shared]
 

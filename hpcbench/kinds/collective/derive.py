@@ -61,12 +61,12 @@ def work(item: CaseResult) -> CallWork | None:
     factor = busbw_factor(of.collective, ranks)
     if not factor or ranks < 2:
         return None
-    words = (of.collective, of.dtype, of.op, "in_place" if of.in_place else "", *(
-        word for name, word in of.unusual_words().items() if name != "buffers"))
+    parts = (of.collective, of.dtype, of.op, "in_place" if of.in_place else "", *(
+        value for name, value in of.unusual_words().items() if name != "buffers"))
     return CallWork(
         task=(of.collective, of.dtype, of.op, of.root, of.in_place, of.split, of.groups,
               of.group_stride, of.requested_bytes),
-        title=" ".join(filter(None, words)), way="", amount=of.size_bytes * factor, unit="bytes",
+        title=" ".join(filter(None, parts)), way="", amount=of.size_bytes * factor, unit="bytes",
         only_communicates=True, size=size_text(of.requested_bytes))
 
 
@@ -207,7 +207,7 @@ def _roofline(
 
 
 def _wire_rate(item: CaseResult, rates: Bandwidth | None) -> WireRate | None:
-    """Return what a rank's links carry at these rates, by what the library told of the case."""
-    work, told = collective_of(item.case), item.library or {}
+    """Return what a rank's links carry at these rates, by what the library logged of the case."""
+    work, logged = collective_of(item.case), item.library or {}
     return wire_rate(work.collective, rates, item.case.world_size // work.groups,
-                     told.get("algorithm"))
+                     logged.get("algorithm"))

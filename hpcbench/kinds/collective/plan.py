@@ -173,7 +173,7 @@ class Division(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One value of every axis; ``size`` is the one that was asked for, in bytes."""
+    """One value of every axis; ``size`` is the requested one, in bytes."""
 
     common: CommonPoint
     collective: str
@@ -207,22 +207,22 @@ def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
         yield Point(common, *(value[name] for name in Point._fields[1:]))
 
 
-def _division(asked: int | Mapping[str, int], world_size: int) -> Division:
+def _division(requested: int | Mapping[str, int], world_size: int) -> Division:
     """Return the groups of a world, by their number, or by the size and the stride of each.
 
     Ranks that are alone have no stride. Of a world that cannot be divided there is no stride.
     """
-    given = {"count": asked} if isinstance(asked, int) else asked
-    stride = given.get("stride", 1)
-    if size := given.get("size"):
+    options = {"count": requested} if isinstance(requested, int) else requested
+    stride = options.get("stride", 1)
+    if size := options.get("size"):
         groups, parts = max(world_size // size, 1), size * stride
         into = f"groups of {plural(size, 'rank')}"
     else:
-        groups = parts = given.get("count", stride)
+        groups = parts = options.get("count", stride)
         into = f"{groups} equal groups"
     if world_size % parts:
-        apart = f" that are {stride} apart" if stride > 1 else ""
-        return Division(groups, unfit=f"{world_size} ranks cannot be divided into {into}{apart}")
+        distance = f" that are {stride} apart" if stride > 1 else ""
+        return Division(groups, unfit=f"{world_size} ranks cannot be divided into {into}{distance}")
     return Division(groups, stride if groups < world_size else 1)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from hpcbench.kinds.collective.brief_tables import (
     brief_tables,
-    collective_type_word,
+    collective_type_name,
     form_text,
 )
 from hpcbench.kinds.collective.derive import CollectiveRecord, column_values
@@ -255,7 +255,7 @@ def _case_row(case: Case) -> Row:
 def _group_row(cases: Sequence[Case]) -> Row:
     works = [collective_of(case) for case in cases]
     return Row((
-        len(cases), *_what_cells(cases[0]), distinct(map(collective_type_word, works)) or None,
+        len(cases), *_what_cells(cases[0]), distinct(map(collective_type_name, works)) or None,
         distinct(work.op for work in works) or None, size_range(works) or None,
         *columns.cost_cells(cases)))
 
@@ -270,7 +270,7 @@ def _what_cells(case: Case) -> tuple[Cell, ...]:
 def _option_cells(work: Collective) -> tuple[Cell, ...]:
     """Return type, reduction and root, and ``in`` or ``out`` where it has the choice."""
     place = {None: None, True: "in", False: "out"}[work.in_place]
-    return collective_type_word(work), work.op, work.root, place
+    return collective_type_name(work), work.op, work.root, place
 
 
 def _group_title(item: CaseResult) -> str:
@@ -317,7 +317,7 @@ MEDIAN = "median_s"
 INTERVAL, PERCENTILES, EXTREMES = ("ci_low_s", "ci_high_s"), ("p5_s", "p95_s"), ("min_s", "max_s")
 LAUNCHES = ("launch_low_s", "launch_high_s")
 MOST_BANDS = 3
-"""Bands of more lines, one over the other, could not be told apart."""
+"""Bands of more lines, one over the other, could not be distinguished."""
 MOST_LEVELS = 2
 """Of more backends what two ranks reached is not drawn."""
 WIDE = 30
@@ -437,7 +437,7 @@ def _have_percentiles(items: Sequence[CaseResult]) -> bool:
 
 def _caption(group: SeriesGroup) -> str:
     text = (f"Point: median of n = {from_to_text(_stats(item).n for item in group.items)} samples. "
-            f"{_band_words(group)} {_interval_words(group.items)}")
+            f"{_band_text(group)} {_interval_text(group.items)}")
     if not collective_spec(group.collective).moves_data:
         return text
     text += " Bus bandwidth as in nccl-tests, from the median; GB = 1e9 B."
@@ -446,7 +446,7 @@ def _caption(group: SeriesGroup) -> str:
     return text
 
 
-def _band_words(group: SeriesGroup) -> str:
+def _band_text(group: SeriesGroup) -> str:
     """Return what the bands are, and of which lines they are something else."""
     if len(group.sizes) > 1 and len(group.series) > MOST_BANDS:
         return f"No bands: there are more than {MOST_BANDS} lines."
@@ -458,17 +458,17 @@ def _band_words(group: SeriesGroup) -> str:
     return f"Band: 5th to 95th percentile{others}."
 
 
-def _interval_words(items: Sequence[CaseResult]) -> str:
+def _interval_text(items: Sequence[CaseResult]) -> str:
     """Return what the error bars are, and how many points have none."""
     bars = [_bar(item) for item in items]
     without = bars.count(None)
     if without == len(items):
         return "No sound confidence interval (docs/method.md)."
-    words = [INTERVAL_TITLE] if INTERVAL in bars else []
-    words += [launches_title(items)] if LAUNCHES in bars else []
+    meanings = [INTERVAL_TITLE] if INTERVAL in bars else []
+    meanings += [launches_title(items)] if LAUNCHES in bars else []
     left = (f"; {without} of {len(items)} points have none (n < 6, or samples that depend on one "
             "another)" if without else "")
-    return f"Bar: {'; or '.join(words)}{left}."
+    return f"Bar: {'; or '.join(meanings)}{left}."
 
 
 def collective_heat_map_case(case: Case) -> HeatMapCase:
@@ -478,10 +478,10 @@ def collective_heat_map_case(case: Case) -> HeatMapCase:
     group = " of its group" if work.groups > 1 else ""
     note = (f"No rank can finish before all{group} have arrived, so a row that is shorter than the "
             "others is a rank that arrives late and is waited for.")
-    words = (form_text(work), work.dtype, work.op or "", "in place" if work.in_place else "")
+    parts = (form_text(work), work.dtype, work.op or "", "in place" if work.in_place else "")
     order = (work.collective == "all_reduce", case.world_size, work.size_bytes)
     return HeatMapCase(
-        f"{work.collective}{size}", words, order, note if work.features.needs_all_ranks else "",
+        f"{work.collective}{size}", parts, order, note if work.features.needs_all_ranks else "",
         "an all_reduce, then the most ranks, then the largest")
 
 
@@ -538,7 +538,7 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
         more = ["async"] if any(work.asynchronous for work in works) else []
         return Words([*(f"{name.removeprefix('group_')}={value}" for name, value in found.items()
                         if value != str(USUAL[name])), *more],
-                     list(map(collective_type_word, works)), [size_range(works)])
+                     list(map(collective_type_name, works)), [size_range(works)])
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Chart | Line]:
         yield from map(Line, _definitions(derived))

@@ -458,7 +458,7 @@ class Barrier(Operation):
 
 
 class CollectiveRunner(Runner):
-    """Opens collectives; which class runs which is told by its row."""
+    """Opens collectives; which class runs which is in its row."""
 
     def open(
         self, work: Workload, place: Place, *, validate: bool,
@@ -481,7 +481,7 @@ class CollectiveRunner(Runner):
         return Asynchronous(opened) if work.asynchronous else opened
 
 
-def stray(work: Workload, place: Place) -> Operation | Rotation | Asynchronous:
+def wrong_operation(work: Workload, place: Place) -> Operation | Rotation | Asynchronous:
     """Return another collective than is planned, for tests: a broadcast, or a barrier."""
     other = Collective(
         collective="broadcast", dtype=work.dtype, op=None, root=0, in_place=True,

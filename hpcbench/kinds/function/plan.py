@@ -180,15 +180,15 @@ def read_functions(path: str, pass_env: Sequence[str] = ()) -> FunctionFile:
                           "its top level") from None
     except DeclarationError as error:
         where = f"{path}:{error.line}" if error.line else path
-        raise ConfigError(f"file: {where}: {error.words}{_remedy(error.words)}") from None
+        raise ConfigError(f"file: {where}: {error.message}{_remedy(error.message)}") from None
     except ValueError:
         raise ConfigError(f"file: {path} ended Python with code {done.returncode} when it was "
                           "imported; see what it printed above") from None
     return FunctionFile(absolute, file_hash(content), benchmarks)
 
 
-def _remedy(words: str) -> str:
-    if words.startswith("ModuleNotFoundError"):
+def _remedy(message: str) -> str:
+    if message.startswith("ModuleNotFoundError"):
         return "; a file of benchmarks can only be planned where its imports are installed"
     return ""
 

@@ -46,10 +46,10 @@ class FunctionOperation:
     def check(self) -> WrongResult | None:
         assert self._call.check is not None
         try:
-            count, words = wrong_elements(self._call.check())
+            count, text = wrong_elements(self._call.check())
         except AssertionError as error:
-            count, words = 1, str(error).partition("\n")[0] or "an assertion of the check failed"
-        return WrongResult(count, words) if count else None
+            count, text = 1, str(error).partition("\n")[0] or "an assertion of the check failed"
+        return WrongResult(count, text) if count else None
 
     def answer(self) -> dict[str, Any]:
         """Return what the function says of one call on this rank."""

@@ -282,7 +282,7 @@ def _machine_rates(item: CaseResult, record: HardwareRecord | None) -> Iterator[
 
 
 def _amount(item: CaseResult) -> int | None:
-    """Return the FLOPs or bytes of a rank's call; None where no rank told how large arrays were."""
+    """Return the FLOPs or bytes of a rank's call; None if no rank reported array sizes."""
     test = work_of(item.case).test
     if test == "gemm":
         return gemm_of(item.case).flops
@@ -297,7 +297,7 @@ def _reported(item: CaseResult, test: str) -> list[dict[str, Any]]:
 
 
 def _first_reported(item: CaseResult, test: str) -> dict[str, Any]:
-    """Return what the first rank told: all have the same arrays, and one folder."""
+    """Return the report of the first rank: all have the same arrays, and one folder."""
     return next(iter(_reported(item, test)), {})
 
 
@@ -321,8 +321,9 @@ def _gemm(item: CaseResult) -> GemmRecord:
 
 
 def _stream(item: CaseResult) -> StreamRecord:
-    told, moved, timed = _first_reported(item, "stream"), _amount(item), rate_seconds(item)
-    record = StreamRecord(told.get("array_bytes"), told.get("cache_bytes"), told.get("threads"))
+    arrays, moved, timed = _first_reported(item, "stream"), _amount(item), rate_seconds(item)
+    record = StreamRecord(
+        arrays.get("array_bytes"), arrays.get("cache_bytes"), arrays.get("threads"))
     if moved is None or timed is None:
         return record
     rate = moved / timed.time_s
@@ -331,13 +332,13 @@ def _stream(item: CaseResult) -> StreamRecord:
 
 
 def _storage(item: CaseResult) -> StorageRecord:
-    work, told = storage_of(item.case), _reported(item, "storage")
+    work, reported = storage_of(item.case), _reported(item, "storage")
     where = _first_reported(item, "storage")
     rate = (work.call_bytes / item.statistics.median_s
             if item.statistics and item.statistics.median_s > 0 else None)
     cache = None
-    if work.reads and told:
-        cold, warm = any(one["cold"] for one in told), any(one["warm"] for one in told)
+    if work.reads and reported:
+        cold, warm = any(one["cold"] for one in reported), any(one["warm"] for one in reported)
         cache = {(True, True): "mixed", (True, False): "cold", (False, True): "warm"}.get(
             (cold, warm), "unknown")
     return StorageRecord(rate, rate and rate * item.case.world_size, where.get("folder"),
@@ -494,12 +495,12 @@ def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
 
 
 def _matrix(
-    work: Pairs, ranks: int, calls: int, taken_ns: Mapping[str, npt.NDArray[np.float64]],
+    work: Pairs, ranks: int, calls: int, elapsed_ns: Mapping[str, npt.NDArray[np.float64]],
 ) -> npt.NDArray[np.float64]:
     """Return (rank, peer): seconds of a message, or bytes/s; NaN where nothing was measured."""
     values = np.full((ranks, ranks), np.nan)
     for number, pairs in enumerate(rounds(ranks)):
-        times_ns = taken_ns[phase_name(number)]
+        times_ns = elapsed_ns[phase_name(number)]
         for low, high in pairs:
             for rank, peer in ((low, high), (high, low)):
                 if times_ns[rank] > 0:
@@ -507,18 +508,18 @@ def _matrix(
     return values
 
 
-def _figure(work: Pairs, taken_s: float) -> float:
+def _figure(work: Pairs, elapsed_s: float) -> float:
     """Return the latency or the bandwidth of messages that took this long together."""
     if work.what == "bandwidth":
-        return work.messages * work.message_bytes / taken_s
+        return work.messages * work.message_bytes / elapsed_s
     ways = 2 if work.direction == "one way" else 1  # of a round trip; both at once take one way
-    return taken_s / (ways * work.messages)
+    return elapsed_s / (ways * work.messages)
 
 
 def _by_distance(
     item: CaseResult, topology: Topology, links: Sequence[Sequence[int]],
 ) -> Mapping[str, Sequence[tuple[int, int]]]:
-    """Return the links of each distance. A place counts on the node that the rank itself told."""
+    """Return the links of each distance. A place counts on the node that the rank reported."""
     placed = {one.rank: one for one in topology.ranks}
     where: list[tuple[str | None, RankPlace | None]] = []
     for rank in range(item.case.world_size):
@@ -533,7 +534,7 @@ def _distance(
     here: tuple[str | None, RankPlace | None], there: tuple[str | None, RankPlace | None],
     topology: Topology, *, on_gpus: bool,
 ) -> str:
-    """Return how far two ranks are apart, each with the node that it told and its place there."""
+    """Return how far two ranks are apart, each with its reported node and its place there."""
     if here[0] is None or there[0] is None:
         return UNKNOWN
     on_one_node = here[0] == there[0]

@@ -394,12 +394,12 @@ def _heat_map(item: CaseResult, known: PairsRecord) -> HeatMap:
     limits = Range(float(np.nanmin(values)), float(np.nanmax(values)))
     show, unit = _LOOKS[work.what]
     wide = is_wide([limits], _WIDE)
-    words = (case.backend, device_type(item), plural(case.world_size, "rank"), work.direction,
+    parts = (case.backend, device_type(item), plural(case.world_size, "rank"), work.direction,
              f"pairs {_together(at_once=work.at_once)}", size_text(work.message_bytes),
              f"cache {work.cache}", env_text(case))
     return HeatMap(
         title=f"pairs: {work.what} between every two ranks",
-        subtitle=", ".join(filter(None, words)),
+        subtitle=", ".join(filter(None, parts)),
         file_stem=file_name("-".join(("hardware-pairs", work.what, case.case_id))),
         notes=("Each cell: the median by the clock of the row's rank.",),
         case_ids=(case.case_id,), x=Axis("other rank"), y=Axis("rank that measured"),

@@ -94,10 +94,10 @@ def column_values(item: CaseResult, record: MemoryRecord | None) -> dict[str, An
         item.case, workload=measured_training(item))))
     if record is None:
         return values
-    held = record.held_bytes or {}
+    by_part = record.held_bytes or {}
     found = record.largest
     searched = {column.name: getattr(found, column.name) for column in _SEARCH} if found else {}
-    return {**values, **searched, **{f"{name}_bytes": held.get(name) for name in PARTS},
+    return {**values, **searched, **{f"{name}_bytes": by_part.get(name) for name in PARTS},
             **{name: getattr(record, name) for name in (*_BYTES, *_SHARES)
                if name.removesuffix("_bytes") not in PARTS}}
 
@@ -162,8 +162,9 @@ def _record(item: CaseResult) -> MemoryRecord | None:
     is_search = workload.work_of(item.case).search is not None
     if item.status != "ok" or not ranks or (is_search and not tries_of(item)):
         return None  # without its tries nobody knows of which batch a search tells
-    held = {rank: {part: int(left["held"][part]) for part in PARTS} for rank, left in ranks.items()}
-    peaks = {rank: sum(parts.values()) for rank, parts in held.items()}
+    by_rank = {rank: {part: int(left["held"][part]) for part in PARTS}
+               for rank, left in ranks.items()}
+    peaks = {rank: sum(parts.values()) for rank, parts in by_rank.items()}
     rank = max(peaks, key=lambda one: (peaks[one], -one))
     left, capacity = ranks[rank], ranks[rank]["capacity"]
     overhead = left["held"]["overhead"]
@@ -173,7 +174,7 @@ def _record(item: CaseResult) -> MemoryRecord | None:
     least, used = (workload.least_bytes(work) if known else None), sum(peaks.values())
     complete = len(ranks) == item.case.world_size
     return MemoryRecord(
-        rank=rank, held_bytes=held[rank], peak_bytes=peaks[rank],
+        rank=rank, held_bytes=by_rank[rank], peak_bytes=peaks[rank],
         # a process that takes what it had before grows by less than it holds
         overhead_bytes=overhead if overhead is not None and overhead >= 0 else None,
         peak_of=left["held"]["of"],

@@ -20,7 +20,7 @@ from hpcbench.kinds.training.plan.build_workload import (
     make_training,
     training_points,
 )
-from hpcbench.kinds.training.plan.memory import STATES, WEIGHT_BYTES, held_parameters
+from hpcbench.kinds.training.plan.memory import STATES, WEIGHT_BYTES, rank_parameters
 from hpcbench.kinds.training.plan.planner import TrainingPlanner, case_of, predicted
 from hpcbench.kinds.training.plan.predict import is_predicted
 from hpcbench.kinds.training.plan.spec import adapters_of
@@ -35,7 +35,7 @@ from hpcbench.units import format_bytes
 
 def least_bytes(work: Training) -> int:
     whole = Stage(blocks=tuple(range(work.layers)))
-    own = held_parameters(replace(work, tp=1), whole).local
+    own = rank_parameters(replace(work, tp=1), whole).local
     return own.held_bytes + own.trained.elements * WEIGHT_BYTES * (1 + STATES[work.optimizer])
 
 
@@ -232,7 +232,7 @@ def _search(
     return replace(
         case, workload=work, skip=skip, needs=() if skip else case.needs,
         case_id=case_id({"kind": block.kind, "of": case.case_id, "limit_bytes": limit_bytes}),
-        # what is asked for is to be there; of a share of what is there only one unit is needed
+        # what is requested is to be there; of a share of what is there only one unit is needed
         memory_bytes=limit_bytes or case.memory_bytes,
         memory_error=0.0 if limit_bytes else case.memory_error,
         estimate_s=0.0 if skip else tries * (_START_S + case_of(

@@ -113,9 +113,9 @@ def _who(work: Training, options: Options) -> tuple[Cell, ...]:
             _unusual(work) or None)
 
 
-def _sources(words: str, values: Iterable[str | None]) -> Iterator[Line]:
+def _sources(label: str, values: Iterable[str | None]) -> Iterator[Line]:
     if known := sorted({*filter(None, values)}):
-        yield Line(f"{words} {', '.join(known)}", "quiet")
+        yield Line(f"{label} {', '.join(known)}", "quiet")
 
 
 def memory_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
@@ -152,15 +152,15 @@ def _table(
 
 
 def _measured(record: derive.MemoryRecord) -> tuple[Cell, ...]:
-    held = record.held_bytes or {}
-    return (*(held.get(part) for part in PARTS), record.overhead_bytes, record.peak_bytes,
+    by_part = record.held_bytes or {}
+    return (*(by_part.get(part) for part in PARTS), record.overhead_bytes, record.peak_bytes,
             record.predicted_peak_bytes, record.deviation, record.utilisation, record.efficiency)
 
 
 def _predicted(record: derive.MemoryRecord) -> tuple[Cell, ...]:
-    predicted, held = record.predicted_bytes or {}, record.held_bytes or {}
+    predicted, by_part = record.predicted_bytes or {}, record.held_bytes or {}
     return (*(cell for part in PARTS for cell in (
-        predicted.get(part), record.deviation_of(part) if held else None)), record.moment)
+        predicted.get(part), record.deviation_of(part) if by_part else None)), record.moment)
 
 
 _COLUMNS = (
@@ -228,10 +228,10 @@ _MEMORY_FORM = chart.BarChart(
 
 
 def _memory_bar(item: CaseResult, record: derive.MemoryRecord, options: Options) -> chart.Bar:
-    work, held = work_of(item.case).training, record.held_bytes or {}
+    work, by_part = work_of(item.case).training, record.held_bytes or {}
     return chart.Bar(_bar_label(work, options, f"batch {work.batch_size}"),
                      (record.peak_bytes, record.predicted_peak_bytes, record.efficiency),
-                     tuple((float(held[part]), _LOOKS[part]) for part in PARTS),
+                     tuple((float(by_part[part]), _LOOKS[part]) for part in PARTS),
                      limit=record.predicted_peak_bytes)
 
 
@@ -303,16 +303,16 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
             for word in words.what])
 
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
-        searches, others = _apart(items)
+        searches, others = _split(items)
         yield from memory_tables(title, others, derived)
         yield from largest_batch_tables(title, searches, derived)
 
     def overviews(self, items: Items, derived: Records) -> Iterator[chart.Chart | Line]:
-        apart = _apart(items)
+        split = _split(items)
         searches, others = ([(item, record) for item in same if (
-            record := derived.get(item.case.case_id))] for same in apart)
-        yield from map(Line, (*(MEMORY_DEFINITIONS if apart[1] else ()),
-                              *(LARGEST_DEFINITIONS if apart[0] else ())))
+            record := derived.get(item.case.case_id))] for same in split)
+        yield from map(Line, (*(MEMORY_DEFINITIONS if split[1] else ()),
+                              *(LARGEST_DEFINITIONS if split[0] else ())))
         yield from _charts(_MEMORY_FORM, [
             (_key(item), item, record) for item, record in others if record.held_bytes],
             _memory_bar)
@@ -326,10 +326,10 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
     def row(self, item: CaseResult, record: derive.MemoryRecord | None) -> dict[str, Any]:
         record = record or derive.NOTHING_KNOWN
         training = replace(item, case=replace(item.case, workload=derive.measured_training(item)))
-        held, predicted = record.held_bytes or {}, record.predicted_bytes or {}
+        by_part, predicted = record.held_bytes or {}, record.predicted_bytes or {}
         return {
             **self._trainings.row(training, None),
-            **{f"{part}_bytes": held.get(part) for part in PARTS},
+            **{f"{part}_bytes": by_part.get(part) for part in PARTS},
             **{f"{part}_bytes_of_peak_predicted": predicted.get(part) for part in PARTS},
             **{name: getattr(record, name) for name in _OF_RECORD},
             "peak_bytes": record.peak_bytes, "peak_of": record.peak_of,
@@ -339,10 +339,10 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> dict[str, Any]:
-        held = [row for row, item in zip(rows, items, strict=True)
-                if row["status"] == "ok" and item.case.case_id in derived]
+        measured = [row for row, item in zip(rows, items, strict=True)
+                    if row["status"] == "ok" and item.case.case_id in derived]
         return {"memory": [{name: row[name] for name in (*MEMORY_FIELDS, *FIELDS)}
-                           for row in held]} if held else {}
+                           for row in measured]} if measured else {}
 
 
 def first_training(case: Case) -> Case:
@@ -351,6 +351,6 @@ def first_training(case: Case) -> Case:
                    if work.search else work.training)
 
 
-def _apart(items: Items) -> tuple[Items, Items]:
+def _split(items: Items) -> tuple[Items, Items]:
     searches = [item for item in items if work_of(item.case).search]
     return searches, [item for item in items if not work_of(item.case).search]

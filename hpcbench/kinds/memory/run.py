@@ -39,7 +39,7 @@ from hpcbench.plan.workload import Workload
 
 _SCORE = Path("/proc/self/oom_score_adj")
 _FIRST_TO_KILL = "1000"
-GIVEN = "as the sweep gives it"
+AS_REQUESTED = "as the sweep gives it"
 _REFUSALS = ("can't start new thread", "could not create a primitive")
 """What Python and oneDNN say then beside what `out_of_memory` knows, in lower case."""
 
@@ -75,10 +75,10 @@ class CudaLimits(Limits):
     def _begin(self, requested_bytes: int) -> tuple[int, str]:
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self._device)
-        held = torch.cuda.memory_reserved(self._device)
-        most = min(requested_bytes, total - held) if requested_bytes else free
-        torch.cuda.set_per_process_memory_fraction((held + most) / total, self._device)
-        return most, GIVEN if requested_bytes else "what was free on the GPU"
+        used = torch.cuda.memory_reserved(self._device)
+        most = min(requested_bytes, total - used) if requested_bytes else free
+        torch.cuda.set_per_process_memory_fraction((used + most) / total, self._device)
+        return most, AS_REQUESTED if requested_bytes else "what was free on the GPU"
 
     def end(self) -> None:
         torch.cuda.set_per_process_memory_fraction(1.0, self._device)
@@ -95,22 +95,22 @@ class DataLimits(Limits):
 
     def _begin(self, requested_bytes: int) -> tuple[int, str]:
         files = KernelFiles()
-        held, resident = files.process_bytes("VmData"), files.process_bytes("VmRSS")
-        if held is None or resident is None:
+        used, resident = files.process_bytes("VmData"), files.process_bytes("VmRSS")
+        if used is None or resident is None:
             raise CaseError("largest_batch: this system does not tell how much data a process has")
-        limit = (requested_bytes, GIVEN) if requested_bytes else self._share(held, resident)
+        limit = (requested_bytes, AS_REQUESTED) if requested_bytes else self._share(used, resident)
         with contextlib.suppress(OSError):  # nobody may be allowed to
             _SCORE.write_text(_FIRST_TO_KILL)
         if limit[0] > 0:
-            resource.setrlimit(resource.RLIMIT_DATA, (held + limit[0], self._hard))
+            resource.setrlimit(resource.RLIMIT_DATA, (used + limit[0], self._hard))
         return limit
 
     def end(self) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (self._before, self._hard))
 
-    def _share(self, held: int, resident: int) -> tuple[int, str]:
+    def _share(self, used: int, resident: int) -> tuple[int, str]:
         if self._before != resource.RLIM_INFINITY:
-            return self._before - held, "what was left of launch.memory_limit_gb"
+            return self._before - used, "what was left of launch.memory_limit_gb"
         granted, whose = granted_memory(KernelFiles(), psutil.virtual_memory().total)
         return (granted // self._local_size - resident,
                 f"{whose}, divided by the ranks of the node, less what a worker has")
@@ -137,7 +137,7 @@ def refused_memory(error: Exception) -> bool:
     The same steps ran without a limit on a small model, and a thread's stack counts as data.
     """
     text = str(error).lower()
-    return out_of_memory(error) or any(words in text for words in _REFUSALS)
+    return out_of_memory(error) or any(phrase in text for phrase in _REFUSALS)
 
 
 _WRAPPED = (torch.Tensor, nn.Parameter)
@@ -225,13 +225,13 @@ class MemoryOperation(TrainingOperation):
         if self.is_dry_run:
             return answer
         device, outer = self.place.device, answer["memory"]
-        taken = _taken(device, outer)
+        used = _used_bytes(device, outer)
         parts = self.one_more(followed)
         if device.type == "cuda":
             parts["temporary"] += max(int(outer["peak"]) - sum(parts.values()), 0)
         peak = sum(parts.values())
         of = ALLOCATED if device.type == "cuda" else FOLLOWED
-        answer["held"] = {**parts, "overhead": None if taken is None else taken - peak, "of": of}
+        answer["held"] = {**parts, "overhead": None if used is None else used - peak, "of": of}
         outer |= {"peak": peak, "peak_of": of}
         size, of = (self._limits and self._limits.limit) or _capacity(
             device, self.place.local_size)
@@ -257,7 +257,7 @@ def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]
     return live.at_peak()
 
 
-def _taken(device: torch.device, recorded: dict[str, Any]) -> int | None:
+def _used_bytes(device: torch.device, recorded: dict[str, Any]) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
     return int(recorded["peak"]) if recorded.get("peak_of") == "process growth" else None

@@ -44,9 +44,9 @@ from hpcbench.statistics.overlap import (
     OverPasses,
     exposed_communication_s,
     overlap_efficiency,
+    significant,
     speedup,
     times_longest_part,
-    told,
 )
 from hpcbench.trace.columns import PURE, TEXT
 from hpcbench.units import grouped, to_tflop_per_s
@@ -178,7 +178,7 @@ def problem_key(case: Case) -> Key:
     """Return what partners have in common, the primitive's own options apart.
 
     The name of the model (``shape``) is left out: equal extents are the same problem. So are the
-    variables of the environment that only its implementation asked for.
+    variables of the environment that only its implementation requested.
     """
     work = primitive_of(case)
     env = tuple(item for item in case.env if item[0] not in work.variables)
@@ -298,8 +298,10 @@ def column_values(item: CaseResult, record: PrimitiveRecord | None) -> dict[str,
         "of_declared_product": known.of_declared_product,
         "options": settings(work.options),
         "compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
-        "exposed_s": told(known.exposed_s), "overlap_efficiency": told(known.efficiency),
-        "times_longest_part": told(known.times_longest), "speedup_over_torch": told(known.speedup)}
+        "exposed_s": significant(known.exposed_s),
+        "overlap_efficiency": significant(known.efficiency),
+        "times_longest_part": significant(known.times_longest),
+        "speedup_over_torch": significant(known.speedup)}
 
 
 class PrimitiveDeriver(Deriver):

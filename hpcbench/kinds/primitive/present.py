@@ -157,9 +157,9 @@ def _plugins(registry: PrimitiveRegistry) -> Iterator[Line]:
     yield Line("")
     yield Line("plug-ins", "title")
     for plugin in registry.plugins:
-        told = (f"cannot be used: {plugin.problem}" if plugin.problem else
-                "; ".join(map(_offered, plugin.values)))
-        yield Line(f"  {plugin.name:<20}{plugin.origin}: {told}",
+        state = (f"cannot be used: {plugin.problem}" if plugin.problem else
+                 "; ".join(map(_offered, plugin.values)))
+        yield Line(f"  {plugin.name:<20}{plugin.origin}: {state}",
                    "warning" if plugin.problem else "plain")
 
 

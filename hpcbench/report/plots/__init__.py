@@ -120,8 +120,8 @@ def plot_results(
     chosen: Chosen = ALL, style: Style = REPORT,
 ) -> list[Path]:
     """Write every figure, none where no case is ok, and return their paths. Raises FileError."""
-    told = topic_results(Run(valid(str(folder)), results, source))
-    charts = chosen_charts(charts_of(results, source, told, chosen.case), results, chosen)
+    advice = topic_results(Run(valid(str(folder)), results, source))
+    charts = chosen_charts(charts_of(results, source, advice, chosen.case), results, chosen)
     return plot_charts(charts, results, folder, image_format, style)
 
 

@@ -356,7 +356,7 @@ def _wide_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
     row_inches, above, below = DOTS
     inside = row_inches * (len(rows) + 0.4)
     figure = new_figure(chart, style, above + inside + below)
-    words = ["".join(_words(chart, row)) for row in rows]
+    texts = ["".join(_value_texts(chart, row)) for row in rows]
     short = short_labels([row.label for row in rows], LONGEST_DOT_LABEL)
     labels = [marked(label, row.mark) for label, row in zip(short, rows, strict=True)]
     heading = ", ".join(
@@ -364,11 +364,11 @@ def _wide_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
             not column.optional or any(row.cells[at] is not None for row in rows)))
     left = 2 * SIDE_INCHES + max(width(label, style.row, bold=bool(row.mark))
                                  for label, row in zip(labels, rows, strict=True))
-    right = 2 * SIDE_INCHES + max(width(text, style.row) for text in (*words, heading))
+    right = 2 * SIDE_INCHES + max(width(text, style.row) for text in (*texts, heading))
     across = max(style.width - left - right, LEAST_ACROSS)
     axes = axes_at(figure, left, below, across, inside)
     beside = 1 + SIDE_INCHES / across
-    for at, text in enumerate(words):
+    for at, text in enumerate(texts):
         axes.text(beside, at, text, transform=axes.get_yaxis_transform(), va="center",
                   fontsize=style.row)
     axes.set_yticks(range(len(rows)), labels)
@@ -389,7 +389,7 @@ def _narrow_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
     axes = axes_at(figure, NARROW_SIDE, below, room, inside)
     across, labels = axes.get_yaxis_transform(), [row.label for row in rows]
     for at, row in enumerate(rows):
-        value = _fitting(_words(chart, row), room / 2, style)
+        value = _fitting(_value_texts(chart, row), room / 2, style)
         is_marked, left = bool(row.mark), room - width(value, style.row) - 0.1
         label = marked(fitting(labels, labels.index(row.label), left - width(
             marked("", row.mark), style.row, bold=is_marked), style.row, bold=is_marked), row.mark)
@@ -402,14 +402,14 @@ def _narrow_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
     return axes
 
 
-def _fitting(words: Iterable[str], inches: float, style: Style) -> str:
+def _fitting(values: Iterable[str], inches: float, style: Style) -> str:
     """Return as many of the values as fit; the first one is cut where it does not."""
-    first, *others = [*words] or [""]
+    first, *others = [*values] or [""]
     text = cut(first, inches, style.row)
-    for word in others:
-        if width(text + word, style.row) > inches:
+    for value in others:
+        if width(text + value, style.row) > inches:
             break
-        text += word
+        text += value
     return text
 
 
@@ -423,7 +423,7 @@ def _draw_row(axes: Axes, row: Dot, at: int, show: Show) -> None:
     axes.plot(in_unit(point.value, show), at, marker="o", markersize=6, color=row.colour or COLOUR)
 
 
-def _words(chart: DotChart, row: Dot) -> Iterator[str]:
+def _value_texts(chart: DotChart, row: Dot) -> Iterator[str]:
     """Yield ``12.3 us``, `` +-1.0%`` and ``, 4.5 GB/s``."""
     for at, (column, cell) in enumerate(zip(chart.columns, row.cells, strict=True)):
         if cell is None:

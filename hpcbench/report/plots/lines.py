@@ -86,14 +86,14 @@ def label_ends(axes: Axes, panel: Panel, style: Style) -> None:
     heights = [axes.transAxes.inverted().transform(axes.transData.transform(
         (line.points[-1][0], in_unit(line.points[-1][1].value, panel.y.show))))[1] * height_inches
         for _, line in ends]
-    apart = spread(heights, LINE_SPACE * style.row / POINTS, height_inches)
-    for (at, line), height in zip(ends, apart, strict=True):
+    spaced = space_out(heights, LINE_SPACE * style.row / POINTS, height_inches)
+    for (at, line), height in zip(ends, spaced, strict=True):
         axes.text(1 + BESIDE_INCHES / 2 / width_inches, height / height_inches, line.label,
                   transform=axes.transAxes, fontsize=style.row, va="center",
                   color=line.colour or COLOURS[at % len(COLOURS)])
 
 
-def spread(heights: Sequence[float], space: float, most: float) -> list[float]:
+def space_out(heights: Sequence[float], space: float, most: float) -> list[float]:
     """Return the heights, moved upwards as far as keeps them ``space`` apart; their order stays.
 
     Those that would be above ``most`` are moved down, and push those below them.

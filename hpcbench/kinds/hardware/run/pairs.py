@@ -67,10 +67,10 @@ class Places:
 
     def incoming(self, sender: int, count: int) -> list[torch.Tensor]:
         free = itertools.repeat(sender) if self._is_warm else self._free()
-        taken = list(itertools.islice(free, count))
-        self._last[sender] = taken[-1]
-        self._used += taken
-        return [self._into[number, :self._size] for number in taken]
+        numbers = list(itertools.islice(free, count))
+        self._last[sender] = numbers[-1]
+        self._used += numbers
+        return [self._into[number, :self._size] for number in numbers]
 
     def last_of(self, sender: int) -> torch.Tensor:
         """Return what a rank sent last; poison if that was before `wipe`."""
@@ -94,8 +94,8 @@ class _Peer(NamedTuple):
     """Another rank, and the messages that ask whether it is there."""
 
     rank: int
-    ask: dist.P2POp
-    hear: dist.P2POp
+    send: dist.P2POp
+    receive: dist.P2POp
 
 
 def _peer(place: Place, rank: int) -> _Peer:
@@ -104,12 +104,12 @@ def _peer(place: Place, rank: int) -> _Peer:
 
 
 class PairsOperation:
-    """All pairs once. ``tell_step`` is told where this rank is (`Pairs.step_words`)."""
+    """All pairs once. ``on_step`` is called with where this rank is (`Pairs.step_words`)."""
 
     def __init__(self, work: Pairs, place: Place, *, validate: bool) -> None:
         """Allocate the places of messages; what is expected needs no memory to check."""
         self.name, self.place, self._work = work.name, place, work
-        self.tell_step: Callable[[int], None] = _ignore_step
+        self.on_step: Callable[[int], None] = _ignore_step
         size, ranks = work.message_bytes, place.world_size
         table = torch.arange(_VALUES, dtype=torch.uint8, device=place.device)
         self._pattern = table.repeat(size // _VALUES + 2)
@@ -129,12 +129,12 @@ class PairsOperation:
     def run(self) -> None:
         times_ns = self._rows[-1]
         for number, (of_round, peer) in enumerate(self._slots):
-            self.tell_step(2 * number + 1)
+            self.on_step(2 * number + 1)
             dist.barrier(group=self.place.group, device_ids=self.place.device_ids)
             if peer is not None:
-                self.tell_step(2 * number + 2)
+                self.on_step(2 * number + 2)
                 times_ns[of_round] += self._meet(peer)
-        self.tell_step(0)
+        self.on_step(0)
 
     def corrupt_output(self) -> None:
         others = [rank for rank in range(self.place.world_size) if rank != self.place.rank]
@@ -177,9 +177,9 @@ class PairsOperation:
         """Measure towards the other rank, and answer while it does; the lower rank is first."""
         of_one = self._rally if self._work.what == "latency" else self._stream
         if self.place.rank < peer.rank:
-            taken_ns = of_one(peer, leads=True)
+            elapsed_ns = of_one(peer, leads=True)
             of_one(peer, leads=False)
-            return taken_ns
+            return elapsed_ns
         of_one(peer, leads=False)
         return of_one(peer, leads=True)
 
@@ -196,23 +196,23 @@ class PairsOperation:
 
         def acknowledged() -> None:
             finish(start(messages))
-            _one(peer.hear if leads else peer.ask)
+            _one(peer.receive if leads else peer.send)
         return self._timed(acknowledged, leads=leads)
 
     def _ready(self, peer: _Peer, *, leads: bool) -> None:
         """Wait until both ranks have made their messages; the rank that leads asks."""
-        for message in (peer.ask, peer.hear) if leads else (peer.hear, peer.ask):
+        for message in (peer.send, peer.receive) if leads else (peer.receive, peer.send):
             _one(message)
 
     def _both(self, peer: _Peer) -> int:
         into, out = self._into(peer), self._out(peer)
-        exchange(peer.hear, peer.ask)
+        exchange(peer.receive, peer.send)
         if self._work.what == "latency":
             return self._timed(lambda: _exchanges(into, out))
 
         def acknowledged() -> None:
             finish(start([*into, *out]))
-            exchange(peer.hear, peer.ask)
+            exchange(peer.receive, peer.send)
         return self._timed(acknowledged)
 
     def _timed(self, call: Callable[[], object], *, leads: bool = True) -> int:

@@ -158,7 +158,7 @@ class StreamOperation:
 
 
 def last_cache_bytes(cpus: Path) -> int:
-    """Return the bytes of all caches of the last level of the node, 0 where none is told."""
+    """Return the bytes of all caches of the last level of the node, 0 if unknown."""
     caches: dict[tuple[int, str], int] = {}
     for index in cpus.glob("cpu[0-9]*/cache/index[0-9]*"):
         level, size, shared = (_line(index / name) for name in ("level", "size", "shared_cpu_list"))

@@ -196,20 +196,20 @@ def device_bytes(work: Primitive, ranks: int) -> int:
 
     So is, in messages of chunks, what lies between: as it is sent, and as it arrives.
     """
-    held = _elements(work, ranks)
-    between = held.between * (2 if work.implementation == "chunked_pipeline" else 1)
-    return DTYPE_BYTES[work.dtype] * (held.operands + between + 2 * held.result)
+    sizes = _elements(work, ranks)
+    between = sizes.between * (2 if work.implementation == "chunked_pipeline" else 1)
+    return DTYPE_BYTES[work.dtype] * (sizes.operands + between + 2 * sizes.result)
 
 
 def host_bytes(work: Primitive, ranks: int, *, validate: bool) -> int:
     """Return the bytes of whole operands on the host, and of the reference while it is made."""
-    held = _elements(work, ranks)
+    sizes = _elements(work, ranks)
     element = _EXACT_BYTES if is_exact(work, ranks) else _BOUNDED_BYTES
-    reference = 16 * held.factors + element * held.checked
-    if held.inner:
-        reference += _KEPT_BYTES * held.inner + _ACTIVATED_BYTES * held.inner // ranks
-    drawing = 4 * held.drawn  # they are drawn as fp32, or as int8 and put in order as int16
-    return DTYPE_BYTES[work.dtype] * held.drawn + max(drawing, reference if validate else 0)
+    reference = 16 * sizes.factors + element * sizes.checked
+    if sizes.inner:
+        reference += _KEPT_BYTES * sizes.inner + _ACTIVATED_BYTES * sizes.inner // ranks
+    drawing = 4 * sizes.drawn  # they are drawn as fp32, or as int8 and put in order as int16
+    return DTYPE_BYTES[work.dtype] * sizes.drawn + max(drawing, reference if validate else 0)
 
 
 def product_bytes(work: Primitive, ranks: int) -> int | None:
@@ -291,8 +291,8 @@ def _experts(work: Primitive, ranks: int, *, whole: bool, alone: bool) -> Elemen
     m, n, k = work.m, work.n, work.k
     heaviest = m if whole else work.flops // (2 * n * k) if work.flops else m
     own = m // ranks
-    held = k * n * (ranks if whole else 1)
+    weights = k * n * (ranks if whole else 1)
     ended = heaviest * n if alone else own * n
     checked = ended if work.flops else ended + heaviest * k  # comm_only ends with tokens, too
-    return Elements(own * k + held, heaviest * (k + n), ended, m * k + ranks * k * n,
+    return Elements(own * k + weights, heaviest * (k + n), ended, m * k + ranks * k * n,
                     heaviest * k + k * n, 2 * checked)

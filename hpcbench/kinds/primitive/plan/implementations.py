@@ -250,7 +250,7 @@ def _whole_chunks(primitive: str, problem: Problem) -> str | None:
 MOST_BLOCKS = 64
 """The most blocks of NCCL, whatever its variables ask for (MAXCHANNELS in src/include/device.h: 64
 since NCCL 2.25, 32 before)."""
-_ASK_FOR_MORE = ("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS")
+_RAISE_BLOCKS = ("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS")
 """Variables by which NCCL may have more blocks than NCCL_MAX_CTAS says."""
 _FUSED = frozenset({("tp_columnwise", "AG_before"), ("tp_rowwise", "RS_after"),
                     ("tp_mlp", "sequence_parallel")})
@@ -267,7 +267,7 @@ def _unfit_for_triton(primitive: str, problem: Problem) -> str | None:
 def reserved(variables: Mapping[str, str]) -> int:
     """Return how many multiprocessors NCCL can need under these environment variables."""
     most = variables.get("NCCL_MAX_CTAS", "")
-    if not most.isdigit() or any(name in variables for name in _ASK_FOR_MORE):
+    if not most.isdigit() or any(name in variables for name in _RAISE_BLOCKS):
         return MOST_BLOCKS
     return min(int(most) or MOST_BLOCKS, MOST_BLOCKS)
 

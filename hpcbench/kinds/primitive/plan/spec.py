@@ -52,7 +52,7 @@ def shapes(block: PrimitiveBlock, primitive: PrimitiveSpec) -> Iterator[Callable
     """Yield the block's shapes by number of ranks; without ``layer`` all that a primitive takes."""
     if block.model is None:
         for extents in product(block.m or (), block.n or (), block.k or ()):
-            yield partial(_given, Shape(*extents))
+            yield partial(_fixed, Shape(*extents))
         return
     for model, layer, tokens, degree in product(
             block.model, block.layer or primitive.layers, block.tokens or (),
@@ -60,7 +60,7 @@ def shapes(block: PrimitiveBlock, primitive: PrimitiveSpec) -> Iterator[Callable
         yield partial(_of_layer, primitive, model, layer, tokens, degree)
 
 
-def _given(shape: Shape, ranks: int) -> Shape:
+def _fixed(shape: Shape, ranks: int) -> Shape:
     return shape
 
 
@@ -76,10 +76,10 @@ def _of_layer(
     usual = ranks if primitive.divides_layer else 1
     degree = int(usual if degree is None else ranks if degree == "all" else degree)
     origin = f"{model} {layer} tp={degree}"
-    taken = " or ".join(primitive.layers) or "no layer"
+    layers = " or ".join(primitive.layers) or "no layer"
     misfit = undivided(model, layer, degree) or ""
     if layer not in primitive.layers:
-        misfit = f"{primitive.name} takes its shape from {taken}, not from {layer}"
+        misfit = f"{primitive.name} takes its shape from {layers}, not from {layer}"
     if misfit:
         whole = layer_of(model, layer)
         return Shape(tokens, whole.n, whole.k, origin, misfit)

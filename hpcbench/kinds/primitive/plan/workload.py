@@ -26,7 +26,7 @@ class Primitive(Workload):
     collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
     and a compiler if it ``compiles`` when it is set up; a GPU of CUDA has at least this
     compute ``capability``, if any is given, and at least this many ``multiprocessors``.
-    ``variables`` names those of the case's environment that the implementation asked for.
+    ``variables`` names those of the case's environment that the implementation requested.
     ``connects``: a library of its own connects the ranks. ``peers``: they read each other's GPU
     memory. ``file``: the Python file that has the implementation, a function of that name;
     ``sha256`` identifies its content.

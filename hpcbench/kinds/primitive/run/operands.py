@@ -310,13 +310,13 @@ def product(
         return Expected(_exact_sum(parts))
     inner = parts[0][0].shape[-1]
     value, absolute = _sums(parts)
-    spread, passed = _norms(parts, errors or [None] * len(parts))
+    rounding, passed = _norms(parts, errors or [None] * len(parts))
     # the reference's own sums are rounded, too
     roundoff = accumulated_roundoff(dtype) + unit_roundoff("fp64")
-    spread *= LAMBDA**2 * math.sqrt(inner) * roundoff
+    rounding *= LAMBDA**2 * math.sqrt(inner) * roundoff
     passed *= LAMBDA
     absolute += passed + torch.finfo(DTYPES[dtype]).smallest_normal
-    bound = absolute.mul_(len(parts) * unit_roundoff(dtype)).add_(spread).add_(passed)
+    bound = absolute.mul_(len(parts) * unit_roundoff(dtype)).add_(rounding).add_(passed)
     return Expected(value, bound.mul_(1 + (inner + len(parts) + _FP32_STEPS) * 2.0**-23))
 
 
@@ -349,14 +349,14 @@ def _norms(
     parts: Sequence[tuple[torch.Tensor, torch.Tensor]], errors: Sequence[torch.Tensor | None],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the sum of ||t|| over the parts, and sqrt of the sum of ||e w||^2, in fp32."""
-    spread = passed = torch.zeros(())
+    norms = passed = torch.zeros(())
     for (left, right), error in zip(parts, errors, strict=True):
         largest, squares = left.float().abs(), right.float().square()
         if error is not None:
             largest += error
             passed = passed + error.square() @ squares
-        spread = spread + (largest.square_() @ squares).sqrt_()
-    return spread, passed.sqrt()
+        norms = norms + (largest.square_() @ squares).sqrt_()
+    return norms, passed.sqrt()
 
 
 def activated(before: Expected, name: str, dtype: str) -> Expected:

@@ -36,7 +36,7 @@ from hpcbench.reduce.kind_facts import (
 )
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics.hypothesis_tests import pass_medians
-from hpcbench.statistics.overlap import told
+from hpcbench.statistics.overlap import significant
 from hpcbench.trace.columns import PURE, TEXT
 
 PIPELINE = ("stages of a pipeline have different work: a slow stage on every replica is uneven "
@@ -122,7 +122,7 @@ _RATES = (
 PHASES = {"data_wait_s": "data", **{f"{name}_s": name for name in (
     "forward", "backward", "exchange", "forward_backward", "optimizer", "balance", "other")}}
 """Name of a value -> its phase: the median of the middle rank."""
-HELD = {f"{name}_bytes": name for name in (
+MEMORY = {f"{name}_bytes": name for name in (
     "parameters", "gradients", "optimizer_state", "activations", "peak")}
 """Name -> what a rank holds: of the rank that holds most of it."""
 EXPOSED = {
@@ -146,8 +146,8 @@ COLUMNS = (
     *OF_TRAINING, *_RATES,
     *(CaseColumn(name, "s", f"median of phase {phase} on the middle rank")
       for name, phase in PHASES.items()),
-    *(CaseColumn(name, "bytes", f"{held.replace('_', ' ')} of the rank with most", int)
-      for name, held in HELD.items()),
+    *(CaseColumn(name, "bytes", f"{part.replace('_', ' ')} of the rank with most", int)
+      for name, part in MEMORY.items()),
     CaseColumn("off_s", "s", "median of the step without communication"),
     CaseColumn("only_s", "s", "median of the communication alone"),
     *(CaseColumn(name, units, f"{text}; NaN if it may be chance")
@@ -171,9 +171,9 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
     return {
         **values, **{column.name: getattr(record, column.name) for column in _RATES},
         **{name: record.phase_s.get(phase) for name, phase in PHASES.items()},
-        **{name: record.held_bytes.get(held) for name, held in HELD.items()},
+        **{name: record.held_bytes.get(part) for name, part in MEMORY.items()},
         "off_s": found.off_s, "only_s": found.only_s,
-        **{name: told(getattr(found, field)) for name, (field, *_) in EXPOSED.items()},
+        **{name: significant(getattr(found, field)) for name, (field, *_) in EXPOSED.items()},
         "scaling_efficiency": record.scaling and record.scaling.efficiency,
         **efficiency_values(record.pop),
         **roofline.column_values_of(record.rooflines[0] if record.rooflines else None)}
@@ -399,16 +399,17 @@ def _phases(item: CaseResult) -> dict[str, Any]:
 
 def _recorded(item: CaseResult) -> dict[str, Any]:
     """Return what follows from what ranks recorded: memory, parity, and passes over a file."""
-    held, details = [*(item.memory or {}).values()], [*item.detail.values()]
+    memory, details = [*(item.memory or {}).values()], [*item.detail.values()]
     most: dict[str, int] = {}
-    for name, value in (pair for one in held for pair in one.items()):
+    for name, value in (pair for one in memory for pair in one.items()):
         if isinstance(value, int):
             most[name] = max(value, most.get(name, 0))
     shares = [float(left["parity"]["share"]) for left in details if "parity" in left]
     batch = training_of(item.case).global_batch
     return {
         "held_bytes": most,
-        "peak_of": ",".join(dict.fromkeys(str(one["peak_of"]) for one in held if "peak_of" in one)),
+        "peak_of": ",".join(dict.fromkeys(
+            str(one["peak_of"]) for one in memory if "peak_of" in one)),
         "parity_share": max(shares) if shares and all(map(math.isfinite, shares)) else None,
         "passes_over_data": max((left["data"]["steps"] * batch / left["data"]["samples"]
                                  for left in details if "data" in left), default=None)}

@@ -126,8 +126,8 @@ def _of_group(cases: Sequence[Case], known: Mapping[str, Recorded]) -> dict[str,
         return broken
     found = _of_sound(sound, known)
     if broken and all(one.missing for one in found.values()):
-        words = ", ".join(_words(case) for case in cases if case.case_id in broken)
-        found = {case_id: Counterpart(missing=f"the copies of {words} differ (HB158)")
+        text = ", ".join(_strategy_text(case) for case in cases if case.case_id in broken)
+        found = {case_id: Counterpart(missing=f"the copies of {text} differ (HB158)")
                  for case_id in found}
     return found | broken
 
@@ -165,11 +165,11 @@ def compared(case: Case, other: Case | None, known: Mapping[str, Recorded]) -> C
             f"{work.global_batch} of {work.seq_length} tokens"))
     own, theirs = known[case.case_id], known[other.case_id]
     if own[WEIGHTS].keys() != theirs[WEIGHTS].keys():
-        return Counterpart(missing=f"{_words(other)} names its parameters otherwise")
-    return _judged(list(_errors(own, theirs)), case_id=other.case_id, words=_words(other))
+        return Counterpart(missing=f"{_strategy_text(other)} names its parameters otherwise")
+    return _judged(list(_errors(own, theirs)), case_id=other.case_id, words=_strategy_text(other))
 
 
-def _words(case: Case) -> str:
+def _strategy_text(case: Case) -> str:
     return f"{training_of(case).strategy} on {plural(case.world_size, 'rank')}"
 
 

@@ -227,8 +227,8 @@ def counted(item: CaseResult) -> Counted | None:
     by_rank = _by_rank(item.detail)
     if not by_rank:
         return None
-    held = tuple((item.memory or {}).values())
-    activations = [int(one["activations"]) for one in held if "activations" in one]
+    memory = tuple((item.memory or {}).values())
+    activations = [int(one["activations"]) for one in memory if "activations" in one]
     calls = [one["calls"].values() for one in by_rank.values() if "calls" in one]
     return Counted(
         measured=StepDemand(
@@ -238,7 +238,7 @@ def counted(item: CaseResult) -> Counted | None:
         predicted=_predicted(training_of(item.case)),
         scores_again_flops=_most(by_rank, "scores_again_flops"),
         activations_of=", ".join(dict.fromkeys(
-            str(one["activations_of"]) for one in held if "activations_of" in one)),
+            str(one["activations_of"]) for one in memory if "activations_of" in one)),
         missing={name: reason for one in by_rank.values()
                  for name, reason in one.get("missing", {}).items()})
 
@@ -301,14 +301,14 @@ Moved = tuple[int, int, int]  # the least bytes of memory of forward, backward a
 
 def rooflines(
     item: CaseResult, hardware: Mapping[str, Any], phase_s: Mapping[str, float],
-    held: Mapping[str, int],
+    memory: Mapping[str, int],
 ) -> tuple[Roofline, ...]:
     """Return what binds the step, then its phases (``phase_s``); nothing without a ceiling."""
     work = training_of(item.case)
     if item.statistics is None or not work.trains or not is_predicted(work):
         return ()
     ceilings, needs = ceilings_of(item, work.dtype, hardware), predict(work)
-    moved = _moved(work, needs, held)
+    moved = _moved(work, needs, memory)
     whole = Demand(needs.hardware_flops, sum(moved) if moved else None, needs.wire_bytes,
                    needs.collectives)
     parts = [("step", item.statistics.median_s, whole)]
@@ -348,15 +348,15 @@ def _forward_flops(work: Training) -> float | None:
     return counted / (3 * work.dp)
 
 
-def _moved(work: Training, needs: Demands, held: Mapping[str, int]) -> Moved | None:
+def _moved(work: Training, needs: Demands, memory: Mapping[str, int]) -> Moved | None:
     """Return the least bytes of each phase, from what the rank that holds most held.
 
     Activations that were not counted are predicted. Those of a pipeline are of several stages.
     """
     names = ("parameters", "gradients", "optimizer_state")
-    if work.pp > 1 or any(name not in held for name in names):
+    if work.pp > 1 or any(name not in memory for name in names):
         return None
-    weights, gradients, state = (held[name] for name in names)
-    kept, parts = held.get("activations", needs.memory.activations), work.accumulation
+    weights, gradients, state = (memory[name] for name in names)
+    kept, parts = memory.get("activations", needs.memory.activations), work.accumulation
     return (parts * (weights + kept), parts * (weights + kept + gradients),
             2 * weights + gradients + 2 * state)

@@ -134,7 +134,7 @@ class _Results:
         self._rank_of = {op.stage: rank for rank, ops in enumerate(orders) for op in ops}
         self._ended: dict[_Result, float] = {}
         self._sent: dict[_Result, float] = {}
-        self._held: dict[int, _Result] = {}
+        self._deferred: dict[int, _Result] = {}
         """Rank -> the result that is sent behind the next one."""
 
     def add(self, op: Op, end: float) -> None:
@@ -144,11 +144,11 @@ class _Results:
         rank, result = self._rank_of[op.stage], (kind, op.stage, op.microbatch)
         self._ended[result] = end
         if op.leads:
-            self._held[rank] = result
+            self._deferred[rank] = result
             return
         self._sent[result] = end
-        if rank in self._held:
-            self._sent[self._held.pop(rank)] = end
+        if rank in self._deferred:
+            self._sent[self._deferred.pop(rank)] = end
 
     def there(self, kind: str, stage: int, microbatch: int, needed_in: int) -> float | None:
         """Return when a result is where another stage needs it, None if that is not known yet."""

@@ -70,11 +70,11 @@ def resnet_with_extents(
         if value is not None and value < fewest:
             of_stage = ", one block for each stage" * (key == "layers")
             return f"{key}={value} is less than {fewest}{of_stage}"
-    return ResNetShape(_spread(whole.blocks, layers or whole.layers), width or whole.width,
+    return ResNetShape(_stage_blocks(whole.blocks, layers or whole.layers), width or whole.width,
                        classes or whole.classes, image_size or whole.image)
 
 
-def _spread(blocks: tuple[int, ...], layers: int) -> tuple[int, ...]:
+def _stage_blocks(blocks: tuple[int, ...], layers: int) -> tuple[int, ...]:
     """Return the blocks of each stage: dealt out in turn to those with fewer than the whole model.
 
     More are of the last stage but one, where ResNet-101 has 17 more than ResNet-50.
@@ -91,8 +91,8 @@ def _spread(blocks: tuple[int, ...], layers: int) -> tuple[int, ...]:
 
 
 def resnet_of(work: Training) -> ResNetShape:
-    return ResNetShape(_spread(RESNETS[work.model].blocks, work.layers), work.width, work.classes,
-                       work.image_size)
+    return ResNetShape(_stage_blocks(RESNETS[work.model].blocks, work.layers), work.width,
+                       work.classes, work.image_size)
 
 
 class Convolution(NamedTuple):

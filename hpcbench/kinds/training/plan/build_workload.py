@@ -197,9 +197,9 @@ def training_points(
 
 def _models(block: TrainingBlock) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
     for model in block.model:
-        given = {key: values for key in EXTENTS[model] if (values := getattr(block, key))}
-        for extents in product(*given.values()):
-            yield model, tuple(zip(given, extents, strict=True))
+        lists = {key: values for key in EXTENTS[model] if (values := getattr(block, key))}
+        for extents in product(*lists.values()):
+            yield model, tuple(zip(lists, extents, strict=True))
 
 
 def _choices(block: TrainingBlock) -> Iterator[
@@ -210,25 +210,25 @@ def _choices(block: TrainingBlock) -> Iterator[
             assert spec is not None  # noqa: S101  (an unknown name has been refused)
             rank = block.lora_rank if _RANK in spec.options else None
             own = spec.axes({**({_RANK: rank} if rank is not None else {}), **axes})
-            given = tuple((str(backend),) for backend in axes.get("backend", ()))
-            for backends, values in product(given or (block.backend,), product(*own.values())):
+            axis = tuple((str(backend),) for backend in axes.get("backend", ()))
+            for backends, values in product(axis or (block.backend,), product(*own.values())):
                 yield spec, points.in_order(dict(zip(own, values, strict=True))), backends
 
 
 def block_problems(block: TrainingBlock) -> Iterator[str]:
     yield from (f"model: {unknown_name(name, NAMES)}" for name in block.model
                 if name not in EXTENTS)
-    taken = {key for name in block.model for key in EXTENTS.get(name, ())}
+    extents = {key for name in block.model for key in EXTENTS.get(name, ())}
     all_keys = dict.fromkeys(key for keys in EXTENTS.values() for key in keys)
     yield from (f"{key}: {' and '.join(block.model)} has no such extent; take away {key}, or name "
                 f"a model that has it" for key in all_keys
-                if key not in taken and getattr(block, key) and set(block.model) <= set(EXTENTS))
+                if key not in extents and getattr(block, key) and set(block.model) <= set(EXTENTS))
     yield from _bad_ranks(block)
     for name, sets in block.strategies.items():
         for axes in sets:
             spec = usable(name, axes)
             if spec is None:
-                also = {word: known.name for known in strategies() for word in known.also}
+                also = {alias: known.name for known in strategies() for alias in known.also}
                 yield f"strategies.{name}: {unknown_name(name, registry(), of_others=also)}"
             else:
                 yield from _bad_options(f"strategies.{name}", axes, spec)
@@ -270,7 +270,7 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
         if is_ours(point.strategy):
             raise
         plain = replace(point.strategy, idle=lambda _options: {})  # which may have raised it
-        return (_draft(point._replace(strategy=plain), _as_given(point), Degrees()),
+        return (_draft(point._replace(strategy=plain), _extents_of(point), Degrees()),
                 f"its plug-in cannot plan it: {type(error).__name__}: {error}")
 
 
@@ -279,7 +279,7 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
     spec, ranks = point.strategy, point.common.world_size
     shape = any_model.shape_with(point.model, **dict(point.extents))
     if isinstance(shape, str):
-        return _draft(point, _as_given(point), Degrees()), shape
+        return _draft(point, _extents_of(point), Degrees()), shape
     extents, degrees = any_model.extents_of(shape), spec.degrees(ranks, dict(point.options))
     if isinstance(degrees, str):
         return _draft(point, extents, Degrees()), degrees
@@ -301,7 +301,7 @@ def counted(work: Training) -> Training:
         count(shape, adapters) if adapters and isinstance(shape, ModelShape) else 0))
 
 
-def _as_given(point: TrainingPoint) -> dict[str, Any]:
+def _extents_of(point: TrainingPoint) -> dict[str, Any]:
     return {**any_model.extents_of(any_model.published(point.model)), **dict(point.extents)}
 
 

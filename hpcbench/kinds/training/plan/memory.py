@@ -22,10 +22,10 @@ from hpcbench.kinds.training.plan.step import (
     block_bytes,
     embedding_bytes,
     head_bytes,
+    logits_of,
     loss_bytes,
     recomputed_bytes,
     step_of,
-    words_of,
     working_bytes,
 )
 from hpcbench.kinds.training.plan.workload import Training
@@ -34,7 +34,7 @@ from hpcbench.operations.models import ModelShape
 _KEPT = 256  # layouts that are kept: of a few models, one of them in the stages of a large pipeline
 
 
-class HeldParameters(NamedTuple):
+class RankParameters(NamedTuple):
     """The parameters of a tensor-parallel rank (``whole``), as held with adapters (``local``), by
     block."""
 
@@ -53,11 +53,11 @@ class _Parts(NamedTuple):
     narrow: int
 
 
-def held_parameters(work: Training, stage: Stage) -> HeldParameters:
+def rank_parameters(work: Training, stage: Stage) -> RankParameters:
     adapters = adapters_of(work)
     only_parts = Stage(blocks=stage.blocks, first=stage.first, last=stage.last, alone=stage.alone)
-    return _held(_Parts(any_model.model_of(work), only_parts, work.tp, adapters,
-                        DTYPE_BYTES[work.dtype] if adapters else 0))
+    return _parameters_of(_Parts(any_model.model_of(work), only_parts, work.tp, adapters,
+                                 DTYPE_BYTES[work.dtype] if adapters else 0))
 
 
 @lru_cache(maxsize=_KEPT)
@@ -69,7 +69,7 @@ def sharded(local: models.Parameters, shards: int) -> models.Parameters:
 
 
 @lru_cache(maxsize=_KEPT)
-def _held(parts: _Parts) -> HeldParameters:
+def _parameters_of(parts: _Parts) -> RankParameters:
     def laid_out(tensors: list[models.Tensor]) -> models.Parameters:
         return models.Parameters(tuple(_laid_out(parts, [
             item._replace(extents=_part(item, parts.tp)) for item in tensors])))
@@ -81,7 +81,7 @@ def _held(parts: _Parts) -> HeldParameters:
         blocks = tuple(laid_out(any_model.part_tensors(parts.shape, one)) for one in numbers)
     else:  # blocks of a transformer are alike: one object
         blocks = (laid_out(any_model.part_tensors(parts.shape, 0)),) * len(numbers)
-    return HeldParameters(whole, laid_out(tensors), blocks)
+    return RankParameters(whole, laid_out(tensors), blocks)
 
 
 def _laid_out(parts: _Parts, parameters: Iterable[models.Tensor]) -> list[models.Tensor]:
@@ -91,12 +91,12 @@ def _laid_out(parts: _Parts, parameters: Iterable[models.Tensor]) -> list[models
     assert isinstance(shape, ModelShape)  # noqa: S101  (no plan has adapters of others)
     tensors = []
     for item in parameters:
-        held = item._replace(trained=False)
+        stored = item._replace(trained=False)
         if adapters.packs(item.name):
-            held = held._replace(extents=(-(-item.elements // 2), 1), element_bytes=1)
+            stored = stored._replace(extents=(-(-item.elements // 2), 1), element_bytes=1)
         elif models.is_narrow(shape, item.name):
-            held = held._replace(element_bytes=parts.narrow)
-        tensors.append(held)
+            stored = stored._replace(element_bytes=parts.narrow)
+        tensors.append(stored)
         tensors += models.low_rank_tensors(item, adapters.rank) if adapters.has(item.name) else ()
     return tensors
 
@@ -150,7 +150,7 @@ class Memory:
 
 
 class _Rank(NamedTuple):
-    """A rank's parameters: as in `HeldParameters`, and its ``own`` after sharding."""
+    """A rank's parameters: as in `RankParameters`, and its ``own`` after sharding."""
 
     work: Training
     stage: Stage
@@ -168,7 +168,7 @@ def memory_of(work: Training, stage: Stage) -> Memory:
 
 def moments(work: Training, stage: Stage) -> tuple[Memory, ...]:
     """Return what that rank holds at each moment; of its group the rank with most."""
-    step, (whole, local, blocks) = step_of(work), held_parameters(work, stage)
+    step, (whole, local, blocks) = step_of(work), rank_parameters(work, stage)
     layout = step.layout
     rank = _Rank(work, stage, step, any_model.model_of(work), whole, local,
                  sharded(local, layout.shards), blocks)
@@ -230,7 +230,7 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     again = [models.is_recomputed(work.checkpointing, number) for number in stage.blocks]
     before = stage.first * embedding_bytes(shape, kept)
     behind = stage.last * head_bytes(shape, kept)
-    logits = words_of(shape, kept) * kept.element if stage.last and step.layout.pipeline else 0
+    logits = logits_of(shape, kept) * kept.element if stage.last and step.layout.pipeline else 0
     everything = sum(less if each else full for each in again) + before + behind + logits
     works = working_bytes(shape, kept)
     # A block that is computed again has what it kept before among the rest.
@@ -258,12 +258,12 @@ def _of_images(rank: _Rank, shape: any_model.ResNetShape) -> tuple[int, ...]:
 def _always(rank: _Rank) -> int:
     """Return the bytes of DDP's buckets, of PowerSGD's unsent rest, and of running statistics."""
     shape, exchange = rank.shape, rank.step.layout.buckets
-    held = (any_model.running_bytes(shape, rank.stage.blocks)
-            if isinstance(shape, any_model.ResNetShape) else 0)
+    total = (any_model.running_bytes(shape, rank.stage.blocks)
+             if isinstance(shape, any_model.ResNetShape) else 0)
     if exchange:
         whole = rank.local.trained.elements * WEIGHT_BYTES
-        held += whole * (not exchange.are_views) + whole * (exchange.hook == "powersgd")
-    return held
+        total += whole * (not exchange.are_views) + whole * (exchange.hook == "powersgd")
+    return total
 
 
 def _buffers(rank: _Rank, states: int) -> tuple[int, ...]:

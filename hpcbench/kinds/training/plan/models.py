@@ -31,14 +31,14 @@ def with_extents(name: str, **extents: int | None) -> ModelShape | str:
     extent change in proportion, with ``heads`` those of keys and values. Raises KeyError.
     """
     whole = MODELS[name]
-    given = {key: value for key, value in extents.items() if value is not None}
-    if zero := next((key for key, value in given.items() if value < 1), None):
-        return f"{zero}={given[zero]} is less than 1"
-    changes: dict[str, Any] = {**given}
+    changed = {key: value for key, value in extents.items() if value is not None}
+    if zero := next((key for key, value in changed.items() if value < 1), None):
+        return f"{zero}={changed[zero]} is less than 1"
+    changes: dict[str, Any] = {**changed}
     shape = replace(whole, **changes)
-    kv_heads = given.get("kv_heads") or proportional_kv_heads(whole, shape.heads)
-    inner = given.get("inner") or proportional_inner(whole, shape.hidden)
-    if reason := _undivided_heads(name, shape, "heads" in given):
+    kv_heads = changed.get("kv_heads") or proportional_kv_heads(whole, shape.heads)
+    inner = changed.get("inner") or proportional_inner(whole, shape.hidden)
+    if reason := _undivided_heads(name, shape, "heads" in changed):
         return reason
     if kv_heads is None:
         sharing = whole.heads // whole.kv_heads
@@ -80,11 +80,11 @@ def proportional_inner(whole: ModelShape, hidden: int) -> int | None:
     return None if whole.inner * hidden % whole.hidden else whole.inner * hidden // whole.hidden
 
 
-def _undivided_heads(name: str, shape: ModelShape, given: bool) -> str | None:
+def _undivided_heads(name: str, shape: ModelShape, are_set: bool) -> str | None:
     unit = 2 if shape.family == "llama" else 1  # rotary positions turn pairs of elements
     if shape.hidden % (shape.heads * unit) == 0:
         return None
-    which = f"{shape.heads} heads" if given else f"the {shape.heads} heads of {name}"
+    which = f"{shape.heads} heads" if are_set else f"the {shape.heads} heads of {name}"
     pairs = " of an even extent, which rotary positions need" * (unit > 1)
     instead = ("" if shape.hidden % unit else
                f", or heads={_nearest_divisors(shape.hidden // unit, shape.heads)}")

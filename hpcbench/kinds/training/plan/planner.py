@@ -103,11 +103,11 @@ def advice(work: Training, available: int) -> str:
                     for stage in stages_of(work) for memory in moments(work, stage))
         return (f"predicted {_gb(needed)}; no batch_size fits: {_gb(fixed)} of it are no "
                 "activations")
-    words = ", or ".join(" with ".join(
+    fitting_text = ", or ".join(" with ".join(
         f"{name} {str(value).lower()}" for name, value in setting.items()) for setting in fitting)
     if needed > available:
-        return f"predicted {_gb(needed)}; to fit, as predicted: {words}"
-    return f"predicted {_gb(needed)}, more was needed; to need half as much: {words}"
+        return f"predicted {_gb(needed)}; to fit, as predicted: {fitting_text}"
+    return f"predicted {_gb(needed)}, more was needed; to need half as much: {fitting_text}"
 
 
 def settings(work: Training, budget: int) -> list[Setting]:
@@ -133,18 +133,18 @@ def predicted(work: Training) -> int:
 
 def changed(work: Training, setting: Setting) -> Training | None:
     """Return a training with other settings or options; None where it cannot be trained so."""
-    given = dict(setting)
-    to = given.pop("strategies", work.strategy)
+    left = dict(setting)
+    to = left.pop("strategies", work.strategy)
     spec = strategy(to)
     if spec is None:
         return None
-    own = {name: given.pop(name) for name in setting if name in spec.options}
-    if given.keys() - _KEYS:
+    own = {name: left.pop(name) for name in setting if name in spec.options}
+    if left.keys() - _KEYS:
         return None  # an option that another strategy has
     options: dict[str, points.Option] = {
         name: values.default for name, values in spec.options.items()}
     options |= own if to != work.strategy else {**dict(work.options), **own}
-    other = replace(work, **given, strategy=to, options=points.in_order(spec.without_idle(options)))
+    other = replace(work, **left, strategy=to, options=points.in_order(spec.without_idle(options)))
     usable = spec.ineffective(options) is None and why_not(other, spec) is None
     return other if usable else None
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from hpcbench.kinds.training.plan import any_model, models
 from hpcbench.kinds.training.plan import spec as traffic
-from hpcbench.kinds.training.plan.memory import Memory, held_parameters, memory_of
+from hpcbench.kinds.training.plan.memory import Memory, memory_of, rank_parameters
 from hpcbench.kinds.training.plan.spec import (
     Calls,
     adapters_of,
@@ -183,7 +183,7 @@ def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
         return []
     step, shape = step_of(work), any_model.model_of(work)
     layout = step.layout
-    _, local, blocks = held_parameters(work, stage)
+    _, local, blocks = rank_parameters(work, stage)
     made: list[traffic.Calls] = []
     if layout.groups:
         made += traffic.fsdp_calls(blocks, _roots(local, alone=stage.alone), layout.groups)
@@ -221,7 +221,7 @@ def program_of(work: Training) -> tuple[object, ...]:
         return (work,)
     layout, pieces = step_of(work).layout, []
     for stage in stages_of(work):
-        filled = (buckets(held_parameters(work, stage).local.trained.tensors, layout.buckets.mib)
+        filled = (buckets(rank_parameters(work, stage).local.trained.tensors, layout.buckets.mib)
                   if layout.buckets else [])
         pieces.append((predict_stage(work, stage).calls, tuple(map(len, filled))))
     kept = tuple(option for option in work.options if option[0] not in spec.cuts)

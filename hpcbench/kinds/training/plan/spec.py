@@ -300,7 +300,7 @@ class StrategySpec:
     calls: Callable[[Training], tuple[str, ...]]
     unfit: Callable[[Training], str | None] = lambda _work: None
     layout: Callable[[Training], Layout] = lambda _work: Layout()
-    traffic: Callable[[Training, Sequence[Tensor]], Iterable[Calls]] = lambda _work, _held: ()
+    traffic: Callable[[Training, Sequence[Tensor]], Iterable[Calls]] = lambda _work, _tensors: ()
     options: Mapping[str, Values] = field(default_factory=lambda: NO_OPTIONS)
     together: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}))
     idle: Callable[[Mapping[str, Option]], Mapping[str, str]] = lambda _options: MappingProxyType(
@@ -315,9 +315,9 @@ class StrategySpec:
     also: tuple[str, ...] = ()
     order: int = 1000
 
-    def axes(self, given: OptionAxes) -> dict[str, tuple[Option, ...]]:
-        unset = {} if given.keys() & self.together.keys() else self.together
-        return {name: given.get(name, (unset.get(name, values.default),))
+    def axes(self, axes: OptionAxes) -> dict[str, tuple[Option, ...]]:
+        unset = {} if axes.keys() & self.together.keys() else self.together
+        return {name: axes.get(name, (unset.get(name, values.default),))
                 for name, values in self.options.items()}
 
     def without_idle(self, options: Mapping[str, Option]) -> dict[str, Option]:
@@ -326,11 +326,11 @@ class StrategySpec:
                 if name not in idle or value != self.options[name].default}
 
     def with_defaults(self, work: Training) -> Training:
-        given = dict(work.options)
-        if self.options.keys() <= given.keys():
+        own = dict(work.options)
+        if self.options.keys() <= own.keys():
             return work  # as most are: a plan asks for this many times a case
         usual = {name: values.default for name, values in self.options.items()}
-        return replace(work, options=in_order({**usual, **given}))
+        return replace(work, options=in_order({**usual, **own}))
 
     def ineffective(self, options: Mapping[str, Option]) -> str | None:
         """Return which option was changed without effect, or None: two cases would be one."""
@@ -389,8 +389,8 @@ def layout_of(work: Training) -> Layout:
     return _result(work, lambda spec: spec.layout(spec.with_defaults(work)), Layout())
 
 
-def own_traffic(work: Training, held: Sequence[Tensor]) -> Iterable[Calls]:
-    return _result(work, lambda spec: tuple(spec.traffic(work, held)), ())
+def own_traffic(work: Training, tensors: Sequence[Tensor]) -> Iterable[Calls]:
+    return _result(work, lambda spec: tuple(spec.traffic(work, tensors)), ())
 
 
 def adapters_of(work: Training) -> Adapters | None:

@@ -107,7 +107,7 @@ def head_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     inputs = shape.hidden * kept.element
     if kept.adapters:
         transform, inputs = transform // 2, 0
-    logits = 0 if kept.chunked else words_of(shape, kept) * _WIDEST
+    logits = 0 if kept.chunked else logits_of(shape, kept) * _WIDEST
     return _norm_bytes(shape, kept) + transform + inputs + logits
 
 
@@ -119,8 +119,8 @@ def loss_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     12 bytes for one part of the tokens. Counted with torch 2.13 by `benchmarks/memory.py`.
     """
     if kept.chunked:
-        return -(-3 * _WIDEST * words_of(shape, kept) // LOSS_CHUNKS)
-    return words_of(shape, kept) * _WIDEST * (3 if kept.by_words else 2)
+        return -(-3 * _WIDEST * logits_of(shape, kept) // LOSS_CHUNKS)
+    return logits_of(shape, kept) * _WIDEST * (3 if kept.by_words else 2)
 
 
 def working_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
@@ -137,7 +137,7 @@ def _norm_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
     return kept.of_tokens(shape.hidden, kept.wide) + 2 * _STATISTIC
 
 
-def words_of(shape: ModelShape, kept: ActivationLayout) -> int:
+def logits_of(shape: ModelShape, kept: ActivationLayout) -> int:
     return -(-shape.vocab // kept.tp) if kept.by_words else shape.vocab
 
 

@@ -101,16 +101,16 @@ def _with_speeds(work: Training, *called: str) -> tuple[str, ...]:
     return (*called, "all_gather") if is_dynamic(work) else called
 
 
-def _speed_calls(work: Training, _held: Sequence[Tensor]) -> Iterator[Calls]:
+def _speed_calls(work: Training, _tensors: Sequence[Tensor]) -> Iterator[Calls]:
     """Yield the exchange of the ranks' speeds, by which samples are divided."""
     if work.dp > 1 and is_dynamic(work):
         yield calls("all_gather", work.dp, [SPEED_BYTES * work.dp])
 
 
-def _zero1_traffic(work: Training, held: Sequence[Tensor]) -> Iterator[Calls]:
+def _zero1_traffic(work: Training, tensors: Sequence[Tensor]) -> Iterator[Calls]:
     if work.dp > 1:
-        yield calls("broadcast", work.dp, [4 * item.elements for item in held])
-    yield from _speed_calls(work, held)
+        yield calls("broadcast", work.dp, [4 * item.elements for item in tensors])
+    yield from _speed_calls(work, tensors)
 
 
 _OF_SAMPLES = (
@@ -226,9 +226,9 @@ def _whole_backward(work: Training) -> str | None:
 
 
 def _tensor_calls(work: Training) -> tuple[str, ...]:
-    by_tokens, by_words = work.option("sequence_parallel"), work.option("loss_parallel")
+    by_tokens, by_vocab = work.option("sequence_parallel"), work.option("loss_parallel")
     return ("all_reduce", *(("reduce_scatter",) if by_tokens else ()),
-            *(("all_gather",) if by_tokens or not by_words else ()))
+            *(("all_gather",) if by_tokens or not by_vocab else ()))
 
 
 def _groups(work: Training) -> Groups | None:
@@ -324,8 +324,8 @@ def _adapters_degrees(ranks: int, options: Mapping[str, Option]) -> Degrees | st
 def _trained_part(work: Training) -> tuple[object, ...]:
     if not work.adapters:
         return ()
-    spread = {"over", *(name for names in _OPTIONS_OF.values() for name in names)}
-    return (work.strategy, *(option for option in work.options if option[0] not in spread))
+    distribution = {"over", *(name for names in _OPTIONS_OF.values() for name in names)}
+    return (work.strategy, *(option for option in work.options if option[0] not in distribution))
 
 
 def _adapters_calls(work: Training) -> tuple[str, ...]:

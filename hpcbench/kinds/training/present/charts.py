@@ -58,8 +58,8 @@ def model_text(work: Training) -> str:
     sample = (f"images of {work.image_size} pixels" if work.of_images else
               f"sequence {work.seq_length}")
     others = [f"{_SPOKEN.get(name, name)} {extent}" for name, extent in work.named_extents]
-    word = ["shrunk"] if work.shrunk else ["changed"] if work.changed else []
-    return ", ".join([plural(work.layers, "layer"), wide, sample, *others, *word])
+    marks = ["shrunk"] if work.shrunk else ["changed"] if work.changed else []
+    return ", ".join([plural(work.layers, "layer"), wide, sample, *others, *marks])
 
 
 def strategy_text(work: Training) -> str:
@@ -70,7 +70,7 @@ def degrees_text(work: Training) -> str:
     return options_text(work.degrees())
 
 
-def span_words(works: Sequence[Training]) -> Iterator[str]:
+def span_texts(works: Sequence[Training]) -> Iterator[str]:
     yield distinct(work.model for work in works)
     if tokens := [work.seq_length for work in works if not work.of_images]:
         yield f"seq={span_text(tokens)}"
@@ -366,8 +366,8 @@ def _label(work: Training, works: Sequence[Training], options: str) -> str:
     values = [*((name, getattr(work, name)) for name in _VARIED), *work.unusual()]
     varied = [(name, value) for name, value in values
               if len({getattr(other, name) for other in works}) > 1]
-    words = (work.strategy, degrees_text(work), options, options_text(varied))
-    return " ".join(word for word in words if word)
+    parts = (work.strategy, degrees_text(work), options, options_text(varied))
+    return " ".join(part for part in parts if part)
 
 
 def same_programs(listed: Iterable[tuple[CaseResult, TrainingRecord, str]]) -> Iterator[str]:

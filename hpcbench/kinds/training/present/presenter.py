@@ -30,7 +30,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import grouped, plural, to_ms
-from hpcbench.views import table as words
+from hpcbench.views import table as cells
 from hpcbench.views.chart import Chart, rooflines_shown
 from hpcbench.views.columns import COST, cost_cells, ends_of, median_cell, names_of
 from hpcbench.views.presenter import CountedCall, Presenter, Words
@@ -50,7 +50,7 @@ def training_listing() -> Iterator[Line | Table]:
     yield Line("training strategies", "title")
     for spec in strategies():
         yield Line(f"  {spec.name:<20}{spec.meaning}")
-        yield from words.option_lines(spec.options)
+        yield from cells.option_lines(spec.options)
     for plugin in registry().offers:
         problem = plugin.problem and f"cannot be used: {plugin.problem}"
         yield Line(f"  plug-in {plugin.name:<12}{plugin.origin}: {problem or 'offers a strategy'}",
@@ -105,7 +105,7 @@ def training_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> T
             Line(f"#{case.index} {case.note}", "warning") for case in cases if case.note))
     groups = grouped((
         (training_of(case).model, charts.strategy_text(training_of(case)), case.backend, case.env,
-         case.device, case.world_size, words.batch_text(case), case.needs), case) for case in cases)
+         case.device, case.world_size, cells.batch_text(case), case.needs), case) for case in cases)
     tried = Counter(case.note for case in cases if case.note)
     return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),),
                  notes=tuple(Line(f"{plural(count, 'case')}: {note}", "warning")
@@ -136,7 +136,7 @@ def demand_lines(work: Training) -> Iterator[str]:
     for stage in stages_of(work):
         expected = predict_stage(work, stage)
         where = ("each rank" if stage.first and stage.last else
-                 f"the ranks with blocks {words.span_text(stage.blocks)}")
+                 f"the ranks with blocks {cells.span_text(stage.blocks)}")
         calls = _calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
         yield (f"predicted for {where}: {calls}; {expected.wire_bytes} B on the wire; "
                f"{cell_text(expected.hardware_flops, Show.GFLOP)} GFLOP")
@@ -153,7 +153,7 @@ def _case_row(case: Case, options: str) -> Row:
         case.index, work.model, work.layers, work.hidden or None,
         *map(named.get, ("heads", "kv_heads", "inner", "vocab")), work.seq_length or None,
         work.width or None, named.get("classes"), work.image_size or None,
-        charts.strategy_text(work), options, words.backend_text(case), case.device,
+        charts.strategy_text(work), options, cells.backend_text(case), case.device,
         case.world_size, f"{work.dp} x {work.tp} x {work.pp}", work.dtype,
         work.batch_size, work.accumulation, work.optimizer,
         work.checkpointing if work.checkpointing != "none" else None,
@@ -168,11 +168,11 @@ def _case_row(case: Case, options: str) -> Row:
 def _group_row(cases: Sequence[Case]) -> Row:
     first, works = cases[0], [training_of(case) for case in cases]
     return Row((
-        len(cases), works[0].model, charts.strategy_text(works[0]), words.backend_text(first),
-        first.device, first.world_size, words.distinct(work.dtype for work in works),
-        words.span_text(work.batch_size for work in works),
-        (f"{words.span_text(work.image_size for work in works)} pixels" if works[0].of_images else
-         f"{words.span_text(work.seq_length for work in works)} tokens"),
+        len(cases), works[0].model, charts.strategy_text(works[0]), cells.backend_text(first),
+        first.device, first.world_size, cells.distinct(work.dtype for work in works),
+        cells.span_text(work.batch_size for work in works),
+        (f"{cells.span_text(work.image_size for work in works)} pixels" if works[0].of_images else
+         f"{cells.span_text(work.seq_length for work in works)} tokens"),
         f"up to {_megabytes(max(case.memory_bytes for case in cases))}", *cost_cells(cases)))
 
 
@@ -207,7 +207,7 @@ EXPOSURE_FIELDS = (
 POP_FIELDS = ("efficiency_score", "computation_scaling", "global_efficiency", "efficiency_of",
               *deriver.FACTORS)
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *deriver.PHASES,
-                   *deriver.HELD, "peak_of", *COUNTED_FIELDS, "communication", "parity",
+                   *deriver.MEMORY, "peak_of", *COUNTED_FIELDS, "communication", "parity",
                    *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
                    "phase_bounds")
 LISTED_FIELDS = (
@@ -219,7 +219,7 @@ LISTED_FIELDS = (
     "phase_bounds",
 )
 MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size", "dtype",
-                 "batch_size", "accumulation", "checkpointing", *deriver.HELD, "peak_of")
+                 "batch_size", "accumulation", "checkpointing", *deriver.MEMORY, "peak_of")
 """Fields of each row of ``results.memory``."""
 
 
@@ -231,9 +231,9 @@ def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
         return
     _, item, record = max(found, key=lambda one: one[0] or 0.0)
     work, steps = training_of(item.case), item.timing.steps if item.timing else None
-    found_rate = words.like_median(record.samples_per_s, median_cell(item.statistics))
+    found_rate = cells.like_median(record.samples_per_s, median_cell(item.statistics))
     rate = (f"{found_rate:.3g}" if isinstance(found_rate, float) else
-            words.cell_text(found_rate, Show.NUMBER))
+            cells.cell_text(found_rate, Show.NUMBER))
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     share = shares.get("exchange")
     exchange = f", gradient exchange {100 * share:.0f} % of a step" if share else ""
@@ -253,7 +253,7 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
     part_looks = charts.PART_LOOKS
 
     def words(self, works: Sequence[Training]) -> Words:
-        return Words(list(charts.span_words(works)), [work.dtype for work in works])
+        return Words(list(charts.span_texts(works)), [work.dtype for work in works])
 
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
         yield from tables.result_tables(title, items, derived)
@@ -283,7 +283,7 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
         values |= {name: getattr(work, name) for name in (
             *MODEL_FIELDS, *STEP_FIELDS, "global_batch", "communication")}
         values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
-        values |= {field: record.held_bytes.get(name) for field, name in deriver.HELD.items()}
+        values |= {field: record.held_bytes.get(name) for field, name in deriver.MEMORY.items()}
         values |= {field: record.phase_s.get(phase) for field, phase in deriver.PHASES.items()}
         pop = record.pop
         values |= {**_counted(record.counted), **deriver.efficiency_values(pop),
@@ -291,7 +291,7 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
                    "efficiency_of": pop and pop.source, **charts.values(record)}
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
-            "options": [words.options_text([option]) for option in work.options],
+            "options": [cells.options_text([option]) for option in work.options],
             "parity": charts.parity_text(item, record), "peak_of": record.peak_of or None,
             "same_program_as": record.same_program_as}
 
@@ -307,7 +307,7 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
         planned = [(row, item) for row, item in zip(rows, items, strict=True)
                    if row["communication"] == "on"]
         measured = [(row, item) for row, item in planned if row["status"] == "ok"]
-        held = [row for row, item in measured if item.memory]
+        recorded = [row for row, item in measured if item.memory]
         listed = {name: [_listed(row, item, derived) for row, item in measured
                          if row["strategy"] == name]
                   for name in dict.fromkeys(row["strategy"] for row, _ in measured)}
@@ -315,10 +315,10 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
         if not measured:
             missing["training"] = ("no case of kind training is ok" if planned else
                                    "the sweep has no case of kind training")
-        if not held:
+        if not recorded:
             missing["memory"] = ("no rank recorded its memory" if measured else missing["training"])
         return {"training": listed or None, "not_measured": missing,
-                "memory": [{name: row[name] for name in MEMORY_FIELDS} for row in held] or None}
+                "memory": [{name: row[name] for name in MEMORY_FIELDS} for row in recorded] or None}
 
 
 def _counted(found: Counted | None) -> dict[str, Any]:

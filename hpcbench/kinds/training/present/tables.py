@@ -228,7 +228,7 @@ def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Ite
             yield Line(f"{_row_title(item, options)}: {text}", "quiet")
     for item, record in listed:
         tone = "plain" if record.exposure.idle_share else "warning"
-        for text in _standing_out(record):
+        for text in _outlier_texts(record):
             yield Line(f"{_row_title(item, options)}: {text}", tone)
 
 
@@ -237,7 +237,7 @@ def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
     return f"{charts.strategy_text(work)} {options[work]}".rstrip()
 
 
-def _standing_out(record: TrainingRecord) -> Iterator[str]:
+def _outlier_texts(record: TrainingRecord) -> Iterator[str]:
     yield from charts.findings(record.stalls)
     if (late := record.late_rank) and not (record.stalls and record.stalls.last):
         before = "" if late.first_behind_s is None else (

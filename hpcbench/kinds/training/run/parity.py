@@ -154,9 +154,9 @@ def _least_free(place: Place) -> int:
     """Return half of what the rank with the fewest bytes free has, as if all were on one node."""
     free = psutil.virtual_memory().available // place.world_size
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    held = KernelFiles().process_bytes("VmData")
-    if limit != resource.RLIM_INFINITY and held is not None:
-        free = min(free, limit - held)
+    used = KernelFiles().process_bytes("VmData")
+    if limit != resource.RLIM_INFINITY and used is not None:
+        free = min(free, limit - used)
     if place.device.type == "cuda":
         free = min(free, free_bytes(place.device))
     return _agreed(place, free // 2, dist.ReduceOp.MIN)
@@ -259,7 +259,7 @@ def parity(spec: Training, place: Place, make: Make, file: TokenFile | None = No
 
 
 def _compared(
-    work: Training, place: Place, make: Make, words: str, file: TokenFile | None = None, *,
+    work: Training, place: Place, make: Make, on: str, file: TokenFile | None = None, *,
     is_own: bool = False,
 ) -> Parity:
     reference = (LowRankReference if adapters_of(work) else Reference)(
@@ -274,7 +274,7 @@ def _compared(
             if where is None or most.share > worst:
                 worst, where = most.share, (what, most.name, most.error, most.allowed)
             wrong = wrong or _disparity(what, comparisons)
-    return Parity(words, worst, wrong, loss, where)
+    return Parity(on, worst, wrong, loss, where)
 
 
 def _comparisons(
@@ -395,10 +395,10 @@ def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comp
 
 def _kept(before: Tensors, after: Tensors, *, same: bool) -> Iterator[_Comparison]:
     """Check that weights are the same to the last bit after a step, or that each is another."""
-    words = ("others", "the same") if same else ("the same", "others")
+    labels = ("others", "the same") if same else ("the same", "others")
     for name, weight in before.items():
         is_kept = name in after and torch.equal(weight, after[name])
-        yield _Comparison(name, 0.0 if is_kept == same else math.inf, 1.0, *words)
+        yield _Comparison(name, 0.0 if is_kept == same else math.inf, 1.0, *labels)
     if same and not before:
         yield _Comparison("weights", math.inf, 1.0, "none", "those of the model")
 

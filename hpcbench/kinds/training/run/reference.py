@@ -134,7 +134,7 @@ class LowRankReference(Reference):
         assert adapters is not None  # noqa: S101  (the strategy has a rank)
         self._scale = int(self._spec.option("alpha")) / adapters.rank
         self._frozen = {
-            name: self._held(adapters, name, weight.detach().to(device))
+            name: self._stored(adapters, name, weight.detach().to(device))
             for name, weight in self._model.named_parameters()}
         self._model.to(device, torch.float64)
         self._targets = {
@@ -144,7 +144,7 @@ class LowRankReference(Reference):
                     device, torch.float64).requires_grad_()
                 for parts in self._targets.values() for part in parts}
 
-    def _held(self, adapters: models.Adapters, name: str, weight: torch.Tensor) -> torch.Tensor:
+    def _stored(self, adapters: models.Adapters, name: str, weight: torch.Tensor) -> torch.Tensor:
         if models.is_narrow(models.shape_of(self._spec), name):
             weight = weight.to(DTYPES[self._spec.dtype])
         if adapters.packs(name):
@@ -235,10 +235,10 @@ class Fingerprints:
         self._names = _names(strategy)
         self._tables = {WEIGHTS: self._table((name, one, one) for name, one in strategy.trained())}
 
-    def take_gradients(self) -> None:
+    def record_gradients(self) -> None:
         self._tables[GRADIENTS] = self._table(_gradients(self._strategy))
 
-    def take_updates(self) -> None:
+    def record_updates(self) -> None:
         after = self._table((name, one, one) for name, one in self._strategy.trained())
         after[:, _PLACE] = 0  # the norm of a difference is not that of norms: it is not known
         after[:, _PLACE + 1:] -= self._tables[WEIGHTS][:, _PLACE + 1:]

@@ -205,7 +205,7 @@ class TrainingOperation:
         self._loss = torch.zeros(())
         self._warm_up()
         self._has_twin = self._parity is not None and parity_training(spec) is not spec
-        self._fingerprints = self._take_fingerprints()
+        self._fingerprints = self._record_fingerprints()
         self._graphs = graphs() if spec.compile else 0
 
     def _warm_up(self) -> None:
@@ -217,14 +217,14 @@ class TrainingOperation:
             self._strategy.forward_backward(batch, phases)
             self._strategy.discard()
 
-    def _take_fingerprints(self) -> Fingerprints | None:
+    def _record_fingerprints(self) -> Fingerprints | None:
         strategy = self._strategy
         if not self._has_twin or why_no_fingerprints(strategy):
             return None
         found, phases = Fingerprints(strategy), phase_clock(self.place.device)
         phases.begin()
         strategy.forward_backward(self._loader.batch(0, *strategy.share), phases)
-        found.take_gradients()
+        found.record_gradients()
         strategy.discard()
         return found
 
@@ -251,7 +251,7 @@ class TrainingOperation:
     def check(self) -> Disparity | None:
         """Return the result of parity, the first time; then what is wrong with the last step."""
         if self._step == 1 and self._fingerprints:
-            self._fingerprints.take_updates()
+            self._fingerprints.record_updates()
         disparity, self._unreported = self._unreported, None
         if disparity is not None:
             return disparity
@@ -302,9 +302,9 @@ class TrainingOperation:
     def is_dry_run(self) -> bool:
         return self._silent is None and dist.get_backend(self.place.group) == COUNTING_BACKEND
 
-    def one_more(self, take: Callable[[Training, Strategy, Batch], Found]) -> Found:
+    def one_more(self, observe: Callable[[Training, Strategy, Batch], Found]) -> Found:
         batch = self._loader.batch(self._step, *self._strategy.share)
-        return take(self._spec, self._strategy, batch)
+        return observe(self._spec, self._strategy, batch)
 
     def _phase_rows(self) -> dict[str, Any]:
         self._phases.resolve()

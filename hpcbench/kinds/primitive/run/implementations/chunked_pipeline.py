@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run import inputs as rank_inputs
 from hpcbench.kinds.primitive.run.implementations.base import (
     AnyInputs,
     Exchange,
@@ -68,10 +68,10 @@ class Chunked(Implementation[AnyInputs]):
         finish(leaving)
 
 
-class Columnwise(Chunked[given.ColumnwiseInputs]):
+class Columnwise(Chunked[rank_inputs.ColumnwiseInputs]):
     """A chunk of A is gathered while another is multiplied, or one of C while another is made."""
 
-    def __init__(self, inputs: given.ColumnwiseInputs) -> None:
+    def __init__(self, inputs: rank_inputs.ColumnwiseInputs) -> None:
         super().__init__(inputs)
         columns, rows = inputs.weight.shape[1], inputs.rows.shape[0] // self.chunks
         self._rows = inputs.rows.view(self.chunks, rows, -1)
@@ -132,14 +132,14 @@ class Columnwise(Chunked[given.ColumnwiseInputs]):
         finish(leaving)
 
 
-class Rowwise(Chunked[given.RowwiseInputs]):
+class Rowwise(Chunked[rank_inputs.RowwiseInputs]):
     """A chunk of C, as many rows of every rank's part, is reduced while the next is multiplied.
 
     By messages the sum is formed where it belongs, and the own rows are multiplied last, under
     the last chunk's. There a chunk may be as many columns of C instead.
     """
 
-    def __init__(self, inputs: given.RowwiseInputs) -> None:
+    def __init__(self, inputs: rank_inputs.RowwiseInputs) -> None:
         super().__init__(inputs)
         m, n, ranks = inputs.spec.m, inputs.spec.n, self.ranks
         rows = m // ranks if inputs.scatter else m
@@ -197,14 +197,14 @@ class Rowwise(Chunked[given.RowwiseInputs]):
         torch.mm(columns, self.inputs.weight, out=partial)
 
 
-class Mlp(Chunked[given.MlpInputs]):
+class Mlp(Chunked[rank_inputs.MlpInputs]):
     """A chunk is gathered, and another one reduced, while one goes through both products.
 
     By messages the own tokens are the first in the first product, while the first chunk comes. They
     are the last in the second product, while the last chunk's sums come.
     """
 
-    def __init__(self, inputs: given.MlpInputs) -> None:
+    def __init__(self, inputs: rank_inputs.MlpInputs) -> None:
         super().__init__(inputs)
         m, k, rows = inputs.spec.m, inputs.spec.k, inputs.tokens.shape[0] // self.chunks
         self.output = self.empty(*inputs.tokens.shape)
@@ -269,10 +269,10 @@ class Mlp(Chunked[given.MlpInputs]):
         self.inputs.activate(hidden)
 
 
-class Gradients(Chunked[given.GradientInputs]):
+class Gradients(Chunked[rank_inputs.GradientInputs]):
     """A chunk is a bucket of layers, reduced while the next layers' gradients are made."""
 
-    def __init__(self, inputs: given.GradientInputs) -> None:
+    def __init__(self, inputs: rank_inputs.GradientInputs) -> None:
         super().__init__(inputs)
         self.output = self.empty(inputs.layers, inputs.spec.n, inputs.spec.k)
         self._buckets = self.output.chunk(self.chunks)
@@ -307,14 +307,14 @@ def _multiply_others(
             _multiply_blocks(left[others], right, out[others])
 
 
-class Experts(Chunked[given.ExpertInputs]):
+class Experts(Chunked[rank_inputs.ExpertInputs]):
     """Of the tokens for each expert one chunk is sent, and the results of another sent back.
 
     One all_to_all reads the parts for all ranks from one piece of memory. So a chunk's tokens are
     copied together, and its results to where they belong, during the other chunks' messages.
     """
 
-    def __init__(self, inputs: given.ExpertInputs) -> None:
+    def __init__(self, inputs: rank_inputs.ExpertInputs) -> None:
         super().__init__(inputs)
         k, n = inputs.spec.k, inputs.spec.n
         self.output = self.empty(inputs.tokens.shape[0], n)

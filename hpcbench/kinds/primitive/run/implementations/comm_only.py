@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run import inputs as rank_inputs
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 
 
-class Columnwise(Implementation[given.ColumnwiseInputs]):
+class Columnwise(Implementation[rank_inputs.ColumnwiseInputs]):
     """The all-gather."""
 
     part = "communicate"
 
-    def __init__(self, inputs: given.ColumnwiseInputs) -> None:
+    def __init__(self, inputs: rank_inputs.ColumnwiseInputs) -> None:
         super().__init__(inputs)
         self._sent = inputs.sent
         self.output = self.empty(inputs.spec.m, self._sent.shape[1])
@@ -43,20 +43,20 @@ class _Reducing(Implementation[AnyInputs]):
             dist.all_reduce(self.reduced, group=self.group)
 
 
-class Rowwise(_Reducing[given.RowwiseInputs]):
+class Rowwise(_Reducing[rank_inputs.RowwiseInputs]):
     """One reduction of partial sums."""
 
-    def __init__(self, inputs: given.RowwiseInputs) -> None:
+    def __init__(self, inputs: rank_inputs.RowwiseInputs) -> None:
         super().__init__(inputs)
         self.sent, self.scatter = inputs.sent, inputs.scatter
         rows = inputs.spec.m // self.ranks if inputs.scatter else inputs.spec.m
         self.output = self.reduced = self.empty(rows, inputs.spec.n)
 
 
-class Mlp(_Reducing[given.MlpInputs]):
+class Mlp(_Reducing[rank_inputs.MlpInputs]):
     """The all-gather of tokens and the reduce-scatter of results, or the all-reduce of these."""
 
-    def __init__(self, inputs: given.MlpInputs) -> None:
+    def __init__(self, inputs: rank_inputs.MlpInputs) -> None:
         super().__init__(inputs)
         self.sent, self.scatter = inputs.sent, inputs.sequence_parallel
         m = inputs.spec.m
@@ -70,21 +70,21 @@ class Mlp(_Reducing[given.MlpInputs]):
         super().run()
 
 
-class Gradients(_Reducing[given.GradientInputs]):
+class Gradients(_Reducing[rank_inputs.GradientInputs]):
     """One all-reduce of the gradients of all layers."""
 
-    def __init__(self, inputs: given.GradientInputs) -> None:
+    def __init__(self, inputs: rank_inputs.GradientInputs) -> None:
         super().__init__(inputs)
         self.sent = inputs.sent
         self.output = self.reduced = self.empty(*self.sent.shape)
 
 
-class Experts(Implementation[given.ExpertInputs]):
+class Experts(Implementation[rank_inputs.ExpertInputs]):
     """The all_to_all of tokens and that of results."""
 
     part = "communicate"
 
-    def __init__(self, inputs: given.ExpertInputs) -> None:
+    def __init__(self, inputs: rank_inputs.ExpertInputs) -> None:
         super().__init__(inputs)
         k, n, own = inputs.spec.k, inputs.spec.n, len(inputs.tokens)
         self._sent = inputs.sent

@@ -22,7 +22,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from hpcbench.errors import CaseError
-from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run import inputs as rank_inputs
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returning
 from hpcbench.kinds.primitive.run.implementations.symm_mem import enable
 
@@ -93,7 +93,7 @@ def _waited(result: Any) -> torch.Tensor:
     return _OPS.wait_tensor(result)
 
 
-class Columnwise(Compiled[given.ColumnwiseInputs]):
+class Columnwise(Compiled[rank_inputs.ColumnwiseInputs]):
     """All-gather before the product, or after it."""
 
     def formula(self) -> Formula:
@@ -105,7 +105,7 @@ class Columnwise(Compiled[given.ColumnwiseInputs]):
         return multiplied, (self.inputs.rows, self.inputs.weight)
 
 
-class Rowwise(Compiled[given.RowwiseInputs]):
+class Rowwise(Compiled[rank_inputs.RowwiseInputs]):
     """The product, and its reduce-scatter or all-reduce."""
 
     def formula(self) -> Formula:
@@ -117,7 +117,7 @@ class Rowwise(Compiled[given.RowwiseInputs]):
         return multiply_and_combine, (self.inputs.columns, self.inputs.weight)
 
 
-class Mlp(Compiled[given.MlpInputs]):
+class Mlp(Compiled[rank_inputs.MlpInputs]):
     """All-gather, both products, reduce-scatter; or both products, and the all-reduce."""
 
     def formula(self) -> Formula:
@@ -130,7 +130,7 @@ class Mlp(Compiled[given.MlpInputs]):
         return through, (self.inputs.tokens, self.inputs.up, self.inputs.down)
 
 
-class Gradients(Compiled[given.GradientInputs]):
+class Gradients(Compiled[rank_inputs.GradientInputs]):
     """The gradients of every layer, each reduced as soon as it is there."""
 
     def formula(self) -> Formula:
@@ -141,7 +141,7 @@ class Gradients(Compiled[given.GradientInputs]):
         return reduced, (self.inputs.gradients, self.inputs.tokens)
 
 
-class Experts(Compiled[given.ExpertInputs]):
+class Experts(Compiled[rank_inputs.ExpertInputs]):
     """An all_to_all of tokens, the product, and an all_to_all of results."""
 
     def formula(self) -> Formula:

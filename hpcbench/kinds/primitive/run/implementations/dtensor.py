@@ -13,7 +13,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
-from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run import inputs as rank_inputs
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returning
 
 
@@ -42,10 +42,10 @@ def _local(tensor: Any) -> torch.Tensor:
     return local.wait() if hasattr(local, "wait") else local
 
 
-class Columnwise(_OnMesh[given.ColumnwiseInputs]):
+class Columnwise(_OnMesh[rank_inputs.ColumnwiseInputs]):
     """Rows of A become all of A before the product, or rows of C all of C after it."""
 
-    def __init__(self, inputs: given.ColumnwiseInputs) -> None:
+    def __init__(self, inputs: rank_inputs.ColumnwiseInputs) -> None:
         super().__init__(inputs)
         sharded = inputs.gather_first and inputs.spec.option("weight") == "sharded"
         self._rows = self.placed(inputs.rows, Shard(0))
@@ -58,10 +58,10 @@ class Columnwise(_OnMesh[given.ColumnwiseInputs]):
             self.output = _local(_redistributed(self._rows @ self._weight, Replicate()))
 
 
-class Rowwise(_OnMesh[given.RowwiseInputs]):
+class Rowwise(_OnMesh[rank_inputs.RowwiseInputs]):
     """A product of columns with rows is partial; it becomes rows of C, or all of C."""
 
-    def __init__(self, inputs: given.RowwiseInputs) -> None:
+    def __init__(self, inputs: rank_inputs.RowwiseInputs) -> None:
         super().__init__(inputs)
         self._columns = self.placed(inputs.columns, Shard(1))
         self._weight = self.placed(inputs.weight, Shard(0))
@@ -71,10 +71,10 @@ class Rowwise(_OnMesh[given.RowwiseInputs]):
         self.output = _local(_redistributed(self._columns @ self._weight, self._placement))
 
 
-class Mlp(_OnMesh[given.MlpInputs]):
+class Mlp(_OnMesh[rank_inputs.MlpInputs]):
     """Tokens become whole, both products need nothing, the partial result is reduced."""
 
-    def __init__(self, inputs: given.MlpInputs) -> None:
+    def __init__(self, inputs: rank_inputs.MlpInputs) -> None:
         super().__init__(inputs)
         self._placement: Placement = Shard(0) if inputs.sequence_parallel else Replicate()
         self._tokens = self.placed(inputs.tokens, self._placement)
@@ -87,10 +87,10 @@ class Mlp(_OnMesh[given.MlpInputs]):
         self.output = _local(_redistributed(partial, self._placement))
 
 
-class Gradients(_OnMesh[given.GradientInputs]):
+class Gradients(_OnMesh[rank_inputs.GradientInputs]):
     """Products over divided tokens are partial; those of all layers become whole at once."""
 
-    def __init__(self, inputs: given.GradientInputs) -> None:
+    def __init__(self, inputs: rank_inputs.GradientInputs) -> None:
         super().__init__(inputs)
         self._gradients = self.placed(inputs.gradients, Shard(1))
         self._tokens = self.placed(inputs.tokens, Shard(0)).expand(inputs.layers, -1, -1)

@@ -14,7 +14,7 @@ from importlib import import_module
 import torch
 import torch.distributed as dist
 
-from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run import inputs as rank_inputs
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returning
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 
@@ -87,10 +87,10 @@ class InTurn(Returning[AnyInputs]):
         return exchange
 
 
-class Columnwise(InTurn[given.ColumnwiseInputs]):
+class Columnwise(InTurn[rank_inputs.ColumnwiseInputs]):
     """All-gather before the product, or after it."""
 
-    def __init__(self, inputs: given.ColumnwiseInputs) -> None:
+    def __init__(self, inputs: rank_inputs.ColumnwiseInputs) -> None:
         super().__init__(inputs)
         m, columns, first = inputs.spec.m, inputs.weight.shape[1], inputs.gather_first
         self._start = inputs.left if self.is_alone else inputs.rows
@@ -105,10 +105,10 @@ class Columnwise(InTurn[given.ColumnwiseInputs]):
             self.output = self._gather(torch.matmul(self._start, weight, out=made))
 
 
-class Rowwise(InTurn[given.RowwiseInputs]):
+class Rowwise(InTurn[rank_inputs.RowwiseInputs]):
     """The product, and its reduce-scatter or all-reduce."""
 
-    def __init__(self, inputs: given.RowwiseInputs) -> None:
+    def __init__(self, inputs: rank_inputs.RowwiseInputs) -> None:
         super().__init__(inputs)
         m, n = inputs.spec.m, inputs.spec.n
         self._partial = self.empty(m, n)
@@ -119,10 +119,10 @@ class Rowwise(InTurn[given.RowwiseInputs]):
             torch.matmul(self.inputs.columns, self.inputs.weight, out=self._partial))
 
 
-class Mlp(InTurn[given.MlpInputs]):
+class Mlp(InTurn[rank_inputs.MlpInputs]):
     """All-gather if tokens are divided, both products, and the reduction."""
 
-    def __init__(self, inputs: given.MlpInputs) -> None:
+    def __init__(self, inputs: rank_inputs.MlpInputs) -> None:
         super().__init__(inputs)
         m, k, divided = inputs.spec.m, inputs.spec.k, inputs.sequence_parallel
         self._start = inputs.left if self.is_alone else inputs.tokens
@@ -137,10 +137,10 @@ class Mlp(InTurn[given.MlpInputs]):
         self.output = self._combine(torch.matmul(self._hidden, self.inputs.down, out=self._partial))
 
 
-class Gradients(InTurn[given.GradientInputs]):
+class Gradients(InTurn[rank_inputs.GradientInputs]):
     """The gradients of every layer, and one all-reduce of them all."""
 
-    def __init__(self, inputs: given.GradientInputs) -> None:
+    def __init__(self, inputs: rank_inputs.GradientInputs) -> None:
         super().__init__(inputs)
         n, k = inputs.spec.n, inputs.spec.k
         self._partial = self.empty(inputs.layers, n, k)
@@ -152,10 +152,10 @@ class Gradients(InTurn[given.GradientInputs]):
         self.output = self._combine(self._partial)
 
 
-class Experts(InTurn[given.ExpertInputs]):
+class Experts(InTurn[rank_inputs.ExpertInputs]):
     """An all_to_all of tokens, the product, and an all_to_all of results."""
 
-    def __init__(self, inputs: given.ExpertInputs) -> None:
+    def __init__(self, inputs: rank_inputs.ExpertInputs) -> None:
         super().__init__(inputs)
         counts, received, n = inputs.counts, inputs.received, inputs.spec.n
         self._dispatch = self.exchanging(received, counts, inputs.spec.k)
@@ -167,10 +167,10 @@ class Experts(InTurn[given.ExpertInputs]):
         self.output = self._combine(torch.matmul(arrived, self.inputs.weight, out=self._made))
 
 
-class ExpertsAlone(InTurn[given.ExpertInputs]):
+class ExpertsAlone(InTurn[rank_inputs.ExpertInputs]):
     """The product of one expert, or of all, with the tokens that belong to it."""
 
-    def __init__(self, inputs: given.ExpertInputs) -> None:
+    def __init__(self, inputs: rank_inputs.ExpertInputs) -> None:
         super().__init__(inputs)
         self._products = inputs.products
         rows = [len(tokens) for tokens, _ in self._products]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run import inputs as rank_inputs
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
 from hpcbench.operations.place import finish, receiving, sending, start
 
@@ -42,10 +42,10 @@ class _Ring(Implementation[AnyInputs]):
                 sending(place, (self.rank + 1) % self.ranks, sent)]
 
 
-class Columnwise(_Ring[given.ColumnwiseInputs]):
+class Columnwise(_Ring[rank_inputs.ColumnwiseInputs]):
     """Blocks of A are passed on, and multiplied as they pass; or those of C, as they are made."""
 
-    def __init__(self, inputs: given.ColumnwiseInputs) -> None:
+    def __init__(self, inputs: rank_inputs.ColumnwiseInputs) -> None:
         super().__init__(inputs)
         rows, columns = inputs.rows.shape[0], inputs.weight.shape[1]
         self.output = self.empty(inputs.spec.m, columns)
@@ -89,14 +89,14 @@ class Columnwise(_Ring[given.ColumnwiseInputs]):
             finish(travelling)
 
 
-class Rowwise(_Ring[given.RowwiseInputs]):
+class Rowwise(_Ring[rank_inputs.RowwiseInputs]):
     """The sum of a block of C travels round, and each rank adds its product when it comes.
 
     A block starts behind its owner and ends with it; while the sum of one travels, the product
     of the next is formed.
     """
 
-    def __init__(self, inputs: given.RowwiseInputs) -> None:
+    def __init__(self, inputs: rank_inputs.RowwiseInputs) -> None:
         super().__init__(inputs)
         rows, n = inputs.spec.m // self.ranks, inputs.spec.n
         self.output = self.empty(rows, n)
@@ -116,14 +116,14 @@ class Rowwise(_Ring[given.RowwiseInputs]):
             travelling = start(self._hops[step] if step < self.ranks - 1 else ())
 
 
-class Mlp(_Ring[given.MlpInputs]):
+class Mlp(_Ring[rank_inputs.MlpInputs]):
     """Tokens travel round as in Columnwise, sums of results one step behind as in Rowwise.
 
     The own block is the first that is there and the last whose sum comes: its first product is
     formed while the tokens make their first hop, its second while the sums make their last.
     """
 
-    def __init__(self, inputs: given.MlpInputs) -> None:
+    def __init__(self, inputs: rank_inputs.MlpInputs) -> None:
         super().__init__(inputs)
         rows, k = inputs.tokens.shape
         self.output = self.empty(rows, k)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.distributed import _symmetric_memory
 
-from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run import inputs as rank_inputs
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returning
 
 _OPS: Any = torch.ops.symm_mem
@@ -61,21 +61,21 @@ class Fused(Returning[AnyInputs]):
         return self._scatter(left, weight, "sum", 0, self.group.group_name)
 
 
-class Columnwise(Fused[given.ColumnwiseInputs]):
+class Columnwise(Fused[rank_inputs.ColumnwiseInputs]):
     """All-gather and product."""
 
     def run(self) -> None:
         self.output = self.gathered_product(self.inputs.rows, self.inputs.weight)
 
 
-class Rowwise(Fused[given.RowwiseInputs]):
+class Rowwise(Fused[rank_inputs.RowwiseInputs]):
     """Product and reduce-scatter."""
 
     def run(self) -> None:
         self.output = self.scattered_product(self.inputs.columns, self.inputs.weight)
 
 
-class Mlp(Fused[given.MlpInputs]):
+class Mlp(Fused[rank_inputs.MlpInputs]):
     """All-gather and product; the activation; product and reduce-scatter."""
 
     def run(self) -> None:

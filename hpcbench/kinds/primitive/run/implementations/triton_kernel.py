@@ -25,7 +25,7 @@ import triton.language as tl
 
 from hpcbench.errors import CaseError
 from hpcbench.kinds.primitive.plan.implementations import reserved
-from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run import inputs as rank_inputs
 from hpcbench.kinds.primitive.run.implementations.base import Implementation
 from hpcbench.operations.data import all_gather_tensor
 
@@ -106,7 +106,7 @@ def multiply(
         BLOCK_M=_BLOCK, BLOCK_N=_BLOCK, BLOCK_K=depth, num_warps=8, num_stages=3)
 
 
-class Columnwise(Implementation[given.ColumnwiseInputs]):
+class Columnwise(Implementation[rank_inputs.ColumnwiseInputs]):
     """All-gather in chunks, under the product of those that are there.
 
     All collectives are given to a stream of their own before the kernel is started. So a waiting
@@ -114,7 +114,7 @@ class Columnwise(Implementation[given.ColumnwiseInputs]):
     leaves them room: it takes all multiprocessors but those `reserved`.
     """
 
-    def __init__(self, inputs: given.ColumnwiseInputs) -> None:
+    def __init__(self, inputs: rank_inputs.ColumnwiseInputs) -> None:
         """Compile both kernels, by one untimed call. Raises CaseError if the GPU is too small.
 
         The plan's variables make that a skip; this process may have others.

@@ -26,7 +26,7 @@ from hpcbench.kinds.training.run.memory import local, states
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, Part
 from hpcbench.kinds.training.run.strategies import base
-from hpcbench.kinds.training.run.strategies.replica import Fsdp, Replica, spread, whole
+from hpcbench.kinds.training.run.strategies.replica import Fsdp, Replica, evenly_spaced, whole
 from hpcbench.operations.data import DTYPES, all_gather_tensor
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.operations.place import Place
@@ -145,7 +145,7 @@ class BucketWatch:
         order = self._order[:len(self._parameters)]  # an accumulation begins again
         given = [Tensor(str(at), tuple(one.shape)) for at, one in enumerate(order)]
         contents = buckets(given[::-1], self._bucket_mb)
-        for number in spread(len(contents)):
+        for number in evenly_spaced(len(contents)):
             last = order[int(contents[number][-1].name)]
             last.register_post_accumulate_grad_hook(
                 lambda _, name=f"{ARRIVAL}{number + 1}": self.on_bucket(name))

@@ -42,7 +42,7 @@ class GroupWatch:
                   for group in module._get_fsdp_state()._fsdp_param_groups
                   if any(one.sharded_param.requires_grad for one in group.fsdp_params)]
         groups.reverse()  # backward begins with the last block; the root ends it
-        for number in spread(len(groups)):
+        for number in evenly_spaced(len(groups)):
             self._watch(groups[number], f"{ARRIVAL}{number + 1}")
 
     def _watch(self, group: Any, name: str) -> None:
@@ -56,7 +56,7 @@ class GroupWatch:
         group.post_backward = post_backward
 
 
-def spread(count: int) -> list[int]:
+def evenly_spaced(count: int) -> list[int]:
     if count <= MOST:
         return list(range(count))
     return [number * (count - 1) // (MOST - 1) for number in range(MOST)]
