@@ -53,14 +53,16 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "run": (*MACHINE, "launch", "reduce", "answers", "report", "resume", "profiling"),
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measurement", "reduce", "answers",
-                 "report", "anonymize", "formats", "run", "dry_run", "gen_config", "gen_data",
-                 "profiling", "resume", "suite", "validation"),
+                 "report", "anonymize", "formats", "traffic", "run", "dry_run", "gen_config",
+                 "gen_data", "profiling", "resume", "suite", "validation"),
     "cli": (*BASE, "commands"),
     "__main__": (*BASE, "cli", "launch"),
     # what programs of others call: `hpcbench.measure`, `hpcbench.load`
     "api": (*MACHINE, "reduce", "answers", "launch"),
     # files of other programs: what they read, and what they wrote
     "formats": (*READING, "reduce", "answers", "views", "report", "kinds.*.plan"),
+    # what a job communicated: its file, and other programs' records of it
+    "traffic": (*PLANNING, "trace", "formats"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
                 "kinds.*.present"),
