@@ -90,12 +90,16 @@ def _exit_code() -> int:
 
 
 def _with_resumed_folder(words: list[str]) -> list[str]:
-    """Return the arguments with ``latest`` behind a --resume without folder, which typer lacks."""
+    """Return the arguments with ``latest`` behind a --resume without folder, which typer lacks.
+
+    What follows ``--`` is another program's.
+    """
+    own = words[:words.index("--")] if "--" in words else words
     found = []
-    for word, following in zip(words, [*words, "-"][1:], strict=True):
+    for word, following in zip(own, [*own, "-"][1:], strict=True):
         alone = word == "--resume" and following.startswith("-")
         found += ["--resume", "latest"] if alone else [word]
-    return found
+    return found + words[len(own):]
 
 
 def _internal_error() -> int:

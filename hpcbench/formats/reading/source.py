@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import re
@@ -57,6 +58,13 @@ class ForeignFile:
                 found = _PREFIX(text)
                 yield (LogLine(number, found[1], text[found.end():]) if found
                        else LogLine(number, "", text))
+
+    def parts(self) -> Iterator[str]:
+        """Yield its text in parts of about 1 MiB."""
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        with self._guarded() as stream:
+            while data := stream.read(MOST_LINE_BYTES):
+                yield decode(data)
 
     def json(self) -> Any:
         """Return the whole file as JSON, numbers as `Printed` or int. Raises FileError."""
