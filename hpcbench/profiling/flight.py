@@ -33,8 +33,8 @@ def joined(
 ) -> dict[str, Any]:
     """Return one record of what torch's recorders wrote (`FlightRecorder::dump_json`).
 
-    ``version``, ``entries`` (the ``most`` newest, None: all) and ``groups`` (state by name). Each recorder
-    numbers its groups itself, so names are those of entries; duplicates are dropped.
+    ``version``, ``entries`` (the ``most`` newest, None: all) and ``groups`` (state by name). Each
+    recorder numbers its groups itself, so names are those of entries; duplicates are dropped.
     """
     entries: dict[Any, Mapping[str, Any]] = {}
     groups: dict[str, Any] = {}

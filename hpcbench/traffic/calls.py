@@ -77,6 +77,7 @@ class RankRecord:
 
     file: str
     program: str
+    version: str
     rank: int | None
     world_size: int | None
     calls: Sequence[RankCall]

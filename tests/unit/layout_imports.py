@@ -62,7 +62,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     # files of other programs: what they read, and what they wrote
     "formats": (*READING, "reduce", "answers", "views", "report", "kinds.*.plan"),
     # what a job communicated: its file, and other programs' records of it
-    "traffic": (*PLANNING, "trace", "formats"),
+    "traffic": (*PLANNING, "statistics", "trace", "formats", "launch", "profiling"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
                 "kinds.*.present"),

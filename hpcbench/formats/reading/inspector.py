@@ -32,7 +32,7 @@ def is_record(data: Mapping[str, Any]) -> bool:
 
 
 @dataclass(slots=True)
-class _Heads:
+class Heads:
     """What the last header and metadata said."""
 
     ranks: int | None = None
@@ -55,7 +55,7 @@ class _Heads:
 
 def read(file: ForeignFile) -> Iterator[CommTable]:
     """Yield tables of at most PART rows each. Raises FileError for other lines or versions."""
-    heads, rows, count = _Heads(), dict[_Key, list[CommRow]](), 0
+    heads, rows, count = Heads(), dict[_Key, list[CommRow]](), 0
     for line in file.lines():
         if not line.text.strip():
             continue

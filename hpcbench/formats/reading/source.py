@@ -66,18 +66,20 @@ class ForeignFile:
             while data := stream.read(MOST_LINE_BYTES):
                 yield decode(data)
 
-    def json(self) -> Any:
+    def json(self, parse_float: Callable[[str], Any] = printed) -> Any:
         """Return the whole file as JSON, numbers as `Printed` or int. Raises FileError."""
         with self._guarded() as stream:
             data = stream.read(MOST_JSON_BYTES + 1)
         if len(data) > MOST_JSON_BYTES:
             raise FileError(f"{self.name}: a JSON document of more than 64 MiB is not read")
-        return self.parsed(data.decode("utf-8", "replace"))
+        return self.parsed(data.decode("utf-8", "replace"), parse_float=parse_float)
 
-    def parsed(self, text: str, line: int | None = None) -> Any:
+    def parsed(
+        self, text: str, line: int | None = None, parse_float: Callable[[str], Any] = printed,
+    ) -> Any:
         """Return a JSON text; numbers with a point are `Printed`. Raises FileError."""
         try:
-            return from_json(text, parse_float=printed, parse_constant=lambda _: None)
+            return from_json(text, parse_float=parse_float, parse_constant=lambda _: None)
         except JSONDecodeError as error:
             raise self.error(line or error.lineno, f"no JSON: {error.msg}") from error
         except ValueError as error:

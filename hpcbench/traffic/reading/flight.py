@@ -21,6 +21,7 @@ from hpcbench.profiling.flight import joined
 from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of, dtype_of
 from hpcbench.traffic.model import SEND_RECV
 
+PROGRAM = "torch flight recorder"
 FORMAT = "hpcbench.record"
 _KNOWN = ((2, 4), (2, 10))
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
@@ -68,7 +69,7 @@ def _record(
     timed, note = _with_durations(calls, own.get("durations", []))
     notes += [f"{file.name}: {note}"] if note else []
     return RankRecord(
-        file.name, f"torch flight recorder 2.{version[1]}",
+        file.name, PROGRAM, f"2.{version[1]}",
         _whole(own.get("rank")), _whole(own.get("world_size")), timed, _groups(own, dumps, entries),
         sum(_lost(dump["entries"]) for dump in dumps),
         sum(not (entry.get("retired") or entry.get("state") == "completed") for entry, _ in calls),
@@ -143,7 +144,8 @@ def _groups(
              for entry in entries}
     for dump in dumps:
         for one in dump.get("pg_config", {}).values():
-            if ranks := ranks_of(one.get("ranks")):
+            ranks = ranks_of(one.get("ranks"))
+            if ranks and str(one.get("name")) in found:
                 found[str(one["name"])] = KnownGroup(str(one.get("desc", "")), ranks)
     for name, one in own.get("groups", {}).items():
         if name in found:

@@ -84,7 +84,7 @@ class Recorder:
             self._start_durations()
         util = sys.modules.get("multiprocessing.util")
         if util and sys.modules["multiprocessing"].parent_process():  # ends without atexit
-            util.Finalize(None, self.write_at_end, exitpriority=-100)  # type: ignore[attr-defined]
+            util.Finalize(None, self.write_at_end, exitpriority=-100)
 
     def _note_groups(self) -> None:
         world = getattr(self._c10d, "_world", None)
@@ -154,10 +154,11 @@ class Recorder:
                 self._end_durations()
                 self._note_groups()
                 self._say(*self._write("exit"))
-            elif os.environ.get(COMMAND) == str(os.getpid()) and not _has_records(self._folder):
-                if next((os.environ[name] for name in _RANKS if name in os.environ), "0") == "0":
-                    _note("no process of this command called torch.distributed's "
-                          "init_process_group: nothing is recorded")
+                self._pid = -1  # processes of multiprocessing may end in both ways
+            elif self._pid == 0 and os.environ.get(COMMAND) == str(os.getpid()) and _speaks() and (
+                    not _has_records(self._folder)):
+                _note("no process of this command called torch.distributed's init_process_group: "
+                      "nothing is recorded")
 
     def _write(self, reason: str) -> tuple[int, int, float]:
         """Write the file; return calls, those that the ring lost, and the seconds it took."""
@@ -206,7 +207,7 @@ class Finder:
         """Return the module's spec, whose loader calls the recorder; None for all others."""
         if name != _MODULE:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         with _spared():
             _switch_on(str(getattr(sys.modules.get("torch"), "__version__", "")))
         spec = importlib.util.find_spec(name)
@@ -252,6 +253,10 @@ def _text(dump: Any) -> str:
     return dump.decode("utf-8", "replace") if isinstance(dump, bytes) else str(dump)
 
 
+def _speaks() -> bool:
+    return next((os.environ[name] for name in _RANKS if name in os.environ), "0") == "0"
+
+
 def _has_records(folder: str) -> bool:
     return os.path.isdir(folder) and any(
         name.startswith("rank") and name.endswith(".json") for name in os.listdir(folder))
@@ -261,7 +266,7 @@ def _start() -> None:
     if os.environ.get(TIMED):
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it prints each start of the profiler
     recorder = Recorder(os.environ.get(FOLDER) or DEFAULT_FOLDER)
-    sys.meta_path.insert(0, Finder(recorder))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Finder(recorder))
     atexit.register(recorder.write_at_end)
 
 
