@@ -19,6 +19,7 @@ _OTHERS: Mapping[str, str] = {
 """Names of torch beyond those that tables of benchmarks have."""
 NO_CALLS = frozenset({"wait", "init", "coalesced", "monitoredbarrier"})
 """Rows of sources that move nothing of their own."""
+OWN = -1
 _MORE_BYTES: Mapping[str, int] = {
     "signedchar": 1, "unsignedchar": 1, "float8e4m3fn": 1, "float8e5m2": 1, "int8": 1, "bool": 1,
     "int16": 2}
@@ -33,7 +34,7 @@ class RankCall:
         sequence: the group's number of this call; None: the calls are counted.
         start_ns: on the rank's clock, for order and gaps.
         after_loss: whether calls directly before it were lost.
-        pair: sender and receiver in the group, of a message.
+        pair: sender and receiver in the group, of a message; OWN: this rank.
     """
 
     collective: str

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from hpcbench.errors import FileError
 from hpcbench.statistics.order import percentiles
-from hpcbench.traffic.calls import RankCall, RankRecord
+from hpcbench.traffic.calls import OWN, RankCall, RankRecord
 from hpcbench.traffic.model import CallGroup, Quantiles, RankOrder, Signature, TrafficRecord
 from hpcbench.units import plural, rank_list
 
@@ -58,6 +58,9 @@ def matched(records: Iterable[RankRecord], names: Sequence[str]) -> TrafficRecor
     signatures = dict[Signature, int]()
     times = list[_Times]()
     differing = Counter[str]()
+    placed = {rank: [_placed(call, groups[group_of[rank, call.group]].ranks, rank)
+                     for call in one.calls] for rank, one in by_rank.items()}
+    by_rank = {rank: replace(one, calls=placed[rank]) for rank, one in by_rank.items()}
     for key, members in _slots(by_rank, group_of, columns).items():
         for part in _agreeing(members, differing):
             form = _signature(part, groups, key[0])
@@ -138,6 +141,14 @@ def _groups(
             found.setdefault((name, members), group)
             index[rank, name] = list(found).index((name, members))
     return list(found.values()), index
+
+
+def _placed(call: RankCall, ranks: Sequence[int], rank: int) -> RankCall:
+    """Return a call whose pair names this rank by its place in the group, where it had OWN."""
+    if call.pair is None or OWN not in call.pair:
+        return call
+    sender, receiver = (ranks.index(rank) if one == OWN else one for one in call.pair)
+    return replace(call, pair=(sender, receiver))
 
 
 def _slots(

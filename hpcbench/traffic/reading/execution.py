@@ -10,7 +10,7 @@ from hpcbench.errors import FileError
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.operations.collectives import collectives
 from hpcbench.texts import from_json
-from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of, dtype_of
+from hpcbench.traffic.calls import OWN, KnownGroup, RankCall, RankRecord, collective_of, dtype_of
 from hpcbench.traffic.model import SEND_RECV
 from hpcbench.traffic.reading.flight import ranks_of
 from hpcbench.traffic.reading.stream import StreamedList
@@ -87,8 +87,11 @@ def _call(values: Sequence[Any], attrs: Mapping[str, Any]) -> RankCall | None:
         elements_in=_tensors(values[0]) if n_in is None else int(n_in),
         elements_out=None if n_out is None else int(n_out),
         splits_in=ranks_of(rest[4]) or None, splits_out=ranks_of(rest[5]) or None,
-        pair=(-1, int(rank)) if collective == SEND_RECV and name.startswith("send")
-        else (int(rank), -1) if collective == SEND_RECV else None)
+        pair=_pair(name, int(rank)) if collective == SEND_RECV else None)
+
+
+def _pair(name: str, peer: int) -> tuple[int, int]:
+    return (OWN, peer) if name.startswith("send") else (peer, OWN)
 
 
 def _tensors(listed: Any) -> int | None:
