@@ -25,20 +25,20 @@ def record(
         help="Newest calls that torch keeps of a rank; default: 20000.")] = None,
     durations: Annotated[bool, typer.Option(
         "--durations",
-        help="Also gloo's durations, by torch's profiler: for programs that do not use it.")
+        help="Also gloo's durations, by torch's profiler.")
     ] = False,
     startup: Annotated[bool, typer.Option(
         "--startup",
-        help="Only print the folder to put first on PYTHONPATH of a job that is not started so.")
+        help="Only print the folder for PYTHONPATH, which does the same.")
     ] = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Run a job's command and record the collectives of each rank.
 
     Examples:
-        mpirun -np 2 python -m hpcbench record -o rec -- python train.py
-        srun hpcbench record --durations -o rec -- python train.py
-        torchrun --nproc-per-node 2 -m hpcbench record -- python train.py
+        mpirun -np 4 python -m hpcbench record -o rec -- python train.py
+        hpcbench record --durations --calls 100000 -- python train.py
+        hpcbench record --startup
     """
     from hpcbench.traffic.recording import STARTUP, Recording, run_recorded
 

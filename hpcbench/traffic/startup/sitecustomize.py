@@ -245,7 +245,7 @@ def _spared() -> Any:
 
 def _note(text: str) -> None:
     with contextlib.suppress(Exception):
-        sys.stderr.write(f"hpcbench record: {text}\n")
+        sys.stderr.write(f"hpcbench: {text}\n")
         sys.stderr.flush()
 
 
