@@ -101,12 +101,16 @@ def _exit_code(command: Callable[[], int]) -> int:
 
 
 def _with_resumed_folder(arguments: list[str]) -> list[str]:
-    """Return the arguments with ``latest`` behind a --resume without folder, which typer lacks."""
+    """Return the arguments with ``latest`` behind a --resume without folder, which typer lacks.
+
+    What follows ``--`` is another program's.
+    """
+    own = arguments[:arguments.index("--")] if "--" in arguments else arguments
     found = []
-    for argument, following in zip(arguments, [*arguments, "-"][1:], strict=True):
+    for argument, following in zip(own, [*own, "-"][1:], strict=True):
         alone = argument == "--resume" and following.startswith("-")
         found += ["--resume", "latest"] if alone else [argument]
-    return found
+    return found + arguments[len(own):]
 
 
 def _internal_error() -> int:

@@ -33,6 +33,7 @@ from hpcbench.commands.results import (
     report,
     show,
 )
+from hpcbench.commands.traffic import record
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.units import grouped
 
@@ -41,7 +42,7 @@ _GROUPS: Mapping[str, Mapping[str, Callable[..., None]]] = {
                 "profile": profile},
     "Read results": {"show": show, "report": report, "plot": plot, "compare": compare,
                      "check": check, "advise": advise, "reduce": reduce, "anonymize": anonymize},
-    "Other tools": {"export": export, "import": import_, "lint": lint,
+    "Other tools": {"record": record, "export": export, "import": import_, "lint": lint,
                     "from-command": from_command},
     "Prepare": {"list": list_, "gen-config": gen_config, "gen-data": gen_data, "schema": schema},
 }

@@ -58,9 +58,11 @@ def lint(
 
 def import_(
     files: Annotated[list[Path], typer.Argument(
-        metavar="FILE...", help="Output of another program; also .gz.")],
+        metavar="FILE|DIR...",
+        help="Output of another program, or records of a job's calls; also .gz.")],
     output: Annotated[Path, typer.Option(
-        "-o", "--output", metavar="FILE", help="Results file to write, such as results.h5.")],
+        "-o", "--output", metavar="FILE",
+        help="Results file to write (results.h5), or traffic.json of records.")],
     collective: CollectiveOption = "",
     ranks: Annotated[Optional[int], typer.Option(
         "--ranks", min=1, max=MOST_RANKS, metavar="N",
@@ -76,21 +78,42 @@ def import_(
         help="Primitive of DDLB's rows: tp_columnwise or tp_rowwise.")] = "",
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Make a results file of another program's tables, marked imported.
+    """Make a results file of another program's tables, or traffic.json of a job's records.
+
+    Records are flight records of torch, Kineto and execution traces, and NCCL Inspector's lines.
 
     Examples:
         hpcbench import nccl.log -o imported.h5
         hpcbench import osu.txt --ranks 16 -o osu.h5
         hpcbench import ddlb.csv --primitive tp_columnwise -o ddlb.h5
+        hpcbench import rec -o traffic.json
     """
+    verbosity = verbosity_of(verbose, quiet)
+    verbosity.details(f"reads {file.absolute()}" for file in files)
+    if output.suffix == ".json":
+        for flag, value in (("--collective", collective), ("--ranks", ranks),
+                            ("--backend", backend), ("--dtype", dtype),
+                            ("--primitive", primitive)):
+            if value:
+                raise typer.BadParameter(f"{flag} is for tables, which make a results file (.h5)")
+        _import_traffic(files, output, is_quiet=verbosity.is_quiet)
+        return
     from hpcbench.formats.imported import import_files
     from hpcbench.formats.imported_rows import Given
     from hpcbench.formats.reading.names import known_collective
 
-    verbosity = verbosity_of(verbose, quiet)
-    verbosity.details(f"reads {file.absolute()}" for file in files)
     *notes, done = import_files(files, output, Given(
         known_collective(collective), ranks, backend, dtype, primitive))
     for note in notes:
         say(f"hpcbench: {note}", sys.stderr)
     say(output if verbosity.is_quiet else done)
+
+
+def _import_traffic(files: list[Path], output: Path, *, is_quiet: bool) -> None:
+    from hpcbench.traffic.imported import import_traffic
+
+    found = import_traffic(files, output)
+    for note in found.notes:
+        say(f"hpcbench: {note}", sys.stderr)
+    for line in (output,) if is_quiet else found.done:
+        say(line)

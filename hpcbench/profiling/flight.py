@@ -23,16 +23,18 @@ FLIGHT = "flight"
 """Key of a rank's record among the details of a case."""
 MOST_ENTRIES = 32
 """Newest entries that are kept of a rank: enough to see where its order left the others'."""
-_ITEM_BYTES = {"Bool": 1, "Byte": 1, "Char": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4,
+ITEM_BYTES = {"Bool": 1, "Byte": 1, "Char": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4,
                "Float": 4, "Long": 8, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16}
 """Names as torch records them; other dtypes have no size here."""
 
 
-def joined(dumps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def joined(
+    dumps: Sequence[Mapping[str, Any]], most: int | None = MOST_ENTRIES,
+) -> dict[str, Any]:
     """Return one record of what torch's recorders wrote (`FlightRecorder::dump_json`).
 
-    ``version``, ``entries`` (the newest, in order) and ``groups`` (state by name). Each recorder
-    numbers its groups itself, so names are those of entries; duplicates are dropped.
+    ``version``, ``entries`` (the ``most`` newest, None: all) and ``groups`` (state by name). Each
+    recorder numbers its groups itself, so names are those of entries; duplicates are dropped.
     """
     entries: dict[Any, Mapping[str, Any]] = {}
     groups: dict[str, Any] = {}
@@ -44,7 +46,7 @@ def joined(dumps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 groups[name] = status
     in_order = sorted(entries.values(), key=lambda entry: entry["time_created_ns"])
     return {"version": next((dump["version"] for dump in dumps if "version" in dump), ""),
-            "groups": groups, "entries": in_order[-MOST_ENTRIES:]}
+            "groups": groups, "entries": in_order[-most:] if most else in_order}
 
 
 def current_collective(record: Mapping[str, Any]) -> str:
@@ -75,9 +77,9 @@ def _group(entry: Mapping[str, Any]) -> str:
 def _size(entry: Mapping[str, Any]) -> str:
     """Return the bytes of an entry's inputs in brackets, "" where they are not known."""
     shapes, dtypes = entry.get("input_sizes", []), entry.get("input_dtypes", [])
-    if len(shapes) != len(dtypes) or not shapes or any(name not in _ITEM_BYTES for name in dtypes):
+    if len(shapes) != len(dtypes) or not shapes or any(name not in ITEM_BYTES for name in dtypes):
         return ""
-    n_bytes = sum(math.prod(shape) * _ITEM_BYTES[name]
+    n_bytes = sum(math.prod(shape) * ITEM_BYTES[name]
                   for shape, name in zip(shapes, dtypes, strict=True))
     return f" ({size_text(n_bytes)})"
 

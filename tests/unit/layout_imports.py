@@ -53,8 +53,8 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "run": (*MACHINE, "launch", "reduce", "answers", "report", "resume", "profiling"),
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measurement", "reduce", "answers",
-                 "report", "anonymize", "compat", "formats", "run", "dry_run", "gen_config",
-                 "gen_data", "profiling", "resume", "suite", "validation"),
+                 "report", "anonymize", "compat", "formats", "traffic", "run", "dry_run",
+                 "gen_config", "gen_data", "profiling", "resume", "suite", "validation"),
     "cli": (*BASE, "commands"),
     "__main__": (*BASE, "cli", "launch"),
     # what programs of others call: `hpcbench.measure`, `hpcbench.load`
@@ -64,6 +64,8 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     # programs under the names of nccl-tests'
     "compat": (*PLANNING, "measurement", "launch", "reduce", "formats", "resume", "run",
                "__main__"),
+    # what a job communicated: its file, and other programs' records of it
+    "traffic": (*PLANNING, "statistics", "trace", "formats", "launch", "profiling"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
                 "kinds.*.present"),

@@ -27,6 +27,9 @@ RUN_BY = {
     "hpcbench export": "unit/test_export.py::test_the_command_writes_whole_files_and_replaces_none",
     "hpcbench check": "unit/test_check.py::test_the_command",
     "hpcbench import": "unit/test_imported.py::test_the_command_writes_over_nothing",
+    "mpirun record":
+        "mpi/test_traffic_job.py::test_the_calls_of_ddp_are_recorded_on_both_ranks",
+    "hpcbench record": "unit/test_traffic_record.py::test_wrong_usage_is_one_line",
     "hpcbench lint": "unit/test_foreign_reading.py::test_the_command",
     "jobs/local.sh": "install/test_local.py::test_arguments_reach_run_and_the_results_are_named",
     "jobs/torchrun.sh":

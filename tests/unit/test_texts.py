@@ -252,8 +252,9 @@ NOT_WRITTEN = {"hpcbench.config.axes", "hpcbench.config.schema",
                "hpcbench.kinds.function.plan", "hpcbench.plan.case", "hpcbench.reduce.records",
                "hpcbench.reduce.run_checks",
                "hpcbench.operations.token_file", "hpcbench.gen_data",
-               "hpcbench.profiling.flight"}
-"""JSON that is hashed, checked, quoted in a message, or of numbers and names of the package."""
+               "hpcbench.profiling.flight", "hpcbench.traffic.startup.sitecustomize"}
+"""JSON that is hashed, checked, quoted in a message, or of numbers and names of the package; and
+ASCII of a program that has the standard library only."""
 
 
 def calls(of: str) -> Iterator[tuple[str, int]]:

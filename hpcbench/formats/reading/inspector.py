@@ -58,7 +58,7 @@ def _communicator(header: Mapping[str, Any]) -> _Communicator:
 
 
 @dataclass(slots=True)
-class _Heads:
+class Heads:
     """What the last header and metadata said, and whether the file ends within a record."""
 
     communicator: _Communicator = _Communicator()
@@ -81,7 +81,7 @@ class _Heads:
 
 def read(file: ForeignFile) -> Iterator[CommTable]:
     """Yield tables of at most PART rows each. Raises FileError for other lines or versions."""
-    heads, rows, count = _Heads(), dict[_Key, list[CommRow]](), 0
+    heads, rows, count = Heads(), dict[_Key, list[CommRow]](), 0
     for line, data in _parsed(file, heads):
         if not isinstance(data, Mapping) or not is_record(data):
             raise file.error(line.number, "no record of NCCL Inspector")
@@ -101,7 +101,7 @@ def read(file: ForeignFile) -> Iterator[CommTable]:
     yield from _tables(file, rows, is_cut=heads.is_cut)
 
 
-def _parsed(file: ForeignFile, heads: _Heads) -> Iterator[tuple[LogLine, Any]]:
+def _parsed(file: ForeignFile, heads: Heads) -> Iterator[tuple[LogLine, Any]]:
     """Yield lines with what they hold, but for a last one that is cut off: ``heads`` gets that.
 
     Raises FileError for other lines that are no JSON.

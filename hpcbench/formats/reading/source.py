@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import re
@@ -58,18 +59,27 @@ class ForeignFile:
                 yield (LogLine(number, found[1], text[found.end():]) if found
                        else LogLine(number, "", text))
 
-    def json(self) -> Any:
+    def parts(self) -> Iterator[str]:
+        """Yield its text in parts of about 1 MiB."""
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        with self._guarded() as stream:
+            while data := stream.read(MOST_LINE_BYTES):
+                yield decode(data)
+
+    def json(self, parse_float: Callable[[str], Any] = printed) -> Any:
         """Return the whole file as JSON, numbers as `Printed` or int. Raises FileError."""
         with self._guarded() as stream:
             data = stream.read(MOST_JSON_BYTES + 1)
         if len(data) > MOST_JSON_BYTES:
             raise FileError(f"{self.name}: a JSON document of more than 64 MiB is not read")
-        return self.parsed(data.decode("utf-8", "replace"))
+        return self.parsed(data.decode("utf-8", "replace"), parse_float=parse_float)
 
-    def parsed(self, text: str, line: int | None = None) -> Any:
+    def parsed(
+        self, text: str, line: int | None = None, parse_float: Callable[[str], Any] = printed,
+    ) -> Any:
         """Return a JSON text; numbers with a point are `Printed`. Raises FileError."""
         try:
-            return from_json(text, parse_float=printed, parse_constant=lambda _: None)
+            return from_json(text, parse_float=parse_float, parse_constant=lambda _: None)
         except JSONDecodeError as error:
             raise self.error(line or error.lineno, f"no JSON: {error.msg}") from error
         except ValueError as error:

@@ -1,0 +1,53 @@
+"""The commands for a real job's communication: ``hpcbench record``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from hpcbench.commands.flags import QuietOption, VerboseOption, verbosity_of
+from hpcbench.texts import say
+
+MOST_CALLS = 10**7
+
+
+def record(
+    command: Annotated[Optional[list[str]], typer.Argument(
+        metavar="-- CMD...", help="The job's own command, as each rank is to run it.")] = None,
+    output: Annotated[Path, typer.Option(
+        "-o", "--output", metavar="DIR",
+        help="Folder for a file of each rank; default: record.")] = Path("record"),
+    calls: Annotated[Optional[int], typer.Option(
+        "--calls", min=1, max=MOST_CALLS, metavar="N",
+        help="Newest calls that torch keeps of a rank; default: 20000.")] = None,
+    durations: Annotated[bool, typer.Option(
+        "--durations",
+        help="Also gloo's durations, by torch's profiler.")
+    ] = False,
+    startup: Annotated[bool, typer.Option(
+        "--startup",
+        help="Only print the folder for PYTHONPATH, which does the same.")
+    ] = False,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
+) -> None:
+    """Run a job's command and record the collectives of each rank.
+
+    Examples:
+        mpirun -np 4 python -m hpcbench record -o rec -- python train.py
+        hpcbench record --durations --calls 100000 -- python train.py
+        hpcbench record --startup
+    """
+    from hpcbench.traffic.recording import STARTUP, Recording, run_recorded
+
+    if startup:
+        say(STARTUP)
+        return
+    if not command:
+        raise typer.BadParameter("give the job's command behind --, such as -- python train.py")
+    verbosity = verbosity_of(verbose, quiet)
+    verbosity.details([f"PYTHONPATH begins with {STARTUP}"])
+    sys.stdout.flush()
+    run_recorded(command, Recording(output, calls, durations, quiet))

@@ -1,0 +1,1 @@
+"""The communication of a real job: recorded, read from other programs' files, and matched."""

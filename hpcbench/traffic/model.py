@@ -1,0 +1,252 @@
+"""``traffic.json``: which collectives a job called, in which order, and what they took.
+
+A `TrafficRecord` with the keys ``format`` ("hpcbench.traffic") and ``version``. It names no clock
+of its source: gaps and durations are differences of stamps of one rank. What a source does not
+have is None: the reduction operator and the root are in few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from hpcbench.errors import FileError, command_line
+from hpcbench.texts import from_json, to_json
+
+FORMAT = "hpcbench.traffic"
+VERSION = 1
+MOST_BYTES = 2**28
+"""Larger files are not read: an order of a million calls on each of 8 ranks is below it."""
+SEND_RECV = "send_recv"
+"""Collective of a message of one rank to another, which has a `Signature.pair`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallGroup:
+    """Ranks that called collectives together.
+
+    Attributes:
+        name: torch's name or a communicator's id; unique only together with ``ranks``.
+        ranks: ranks of the job in the group's order, whose positions are the group's own ranks.
+        assumed: whether the source does not list them: they are those that called something.
+    """
+
+    name: str
+    description: str
+    ranks: tuple[int, ...]
+    assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Of so many times: in nanoseconds, by linear interpolation."""
+
+    n: int
+    min_ns: int
+    p25_ns: int
+    median_ns: int
+    p75_ns: int
+    p95_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One form of a collective: the same arguments in the same group.
+
+    Attributes:
+        collective: our name (``all_reduce``), else the source's (``barrier``).
+        dtype: our name (``fp32``), else the source's in small letters; None: none, or unknown.
+        operator: ``sum``, ``prod``, ``min``, ``max`` or ``avg``; None: none, or unknown.
+        root: the root's rank in the group; None: none, or unknown.
+        elements_in: elements of a rank's input: one number where all ranks have the same, else
+            one for each rank of the group, in its order. None: unknown.
+        elements_out: the same of a rank's output.
+        splits_in: for each rank of the group the elements that it sends to each; None: even, or
+            none; within: unknown of this rank.
+        splits_out: the same of what it receives.
+        group: index in `TrafficRecord.groups`.
+        count: calls, each counted once for all its ranks.
+        bytes: size of a call as nccl-tests counts it: the buffer, or all ranks' parts together.
+        backend: ``gloo``, ``nccl``; None: unknown.
+        pair: sender and receiver in the group, of ``send_recv`` only.
+        transfer: of each call the least duration of its ranks, where at least two have one.
+        wait: of each call and rank the duration beyond that.
+        duration: of each call and rank.
+    """
+
+    collective: str
+    dtype: str | None
+    operator: str | None
+    root: int | None
+    elements_in: tuple[int | None, ...]
+    elements_out: tuple[int | None, ...]
+    splits_in: tuple[tuple[int, ...] | None, ...] | None
+    splits_out: tuple[tuple[int, ...] | None, ...] | None
+    group: int
+    count: int
+    bytes: int
+    backend: str | None = None
+    pair: tuple[int, int] | None = None
+    transfer: Quantiles | None = None
+    wait: Quantiles | None = None
+    duration: Quantiles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankOrder:
+    """Calls of one rank in the order of their issue; all tuples have one item a call.
+
+    Attributes:
+        signature: index in `TrafficRecord.signatures`.
+        sequence: the group's number of the call; ranks of a call have the same.
+        gap_ns: from the issue of the call before to that of this one; None: first, or unknown as
+            calls between them were dropped.
+        duration_ns: from issue or start to end; None: unknown.
+        wait_ns: of it, beyond the least of all ranks; None: unknown, or of one rank only.
+        dropped: calls that the source lost before or between these.
+        unfinished: calls that had not ended when the record was written.
+    """
+
+    rank: int
+    signature: tuple[int, ...]
+    sequence: tuple[int, ...]
+    gap_ns: tuple[int | None, ...]
+    duration_ns: tuple[int | None, ...]
+    wait_ns: tuple[int | None, ...]
+    dropped: int = 0
+    unfinished: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficRecord:
+    """The communication of one job.
+
+    Attributes:
+        source: programs and their versions, such as ``flight recorder 2.10``.
+        files: names of the files that it was made of.
+        world_size: ranks of the job.
+        missing: those without a record.
+        order: of each rank that has one, by rank.
+        notes: sentences on what was assumed, left out or not known.
+    """
+
+    source: tuple[str, ...]
+    files: tuple[str, ...]
+    world_size: int
+    missing: tuple[int, ...]
+    groups: tuple[CallGroup, ...]
+    signatures: tuple[Signature, ...]
+    order: tuple[RankOrder, ...]
+    notes: tuple[str, ...] = ()
+
+
+_RECORD = TypeAdapter(TrafficRecord)
+
+
+def traffic_text(record: TrafficRecord) -> str:
+    """Return the file's text: a line for each group, signature and rank."""
+    plain = asdict(record)
+    lists = {name: plain.pop(name) for name in ("groups", "signatures", "order")}
+    head = {"format": FORMAT, "version": VERSION, **plain}
+    parts = [f" {to_json(name)}: {to_json(value)}" for name, value in head.items()]
+    parts += [f" {to_json(name)}: [\n" + ",\n".join(f"  {to_json(one)}" for one in items) + "\n ]"
+              for name, items in lists.items()]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def write_traffic(record: TrafficRecord, path: Path) -> None:
+    """Write the file whole. Raises FileError where it exists or the disk does not take it."""
+    from hpcbench.trace.container import whole_file  # loads h5py, which plans do without
+
+    if path.exists():
+        raise FileError(f"{path} exists: give another name with -o, or remove it")
+    if not path.parent.is_dir():
+        raise FileError(f"{path.parent} is no folder: make it, or give another name with -o")
+    with whole_file(path) as part:
+        part.write_text(traffic_text(record), encoding="utf-8")
+
+
+def read_traffic(path: Path) -> TrafficRecord:
+    """Return the record in a file. Raises FileError for another file, version or wrong values."""
+    remedy = f"make it with `{command_line('import', 'DIR', '-o', path.name)}`"
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}; {remedy}") from error
+    if len(data) > MOST_BYTES:
+        raise FileError(f"{path}: more than 256 MiB is not read; record fewer steps")
+    try:
+        document = from_json(data)
+    except ValueError as error:
+        raise FileError(f"{path}: is no traffic.json: {error}; {remedy}") from None
+    return _record_of(path, document, remedy)
+
+
+def _record_of(path: Path, document: Any, remedy: str) -> TrafficRecord:
+    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
+        raise FileError(f"{path}: is no traffic.json; {remedy}")
+    version = document.pop("version", None)
+    if version != VERSION:
+        raise FileError(f"{path}: has version {str(version)[:20]} of {FORMAT}; this hpcbench "
+                        f"reads {VERSION}")
+    try:
+        record = _RECORD.validate_python(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise FileError(f"{path}: {place}: {first['msg']}; {remedy}") from None
+    if problem := _problem(record):
+        raise FileError(f"{path}: {problem}; {remedy}")
+    return record
+
+
+def _problem(record: TrafficRecord) -> str:
+    """Return what does not fit together in a record; "" if all does."""
+    ranks = range(record.world_size)
+    for index, group in enumerate(record.groups):
+        if not group.ranks or len(set(group.ranks)) < len(group.ranks) or not _within(
+                group.ranks, ranks):
+            return f"groups.{index}.ranks: want different ranks below {record.world_size}"
+    for index, one in enumerate(record.signatures):
+        if one.group not in range(len(record.groups)):
+            return f"signatures.{index}.group: there are {len(record.groups)} groups"
+        if problem := _signature_problem(one, len(record.groups[one.group].ranks)):
+            return f"signatures.{index}.{problem}"
+    if len({one.rank for one in record.order}) < len(record.order):
+        return "order: has a rank twice"
+    for order in record.order:
+        columns = (order.sequence, order.gap_ns, order.duration_ns, order.wait_ns)
+        if order.rank not in ranks or any(len(one) != len(order.signature) for one in columns):
+            return f"order: rank {order.rank} is none, or its columns differ in length"
+        if not _within(order.signature, range(len(record.signatures))):
+            return f"order: rank {order.rank} has a signature that is none"
+    return ""
+
+
+def _signature_problem(one: Signature, size: int) -> str:
+    inside = range(size)
+    for name in ("elements_in", "elements_out"):
+        counts = getattr(one, name)
+        if len(counts) not in (1, size) or any(count is not None and count < 0 for count in counts):
+            return f"{name}: want one number, or one for each of {size} ranks"
+    for name in ("splits_in", "splits_out"):
+        rows = getattr(one, name)
+        if rows is not None and (len(rows) != size or any(
+                row is not None and (len(row) != size or min(row) < 0) for row in rows)):
+            return f"{name}: want {size} rows of {size} numbers"
+    if one.root is not None and one.root not in inside:
+        return f"root: want a rank of the group below {size}"
+    if (one.pair is not None) != (one.collective == SEND_RECV) or (
+            one.pair and not _within(one.pair, inside)):
+        return f"pair: want two ranks of the group, of {SEND_RECV} only"
+    return "count: want 0 or more" if one.count < 0 or one.bytes < 0 else ""
+
+
+def _within(values: Sequence[int], allowed: range) -> bool:
+    return all(value in allowed for value in values)

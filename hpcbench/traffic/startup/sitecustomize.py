@@ -1,0 +1,288 @@
+"""Writes torch's flight records of a rank when it ends, and on SIGUSR2; `hpcbench record` puts it
+first on PYTHONPATH.
+
+It runs in any Python of the job, before the program: standard library only, torch is not imported.
+A process is a rank once it has called ``init_process_group``; others write nothing. Whatever fails
+here costs the record, never the program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from types import ModuleType
+from typing import Any
+
+FOLDER, COMMAND = "HPCBENCH_RECORD", "HPCBENCH_RECORD_PID"
+TIMED, QUIET = "HPCBENCH_RECORD_DURATIONS", "HPCBENCH_RECORD_QUIET"
+DEFAULT_FOLDER = "record"
+CALLS, MOST_CALLS = "HPCBENCH_RECORD_CALLS", "20000"
+BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""The ring's length; the older name is for torch before 2.10, as later ones warn of it."""
+DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+MOST_NOTES = 8
+"""Ranks that say what they wrote; of larger jobs rank 0, and those that lost something."""
+_MODULE = "torch.distributed.distributed_c10d"
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
+class Recorder:
+    """The record of this process; it is none of a rank until groups are made."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = os.path.abspath(folder)
+        self._c10d: Any = None
+        self._pid = 0
+        self._rank = self._size = 0
+        self._groups: dict[str, dict[str, Any]] = {}
+        self._path = ""
+        self._durations: list[tuple[str, int, int]] = []
+        self._profiled_by = 0
+        self._waking = -1
+        self._lock = threading.Lock()
+
+    def watch(self, module: ModuleType) -> None:
+        """Wrap what makes and ends groups in a module that was just imported."""
+        self._c10d = module
+        make, end = module.init_process_group, module.destroy_process_group
+
+        @functools.wraps(make)
+        def init_process_group(*args: Any, **given: Any) -> Any:
+            result = make(*args, **given)
+            with _spared():
+                self._begin()
+            return result
+
+        @functools.wraps(end)
+        def destroy_process_group(*args: Any, **given: Any) -> Any:
+            with _spared():
+                self._note_groups()
+            return end(*args, **given)
+
+        module.init_process_group = init_process_group  # type: ignore[attr-defined]
+        module.destroy_process_group = destroy_process_group  # type: ignore[attr-defined]
+
+    def _begin(self) -> None:
+        """Take this process for a rank."""
+        self._rank, self._size = self._c10d.get_rank(), self._c10d.get_world_size()
+        self._note_groups()
+        if self._pid == os.getpid():
+            return
+        self._pid, self._path = os.getpid(), ""  # a fork of a rank may become one itself
+        self._answer_signals()
+        if os.environ.get(TIMED):
+            self._start_durations()
+        util = sys.modules.get("multiprocessing.util")
+        if util and sys.modules["multiprocessing"].parent_process():  # ends without atexit
+            util.Finalize(None, self.write_at_end, exitpriority=-100)
+
+    def _note_groups(self) -> None:
+        world = getattr(self._c10d, "_world", None)
+        if world is None:
+            return
+        for group, ranks in list(world.pg_group_ranks.items()):
+            name = str(world.pg_names.get(group, ""))
+            in_order = sorted(ranks, key=ranks.__getitem__)
+            self._groups[name] = {
+                "ranks": in_order, "description": str(getattr(group, "group_desc", "")),
+                "backend": str(world.pg_map.get(group, ("", None))[0])}
+
+    def _start_durations(self) -> None:
+        """Have torch's profiler note ranges of the user's scope alone, which gloo's calls are."""
+        import torch
+        from torch._C._profiler import ProfilerActivity, RecordScope
+
+        config = torch.autograd.profiler.profile(use_kineto=True).config()
+        activities = {ProfilerActivity.CPU}
+        torch.autograd._prepare_profiler(config, activities)
+        torch.autograd._enable_profiler(config, activities, {RecordScope.USER_SCOPE})
+        self._profiled_by = threading.get_ident()
+
+    def _end_durations(self) -> None:
+        if self._profiled_by != threading.get_ident():
+            return
+        import torch
+
+        self._profiled_by = 0
+        self._durations = [
+            (event.name(), event.start_ns(), event.duration_ns())
+            for event in torch.autograd._disable_profiler().events()
+            if ":" in event.name()]
+
+    def _answer_signals(self) -> None:
+        """Write on SIGUSR2, also while the main thread waits in a collective.
+
+        Python calls a handler between its own instructions only; the byte in the pipe comes at
+        once. A handler of the program's own stays.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
+            signal.signal(signal.SIGUSR2, lambda *_: None)
+            signal.siginterrupt(signal.SIGUSR2, False)  # calls of libraries go on
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        if before not in (-1, self._waking):  # an event loop's
+            signal.set_wakeup_fd(before)
+            _note("the program has an event loop: SIGUSR2 writes no record")
+            return
+        self._waking = writing
+        threading.Thread(target=self._wait_for_signals, args=(reading,), daemon=True,
+                         name="hpcbench record").start()
+
+    def _wait_for_signals(self, reading: int) -> None:
+        while data := os.read(reading, 64):
+            if signal.SIGUSR2 in data and self._pid == os.getpid():
+                with _spared():
+                    self._write("SIGUSR2")
+
+    def write_at_end(self) -> None:
+        """Write the record of a rank; say so where the command itself has none."""
+        with _spared():
+            if self._pid == os.getpid():
+                self._end_durations()
+                self._note_groups()
+                self._say(*self._write("exit"))
+                self._pid = -1  # processes of multiprocessing may end in both ways
+            elif self._pid == 0 and os.environ.get(COMMAND) == str(os.getpid()) and _speaks() and (
+                    not _has_records(self._folder)):
+                _note("no process of this command called torch.distributed's init_process_group: "
+                      "nothing is recorded")
+
+    def _write(self, reason: str) -> tuple[int, int, float]:
+        """Write the file; return calls, those that the ring lost, and the seconds it took."""
+        began = time.perf_counter()
+        with self._lock:
+            library = self._c10d.torch._C._distributed_c10d
+            dumps = [_text(getattr(library, name)()) for name in DUMPS if hasattr(library, name)]
+            head = {"format": "hpcbench.record", "version": 1, "rank": self._rank,
+                    "world_size": self._size, "host": os.uname().nodename, "pid": os.getpid(),
+                    "reason": reason, "torch": str(self._c10d.torch.__version__),
+                    "groups": self._groups, "durations": self._durations}
+            path = self._path or self._free_path()
+            part = f"{path}.part{os.getpid()}"
+            with open(part, "w", encoding="utf-8") as stream:
+                stream.write(f"{json.dumps(head)[:-1]}, \"dumps\": [\n{', '.join(dumps)}\n]}}\n")
+            os.replace(part, path)
+            self._path = path
+        numbers = [sorted(map(int, re.findall(r'"record_id":\s*(\d+)', dump))) for dump in dumps]
+        lost = sum(found[-1] + 1 - len(found) for found in numbers if found)
+        return sum(map(len, numbers)), lost, time.perf_counter() - began
+
+    def _free_path(self) -> str:
+        """Return a path that no other process has: a restarted rank does not write over."""
+        os.makedirs(self._folder, exist_ok=True)
+        path, number = os.path.join(self._folder, f"rank{self._rank:05}"), 1
+        while os.path.exists(f"{path}.json" if number == 1 else f"{path}.{number}.json"):
+            number += 1
+        return f"{path}.json" if number == 1 else f"{path}.{number}.json"
+
+    def _say(self, calls: int, lost: int, seconds: float) -> None:
+        if lost:
+            _note(f"rank {self._rank}: {calls} calls in {self._path}; {lost} earlier ones are "
+                  f"lost: record fewer steps, or more with --calls {calls + lost}")
+        elif not os.environ.get(QUIET) and (self._rank == 0 or self._size <= MOST_NOTES):
+            _note(f"rank {self._rank}: {calls} calls in {self._path}, none lost, written in "
+                  f"{seconds * 1e3:.0f} ms")
+
+
+class Finder:
+    """Finds torch.distributed as Python does, and calls the recorder when it is there."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Return the module's spec, whose loader calls the recorder; None for all others."""
+        if name != _MODULE:
+            return None
+        sys.meta_path.remove(self)
+        with _spared():
+            _switch_on(str(getattr(sys.modules.get("torch"), "__version__", "")))
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        load = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            with _spared():
+                self._recorder.watch(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _switch_on(version: str) -> None:
+    """Set the recorder's variables for this torch, where the job has not; it reads them later."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    is_old = numbers is not None and (int(numbers[1]), int(numbers[2])) < (2, 10)
+    wanted = os.environ.get(CALLS)
+    if wanted or not any(name in os.environ for name in BUFFERS):
+        os.environ[BUFFERS[is_old]] = wanted or MOST_CALLS
+    os.environ.setdefault("TORCH_NCCL_ENABLE_TIMING", "1")
+
+
+@contextlib.contextmanager
+def _spared() -> Any:
+    """Let no fault of the record reach the program."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        _note(f"no record of this process: {type(error).__name__}: {error}")
+
+
+def _note(text: str) -> None:
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"hpcbench: {text}\n")
+        sys.stderr.flush()
+
+
+def _text(dump: Any) -> str:
+    return dump.decode("utf-8", "replace") if isinstance(dump, bytes) else str(dump)
+
+
+def _speaks() -> bool:
+    return next((os.environ[name] for name in _RANKS if name in os.environ), "0") == "0"
+
+
+def _has_records(folder: str) -> bool:
+    return os.path.isdir(folder) and any(
+        name.startswith("rank") and name.endswith(".json") for name in os.listdir(folder))
+
+
+def _start() -> None:
+    if os.environ.get(TIMED):
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it prints each start of the profiler
+    recorder = Recorder(os.environ.get(FOLDER) or DEFAULT_FOLDER)
+    sys.meta_path.insert(0, Finder(recorder))
+    atexit.register(recorder.write_at_end)
+
+
+def _run_the_one_behind() -> None:
+    """Run the sitecustomize that Python would have found without this one."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [one for one in sys.path if os.path.abspath(one or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+if __name__ == "sitecustomize":
+    with _spared():
+        _start()
+    _run_the_one_behind()

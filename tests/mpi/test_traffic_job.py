@@ -1,0 +1,55 @@
+"""A real training is recorded and imported: its calls are those that DDP must make."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from hpcbench.traffic.model import read_traffic
+from launcher import EVERY_MPI, ROOT, MpiLauncher
+
+pytestmark = pytest.mark.mpi
+STEPS, WIDTH = 5, 256
+PARAMETERS = WIDTH * WIDTH + WIDTH + WIDTH * 10 + 10
+
+
+def free_port() -> str:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return str(held.getsockname()[1])
+
+
+@EVERY_MPI
+def test_the_calls_of_ddp_are_recorded_on_both_ranks(mpirun: MpiLauncher) -> None:
+    python = mpirun.program("python")
+    job = mpirun.run(2, command=(
+        python, "-m", "hpcbench", "record", "--durations", "-o", "rec", "--", python,
+        str(ROOT / "examples/traffic_ddp.py"), free_port())).check()
+    home = mpirun.jobs[-1].home
+    for rank in (0, 1):
+        assert f"rank {rank}: " in job.stderr and "none lost" in job.stderr
+    done = subprocess.run([sys.executable, "-m", "hpcbench", "import", "rec", "-o", "traffic.json"],
+                          cwd=home, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    traffic = read_traffic(home / "traffic.json")
+    assert traffic.world_size == 2 and traffic.missing == ()
+    assert [group.ranks for group in traffic.groups] == [(0, 1)]
+    gradients, = (one for one in traffic.signatures if one.collective == "all_reduce")
+    assert (gradients.count, gradients.bytes, gradients.elements_in, gradients.dtype) == (
+        STEPS, 4 * PARAMETERS, (PARAMETERS,), "fp32")
+    parameters = [one for one in traffic.signatures
+                  if one.collective == "broadcast" and one.dtype == "fp32"]
+    assert [(one.count, one.bytes) for one in parameters] == [(1, 4 * PARAMETERS)]
+    first, second = traffic.order
+    assert first.signature == second.signature and first.sequence == second.sequence
+    steps = [at for at, index in enumerate(first.signature)
+             if traffic.signatures[index] is gradients]
+    assert steps[-STEPS + 1:] == list(range(len(first.signature)))[-STEPS + 1:]
+    for one in traffic.order:
+        assert one.dropped == one.unfinished == 0
+        assert all(gap is not None and gap > 0 for gap in one.gap_ns[1:])
+        assert all(one.duration_ns[at] and one.wait_ns[at] is not None for at in steps)
+    assert gradients.transfer is not None and gradients.transfer.n == STEPS
