@@ -219,6 +219,9 @@ def advise(
     samples: Annotated[int, typer.Option(
         "--samples", min=1, metavar="N",
         help="Training samples to cost; default: 10000.")] = 10_000,
+    traffic: Annotated[Optional[Path], typer.Option(
+        "--traffic", metavar="FILE",
+        help="A job's recorded calls, of which RESULTS are the replay: why are they slow?")] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
@@ -226,15 +229,18 @@ def advise(
 
     Examples:
         hpcbench advise results/latest
+        hpcbench advise results/latest --traffic traffic.json --only causes
         hpcbench advise results/latest --only recommend --verbose
         hpcbench advise results/latest --json | jq ".topics.recommend.answers[].sentence"
     """
     from hpcbench.answers.answer import TopicOptions
+    from hpcbench.operations.traffic import read_traffic
     from hpcbench.report.answer_lines import advice, print_advice, print_advice_json
 
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in files])
-    topics = advice(files, only or (), TopicOptions(price, samples))
+    record = None if traffic is None else read_traffic(traffic)
+    topics = advice(files, only or (), TopicOptions(price, samples, record))
     if as_json:
         print_advice_json(topics, files)
     else:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from rich.text import Text
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
+from hpcbench.answers.causes import TOPIC as CAUSES
 from hpcbench.answers.check import CheckResult
 from hpcbench.answers.compare import (
     Compared,
@@ -40,8 +41,11 @@ _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 
 
 def advice(paths: Sequence[Path], only: Sequence[str], asked: TopicOptions) -> list[TopicResult]:
-    """Return what the topics say of results files. Raises UsageError for an unknown topic."""
-    known = {topic.name: topic for topic in TOPICS}
+    """Return what the topics say of results files. Raises UsageError for an unknown topic.
+
+    Topic ``causes`` is among them where recorded communication is given.
+    """
+    known = {topic.name: topic for topic in ((CAUSES,) if asked.traffic else ()) + TOPICS}
     for name in only:
         if name not in known:
             raise UsageError(f"--only {unknown_name(name, known)}")
