@@ -2,10 +2,10 @@
 
     python benchmarks/causes.py [--jobs 200] [--seed 0]
 
-A job has 30 to 300 calls on 2 or 4 ranks whose transfer varies by 10 to 30 %, and 30 isolated calls.
-Causes: a rank that is late by 4 to 20 transfers in each call; work beside the job that makes
-transfers 3 to 8 times as long; a slow link and a slow algorithm, which are as slow in isolation; and
-none. The last three are transfer. Goals: of each cause 90 % named, and at most 2 % named wrongly.
+A job has 30 to 300 calls on 2 or 4 ranks whose transfer varies by 10 to 30 %, and 30 isolated
+calls. Causes: a rank that is late by 4 to 20 transfers in each call; work beside the job that makes
+transfers 3 to 8 times as long; a slow link and a slow algorithm, as slow in isolation; and none.
+The last three are transfer. Goals: of each cause 90 % named, and at most 2 % named wrongly.
 Exit code 1: a goal is missed.
 """
 
@@ -72,7 +72,7 @@ def main() -> int:
         late = sum(one.late == (0,) for one in found) / len(found)
         missed |= share < LEAST_NAMED or wrong > MOST_WRONG
         print(f"{cause:15} {len(found)} jobs: {right} {share:.1%}, wrong {wrong:.1%}, "
-              f"inconclusive {unclear:.1%}" + (f", its rank {late:.1%}" if right == ARRIVAL else ""))
+              f"inconclusive {unclear:.1%}{f', its rank {late:.1%}' * (right == ARRIVAL)}")
     print(f"goals: at least {LEAST_NAMED:.0%} named, at most {MOST_WRONG:.0%} wrong: "
           f"{'missed' if missed else 'met'}")
     return int(missed)

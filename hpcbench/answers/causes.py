@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,8 @@ from hpcbench.answers.answer import (
     range_of,
 )
 from hpcbench.config.dialects.traffic import form_of
-from hpcbench.operations.traffic import TrafficRecord
+from hpcbench.operations.traffic import CallForm, TrafficRecord
+from hpcbench.reduce.kind_facts import IsolatedCall
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.stack import counts
 from hpcbench.statistics.order import Interval
@@ -136,24 +136,18 @@ def _times(calls: Iterable[Mapping[int, int]]) -> CallTimes:
         {rank: last.count(rank) for rank in sorted({rank for call in known for rank in call})})
 
 
-_Key = tuple[Any, ...]
+_Isolated = Mapping[IsolatedCall, tuple[Run, CaseResult]]
 
 
-def _isolated(runs: Sequence[Run]) -> Mapping[_Key, tuple[Run, CaseResult]]:
-    """Return the measured collectives by what they are; of several alike the last one."""
-    return {_key(item): (run, item) for run in runs for item in run.results.cases
-            if item.case.kind == "collective" and item.status == "ok"}
-
-
-def _key(item: CaseResult) -> _Key:
-    axes, case = item.case.workload.choice().axes, item.case
-    return (axes["collective"], case.backend, axes["dtype"], axes["op"], axes["root"],
-            case.world_size // axes["groups"], axes["group_stride"], axes["requested_bytes"])
+def _isolated(runs: Sequence[Run]) -> _Isolated:
+    """Return what was measured of single calls; of several alike the last one."""
+    return {fact: (run, item) for run in runs for item in run.results.cases if item.status == "ok"
+            for fact in run.facts(item, IsolatedCall)}
 
 
 def _cause(
     record: TrafficRecord, index: int, calls: CallTimes,
-    isolated: Mapping[_Key, tuple[Run, CaseResult]],
+    isolated: _Isolated,
 ) -> CallCause:
     one, form = record.signatures[index], form_of(record, record.signatures[index])
     ranks = len(record.groups[one.group].ranks)
@@ -165,28 +159,24 @@ def _cause(
         return CallCause(name, one.count, 0, one.bytes, missing="no durations of two ranks")
     recorded = CallCause(name, one.count, matched, one.bytes, time_s,
                          float(calls.transfer_s.mean()), float(calls.waiting_s.mean()))
-    own = form and isolated.get((
-        form.collective, form.backend, form.dtype, form.operator, form.root, form.size,
-        form.stride or 1, one.bytes if form.dtype != "uint8" or one.bytes else 0))
-    if not own:
-        return replace(recorded, missing="not measured: hpcbench run traffic.json" if form else
-                     "cannot be replayed")
-    run, item = own
+    if form is None:
+        return replace(recorded, missing="cannot be replayed")
+    call = IsolatedCall(replace(form, stride=form.stride or 1), one.bytes)
+    if call not in isolated:
+        return replace(recorded, missing="not measured: hpcbench run traffic.json")
+    run, item = isolated[call]
     samples = run.samples.samples(item.case.case_id)
-    alone = None if samples is None else _alone(item, samples)
+    alone = None if samples is None else _alone(item, call.form, samples)
     if alone is None or min(matched, alone.transfer_s.size) < LEAST_CALLS:
         return replace(recorded, missing=f"fewer than {LEAST_CALLS} calls to compare")
     return judged(recorded, calls, alone)
 
 
-def _alone(item: CaseResult, samples: CaseSamples) -> CallTimes:
+def _alone(item: CaseResult, form: CallForm, samples: CaseSamples) -> CallTimes:
     """Return the times of the isolated calls that count, each group's as a call of its own."""
-    axes = item.case.workload.choice().axes
-    groups, stride = axes["groups"], axes["group_stride"]
     used = counts(samples.use) if samples.use is not None else slice(None)
     each = (samples.end_ns - samples.start_ns)[:, used] / (1e9 * item.case.batch)
-    shaped = each.reshape(groups // stride or 1, len(samples.ranks) // groups, min(stride, groups),
-                          -1)
+    shaped = each.reshape(-1, form.ranks, form.stride, each.shape[1])
     transfer = shaped.min(axis=1)
     return CallTimes(transfer.ravel(), (shaped.mean(axis=1) - transfer).ravel(), {})
 

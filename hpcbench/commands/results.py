@@ -234,13 +234,11 @@ def advise(
         hpcbench advise results/latest --json | jq ".topics.recommend.answers[].sentence"
     """
     from hpcbench.answers.answer import TopicOptions
-    from hpcbench.operations.traffic import read_traffic
     from hpcbench.report.answer_lines import advice, print_advice, print_advice_json
 
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in files])
-    record = None if traffic is None else read_traffic(traffic)
-    topics = advice(files, only or (), TopicOptions(price, samples, record))
+    topics = advice(files, only or (), TopicOptions(price, samples), traffic)
     if as_json:
         print_advice_json(topics, files)
     else:

@@ -98,6 +98,23 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
+class CallForm:
+    """What calls have alike that differ in size only.
+
+    ``ranks`` of a group that are ``stride`` apart, with its like beside it on all ranks of the job;
+    0: the group is of the first ranks, alone.
+    """
+
+    collective: str
+    backend: str
+    dtype: str
+    operator: str | None
+    root: int | None
+    ranks: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
 class RankOrder:
     """Calls of one rank in the order of their issue; all tuples have one item a call.
 

@@ -28,6 +28,7 @@ from hpcbench.answers.compare_inputs import refuse_twice
 from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
+from hpcbench.operations.traffic import read_traffic
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity, say, valid
@@ -40,12 +41,16 @@ FOLDER = "FOLDER"
 _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 
 
-def advice(paths: Sequence[Path], only: Sequence[str], asked: TopicOptions) -> list[TopicResult]:
+def advice(
+    paths: Sequence[Path], only: Sequence[str], asked: TopicOptions, traffic: Path | None = None,
+) -> list[TopicResult]:
     """Return what the topics say of results files. Raises UsageError for an unknown topic.
 
-    Topic ``causes`` is among them where recorded communication is given.
+    Topic ``causes`` is among them where a file of recorded communication is given.
     """
-    known = {topic.name: topic for topic in ((CAUSES,) if asked.traffic else ()) + TOPICS}
+    if traffic is not None:
+        asked = replace(asked, traffic=read_traffic(traffic))
+    known = {topic.name: topic for topic in ((CAUSES,) if traffic else ()) + TOPICS}
     for name in only:
         if name not in known:
             raise UsageError(f"--only {unknown_name(name, known)}")

@@ -22,6 +22,8 @@ SPELLED: Mapping[str, str] = {
         "translates files of TorchScale into our blocks",
     "hpcbench/config/dialects/candle.py: 'training'":
         "translates files of the Candle suite, which have a section of that name",
+    "hpcbench/config/dialects/traffic.py: 'collective'":
+        "translates recorded communication into our blocks",
     "hpcbench/formats/export/cases.py: 'collective'":
         "a column of results, and a label of NCCL Inspector: the collective's name",
     "hpcbench/report/summary.py: 'collective'": "a column of summary.csv: the collective's name",

@@ -8,7 +8,6 @@ out, and a note says how many calls and bytes that is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -17,7 +16,7 @@ from hpcbench.config.axes import BACKENDS
 from hpcbench.config.section import Dialect
 from hpcbench.errors import ConfigError
 from hpcbench.operations.collectives import DTYPE_BYTES, collectives
-from hpcbench.operations.traffic import FORMAT, Signature, TrafficRecord, record_of
+from hpcbench.operations.traffic import FORMAT, CallForm, Signature, TrafficRecord, record_of
 from hpcbench.units import grouped, plural, size_text
 
 
@@ -60,19 +59,6 @@ def sweep_of(record: TrafficRecord) -> dict[str, Any]:
                           + ("; ".join(reasons) or "it has no calls"))
     return {"name": "replay", "notes": [*_notes(record, found), *record.notes],
             "benchmarks": [_block(form, same) for form, same in forms.items()]}
-
-
-@dataclass(frozen=True, slots=True)
-class CallForm:
-    """What calls have alike that differ in size only; ``stride`` 0: the first ranks of the job."""
-
-    collective: str
-    backend: str
-    dtype: str
-    operator: str | None
-    root: int | None
-    size: int
-    stride: int
 
 
 def form_of(record: TrafficRecord, one: Signature) -> CallForm | None:
@@ -127,7 +113,7 @@ def _block(form: CallForm, same: Sequence[Signature]) -> dict[str, Any]:
     known = collectives()[form.collective]
     options = {"op": form.operator, "root": form.root}
     place: dict[str, Any] = {"world_size": "all", "groups": {
-        "size": form.size, "stride": form.stride}} if form.stride else {"world_size": form.size}
+        "size": form.ranks, "stride": form.stride}} if form.stride else {"world_size": form.ranks}
     sizes = {"size": sorted({one.bytes for one in same})} if known.moves_data else {}
     return {"kind": "collective", "collective": form.collective, "backend": form.backend,
             "dtype": form.dtype, **{key: value for key, value in options.items()
