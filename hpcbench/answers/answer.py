@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hpcbench.errors import command_line
+from hpcbench.operations.traffic import TrafficRecord
 from hpcbench.reduce.kind_facts import F, ReadSamples, facts_of
 from hpcbench.reduce.results import CaseResult, Results, SampleSource
 from hpcbench.statistics.order import Interval
@@ -77,11 +78,13 @@ class TopicOptions:
     """What the user set beside the files; each topic takes what concerns it.
 
     ``price``: of a device for an hour, in the user's currency, None where none is known.
-    ``samples``: training samples to estimate time and cost of.
+    ``samples``: training samples to estimate time and cost of. ``traffic``: a job's recorded
+    communication, which the runs' isolated calls explain.
     """
 
     price: float | None = None
     samples: int = 10_000
+    traffic: TrafficRecord | None = None
 
 
 class TopicRecord(Protocol):

@@ -249,6 +249,9 @@ def advise(
     samples: Annotated[int, typer.Option(
         "--samples", min=1, metavar="N",
         help="Training samples to cost; default: 10000.")] = 10_000,
+    traffic: Annotated[Optional[Path], typer.Option(
+        "--traffic", metavar="FILE",
+        help="A job's recorded calls, of which RESULTS are the replay: why are they slow?")] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
@@ -256,6 +259,7 @@ def advise(
 
     Examples:
         hpcbench advise results/latest
+        hpcbench advise results/latest --traffic traffic.json --only causes
         hpcbench advise results/latest --only recommend --verbose
         hpcbench advise results/latest tuner --to nccl -o tuner.csv
     """
@@ -273,7 +277,7 @@ def advise(
         return
     if output is not None or force:
         raise UsageError("-o and --force are for: hpcbench advise RESULTS tuner --to nccl")
-    topics = advice(files, only or (), TopicOptions(price, samples))
+    topics = advice(files, only or (), TopicOptions(price, samples), traffic)
     if as_json:
         print_advice_json(topics, files)
     else:

@@ -22,6 +22,7 @@ from hpcbench.config.axes import as_tuple, quote
 from hpcbench.config.dialects.candle import CandleFile
 from hpcbench.config.dialects.ddlb import DdlbFile
 from hpcbench.config.dialects.torchscale import TorchScaleFile
+from hpcbench.config.dialects.traffic import TrafficFile
 from hpcbench.config.schema import (
     Config,
     Origin,
@@ -39,7 +40,8 @@ from hpcbench.errors import ConfigError, FileError, command_line
 from hpcbench.texts import holds_halves, say, valid
 from hpcbench.units import shortened
 
-DIALECTS: tuple[type[Dialect], ...] = (DdlbFile, TorchScaleFile, CandleFile)
+DIALECTS: tuple[type[Dialect], ...] = (
+    DdlbFile, TorchScaleFile, CandleFile, TrafficFile)
 
 
 def dialect_of(raw: Mapping[str, Any]) -> type[Dialect] | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from hpcbench.kinds.registry import KindSpec, in_this_package, kinds
+from hpcbench.operations.traffic import CallForm
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison
@@ -137,6 +138,14 @@ class SentBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class IsolatedCall:
+    """The one collective that a case calls, and its bytes as a sweep file has them."""
+
+    form: CallForm
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class MachineRate:
     """A rate that a case measured of this machine, beside which records of other cases are.
 
@@ -168,8 +177,9 @@ class ColumnValues:
 
 ReadSamples = Callable[[], CaseSamples | None]
 Fact = (SentBytes | CallWork | Lateness | Waiting | RankWork | PairRates | RankRates | MachineRate
-        | ColumnValues | Violation)
-F = TypeVar("F", SentBytes, CallWork, Lateness, Waiting, RankWork, PairRates, RankRates)
+        | IsolatedCall | ColumnValues | Violation)
+F = TypeVar("F", SentBytes, CallWork, Lateness, Waiting, RankWork, PairRates, RankRates,
+            IsolatedCall)
 
 
 def facts_of(

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from rich.text import Text
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
+from hpcbench.answers.causes import TOPIC as CAUSES
 from hpcbench.answers.check import CheckResult
 from hpcbench.answers.compare import (
     Compared,
@@ -27,6 +28,7 @@ from hpcbench.answers.compare_inputs import refuse_twice
 from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
+from hpcbench.operations.traffic import read_traffic
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity, say, valid
@@ -39,9 +41,16 @@ FOLDER = "FOLDER"
 _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 
 
-def advice(paths: Sequence[Path], only: Sequence[str], options: TopicOptions) -> list[TopicResult]:
-    """Return what the topics say of results files. Raises UsageError for an unknown topic."""
-    known = {topic.name: topic for topic in TOPICS}
+def advice(
+    paths: Sequence[Path], only: Sequence[str], options: TopicOptions, traffic: Path | None = None,
+) -> list[TopicResult]:
+    """Return what the topics say of results files. Raises UsageError for an unknown topic.
+
+    Topic ``causes`` is among them where a file of recorded communication is given.
+    """
+    if traffic is not None:
+        options = replace(options, traffic=read_traffic(traffic))
+    known = {topic.name: topic for topic in ((CAUSES,) if traffic else ()) + TOPICS}
     for name in only:
         if name not in known:
             raise UsageError(f"--only {unknown_name(name, known)}")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hpcbench.config.axes import DTYPE_ALIASES
 from hpcbench.formats.reading.names import our_name
 from hpcbench.operations.collectives import DTYPE_BYTES
+from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.profiling.flight import ITEM_BYTES
-from hpcbench.traffic.model import SEND_RECV
 
 _OTHERS: Mapping[str, str] = {
     "allreducebarrier": "barrier", "allreducecoalesced": "all_reduce",

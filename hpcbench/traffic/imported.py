@@ -10,10 +10,11 @@ from pathlib import Path
 from hpcbench.errors import FileError
 from hpcbench.formats.reading import inspector as inspector_lines
 from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.operations.traffic import TrafficRecord, traffic_text
 from hpcbench.texts import from_json
+from hpcbench.trace.container import whole_file
 from hpcbench.traffic.calls import RankRecord
 from hpcbench.traffic.matching import matched
-from hpcbench.traffic.model import TrafficRecord, write_traffic
 from hpcbench.traffic.reading import execution, flight, inspector, kineto
 from hpcbench.units import plural, rank_list
 
@@ -120,3 +121,13 @@ def _lines(traffic: TrafficRecord, output: Path) -> Iterator[str]:
             yield f"rank {one.rank}: {plural(len(one.signature), 'call')}, {lost}{open_}"
     if traffic.missing:
         yield f"no record of rank {rank_list(traffic.missing)}"
+
+
+def write_traffic(record: TrafficRecord, path: Path) -> None:
+    """Write the file whole. Raises FileError where it exists or the disk does not take it."""
+    if path.exists():
+        raise FileError(f"{path} exists: give another name with -o, or remove it")
+    if not path.parent.is_dir():
+        raise FileError(f"{path.parent} is no folder: make it, or give another name with -o")
+    with whole_file(path) as part:
+        part.write_text(traffic_text(record), encoding="utf-8")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from hpcbench.errors import FileError
+from hpcbench.operations.traffic import CallGroup, Quantiles, RankOrder, Signature, TrafficRecord
 from hpcbench.statistics.order import percentiles
 from hpcbench.traffic.calls import OWN, RankCall, RankRecord
-from hpcbench.traffic.model import CallGroup, Quantiles, RankOrder, Signature, TrafficRecord
 from hpcbench.units import plural, rank_list
 
 _ALIKE = ("all_reduce", "broadcast", "reduce")

@@ -19,6 +19,7 @@ FOLDER = ROOT / "benchmarks"
 SHARED = {"launching.py", "paired.py", "ratios.py"}
 """What benchmarks import, and what is none."""
 ELSEWHERE = {
+    "causes.py": "tests/unit/test_causes.py",
     "compare.py": "tests/unit/test_compare.py",
     "conditions.py": "tests/unit/test_conditions.py",
     "coverage.py": "tests/unit/test_coverage_benchmark.py",

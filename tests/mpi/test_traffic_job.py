@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hpcbench.traffic.model import read_traffic
+from hpcbench.operations.traffic import read_traffic
 from launcher import EVERY_MPI, ROOT, MpiLauncher
 
 pytestmark = pytest.mark.mpi

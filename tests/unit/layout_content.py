@@ -27,6 +27,8 @@ SPELLED: Mapping[str, str] = {
     "hpcbench/config/dialects/candle.py: 'training'":
         "translates files of the Candle suite, which have a section of that name",
     "hpcbench/answers/tuner.py: 'collective'": "a column of results: the collective's name",
+    "hpcbench/config/dialects/traffic.py: 'collective'":
+        "translates recorded communication into our blocks",
     "hpcbench/formats/export/cases.py: 'collective'":
         "a column of results, and a label of NCCL Inspector: the collective's name",
     "hpcbench/formats/imported_collectives.py: 'collective'":

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from hpcbench.errors import FileError
-from hpcbench.traffic.imported import import_traffic
-from hpcbench.traffic.model import TrafficRecord, read_traffic, traffic_text, write_traffic
+from hpcbench.operations.traffic import TrafficRecord, read_traffic, traffic_text
+from hpcbench.traffic.imported import import_traffic, write_traffic
 
 MS = 1_000_000
 

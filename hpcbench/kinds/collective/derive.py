@@ -14,6 +14,7 @@ from hpcbench.operations.collectives import (
     collective_spec,
     wire_rate,
 )
+from hpcbench.operations.traffic import CallForm
 from hpcbench.reduce.checks import Violation, bandwidth_problem
 from hpcbench.reduce.kind_facts import (
     CallWork,
@@ -21,6 +22,7 @@ from hpcbench.reduce.kind_facts import (
     ColumnValues,
     Deriver,
     Fact,
+    IsolatedCall,
     ReadSamples,
     SentBytes,
 )
@@ -151,6 +153,7 @@ class CollectiveDeriver(Deriver):
         yield ColumnValues(lambda: column_values(item, record))
         if (sent := sent_bytes(item)) is not None:
             yield SentBytes(sent)
+        yield isolated_call(item)
         if found := work(item):
             yield found
 
@@ -161,6 +164,14 @@ class CollectiveDeriver(Deriver):
         """Yield HB128 if the links carried more than the declared peak."""
         rates = bandwidth(collective_of(item.case), item.case.world_size, time_s)
         yield from bandwidth_problem(item.case, _wire_rate(item, rates), nodes, hardware)
+
+
+def isolated_call(item: CaseResult) -> IsolatedCall:
+    """Return what a recorded call is compared with; groups alone have no stride."""
+    case, one = item.case, collective_of(item.case)
+    return IsolatedCall(CallForm(
+        one.collective, case.backend, one.dtype, one.op, one.root,
+        case.world_size // one.groups, one.group_stride), one.requested_bytes)
 
 
 def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth | None:

@@ -9,9 +9,9 @@ from typing import Any
 from hpcbench.errors import FileError
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.operations.collectives import collectives
+from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.texts import from_json
 from hpcbench.traffic.calls import OWN, KnownGroup, RankCall, RankRecord, collective_of, dtype_of
-from hpcbench.traffic.model import SEND_RECV
 from hpcbench.traffic.reading.flight import ranks_of
 from hpcbench.traffic.reading.stream import StreamedList
 

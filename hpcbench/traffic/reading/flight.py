@@ -17,9 +17,9 @@ from typing import Any
 
 from hpcbench.errors import FileError
 from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.profiling.flight import joined
 from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of, dtype_of
-from hpcbench.traffic.model import SEND_RECV
 
 PROGRAM = "torch flight recorder"
 FORMAT = "hpcbench.record"

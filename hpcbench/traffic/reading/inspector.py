@@ -14,8 +14,8 @@ from typing import Any
 from hpcbench.formats.printed import whole
 from hpcbench.formats.reading import inspector
 from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of
-from hpcbench.traffic.model import SEND_RECV
 
 LOSSY = ("NCCL Inspector leaves out messages below 8192 bytes by default and keeps 1024 calls of a "
          "communicator: ranks may have fewer calls than they made")

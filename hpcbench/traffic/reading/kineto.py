@@ -13,8 +13,8 @@ from typing import Any
 
 from hpcbench.errors import FileError
 from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of, dtype_of
-from hpcbench.traffic.model import SEND_RECV
 from hpcbench.traffic.reading.flight import ranks_of
 from hpcbench.traffic.reading.stream import StreamedList
 

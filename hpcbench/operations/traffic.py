@@ -98,6 +98,23 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
+class CallForm:
+    """What calls have alike that differ in size only.
+
+    ``ranks`` of a group that are ``stride`` apart, with its like beside it on all ranks of the job;
+    0: the group is of the first ranks, alone.
+    """
+
+    collective: str
+    backend: str
+    dtype: str
+    operator: str | None
+    root: int | None
+    ranks: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
 class RankOrder:
     """Calls of one rank in the order of their issue; all tuples have one item a call.
 
@@ -159,18 +176,6 @@ def traffic_text(record: TrafficRecord) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def write_traffic(record: TrafficRecord, path: Path) -> None:
-    """Write the file whole. Raises FileError where it exists or the disk does not take it."""
-    from hpcbench.trace.container import whole_file  # loads h5py, which plans do without
-
-    if path.exists():
-        raise FileError(f"{path} exists: give another name with -o, or remove it")
-    if not path.parent.is_dir():
-        raise FileError(f"{path.parent} is no folder: make it, or give another name with -o")
-    with whole_file(path) as part:
-        part.write_text(traffic_text(record), encoding="utf-8")
-
-
 def read_traffic(path: Path) -> TrafficRecord:
     """Return the record in a file. Raises FileError for another file, version or wrong values."""
     remedy = f"make it with `{command_line('import', 'DIR', '-o', path.name)}`"
@@ -185,24 +190,27 @@ def read_traffic(path: Path) -> TrafficRecord:
         document = from_json(data)
     except ValueError as error:
         raise FileError(f"{path}: is no traffic.json: {error}; {remedy}") from None
-    return _record_of(path, document, remedy)
-
-
-def _record_of(path: Path, document: Any, remedy: str) -> TrafficRecord:
-    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-        raise FileError(f"{path}: is no traffic.json; {remedy}")
-    version = document.pop("version", None)
-    if version != VERSION:
-        raise FileError(f"{path}: has version {str(version)[:20]} of {FORMAT}; this hpcbench "
-                        f"reads {VERSION}")
     try:
-        record = _RECORD.validate_python(document)
+        return record_of(document)
+    except ValueError as error:
+        raise FileError(f"{path}: {error}; {remedy}") from None
+
+
+def record_of(document: Any) -> TrafficRecord:
+    """Return the record in what a file holds. Raises ValueError with the key and what it wants."""
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError("is no traffic.json")
+    if (version := document.get("version")) != VERSION:
+        raise ValueError(f"has version {str(version)[:20]} of {FORMAT}; this hpcbench reads "
+                         f"{VERSION}")
+    content = {key: value for key, value in document.items() if key not in ("format", "version")}
+    try:
+        record = _RECORD.validate_python(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise FileError(f"{path}: {place}: {first['msg']}; {remedy}") from None
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     if problem := _problem(record):
-        raise FileError(f"{path}: {problem}; {remedy}")
+        raise ValueError(problem)
     return record
 
 

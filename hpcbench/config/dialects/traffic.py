@@ -1,0 +1,140 @@
+"""Recorded communication (`operations.traffic`) as a sweep: each recorded call, isolated.
+
+Calls of one form and group shape are one block, with their sizes. Groups that together are all
+ranks, each of equal size and stride, run concurrently, as in the job. What no block can be is left
+out, and a note says how many calls and bytes that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from hpcbench.config.axes import BACKENDS
+from hpcbench.config.section import Dialect
+from hpcbench.errors import ConfigError
+from hpcbench.operations.collectives import DTYPE_BYTES, collectives
+from hpcbench.operations.traffic import FORMAT, CallForm, Signature, TrafficRecord, record_of
+from hpcbench.units import grouped, plural, size_text
+
+
+class TrafficFile(Dialect):
+    """A file of recorded communication; `operations.traffic` checks what its keys hold."""
+
+    tool: ClassVar[str] = "traffic.json"
+    format: str = Field(description="What tells the file from others.")
+    version: int = Field(description="Of the format.")
+    source: Any = Field(description="Programs that recorded it.")
+    files: Any = Field(description="Files it was made of.")
+    world_size: Any = Field(description="Ranks of the job.")
+    missing: Any = Field(description="Ranks without a record.")
+    groups: Any = Field(description="Groups of ranks.")
+    signatures: Any = Field(description="Forms of calls, with how often each was called.")
+    order: Any = Field(description="Calls of each rank.")
+    notes: Any = Field(default=(), description="What was assumed.")
+
+    @classmethod
+    def own_keys(cls, raw: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return ``format`` if it names this format."""
+        return ("format",) if raw.get("format") == FORMAT else ()
+
+    def translated(self) -> dict[str, Any]:
+        try:
+            record = record_of(self.model_dump())
+        except ValueError as error:
+            raise ConfigError(f"the recorded communication: {error}") from None
+        return sweep_of(record)
+
+
+def sweep_of(record: TrafficRecord) -> dict[str, Any]:
+    """Return the sweep of a record as a raw mapping. Raises ConfigError if nothing can be measured.
+    """
+    found = [(one, _form(record, one)) for one in record.signatures]
+    forms = grouped((form, one) for one, form in found if isinstance(form, CallForm))
+    if not forms:
+        reasons = dict.fromkeys(form for _, form in found if isinstance(form, str))
+        raise ConfigError("the recorded communication has no call that can be measured: "
+                          + ("; ".join(reasons) or "it has no calls"))
+    return {"name": "replay", "notes": [*_notes(record, found), *record.notes],
+            "benchmarks": [_block(form, same) for form, same in forms.items()]}
+
+
+def form_of(record: TrafficRecord, one: Signature) -> CallForm | None:
+    """Return what is measured for a signature; None if it is left out."""
+    form = _form(record, one)
+    return form if isinstance(form, CallForm) else None
+
+
+def _form(record: TrafficRecord, one: Signature) -> CallForm | str:
+    """Return the form of a signature, or why it is left out."""
+    known = collectives().get(one.collective)
+    if known is None or one.pair is not None:
+        return f"{one.collective} is no collective here" if known is None else (
+            "messages of one rank to another are no collective")
+    if one.splits_in or one.splits_out:
+        return "parts of different sizes are not replayed"
+    if len(record.groups[one.group].ranks) < max(known.min_world_size, 2):
+        return f"{one.collective} of a rank alone sends nothing"
+    if known.moves_data and one.dtype not in DTYPE_BYTES:
+        return f"dtype {one.dtype} is none of hpcbench"
+    if known.moves_data and not one.bytes:
+        return "calls without data send nothing"
+    if one.backend is None or one.backend not in BACKENDS:
+        return f"backend {one.backend or 'unknown'} is none of hpcbench"
+    size, stride = _shape(record, one.group)
+    return CallForm(
+        one.collective, one.backend, one.dtype if known.moves_data and one.dtype else "uint8",
+        (one.operator or "sum") if known.has_op else None,
+        (one.root or 0) if known.has_root else None, size, stride)
+
+
+def _shape(record: TrafficRecord, group: int) -> tuple[int, int]:
+    """Return how many ranks a group has, and how far apart they are where its like cover the job.
+
+    The distance is 0 where they do not: then as many ranks from the first on stand for them.
+    """
+    ranks = record.groups[group].ranks
+    size, stride = len(ranks), _stride(ranks)
+    alike = {one.ranks for one in record.groups if len(one.ranks) == size
+             and _stride(one.ranks) == stride}
+    covered = sorted(rank for ranks in alike for rank in ranks)
+    return size, stride if stride and covered == [*range(record.world_size)] else 0
+
+
+def _stride(ranks: Sequence[int]) -> int:
+    """Return how far apart ranks are; 0: not evenly."""
+    apart = {after - before for before, after in zip(ranks, ranks[1:], strict=False)}
+    return apart.pop() if len(apart) == 1 and min(apart) > 0 else 0
+
+
+def _block(form: CallForm, same: Sequence[Signature]) -> dict[str, Any]:
+    known = collectives()[form.collective]
+    options = {"op": form.operator, "root": form.root}
+    place: dict[str, Any] = {"world_size": "all", "groups": {
+        "size": form.ranks, "stride": form.stride}} if form.stride else {"world_size": form.ranks}
+    sizes = {"size": sorted({one.bytes for one in same})} if known.moves_data else {}
+    return {"kind": "collective", "collective": form.collective, "backend": form.backend,
+            "dtype": form.dtype, **{key: value for key, value in options.items()
+                                    if value is not None}, **place, **sizes}
+
+
+def _notes(
+    record: TrafficRecord, found: Sequence[tuple[Signature, CallForm | str]],
+) -> Iterator[str]:
+    calls = sum(one.count for one in record.signatures)
+    yield (f"replay of {plural(calls, 'call')} recorded on {plural(record.world_size, 'rank')} "
+           f"({', '.join(record.source)}): each isolated")
+    left_out = grouped((form, one) for one, form in found if isinstance(form, str))
+    for reason, same in left_out.items():
+        count, size = sum(one.count for one in same), sum(one.count * one.bytes for one in same)
+        yield f"left out: {plural(count, 'call')}, {size_text(size)}: {reason}"
+    kept = [(one, form) for one, form in found if isinstance(form, CallForm)]
+    for name, what in (("operator", "sum"), ("root", "rank 0")):
+        if unknown := sum(getattr(one, name) is None and getattr(form, name) is not None
+                          for one, form in kept):
+            yield f"{name} of {plural(unknown, 'form')} of calls not recorded: {what} is measured"
+    if partly := sum(not form.stride for _, form in kept):
+        yield (f"{plural(partly, 'form')} of calls in groups that are not all ranks: measured on "
+               "as many ranks from rank 0 on")

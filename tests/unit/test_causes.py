@@ -1,0 +1,168 @@
+"""Recorded communication as a sweep, and why it was slow: `hpcbench advise --traffic`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Run, TopicOptions
+from hpcbench.answers.causes import Causes, causes
+from hpcbench.cli import app
+from hpcbench.config.load import load_config
+from hpcbench.errors import ConfigError
+from hpcbench.operations.traffic import (
+    CallGroup,
+    RankOrder,
+    Signature,
+    TrafficRecord,
+    traffic_text,
+)
+from hpcbench.plan.expand import make_plan
+from hpcbench.reduce.reduce import reduce_folder
+from hpcbench.reduce.results_file import open_results
+from synthetic import make_case, plan_of, write_synthetic_run
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "causes.py"
+ISOLATED_NS = 10_000
+"""About what a synthetic call takes."""
+
+
+def signature(size: int = 8, collective: str = "all_reduce", **changes: object) -> Signature:
+    values = {"collective": collective, "dtype": "fp32", "operator": "sum", "root": None,
+              "elements_in": (size // 4,), "elements_out": (size // 4,), "splits_in": None,
+              "splits_out": None, "group": 0, "count": 40, "bytes": size, "backend": "gloo"}
+    return Signature(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def record(
+    signatures: tuple[Signature, ...] = (signature(),), groups: tuple[tuple[int, ...], ...] = (),
+    world_size: int = 2, duration_ns: Callable[[int, int], int | None] = lambda rank, call: None,
+    calls: int = 40,
+) -> TrafficRecord:
+    """Return a record of calls of the first signature, which took so long on each rank."""
+    orders = tuple(RankOrder(
+        rank, (0,) * calls, tuple(range(calls)), (None,) * calls,
+        tuple(duration_ns(rank, call) for call in range(calls)), (None,) * calls)
+        for rank in range(world_size))
+    return TrafficRecord(
+        ("flight recorder 2.10",), ("rank0.json",), world_size, (),
+        tuple(CallGroup(str(number), "", ranks) for number, ranks in enumerate(
+            groups or (tuple(range(world_size)),))), signatures, orders)
+
+
+def planned(tmp_path: Path, traffic: TrafficRecord, ranks: int = 2) -> tuple[list[str], list[str]]:
+    """Return the labels of the cases, and the notes, of the record as a sweep."""
+    (tmp_path / "traffic.json").write_text(traffic_text(traffic))
+    plan = make_plan(load_config(tmp_path / "traffic.json"), ranks)
+    return [case.label for case in plan.cases if case.skip is None], list(plan.config["notes"])
+
+
+def test_each_form_of_a_call_is_a_case(tmp_path: Path) -> None:
+    forms = (signature(8), signature(1024), signature(64, "broadcast", operator=None, root=1),
+             signature(64, "all_gather", dtype="bf16", operator=None),
+             signature(0, "barrier", dtype=None, operator=None))
+    labels, notes = planned(tmp_path, record(forms))
+    assert len(labels) == 5 and len(notes) == 1
+    for text in ("sum 8B", "sum 1024B", "root=1 64B", "bf16 64B", "barrier"):
+        assert sum(text in label for label in labels) == 1, (text, labels)
+
+
+def test_groups_that_are_all_ranks_together_run_at_once(tmp_path: Path) -> None:
+    columns = tuple(signature(8, group=group) for group in range(2))
+    labels, _ = planned(tmp_path, record(columns, ((0, 2), (1, 3)), 4), 4)
+    assert len(labels) == 1 and "groups=2" in labels[0] and "stride=2" in labels[0]
+    labels, notes = planned(tmp_path, record((signature(8),), ((1, 3),), 4), 4)
+    assert len(labels) == 1 and "n=2" in labels[0] and len(notes) == 2
+
+
+def test_what_cannot_be_replayed_is_counted(tmp_path: Path) -> None:
+    forms = (signature(8), signature(8, "send_recv", operator=None, pair=(0, 1)),
+             signature(64, "all_to_all", operator=None, splits_in=((1, 15), (15, 1))),
+             signature(8, "ring_shift"), signature(8, dtype="fp4"), signature(8, backend="xccl"))
+    labels, notes = planned(tmp_path, record(forms))
+    assert len(labels) == 1
+    assert sum(" 40 calls" in note for note in notes) == len(forms) - 1
+    with pytest.raises(ConfigError, match="fp4"):
+        planned(tmp_path, record((signature(8, dtype="fp4"),)))
+
+
+def test_a_wrong_value_is_one_line_with_its_key(tmp_path: Path) -> None:
+    document = json.loads(traffic_text(record()))
+    document["signatures"][0]["group"] = 7
+    (tmp_path / "traffic.json").write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=r"signatures\.0\.group"):
+        load_config(tmp_path / "traffic.json")
+
+
+@pytest.fixture(scope="module")
+def isolated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that measured all_reduces of 8 and 16 bytes on 2 ranks."""
+    folder = tmp_path_factory.mktemp("isolated")
+    cases = [make_case(index, mode="isolated", iterations=30) for index in range(2)]
+    write_synthetic_run(folder, plan_of(cases, 2))
+    reduce_folder(folder)
+    return folder
+
+
+def explained(folder: Path, traffic: TrafficRecord) -> Causes:
+    with open_results(folder) as file:
+        return causes([Run(str(folder), file.results, file)], TopicOptions(traffic=traffic))
+
+
+def noisy(call: int) -> int:
+    return ISOLATED_NS + 100 * (call % 7)
+
+
+@pytest.mark.parametrize(("durations", "cause", "late"), [
+    (lambda rank, call: noisy(call), "transfer", ()),
+    (lambda rank, call: noisy(call) + 5_000_000 * (rank == 0), "arrival", (1,)),
+    (lambda rank, call: 8 * noisy(call), "contention", ()),
+    (lambda rank, call: 8 * noisy(call) + 160_000 * (rank == 1), "mixed", (0,)),
+])
+def test_the_cause_is_named(
+    isolated: Path, durations: Callable[[int, int], int], cause: str, late: tuple[int, ...],
+) -> None:
+    found = explained(isolated, record(duration_ns=durations))
+    assert (found.forms[0].cause, found.forms[0].late) == (cause, late)
+    assert found.answers[0].certainty == CLEAR
+    assert sum(found.shares.values()) == pytest.approx(1)
+    if cause == "arrival":
+        assert found.shares["arrival"] == pytest.approx(2.5e6 / (2.5e6 + ISOLATED_NS), abs=0.01)
+
+
+@pytest.mark.parametrize("traffic", [
+    record(), record((signature(4096),), duration_ns=lambda rank, call: noisy(call)),
+    record(duration_ns=lambda rank, call: noisy(call), calls=3),
+    record(duration_ns=lambda rank, call: noisy(call) if rank else None),
+    replace(record(duration_ns=lambda rank, call: noisy(call)), order=record().order[:1])])
+def test_too_little_is_known_for_a_cause(isolated: Path, traffic: TrafficRecord) -> None:
+    found = explained(isolated, traffic)
+    assert {one.cause for one in found.forms} == {"inconclusive"}
+    assert all(one.missing for one in found.forms)
+    assert found.answers[0].certainty == CANNOT_TELL
+
+
+def test_the_command_prints_it(isolated: Path, tmp_path: Path) -> None:
+    path = tmp_path / "traffic.json"
+    path.write_text(traffic_text(record(
+        duration_ns=lambda rank, call: noisy(call) + 5_000_000 * (rank == 0))))
+    words = ["advise", str(isolated), "--traffic", str(path), "--only", "causes"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0 and "arrival" in done.output, done.output
+    document = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    assert document["topics"]["causes"]["forms"][0]["cause"] == "arrival"
+    path.write_text("{}")
+    assert CliRunner().invoke(app, words).exit_code != 0
+
+
+def test_the_benchmark_names_planted_causes() -> None:
+    done = subprocess.run([sys.executable, str(SCRIPT), "--jobs", "40"], capture_output=True,
+                          text=True, timeout=60, check=True)
+    assert done.stdout.count(" 100.0%, wrong 0.0%") == 5
