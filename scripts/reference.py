@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -40,6 +41,7 @@ from hpcbench.views.presenter import presenter_of
 DOCS = Path(__file__).parents[1] / "docs"
 _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 WIDTH, WIDEST_NAME, MOST_VALUES = 110, 30, 16
+_ABSENT = re.compile(r"(, else 0)?(; (NaN|-1|empty)\b[^;]*)?$")
 Row = tuple[str, str]
 """A name with its default or units, and the meaning."""
 
@@ -154,7 +156,9 @@ def attributes(of_file: Mapping[str, str]) -> Iterator[str]:
 
 
 def _with_units(name: str, units: str) -> str:
-    return _aside(name, "" if units in (PURE, TEXT) else units)
+    """Return the name with its units, unless it is a pure number or ends with them."""
+    ending = units.lower().replace("flop/", "flops/").replace("/", "_per_")
+    return _aside(name, "" if units in (PURE, TEXT) or name.endswith(f"_{ending}") else units)
 
 
 def datasets(found: Contents, without: Collection[str], short: Collection[str]) -> Iterator[str]:
@@ -208,8 +212,8 @@ def columns() -> Iterator[str]:
     Of columns that are keys of blocks there are the names only.
     """
     given = {key for section in schema.block_classes().values() for key in _keys_of(section)}
-    yield from block(map(_column, COLUMNS))
-    yield from block(map(_column, OF_ARRIVALS), "Of runs with late ranks (`arrival`)")
+    yield from block(_described_columns(COLUMNS))
+    yield from block(_described_columns(OF_ARRIVALS), "Of runs with late ranks (`arrival`)")
     who: dict[CaseColumn, list[str]] = defaultdict(list)
     for kind, spec in kinds().items():
         for column in deriver_of(spec).columns:
@@ -218,14 +222,17 @@ def columns() -> Iterator[str]:
     for column, of_kinds in sorted(who.items(), key=lambda pair: -len(pair[1])):
         groups[", ".join(of_kinds)].append(column)
     for title, found in groups.items():
-        rows = [_column(column) for column in found if column.name not in given]
+        rows = [*_described_columns(column for column in found if column.name not in given)]
         names = [column.name for column in found if column.name in given]
         rows += [("keys of the sweep file", ", ".join(names))] if names else []
         yield from block(rows, f"Of {title}")
 
 
-def _column(column: CaseColumn) -> Row:
-    return _with_units(column.name, column.units), column.text
+def _described_columns(found: Iterable[CaseColumn]) -> Iterator[Row]:
+    """Yield a row for columns of one meaning, without what the page says of absent values."""
+    for (text, units), alike in groupby(found, lambda column: (column.text, column.units)):
+        names = [column.name for column in alike]
+        yield ", ".join((*names[:-1], _with_units(names[-1], units))), _ABSENT.sub("", text)
 
 
 def summary() -> Iterator[str]:
