@@ -42,6 +42,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 WIDTH, WIDEST_NAME, MOST_VALUES = 110, 30, 16
 _ABSENT = re.compile(r"(, else 0)?(; (NaN|-1|empty)\b[^;]*)?$")
+_ELSEWHERE = "Instead of that of"
 Row = tuple[str, str]
 """A name with its default or units, and the meaning."""
 
@@ -71,16 +72,19 @@ def keys(section: type[Section], without: Collection[str] = ()) -> Iterator[Row]
     definitions = json.loads(json_schema())
     name_of = "CollectiveBlock" if section is Block else section.__name__
     properties = definitions["$defs"].get(name_of, definitions)["properties"]
+    found = []
     for name, field in section.model_fields.items():
         key, told = field.alias or name, field.description
         if key in without or not told:
             continue
         values = _values(properties.get(key, {}))
-        is_listed = len(values) > MOST_VALUES or all(
+        is_listed = len(values) > MOST_VALUES or _ELSEWHERE in told or all(
             re.search(rf"\b{re.escape(one)}\b", told) for one in values)
         allowed = "" if is_listed else f" Values: {', '.join(values)}."
         default = "required" if field.is_required() else shown(field.default)
-        yield _aside(key, default), f"{told.rstrip('.')}.{allowed}"
+        found.append((_aside(key, default), f"{told.rstrip('.')}.{allowed}"))
+    for text, alike in groupby(found, lambda row: row[1]):
+        yield ", ".join(name for name, _ in alike), text
 
 
 def shown(value: Any) -> str:
@@ -122,7 +126,7 @@ def _keys_of(section: type[Section]) -> set[str]:
 
 
 def commands() -> Iterator[str]:
-    """Yield each command with the names of its flags, then what flags of several mean."""
+    """Yield each command with the names of its flags, then flags of several and whose they are."""
     found = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     who: dict[Row, list[str]] = defaultdict(list)
     for name in COMMANDS:
@@ -135,12 +139,11 @@ def commands() -> Iterator[str]:
         flags = f" Flags: {'; '.join(f'`{flag}`' for flag in own)}." if own else ""
         yield fill(f"**`{name}`** {help_text}{flags}", WIDTH, break_long_words=False,
                    break_on_hyphens=False) + "\n"
-    several: dict[str, list[Row]] = defaultdict(list)
-    for row, names in who.items():
+    several: dict[str, list[str]] = defaultdict(list)
+    for (flag, _), names in who.items():
         if len(names) > 1:
-            several["all commands" if len(names) == len(COMMANDS) else ", ".join(names)].append(row)
-    for of_commands, rows in several.items():
-        yield from block(rows, f"Of {of_commands}")
+            several["all" if len(names) == len(COMMANDS) else ", ".join(names)].append(flag)
+    yield from block((", ".join(flags), of_commands) for of_commands, flags in several.items())
 
 
 def _option(option: Any) -> Row:
