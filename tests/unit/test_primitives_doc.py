@@ -12,7 +12,6 @@ from hpcbench.kinds.primitive.plan.implementations import load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS
 from hpcbench.kinds.primitive.present import cells, reasons
 from hpcbench.measurement.runner import Runner
-from hpcbench.operations.models import MODELS
 from hpcbench.plan.case import Planner
 from hpcbench.plan.workload import Workload
 from hpcbench.reduce.kind_facts import Deriver
@@ -26,29 +25,6 @@ REGISTRY = load_registry()
 OUR_OWN = {"implementer", "name", "record", "to_json"}
 """What kinds do not answer: it follows from hooks or fields; or it is a class, no hook."""
 OURS = [name for name in cells(REGISTRY) if name in REGISTRY.implementations]
-
-
-def between(marker: str) -> str:
-    found = re.search(rf"<!-- {marker} -->\n(.*?)\n?<!-- /{marker} -->", DOC, re.DOTALL)
-    assert found, marker
-    return found[1]
-
-
-def matrix() -> str:
-    """Return the table of implementations and primitives in Markdown."""
-    names = list(REGISTRY.primitives)
-    lines = ["| | " + " | ".join(f"`{name}`" for name in names) + " |", "|---" * 6 + "|"]
-    for name in OURS:
-        row = (cell if cell in ("yes", "-") else
-               ", ".join(f"`{order}`" for order in cell.split(", "))
-               for cell in cells(REGISTRY)[name].values())
-        lines.append(f"| `{name}` | " + " | ".join(row) + " |")
-    return "\n".join(lines)
-
-
-def test_the_matrix_is_that_of_the_code() -> None:
-    """Where this fails, what it expects is what belongs between the markers of the page."""
-    assert between("matrix") == matrix()
 
 
 def test_every_empty_cell_has_a_reason_of_its_own() -> None:
@@ -76,8 +52,7 @@ def described(rows: list[list[str]], option: str, allowed: list[str]) -> None:
     assert found and all(f"`{value}`" in found[0][2] for value in allowed), option
 
 
-def test_models_and_layers_are_described() -> None:
-    assert all(f"`{name}`" in DOC for name in (*MODELS, *LAYERS))
+def test_layers_are_described() -> None:
     for layer in LAYERS:
         row = next(line for line in DOC.splitlines() if line.startswith(f"| `{layer}` |"))
         takers = [name for name, spec in REGISTRY.primitives.items() if layer in spec.layers]
