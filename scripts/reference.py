@@ -33,7 +33,6 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import results_file
 from hpcbench.reduce.kind_facts import COLUMNS, OF_ARRIVALS, CaseColumn, KindColumns, deriver_of
 from hpcbench.report.summary import field_names
-from hpcbench.trace import sealed
 from hpcbench.trace.columns import GROUP as TELEMETRY
 from hpcbench.trace.columns import PURE, ROOT, TEXT, Contents
 from hpcbench.views.presenter import presenter_of
@@ -186,11 +185,6 @@ def results() -> Iterator[str]:
     return datasets(found, {f"cases/{column.name}" for column in COLUMNS}, {"clock"})
 
 
-def trace() -> Iterator[str]:
-    as_in_results = {*sealed.CLOCKS, *sealed.STAMPS, "phases", "phases/ns"}
-    return datasets(sealed.CONTENTS, as_in_results, {"cases"})
-
-
 def readings() -> Iterator[str]:
     """Yield the tables of telemetry with the names of their columns."""
     tables: dict[str, list[str]] = defaultdict(list)
@@ -293,15 +287,12 @@ LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
         ("telemetry", schema.Telemetry), ("output", schema.Output), ("fault", Fault),
         ("limit", Limit), ("block", Block))},
     **{f"keys-of-{kind}": partial(block_keys, kind) for kind in kinds()},
-    "commands": commands, "results": results, "trace": trace, "readings": readings,
+    "commands": commands, "results": results, "readings": readings,
     "columns": columns, "summary": summary,
     "functions": partial(public, "Context", "Case", "benchmark"),
     "measure": partial(public, "measure", "Measurement"),
     "python": partial(public, "Runs", "LoadedCase", "LoadedRun"),
     "attributes": partial(attributes, results_file.ATTRIBUTES),
-    "trace-attributes": partial(attributes, {
-        name: text for name, text in sealed.ATTRIBUTES.items()
-        if name not in results_file.ATTRIBUTES}),
 }
 
 
