@@ -86,7 +86,11 @@ def test_a_kind_has_few_hooks() -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_the_page_on_plug_ins_has_an_example_of_every_hook_of_a_kind(side: type) -> None:
-    table = PLUGINS.partition(f"| `{side.__name__}` | says |")[2].partition("\n\n")[0]
-    shown = re.findall(r"^\| (?:\*\*)?`(\w+)[^|]*\| [^|]+ \| `", table, re.M)
-    assert sorted(shown) == sorted(hooks_of(side))
+def test_the_page_on_plug_ins_has_every_hook_of_a_kind(side: type) -> None:
+    (row,) = re.findall(rf"^\| \[`{side.__name__}`\]\(\.\./(\S+)\) \|(.*)\|(.*)\|$",
+                        PLUGINS, re.M)
+    needed, others = (re.findall(r"`(\w+)`", cell) for cell in row[1:])
+    assert sorted(needed + others) == sorted(hooks_of(side))
+    assert set(needed) == getattr(side, "__abstractmethods__", frozenset())
+    assert f"class {side.__name__}(" in (ROOT / row[0]).read_text(encoding="utf-8")
+    assert all(getattr(side, name).__doc__ for name in hooks_of(side))
