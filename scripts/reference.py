@@ -185,29 +185,9 @@ def results() -> Iterator[str]:
     return datasets(found, {f"cases/{column.name}" for column in COLUMNS}, {"clock"})
 
 
-def readings() -> Iterator[str]:
-    """Yield the tables of telemetry with the names of their columns."""
-    tables: dict[str, list[str]] = defaultdict(list)
-    rows: list[Row] = []
-    for name, what in results_file.CONTENTS.items():
-        _, _, rest = name.partition("/")
-        table, _, column = rest.partition("/")
-        if column:
-            tables[table].append(column)
-        elif what.units:
-            rows.append((_with_units(f"/{name}", what.units), what.text))
-    shared = set.intersection(*map(set, tables.values()))
-    rows.append((f"/{TELEMETRY}/TABLE", f"each table has {', '.join(sorted(shared))}"))
-    rows += [(f"/{TELEMETRY}/{table}", ", ".join(name for name in names if name not in shared))
-             for table, names in tables.items()]
-    return block(rows)
-
-
 def columns() -> Iterator[str]:
-    """Yield the columns of all cases, then those of several kinds, then those of each.
-
-    Of columns that are keys of blocks there are the names only.
-    """
+    """Yield the columns of all cases, then those of several kinds, then those of each, without
+    those that are keys of blocks."""
     given = {key for section in schema.block_classes().values() for key in _keys_of(section)}
     yield from block(_described_columns(COLUMNS))
     yield from block(_described_columns(OF_ARRIVALS), "Of runs with late ranks (`arrival`)")
@@ -220,9 +200,8 @@ def columns() -> Iterator[str]:
         groups[", ".join(of_kinds)].append(column)
     for title, found in groups.items():
         rows = [*_described_columns(column for column in found if column.name not in given)]
-        names = [column.name for column in found if column.name in given]
-        rows += [("keys of the sweep file", ", ".join(names))] if names else []
-        yield from block(rows, f"Of {title}")
+        if rows:
+            yield from block(rows, f"Of {title}")
 
 
 def _described_columns(found: Iterable[CaseColumn]) -> Iterator[Row]:
@@ -287,7 +266,7 @@ LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
         ("telemetry", schema.Telemetry), ("output", schema.Output), ("fault", Fault),
         ("limit", Limit), ("block", Block))},
     **{f"keys-of-{kind}": partial(block_keys, kind) for kind in kinds()},
-    "commands": commands, "results": results, "readings": readings,
+    "commands": commands, "results": results,
     "columns": columns, "summary": summary,
     "functions": partial(public, "Context", "Case", "benchmark"),
     "measure": partial(public, "measure", "Measurement"),
