@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -32,7 +33,6 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import results_file
 from hpcbench.reduce.kind_facts import COLUMNS, OF_ARRIVALS, CaseColumn, KindColumns, deriver_of
 from hpcbench.report.summary import field_names
-from hpcbench.trace import sealed
 from hpcbench.trace.columns import GROUP as TELEMETRY
 from hpcbench.trace.columns import PURE, ROOT, TEXT, Contents
 from hpcbench.views.presenter import presenter_of
@@ -40,6 +40,8 @@ from hpcbench.views.presenter import presenter_of
 DOCS = Path(__file__).parents[1] / "docs"
 _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 WIDTH, WIDEST_NAME, MOST_VALUES = 110, 30, 16
+_ABSENT = re.compile(r"(, else 0)?(; (NaN|-1|empty)\b[^;]*)?$")
+_ELSEWHERE = "Instead of that of"
 Row = tuple[str, str]
 """A name with its default or units, and the meaning."""
 
@@ -69,16 +71,19 @@ def keys(section: type[Section], without: Collection[str] = ()) -> Iterator[Row]
     definitions = json.loads(json_schema())
     name_of = "CollectiveBlock" if section is Block else section.__name__
     properties = definitions["$defs"].get(name_of, definitions)["properties"]
+    found = []
     for name, field in section.model_fields.items():
         key, told = field.alias or name, field.description
         if key in without or not told:
             continue
         values = _values(properties.get(key, {}))
-        is_listed = len(values) > MOST_VALUES or all(
+        is_listed = len(values) > MOST_VALUES or _ELSEWHERE in told or all(
             re.search(rf"\b{re.escape(one)}\b", told) for one in values)
         allowed = "" if is_listed else f" Values: {', '.join(values)}."
         default = "required" if field.is_required() else shown(field.default)
-        yield _aside(key, default), f"{told.rstrip('.')}.{allowed}"
+        found.append((_aside(key, default), f"{told.rstrip('.')}.{allowed}"))
+    for text, alike in groupby(found, lambda row: row[1]):
+        yield ", ".join(name for name, _ in alike), text
 
 
 def shown(value: Any) -> str:
@@ -120,7 +125,7 @@ def _keys_of(section: type[Section]) -> set[str]:
 
 
 def commands() -> Iterator[str]:
-    """Yield each command with the names of its flags, then what flags of several mean."""
+    """Yield each command with the names of its flags, then flags of several and whose they are."""
     found = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     who: dict[Row, list[str]] = defaultdict(list)
     for name in COMMANDS:
@@ -133,12 +138,11 @@ def commands() -> Iterator[str]:
         flags = f" Flags: {'; '.join(f'`{flag}`' for flag in own)}." if own else ""
         yield fill(f"**`{name}`** {help_text}{flags}", WIDTH, break_long_words=False,
                    break_on_hyphens=False) + "\n"
-    several: dict[str, list[Row]] = defaultdict(list)
-    for row, names in who.items():
+    several: dict[str, list[str]] = defaultdict(list)
+    for (flag, _), names in who.items():
         if len(names) > 1:
-            several["all commands" if len(names) == len(COMMANDS) else ", ".join(names)].append(row)
-    for of_commands, rows in several.items():
-        yield from block(rows, f"Of {of_commands}")
+            several["all" if len(names) == len(COMMANDS) else ", ".join(names)].append(flag)
+    yield from block((", ".join(flags), of_commands) for of_commands, flags in several.items())
 
 
 def _option(option: Any) -> Row:
@@ -154,7 +158,9 @@ def attributes(of_file: Mapping[str, str]) -> Iterator[str]:
 
 
 def _with_units(name: str, units: str) -> str:
-    return _aside(name, "" if units in (PURE, TEXT) else units)
+    """Return the name with its units, unless it is a pure number or ends with them."""
+    ending = units.lower().replace("flop/", "flops/").replace("/", "_per_")
+    return _aside(name, "" if units in (PURE, TEXT) or name.endswith(f"_{ending}") else units)
 
 
 def datasets(found: Contents, without: Collection[str], short: Collection[str]) -> Iterator[str]:
@@ -179,37 +185,12 @@ def results() -> Iterator[str]:
     return datasets(found, {f"cases/{column.name}" for column in COLUMNS}, {"clock"})
 
 
-def trace() -> Iterator[str]:
-    as_in_results = {*sealed.CLOCKS, *sealed.STAMPS, "phases", "phases/ns"}
-    return datasets(sealed.CONTENTS, as_in_results, {"cases"})
-
-
-def readings() -> Iterator[str]:
-    """Yield the tables of telemetry with the names of their columns."""
-    tables: dict[str, list[str]] = defaultdict(list)
-    rows: list[Row] = []
-    for name, what in results_file.CONTENTS.items():
-        _, _, rest = name.partition("/")
-        table, _, column = rest.partition("/")
-        if column:
-            tables[table].append(column)
-        elif what.units:
-            rows.append((_with_units(f"/{name}", what.units), what.text))
-    shared = set.intersection(*map(set, tables.values()))
-    rows.append((f"/{TELEMETRY}/TABLE", f"each table has {', '.join(sorted(shared))}"))
-    rows += [(f"/{TELEMETRY}/{table}", ", ".join(name for name in names if name not in shared))
-             for table, names in tables.items()]
-    return block(rows)
-
-
 def columns() -> Iterator[str]:
-    """Yield the columns of all cases, then those of several kinds, then those of each.
-
-    Of columns that are keys of blocks there are the names only.
-    """
+    """Yield the columns of all cases, then those of several kinds, then those of each, without
+    those that are keys of blocks."""
     given = {key for section in schema.block_classes().values() for key in _keys_of(section)}
-    yield from block(map(_column, COLUMNS))
-    yield from block(map(_column, OF_ARRIVALS), "Of runs with late ranks (`arrival`)")
+    yield from block(_described_columns(COLUMNS))
+    yield from block(_described_columns(OF_ARRIVALS), "Of runs with late ranks (`arrival`)")
     who: dict[CaseColumn, list[str]] = defaultdict(list)
     for kind, spec in kinds().items():
         for column in deriver_of(spec).columns:
@@ -218,14 +199,16 @@ def columns() -> Iterator[str]:
     for column, of_kinds in sorted(who.items(), key=lambda pair: -len(pair[1])):
         groups[", ".join(of_kinds)].append(column)
     for title, found in groups.items():
-        rows = [_column(column) for column in found if column.name not in given]
-        names = [column.name for column in found if column.name in given]
-        rows += [("keys of the sweep file", ", ".join(names))] if names else []
-        yield from block(rows, f"Of {title}")
+        rows = [*_described_columns(column for column in found if column.name not in given)]
+        if rows:
+            yield from block(rows, f"Of {title}")
 
 
-def _column(column: CaseColumn) -> Row:
-    return _with_units(column.name, column.units), column.text
+def _described_columns(found: Iterable[CaseColumn]) -> Iterator[Row]:
+    """Yield a row for columns of one meaning, without what the page says of absent values."""
+    for (text, units), alike in groupby(found, lambda column: (column.text, column.units)):
+        names = [column.name for column in alike]
+        yield ", ".join((*names[:-1], _with_units(names[-1], units))), _ABSENT.sub("", text)
 
 
 def summary() -> Iterator[str]:
@@ -283,15 +266,12 @@ LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
         ("telemetry", schema.Telemetry), ("output", schema.Output), ("fault", Fault),
         ("limit", Limit), ("block", Block))},
     **{f"keys-of-{kind}": partial(block_keys, kind) for kind in kinds()},
-    "commands": commands, "results": results, "trace": trace, "readings": readings,
+    "commands": commands, "results": results,
     "columns": columns, "summary": summary,
     "functions": partial(public, "Context", "Case", "benchmark"),
     "measure": partial(public, "measure", "Measurement"),
     "python": partial(public, "Runs", "LoadedCase", "LoadedRun"),
     "attributes": partial(attributes, results_file.ATTRIBUTES),
-    "trace-attributes": partial(attributes, {
-        name: text for name, text in sealed.ATTRIBUTES.items()
-        if name not in results_file.ATTRIBUTES}),
 }
 
 

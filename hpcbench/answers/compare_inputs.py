@@ -99,16 +99,16 @@ def side_of(paths: Sequence[Path], label: str = "") -> Side:
 
 
 def cases_of(side: Side) -> dict[str, CaseOfSide]:
-    """Return the cases of a side by id; a case of several files has the launches of all.
+    """Return the cases of a side by `id_in_any_version`; one of several files has all launches.
 
     A case that runs what a file has is found again after the file has changed.
     """
-    found = grouped((_id_in_any_version(item.case), item) for results in side.results
+    found = grouped((id_in_any_version(item.case), item) for results in side.results
                     for item in results.cases)
     return {key: _merged(items) for key, items in found.items()}
 
 
-def _id_in_any_version(case: Case) -> str:
+def id_in_any_version(case: Case) -> str:
     """Return the case's id; of one that runs what a file has, which is part of the id, its keys."""
     return _text(sorted(parameters(case).items())) if case.workload.features.files else case.case_id
 

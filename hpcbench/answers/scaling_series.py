@@ -15,7 +15,13 @@ from statistics import median
 
 from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import FALSE_SHARE, CaseComparison, compare
-from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, differences
+from hpcbench.answers.compare_inputs import (
+    CaseOfSide,
+    Side,
+    cases_of,
+    differences,
+    id_in_any_version,
+)
 from hpcbench.plan.case import Case
 from hpcbench.reduce.kind_facts import CallWork
 from hpcbench.reduce.results import CaseResult, RunInfo
@@ -135,9 +141,10 @@ def worked(runs: Sequence[Run]) -> list[Worked]:
     found: dict[str, Worked] = {}
     for run in runs:
         for item in run.results.cases:
-            of = None if item.case.case_id in found else _work_of(run, item)
-            if of is not None and times[item.case.case_id].launch_s:
-                found[item.case.case_id] = Worked(run, item, times[item.case.case_id], of)
+            key = id_in_any_version(item.case)
+            of = None if key in found else _work_of(run, item)
+            if of is not None and times[key].launch_s:
+                found[key] = Worked(run, item, times[key], of)
     return [*found.values()]
 
 

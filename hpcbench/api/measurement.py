@@ -22,15 +22,15 @@ class Measurement:
         name: of the function.
         median: median time of a call in s, from the first rank's start to the last one's end.
         interval: (low, high) of the median in s, at 95 % confidence; None of fewer than 6 samples.
-        times: (sample,) s, of the samples that count; ``median`` is theirs.
+        times: (sample,) s, of the samples that count.
         samples: (rank, sample) s, the time of each rank in the same samples.
         per_rank: median of each rank in s, from its own start to its own end.
         skew: median in s from the first rank's end to the last one's; None without a common clock.
         bandwidth: B/s, by the ``bytes`` of a call; None without them.
         tflops: 1e12 operations/s, by the ``flops`` of a call; None without them.
         checked: whether results were checked.
-        wrong: what checks found, a text for each wrong call with its rank; empty if all was right.
-        flags: words of docs/method.md that say what the samples are not, such as ``fragile``.
+        wrong: a text for each wrong call, with its rank.
+        flags: doubts about the samples, such as ``fragile`` (docs/method.md).
     """
 
     name: str

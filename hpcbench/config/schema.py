@@ -115,8 +115,8 @@ class Hardware(Section):
     memory_per_device_gb: Positive | None = key(
         None, "GB (1e9 B) of memory a rank may use; larger cases are skipped.")
     interconnect: Text | None = key(
-        None, "Its name (nvlink, pcie, infiniband, ...), shown beside bandwidths; nvlink4, pcie5, "
-        "hdr and so on declare the link's rate, too.")
+        None, "Name shown beside bandwidths: nvlink, pcie, ...; nvlink4, pcie5, hdr and so on "
+        "declare the link's rate, too.")
     network_bandwidth_gbps: Positive | None = key(
         None, "Gbit/s of a node's network in one direction, as adapters are rated.")
     memory_bandwidth_gb_per_s: Positive | None = key(
@@ -125,7 +125,7 @@ class Hardware(Section):
         {}, "dtype -> peak FLOP/s of one device; also tf32, int8, and fp8 for both its formats.")
     link_peaks: dict[str, Positive] = key({}, "Link name -> peak GB/s (1e9 B/s) in one direction.")
     price_per_device_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = key(
-        None, "Price of one device (of a rank) for one hour, in any currency: what steps cost.")
+        None, "Price of one device (of a rank) for one hour.")
     currency: Text | None = key(None, "Currency of the price, such as EUR; shown beside costs.")
 
 
@@ -140,8 +140,8 @@ class Launch(Section):
     pass_env: Texts = key(
         (), "Shell patterns of further environment variables that workers inherit.")
     address: Text | None = key(
-        None, "Name or address on which workers reach rank 0; default: launch.interface's, "
-        "else loopback for one node, else what rank 0's host name resolves to.")
+        None, "Name or address on which workers reach rank 0; default: launch.interface's, else "
+        "loopback on one node, else that of rank 0's host name.")
     interface: Text | None = key(
         None, "Network interface of gloo and nccl's sockets, such as eth0.")
     port: Ports = key((0, 0), "Port on rank 0: 0 for any free one, a number, or {from, to}.")
@@ -159,13 +159,13 @@ class Measure(Section):
     """How each case is measured, unless its block says otherwise."""
 
     warmup: Warmup = key(
-        5, "Samples before the timed ones, of batch calls each in mode pipelined; kept, flagged.")
+        5, "Samples before the timed ones (pipelined: of batch calls).")
     iterations: Iterations = key(
         "auto", "Timed iterations of each pass; auto: until precise enough.")
     min_iterations: Count = key(7, "auto: least iterations of a pass.")
     max_iterations: Count = key(10_000, "auto: most iterations of a pass.")
     precision: Annotated[float, Field(gt=0, lt=1)] = key(
-        0.01, "auto: half-width of the 99 % interval of the median, over the median.")
+        0.01, "auto: half-width of the median's 99 % interval, relative.")
     budget_s: Positive = key(30.0, "auto: seconds for the timed loops of the whole job.")
     check: bool = key(True, "Check timed iterations' results.", alias="validate")
     mode: Mode = key("isolated", "How an iteration starts.")
@@ -179,7 +179,7 @@ class Measure(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = key(0, "Seed of the shuffled order.")
     canary: bool = key(True, "Measure a small all_reduce from time to time, to detect drift.")
     noise_check_s: Annotated[float, Field(ge=0, le=60)] = key(
-        0.5, "Seconds of checking the noise of each rank's core before the run; 0: off.")
+        0.5, "Seconds of checking each core's noise before the run; 0: off.")
     clock_sync_s: Annotated[float, Field(gt=0, le=3600)] = key(
         30.0, "Seconds between synchronisations of several nodes' clocks.")
 
@@ -267,8 +267,7 @@ class Config(Section):
     notes: Texts = key((), "Lines for people, printed with the plan and kept with it.")
     title: Text | None = key(None, "A line above the tables of results.")
     only: Texts | None = key(
-        None, "Run only cases whose label has one of these texts as whole words, or matches one as "
-        "a shell pattern of the whole label.")
+        None, "Run only cases whose label has one of these texts, or matches one as a pattern.")
     exclude: Texts | None = key(None, "Exclude cases whose label matches one of these, as in only.")
     model: Texts = key((), "Run only trainings, of these models instead of those in blocks.")
     strategy: Texts = key(

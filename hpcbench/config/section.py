@@ -115,11 +115,10 @@ class Fault(Section):
     rank: Annotated[int, Field(ge=0)] = Field(description="The rank it happens on.")
     kind: FaultKind = Field(description="What happens.")
     iteration: Annotated[int, Field(ge=0)] | None = key(
-        None, "When, counted from the first warm-up. Default: slow every timed iteration, the "
-        "others 0.")
+        None, "When, counted from the first warm-up; default 0, of slow every timed one.")
     seconds: Positive = key(
-        0.1, "How much later a slow rank starts; slow_samples: how much longer each sample of a "
-        "training takes from then on.")
+        0.1, "How much later a slow rank starts; slow_samples: how much longer each sample of "
+        "a training then takes.")
 
 
 def fault_texts(stored: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -256,8 +255,8 @@ class Block(Section):
     beside: ClassVar[tuple[str, ...]] = ()
     suffix: ClassVar[str] = ""
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
-    kind: Kind = Field(description="collective (or comm), primitive, training (or train), "
-                             "hardware (or machine), memory, or function.")
+    kind: Kind = Field(description="collective (or comm), primitive (or primitives), training (or "
+                             "train), hardware (or machine), memory, or function.")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
         None, "Title of the block's table; default: kind and number.")
     backend: Axis[Backend] = key(
@@ -268,10 +267,10 @@ class Block(Section):
     world_size: Axis[WorldSize] = key(
         ("all",), "Run on the first k ranks of the job; all: on every rank.")
     dtype: Axis[Dtype] = key(("fp32",), "Element type.")
-    mode: Axis[Mode] | None = key(None, "Instead of measure.mode.")
-    warmup: Axis[Warmup] | None = key(None, "Instead of measure.warmup.")
-    iterations: Axis[Iterations] | None = key(None, "Instead of measure.iterations.")
-    check: Axis[bool] | None = key(None, "Instead of measure.validate.", alias="validate")
+    mode: Axis[Mode] | None = key(None, "Instead of that of measure.")
+    warmup: Axis[Warmup] | None = key(None, "Instead of that of measure.")
+    iterations: Axis[Iterations] | None = key(None, "Instead of that of measure.")
+    check: Axis[bool] | None = key(None, "Instead of that of measure.", alias="validate")
     poll_interval_s: Axis[PollInterval] | None = key(None, "Instead of launch.poll_interval_s.")
     cuda_graph: Axis[bool] | None = key(
         None, "Capture the call in a CUDA graph, and replay it as the sample.")

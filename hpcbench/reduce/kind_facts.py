@@ -255,26 +255,26 @@ OF_CASE = (*texts(
 ), *whole_numbers(
     world_size="ranks that take part: the first ones of the job",
     warmup="warm-up samples of each pass",
-    iterations="timed samples of each pass, or the most of them",
+    iterations="timed samples of each pass, or their limit",
     batch="calls of a sample in the plan",
     validate="1 if results are checked, else 0",
     cuda_graph="1 if a call is the replay of a CUDA graph, else 0"))
 OF_RESULT = texts(
     status=f"how it ended: {', '.join(STATUSES)}",
-    device="device that it ran on, or was planned for",
-    env="variables of its environment: NAME=VALUE, separated by spaces",
+    device="where it ran, or was to run",
+    env="its environment variables: NAME=VALUE, separated by spaces",
     dtype="element type")
 COUNTS = whole_numbers(
-    groups="equal groups of ranks that run it at the same time",
+    groups="groups of ranks that run it concurrently",
     n="samples in the statistics; 0 of a case that is not ok",
     ci_reliable="1 if the interval can be relied on, else 0",
     n_wrong="wrong elements of all ranks; -1 if nothing was checked",
-    blamed_rank="rank that a failure is put down to; -1 of none")
+    blamed_rank="rank that caused a failure; -1 of none")
 TIMES, OF_TIMING, OF_USAGE = map(columns_of, (Statistics, Timing, Usage))
 BLOCK = tuple(replace(column, units=units) for column, units in zip(whole_numbers(
     sample_offset="first row of its samples in /samples; -1 of none",
     sample_ranks="ranks with samples",
-    sample_iterations="samples of each rank: its rows are sample_ranks x sample_iterations"),
+    sample_iterations="samples of each rank; rows are sample_ranks x sample_iterations"),
     ("rows", PURE, PURE), strict=True))
 COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *OF_USAGE, *BLOCK)
 """The columns that cases of all kinds have."""

@@ -103,8 +103,8 @@ class Usage:
         float | None, "energy of a mean pass, of what energy_of in usage names"] = None
     energy_of: str = ""
     mean_power_w: Annotated[float | None, "mean power of the same"] = None
-    clock_low_mhz: Annotated[float | None, "least clock read of GPUs, else of cores"] = None
-    clock_high_mhz: Annotated[float | None, "greatest clock read of the same"] = None
+    clock_low_mhz: Annotated[float | None, "least and greatest clock of GPUs, else cores"] = None
+    clock_high_mhz: Annotated[float | None, "least and greatest clock of GPUs, else cores"] = None
     clock_of: str = ""
     throttled: Annotated[
         bool | None, "1 if heat or a limit of power lowered a clock, else 0; -1 unknown"] = None
@@ -248,19 +248,19 @@ class Statistics:
 
     n: int
     min_s: Annotated[float, "shortest time of a sample"]
-    p5_s: Annotated[float | None, "5th percentile"]
-    p25_s: Annotated[float, "25th percentile"]
+    p5_s: Annotated[float | None, "percentiles of the samples"]
+    p25_s: Annotated[float, "percentiles of the samples"]
     median_s: Annotated[
-        float, "median time of a sample over the timed samples, folded over ranks"]
-    p75_s: Annotated[float, "75th percentile"]
-    p95_s: Annotated[float | None, "95th percentile"]
-    p99_s: Annotated[float | None, "99th percentile"]
+        float, "median time of the timed samples, folded over ranks"]
+    p75_s: Annotated[float, "percentiles of the samples"]
+    p95_s: Annotated[float | None, "percentiles of the samples"]
+    p99_s: Annotated[float | None, "percentiles of the samples"]
     max_s: Annotated[float, "longest time of a sample"]
-    ci_low_s: Annotated[float | None, "lower end of the 95 % interval of the median"] = None
-    ci_high_s: Annotated[float | None, "upper end of the 95 % interval of the median"] = None
+    ci_low_s: Annotated[float | None, "ends of the 95 % interval of the median"] = None
+    ci_high_s: Annotated[float | None, "ends of the 95 % interval of the median"] = None
     ci_reliable: bool = False
-    launch_low_s: Annotated[float | None, "smallest median of a launch; NaN of one launch"] = None
-    launch_high_s: Annotated[float | None, "largest median of a launch; NaN of one launch"] = None
+    launch_low_s: Annotated[float | None, "least and greatest of a launch; NaN of one"] = None
+    launch_high_s: Annotated[float | None, "least and greatest of a launch; NaN of one"] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,16 +318,16 @@ class LateArrivals:
         float | None, "median achieved lateness of who enters last on purpose"] = None
     missed_share: Annotated[
         float | None, "share of samples entered 10 % of the lateness off"] = None
-    last_in_low_s: Annotated[float | None, "lower end of last_in_s"] = None
-    last_in_high_s: Annotated[float | None, "upper end of last_in_s"] = None
+    last_in_low_s: Annotated[float | None, "ends of its interval"] = None
+    last_in_high_s: Annotated[float | None, "ends of its interval"] = None
     own_entry_s: Annotated[
         float | None, "median time from own entry, mean of punctual ranks"] = None
-    own_entry_low_s: Annotated[float | None, "lower end"] = None
-    own_entry_high_s: Annotated[float | None, "upper end"] = None
+    own_entry_low_s: Annotated[float | None, "ends of its interval"] = None
+    own_entry_high_s: Annotated[float | None, "ends of its interval"] = None
     absorbed_share: Annotated[
         float | None, "1 - (own_entry_s - that of together) / lateness_s"] = None
-    absorbed_low: Annotated[float | None, "lower end"] = None
-    absorbed_high: Annotated[float | None, "upper end"] = None
+    absorbed_low: Annotated[float | None, "ends of its interval"] = None
+    absorbed_high: Annotated[float | None, "ends of its interval"] = None
     own_by_rank_s: tuple[float | None, ...] = ()
     late_by_rank_s: tuple[float | None, ...] = ()
 
@@ -348,13 +348,12 @@ class Timing:
     """
 
     fold: Annotated[
-        str, "time of a sample; global: from the first rank's start to the last rank's end; "
-        "local_max: that of the rank with the longest; per_call: the same, divided by calls"]
+        str, "how ranks make a time of a sample: global, local_max or per_call (docs/method.md)"]
     calls: Annotated[int, "calls of a sample"]
     n_warmup: Annotated[int, "warm-up samples"]
     n_ramp: Annotated[int, "samples before the steady state"]
-    n_late: Annotated[int, "samples that count and that a rank began late"]
-    n_outlier: Annotated[int, "samples that count and lie above the median + 10 MAD"]
+    n_late: Annotated[int, "counted samples that a rank began late"]
+    n_outlier: Annotated[int, "counted samples above the median + 10 MAD"]
     unflagged_n: Annotated[int, "samples without any flag"]
     unflagged_median_s: Annotated[float | None, "median over the samples without any flag"]
     quality: Annotated[
@@ -373,16 +372,16 @@ class Timing:
     quickest_rank: Annotated[int | None, "rank that most often has the shortest call"]
     quickest_share: Annotated[float | None, "share of the samples in which that rank has it"]
     launch_medians_s: tuple[float, ...]
-    n_surplus: Annotated[int, "samples that are more than the shortest pass has"] = 0
+    n_surplus: Annotated[int, "samples beyond the shortest pass"] = 0
     pass_medians_s: tuple[float | None, ...] = ()
     steps: Steps | None = None
     all_count: Annotated[bool, "1 if all timed samples count, else 0"] = False
     unflagged: Statistics | None = None
     ci_unit: Annotated[
-        str, "what the interval is made of: samples, or medians of passes or of launches"
+        str, "what the interval is of: samples, passes or launches"
     ] = "samples"
-    ci_rank: Annotated[int | None, "the interval goes from the l-th smallest to the l-th largest "
-                       "value: this is l"] = None
+    ci_rank: Annotated[int | None, "l: the interval goes from the l-th smallest to the l-th "
+                       "largest value"] = None
     launch_level: Annotated[float | None, "probability that launch_low_s to launch_high_s holds "
                             "the median over launches; NaN of one launch"] = None
     late_start: Comparison | None = None

@@ -158,7 +158,7 @@ _CASES: Contents = {
     "cases/detail": Described(
         "a line for each row: reason, device, library (algorithm, protocol, channels, transport), "
         "memory by rank, detail: what ranks recorded beside their samples, and trace_missing: true "
-        "if it failed only because a rank's trace is not there", LINES),
+        "if only a rank's trace is not there", LINES),
     "cases/timing": Described(
         "a line for each row: what is known of its timing beyond the columns, such as "
         "launch_medians_s, pass_medians_s and steps; null if it was not timed", LINES),
@@ -176,7 +176,7 @@ _CONTENTS: Contents = {
     "findings": Described("a line for each finding: code, scope and message; see docs/checks.md",
                           LINES),
     "canary": Described(
-        "one line: the small case that was measured again and again; null without it", LINES),
+        "one line: the canary and its runs; null without it", LINES),
     "clocks": Described("one line: how clocks were compared; null if nothing was recorded", LINES),
     **_CASES,
     "samples": Described("a row for each rank and sample; rank by rank within a case"),

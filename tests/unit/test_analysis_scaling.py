@@ -20,7 +20,14 @@ from hpcbench.answers.scaling_series import (
 )
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.answer_lines import plain_record
-from results_factory import make_case, make_workload, not_ok, ok
+from results_factory import (
+    make_case,
+    make_primitive,
+    make_primitive_case,
+    make_workload,
+    not_ok,
+    ok,
+)
 from scaled_runs import LAUNCHES, launched, on_ranks, run_of
 from training_results import training_case
 
@@ -238,3 +245,11 @@ def test_results_of_older_versions_tell_cores_of_one_rank(
     run = replace(run, environment={
         "process": {"affinity_cpus": cores}, "cpu": {"online": online}})
     assert shares_cores(run, training_case("data", dp=4), "cpu") is shared
+
+
+def test_functions_beside_a_primitive_are_cases_of_it() -> None:
+    """The hash of their file is part of their id, and launches are merged without it."""
+    own = replace(make_primitive(), implementation="own", file="own.py", sha256="0" * 64)
+    items = [launched(ok(make_primitive_case(own, index=ranks, world_size=ranks), 8e-3 / ranks))
+             for ranks in (1, 2)]
+    assert len(only(scaling([run_of(*items)], ASKED)).members) == 2

@@ -63,7 +63,7 @@ def largest_of(item: CaseResult, limits: Mapping[int, int]) -> Largest | None:
 
 
 _BYTES = {
-    **{f"{name}_bytes": f"{name.replace('_', ' ')} in the peak" for name in PARTS},
+    **dict.fromkeys((f"{name}_bytes" for name in PARTS), "part of the peak"),
     "overhead_bytes": "taken by the allocator beyond the peak",
     "peak_bytes": "most that the rank with most held at once",
     "predicted_peak_bytes": "predicted of the rank that needs most",

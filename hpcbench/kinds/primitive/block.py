@@ -19,7 +19,7 @@ class PrimitiveBlock(Block):
         description="Who does it: names, or a mapping of names to options; lists are axes.")
     order: Axis[Text] | None = Field(
         default=None, description="Which comes first, communication or product; default: the "
-        "primitive's first. Orders of other primitives are dropped.")
+        "primitive's first.")
     options: Annotated[dict[str, Axis[str | int | bool]], Field()] = Field(
         default={}, description="Options of primitives or implementations, for all of the block's.")
     m: Axis[Extent] | None = Field(default=None, description="Rows: tokens of all ranks.")
@@ -32,8 +32,8 @@ class PrimitiveBlock(Block):
     tokens: Axis[Extent] | None = Field(
         default=None, description="With model: m, the tokens of all ranks.")
     degree: Axis[WorldSize] | None = Field(
-        default=None, description="With model: ranks that a layer is divided among; each rank gets "
-        "such a share. all, and the default of tensor parallelism: the ranks that run it.")
+        default=None, description="With model: ranks that a layer is divided among; default of "
+        "tensor parallelism: all, those that run it.")
 
     @model_validator(mode="after")
     def _shape_is_given(self) -> PrimitiveBlock:

@@ -261,7 +261,7 @@ _OF_WORK = (
     CaseColumn("size_bytes", "bytes", "sum of the sizes of its collectives", int),
     CaseColumn("wire_bytes", "bytes", "sum of the sizes times their busbw factors", int),
 )
-_EXTENTS = tuple(CaseColumn(f"problem_{name}", PURE, f"{name} of the global problem", int)
+_EXTENTS = tuple(CaseColumn(f"problem_{name}", PURE, "extent of the global problem", int)
                  for name in ("m", "n", "k"))
 COLUMNS = (
     *_OF_WORK, *_EXTENTS,

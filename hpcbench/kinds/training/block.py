@@ -54,22 +54,21 @@ class TrainingBlock(Block):
     layers: Axis[Layers] | None = Field(
         default=None, description="Instead of the model's own number of blocks.")
     hidden: Axis[Extent] | None = Field(
-        default=None, description="Instead of a transformer's own width; heads stay as many.")
+        default=None, description="Instead of a transformer's own.")
     heads: Axis[Extent] | None = Field(
-        default=None, description="Instead of a transformer's own attention heads.")
+        default=None, description="Instead of a transformer's own.")
     kv_heads: Axis[Extent] | None = Field(
-        default=None, description="Instead of its own heads of keys and values.")
+        default=None, description="Instead of a transformer's own.")
     inner: Axis[Extent] | None = Field(
-        default=None, description="Instead of its own inner extent of the MLP, which is in "
-        "proportion to hidden.")
+        default=None, description="Instead of a transformer's own.")
     vocab: Axis[Extent] | None = Field(
-        default=None, description="Instead of a transformer's own vocabulary.")
+        default=None, description="Instead of a transformer's own.")
     seq_length: Axis[Extent] | None = Field(
         default=None, description="Tokens of a sample of a transformer; default: its longest.")
     width: Axis[Extent] | None = Field(
-        default=None, description="Instead of a ResNet's own channels of the first stage.")
+        default=None, description="Instead of a ResNet's own.")
     classes: Axis[Extent] | None = Field(
-        default=None, description="Instead of a ResNet's own number of classes.")
+        default=None, description="Instead of a ResNet's own.")
     image_size: Axis[Extent] | None = Field(
         default=None, description="Height and width of a ResNet's images, in pixels.")
     batch_size: Axis[Extent] = Field(
@@ -80,8 +79,8 @@ class TrainingBlock(Block):
     checkpointing: Axis[Checkpointing] = Field(
         default=("none",), description="Activations that are computed again, not kept.")
     communication: Axis[Communication] = Field(
-        default=("on",), description="off: the same steps without communication; only: nothing but "
-        "the communication of a step. Beside on they tell what of it is exposed.")
+        default=("on",), description="on; off: the same steps without communication; only: a "
+        "step's communication alone.")
     data: Axis[Text] = Field(
         default=("synthetic",), description="Random tokens, or the path of a file of tokens.")
     library: Axis[Library] = Field(
@@ -92,8 +91,8 @@ class TrainingBlock(Block):
         default=None, description="Whether one more step, not timed, counts calls, FLOPs and "
         "activations.")
     loss: Axis[Loss] | None = Field(
-        default=None, description="cross_entropy: of all logits at once, the default; "
-        "chunked_cross_entropy: of an eighth of the tokens at a time, which needs less memory.")
+        default=None, description="cross_entropy (default); chunked_cross_entropy: an eighth of "
+        "the tokens at a time, which needs less memory.")
     max_steps: Axis[Steps] | None = Field(
         default=None, description="Timed steps; another name of iterations.")
     lora_rank: Axis[Extent] | None = Field(

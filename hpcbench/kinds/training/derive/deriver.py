@@ -144,22 +144,20 @@ OF_TRAINING = (
 """What is trained, and how."""
 COLUMNS = (
     *OF_TRAINING, *_RATES,
-    *(CaseColumn(name, "s", f"median of phase {phase} on the middle rank")
-      for name, phase in PHASES.items()),
-    *(CaseColumn(name, "bytes", f"{part.replace('_', ' ')} of the rank with most", int)
-      for name, part in MEMORY.items()),
+    *(CaseColumn(name, "s", "median of the phase on the middle rank") for name in PHASES),
+    *(CaseColumn(name, "bytes", "held by the rank with most", int) for name in MEMORY),
     CaseColumn("off_s", "s", "median of the step without communication"),
     CaseColumn("only_s", "s", "median of the communication alone"),
     *(CaseColumn(name, units, f"{text}; NaN if it may be chance")
       for name, (_, units, text) in EXPOSED.items()),
-    CaseColumn("scaling_efficiency", PURE, "samples/s over those of the base times the ratio of "
-               "their ranks; NaN without a base"),
+    CaseColumn("scaling_efficiency", PURE, "samples/s of a rank over those in the base; NaN "
+               "without a base"),
     CaseColumn("efficiency_score", PURE, "useful time of all ranks over ranks x step; NaN if "
                "unknown"),
     *(CaseColumn(name, PURE, f"{text}; NaN if unknown") for name, (_, text) in FACTORS.items()),
     *roofline.ROOFLINE_COLUMNS,
-    CaseColumn("computation_scaling", PURE, "useful time for a sample in the scaling's base over "
-               "that here; NaN without a base"),
+    CaseColumn("computation_scaling", PURE, "useful time of a sample in the base over that "
+               "here; NaN without a base"),
 )
 
 
