@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch.distributed as dist
 
 from hpcbench.backends.devices import (
@@ -180,7 +181,7 @@ class Worker:
         device = self._device(request.device)
         communicator_ns = self._open_group(case, device)
         with self._opened(case, device, validate=case.validate) as operation:
-            checked = case.validate and getattr(operation, "has_check", True)
+            checked = case.validate and self._all_check(case, operation)
             schedule = SampleSchedule(case.warmup, case.batch, checked,
                                 f"{case.case_id}/{request.number}", case.workload.features.settles)
             measured = measure(operation, device, self._progress, schedule,
@@ -288,6 +289,19 @@ class Worker:
         ranks = next(ranks for ranks in case.group_ranks if self._member.rank in ranks)
         rank, progress = ranks.index(self._member.rank), self._progress
         return lambda: entry.delay_ns(rank, len(ranks), progress.iteration)
+
+    def _all_check(self, case: Case, operation: Any) -> bool:
+        """Return whether the operation is checked. Raises CaseError if on some ranks only."""
+        has = getattr(operation, "has_check", None)
+        if has is None:
+            return True
+        control = self._control(case.backend)
+        answers = control.maximum(np.array([has, not has], dtype=np.int64))
+        if answers.sum() > 1:
+            raise CaseError(f"{case.workload.name} has {'a' if has else 'no'} check on this rank, "
+                            f"and {'none' if has else 'one'} on another; give all ranks one, or "
+                            "none")
+        return bool(has)
 
     def _stopping(
         self, request: CaseRequest, fold: Fold, control: Control,

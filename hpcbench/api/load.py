@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from hpcbench.answers.compare_inputs import parameters
 from hpcbench.errors import FileError, how_to_install
 from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, kind_columns, plain, row_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
-from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.results_file import FILE_NAME, open_results
 from hpcbench.reduce.stack import counts, has_flag
 from hpcbench.texts import to_json
 from hpcbench.trace.schema import Flag
@@ -26,6 +27,10 @@ from hpcbench.trace.schema import Flag
 _NO_SAMPLES = (-1, -1, -1)
 _COLUMNS = {column.name: column for column in COLUMNS}
 _PLACE_OF_SAMPLES = frozenset(column.name for column in BLOCK)
+_SAMPLE_COLUMNS: Mapping[str, type] = MappingProxyType({
+    "run": object, "case_id": object, "label": object, "rank": int, "iteration": int,
+    "launch": int, "pass": int, "counted": bool, "seconds": float})
+"""Columns of a row for each sample of a rank."""
 Seconds = npt.NDArray[np.float64]
 
 
@@ -276,8 +281,9 @@ def _counted(found: CaseSamples) -> npt.NDArray[np.bool_]:
 
 
 def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    names = dict.fromkeys(name for part in parts for name in part)
-    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+    """Return the columns of all parts one after the other; empty ones without any."""
+    return {name: np.concatenate([part[name] for part in parts]) if parts else np.empty(0, dtype)
+            for name, dtype in _SAMPLE_COLUMNS.items()}
 
 
 def _library(name: str) -> Any:
@@ -299,10 +305,21 @@ def load(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Ru
     patterns = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     files = [file for one in patterns for file in _matches(os.fspath(one))]
     found = []
-    for path in dict.fromkeys(files):
+    for path in _each_once(files):
         with open_results(path) as file:
             found.append(LoadedRun(path, file.results))
     return Runs(tuple(found))
+
+
+def _each_once(paths: Iterable[Path]) -> Iterable[Path]:
+    """Return each file once, as its own path where another leads to it by a link (latest)."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        file = path / FILE_NAME if (path / FILE_NAME).exists() else path
+        real = file.resolve()
+        if real not in found or found[real].absolute() != real:
+            found[real] = file
+    return found.values()
 
 
 def _matches(pattern: str) -> list[Path]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,10 +22,10 @@ import numpy as np
 from hpcbench.api.measurement import Measurement
 from hpcbench.api.ranks import CommonClock, Ranks, SharedFailures, common_clock, open_ranks
 from hpcbench.api.saved import SavedFile, append, identified, open_saved, program_record
-from hpcbench.errors import HpcbenchError, MeasureError, how_to_install
+from hpcbench.errors import MeasureError, how_to_install
 from hpcbench.measurement import loop
 from hpcbench.measurement.control import Control, Integers, SharedProgress
-from hpcbench.operations.functions import wrong_elements
+from hpcbench.operations.functions import is_deferred, wrong_elements
 from hpcbench.plan.case import DEFAULT_MODE, PROGRAM_KIND, Case
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce import fold
@@ -79,7 +80,8 @@ def measure(
         MeasureError: on all ranks, if ``fn``, ``setup`` or ``check`` raises on one; names the
             rank. Of one rank alone the exception itself.
     """
-    request = MeasureRequest(fn, setup, check, bytes, flops, seconds, iterations, warmup,
+    request = MeasureRequest(fn, setup, check, bytes, flops, seconds, _plain(iterations),
+                             _plain(warmup),
                              _name_of(fn) if name is None else name, save)
     ranks = open_ranks(group)
     opened, saved = _agreed(ranks, request, device)
@@ -109,6 +111,9 @@ class MeasureRequest:
         if not callable(self.fn):
             raise TypeError(f"measure: fn is {_shown(self.fn)}, not callable; give a function "
                             "without arguments, such as lambda: step(batch)")
+        if is_deferred(self.fn):
+            raise TypeError("measure: fn is async or a generator: calling it runs nothing; give a "
+                            "function that does the work")
         for title, call in (("setup", self.setup), ("check", self.check)):
             if call is not None and not callable(call):
                 raise TypeError(f"measure: {title} is {_shown(call)}, not callable")
@@ -139,7 +144,7 @@ class MeasureRequest:
 def _check_number(title: str, value: Any, least: float, *, positive: bool) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"measure: {title} is {_shown(value)}; give a number")
     if not math.isfinite(value) or value < least or (positive and value == least):
         raise ValueError(f"measure: {title} is {value}; give "
@@ -153,6 +158,11 @@ def _check_count(title: str, value: Any, fewest: int) -> None:
         raise TypeError(f"measure: {title} is {_shown(value)}; give a whole number")
     if value < fewest:
         raise ValueError(f"measure: {title} is {value}; give {fewest} or more")
+
+
+def _plain(value: Any) -> Any:
+    """Return a whole number of numpy as one of Python, which has a place in the results file."""
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def _shown(value: Any) -> str:
@@ -189,9 +199,9 @@ def _on_all(ranks: Ranks, work: Callable[[], T]) -> T:
     problem: Exception | None = None
     try:
         done.append(work())
-    except (TypeError, ValueError, OSError, HpcbenchError) as error:
+    except Exception as error:  # noqa: BLE001 (no other rank may wait for this one)
         problem = error
-    problems = ranks.gather(str(problem or ""))
+    problems = ranks.gather(problem and (str(problem) or type(problem).__name__))
     if problem is not None:
         raise problem
     for rank, text in enumerate(problems):
@@ -290,7 +300,7 @@ def _measured(
     case = _case(request, ranks, (name, device_name), (least, most))
     records = _records(case, gathered, looped.stop_reason)
     if request.save is not None:
-        _on_all(ranks, lambda: None if saved is None else append(saved, case, records))
+        _on_all(ranks, lambda: None if saved is None else append(saved.path, case, records))
     bound_ns = None if clock.model is None else float(sum(sorted(
         bound for *_, bound in gathered)[-2:]))
     wrong = tuple(f"rank {rank}: {text}" for rank, (_, found, _) in enumerate(gathered)

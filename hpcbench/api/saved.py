@@ -7,12 +7,14 @@ takes the place of what it measured before: that would be no other launch.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import secrets
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from hpcbench.reduce.results_file import FILE_NAME, new_results, open_results
 from hpcbench.reduce.run_checks import environment_hash
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, SampleColumns, Samples
 
-_PROCESSES = "processes"
+_PROCESSES, _WRONG = "processes", "wrong_elements"
 Records = Mapping[int, Sequence[Record]]
 """All launches of a case, by rank."""
 
@@ -39,12 +41,13 @@ Records = Mapping[int, Sequence[Record]]
 @dataclass(frozen=True, slots=True)
 class SavedFile:
     """What is in a file: its run, cases with their records, and for each case the process of each
-    launch."""
+    launch, and what each found wrong, by rank."""
 
     path: Path
     run: RunInfo
     cases: Mapping[str, tuple[Case, Records]]
     processes: Mapping[str, Sequence[str]]
+    wrong: Mapping[str, Sequence[Sequence[int]]]
 
 
 def open_saved(save: Any) -> SavedFile:
@@ -57,7 +60,7 @@ def open_saved(save: Any) -> SavedFile:
     path = path if path.suffix == ".h5" else path / FILE_NAME
     run = _this_run(path.parent.name if path.name == FILE_NAME else path.stem)
     if not path.exists():
-        return SavedFile(path, run, {}, {})
+        return SavedFile(path, run, {}, {}, {})
     with open_results(path) as file:
         earlier = file.results
         if {case.kind for case in earlier.plan.cases} != {PROGRAM_KIND}:
@@ -67,12 +70,14 @@ def open_saved(save: Any) -> SavedFile:
             if ours != theirs:
                 raise FileError(f"{path}: {what} differed when it was written ({theirs}, now "
                                 f"{ours}); save to another file, and compare the two")
-        cases = {}
+        cases, config = {}, earlier.plan.config
+        wrong = config.get(_WRONG, {})
         for item in earlier.cases:
             samples = file.samples(item.case.case_id)
             if samples is not None:
-                cases[item.case.case_id] = item.case, _records_of(item, samples)
-    return SavedFile(path, earlier.run, cases, earlier.plan.config[_PROCESSES])
+                cases[item.case.case_id] = item.case, _records_of(
+                    item, samples, wrong.get(item.case.case_id))
+    return SavedFile(path, earlier.run, cases, config[_PROCESSES], wrong)
 
 
 def _this_run(name: str) -> RunInfo:
@@ -89,16 +94,21 @@ def _this_run(name: str) -> RunInfo:
         environment_hash=environment_hash(environment))
 
 
-def _records_of(item: CaseResult, samples: CaseSamples) -> Records:
-    """Return what was stacked to ``samples``, as records again."""
+def _records_of(
+    item: CaseResult, samples: CaseSamples, by_launch: Sequence[Sequence[int]] | None,
+) -> Records:
+    """Return what was stacked to ``samples``, as records again; ``by_launch`` are wrong elements
+    of each rank, None of a file that has only their sum."""
     columns = np.stack([getattr(samples, name) for name in SAMPLE_COLUMNS], axis=-1)
     launches = sorted(set(samples.launch.tolist()))
     reasons = item.timing.stop_reasons if item.timing else ("",) * len(launches)
     wrong = np.full((len(samples.ranks), len(launches)), -1 if item.n_wrong is None else 0)
-    wrong[0, 0] = -1 if item.n_wrong is None else item.n_wrong  # only the sum is kept
+    wrong[0, 0] = -1 if item.n_wrong is None else item.n_wrong
+    if by_launch is not None and np.shape(by_launch) == wrong.T.shape:
+        wrong = np.array(by_launch).T
     return {rank: [replace(
         program_record(item.case, columns[row, samples.launch == launch], reasons[at]),
-        launch=launch, status=item.status, n_wrong=int(wrong[row, at]))
+        launch=launch, status="wrong" if wrong[row, at] > 0 else "ok", n_wrong=int(wrong[row, at]))
         for at, launch in enumerate(launches)] for row, rank in enumerate(samples.ranks)}
 
 
@@ -121,9 +131,30 @@ def identified(case: Case) -> Case:
         "validate": case.validate}))
 
 
-def append(saved: SavedFile, case: Case, records: Mapping[int, Record]) -> None:
-    """Write the file anew, with one more launch of a case. Raises FileError; then the file is as it
-    was."""
+def append(path: Path, case: Case, records: Mapping[int, Record]) -> None:
+    """Write a file anew, with one more launch of a case. Raises FileError; then the file is as it
+    was. Programs that end at the same time take turns."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"measure: save: {path.parent} cannot be made: {error.strerror}") from None
+    with _turn(path.parent):
+        _append(open_saved(path), case, records)
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Wait until no other program writes into the folder, as far as its file system has locks."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _append(saved: SavedFile, case: Case, records: Mapping[int, Record]) -> None:
     before = [*saved.processes.get(case.case_id, ())]
     own = f"{os.getpid()}/{psutil.Process().create_time():.2f}"
     kept = len(before) - (before[-1:] == [own])
@@ -137,8 +168,9 @@ def append(saved: SavedFile, case: Case, records: Mapping[int, Record]) -> None:
         duplicates=0, launches=max(len(some[0]) for _, some in every),
         plan_hash=case_id({"cases": [one.case_id for one in cases]}),
         config={"name": saved.run.name, _PROCESSES: {
-            **saved.processes, case.case_id: [*before[:kept], own]}})
-    saved.path.parent.mkdir(parents=True, exist_ok=True)
+            **saved.processes, case.case_id: [*before[:kept], own]}, _WRONG: {
+            **saved.wrong, case.case_id: [
+                [longer[rank][at].n_wrong for rank in sorted(longer)] for at in range(kept + 1)]}})
     with new_results(saved.path) as writer:
         outcomes = [judge(one, some, _context(one, len(some[0]), saved.run))
                     for one, (_, some) in zip(cases, every, strict=True)]

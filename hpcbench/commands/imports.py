@@ -84,7 +84,6 @@ def import_(
 
     Examples:
         hpcbench import nccl.log -o imported.h5
-        hpcbench import osu.txt --ranks 16 -o osu.h5
         hpcbench import ddlb.csv --primitive tp_columnwise -o ddlb.h5
         hpcbench import rec -o traffic.json
     """

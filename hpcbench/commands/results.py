@@ -260,7 +260,6 @@ def advise(
     Examples:
         hpcbench advise results/latest
         hpcbench advise results/latest --traffic traffic.json --only causes
-        hpcbench advise results/latest --only recommend --verbose
         hpcbench advise results/latest tuner --to nccl -o tuner.csv
     """
     from hpcbench.answers.answer import TopicOptions

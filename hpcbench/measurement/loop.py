@@ -209,12 +209,14 @@ class EnoughSamples:
         self._progress = progress
         self._now_ns = now_ns
         self._decides = decides
-        self._began_ns = now_ns()
+        self._began_ns: int | None = None
         self._times: list[Integers] = []
         self._seen = 0
         self._next = rule.min_n
 
     def ahead(self, count: int) -> int:
+        if self._began_ns is None:  # warm-ups are not in the budget
+            self._began_ns = self._now_ns()
         look = _LOOK_EVERY - (count - self._seen) % _LOOK_EVERY
         return max(min(look if self._seen else self._next, self._next - count), 1)
 
@@ -237,7 +239,7 @@ class EnoughSamples:
         return "budget" if self._control.maximum(np.array([used], dtype=np.int64))[0] else ""
 
     def _elapsed_s(self) -> float:
-        return (self._now_ns() - self._began_ns) / 1e9
+        return (self._now_ns() - (self._began_ns or 0)) / 1e9
 
     def _decision(self, count: int) -> list[int]:
         elapsed_s = self._elapsed_s()

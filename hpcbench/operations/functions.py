@@ -17,11 +17,14 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from numbers import Real
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from hpcbench.errors import CaseError
+from hpcbench.operations.collectives import collectives
+from hpcbench.texts import first_line
 from hpcbench.units import plural
 
 Value = str | int | float | bool | None
@@ -112,7 +115,12 @@ def benchmark(
         name: the name in tables; default: the function's.
     """
     def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
-        declared = marked.__globals__.setdefault(_DECLARED, [])
+        function = inspect.unwrap(marked)  # behind decorators of others, such as torch.no_grad
+        if not inspect.isfunction(function):
+            raise TypeError("hpcbench.benchmark marks a function, and this is "
+                            f"{type(marked).__name__} {marked!r:.60}; its arguments are axes: "
+                            "@hpcbench.benchmark(size=[1, 2])")
+        declared = function.__globals__.setdefault(_DECLARED, [])
         declared.append((marked, name or marked.__name__, compare, baseline, settings, axes))
         return marked
 
@@ -216,7 +224,7 @@ def _benchmark(
     function: Any, name: str, compare: str, baseline: Any, settings: Any, axes: Mapping[str, Any],
 ) -> DeclaredFunction:
     """Return what a decorator declares. Raises DeclarationError."""
-    line = function.__code__.co_firstlineno
+    line = inspect.unwrap(function).__code__.co_firstlineno
     if not _NAME.fullmatch(name):
         raise DeclarationError(line, f"{name!r} is no name for a benchmark: letters, digits and "
                                "_ . - only, at most 64")
@@ -312,13 +320,29 @@ def timed_call(returned: Any, name: str) -> TimedCall:
         if not callable(value) and not (value is None and key != "step"):
             raise CaseError(f"{name}: {key} of hpcbench.Case is {type(value).__name__}, not a "
                             "function")
+    _refuse_deferred(call.step, f"{name}: step of hpcbench.Case")
+    if call.collective and (call.collective not in collectives() or not call.bytes):
+        raise CaseError(f"{name}: collective of hpcbench.Case is {call.collective!r}: give the "
+                        f"name of one ({', '.join(collectives())}), and bytes")
     for key in ("flops", "bytes"):
         value = getattr(call, key)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))
-                                  or not 0 < value < float("inf")):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)
+                                  or not 0 < float(value) < float("inf")):
             raise CaseError(f"{name}: {key} of hpcbench.Case is {value!r:.80}, not a number above "
                             "0 of one call on this rank")
     return call
+
+
+def _refuse_deferred(step: Any, place: str) -> None:
+    """Raise CaseError for a function whose call only returns what would do the work."""
+    if is_deferred(step):
+        raise CaseError(f"{place} is async or a generator: calling it runs nothing; give a "
+                        "function that does the work")
+
+
+def is_deferred(function: Any) -> bool:
+    return (inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
+            or inspect.isasyncgenfunction(function))
 
 
 @contextmanager
@@ -334,22 +358,35 @@ def lines_of(path: str) -> Iterator[None]:
         raise
 
 
+MOST_WRONG = 2**40
+
+
+def _element(returned: Any) -> Any:
+    """Return the element of an array or a tensor of one, else the value as it is."""
+    try:
+        return returned.item() if callable(getattr(returned, "item", None)) else returned
+    except (ValueError, RuntimeError):
+        return returned
+
+
 def wrong_elements(returned: Any) -> tuple[int, str]:
     """Return how many elements a check found wrong, and what it found, from what it returned.
 
+    Of more than MOST_WRONG that many are returned; a number below 0 or with a fraction is 1.
     None, True, 0 and "" are right; False, another number and a text are not. Arrays and tensors of
     one element count as their element. Raises TypeError for other values.
     """
-    value = returned.item() if callable(getattr(returned, "item", None)) else returned
+    value = _element(returned)
     if value is None or value is True:
         return 0, ""
     if value is False:
         return 1, "the check returned False"
     if isinstance(value, str):
-        return int(bool(value)), value
-    if isinstance(value, int):
-        return value, f"the check found {plural(value, 'wrong element')}" if value else ""
-    if isinstance(value, float):
+        return int(bool(value)), first_line(value) or value
+    if isinstance(value, int) and value >= 0:
+        found = min(value, MOST_WRONG)  # sums of several calls must fit, too
+        return found, f"the check found {plural(found, 'wrong element')}" if value else ""
+    if isinstance(value, (int, float)):
         return int(value != 0), f"the check returned {value:g}" if value else ""
     raise TypeError(f"the check returned a {type(value).__name__}; return None or True if the "
                     "result is right, else False, the number of wrong elements, or a text")

@@ -53,7 +53,9 @@ class FunctionOperation:
 
     def answer(self) -> dict[str, Any]:
         """Return what the function says of one call on this rank."""
-        given = {"flops": self._call.flops, "bytes": self._call.bytes,
+        flops, size = (value if value is None else float(value)
+                       for value in (self._call.flops, self._call.bytes))
+        given = {"flops": flops, "bytes": size,
                  "collective": self._call.collective or None}
         return {name: value for name, value in given.items() if value is not None}
 
