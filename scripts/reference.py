@@ -40,8 +40,9 @@ from hpcbench.views.presenter import presenter_of
 DOCS = Path(__file__).parents[1] / "docs"
 _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 WIDTH, WIDEST_NAME, MOST_VALUES = 110, 30, 16
-_ABSENT = re.compile(r"(, else 0)?(; (NaN|-1|empty)\b[^;]*)?$")
-_ELSEWHERE = "Instead of that of"
+_ABSENT = re.compile(r"(, else 0|, separated by spaces)?(; (NaN|-1|empty)\b[^;]*)?$")
+_SCALED = ("_gb_per_s", "_tflop_per_s")
+_ELSEWHERE = re.compile("Instead of that of|of this kind|as backend has")
 Row = tuple[str, str]
 """A name with its default or units, and the meaning."""
 
@@ -77,7 +78,7 @@ def keys(section: type[Section], without: Collection[str] = ()) -> Iterator[Row]
         if key in without or not told:
             continue
         values = _values(properties.get(key, {}))
-        is_listed = len(values) > MOST_VALUES or _ELSEWHERE in told or all(
+        is_listed = len(values) > MOST_VALUES or _ELSEWHERE.search(told) or all(
             re.search(rf"\b{re.escape(one)}\b", told) for one in values)
         allowed = "" if is_listed else f" Values: {', '.join(values)}."
         default = "required" if field.is_required() else shown(field.default)
@@ -212,7 +213,7 @@ def _described_columns(found: Iterable[CaseColumn]) -> Iterator[Row]:
 
 
 def summary() -> Iterator[str]:
-    """Yield the fields of summaries that are no column, by kind."""
+    """Yield the fields of summaries that are no column in other units either, by kind."""
     told = {column.name for column in COLUMNS}
     common = set(field_names(()))
     for kind, spec in kinds().items():
@@ -222,7 +223,8 @@ def summary() -> Iterator[str]:
     groups += [(kind, [name for name in presenter_of(kind).fields if name not in told])
                for kind in kinds()]
     return block((kind, ", ".join(dict.fromkeys(
-        re.sub(r"_(least|greatest|tells)$", "_...", name) for name in names)))
+        re.sub(r"_(least|greatest|tells)$", "_...", name) for name in names
+        if not name.endswith(_SCALED))))
         for kind, names in groups)
 
 

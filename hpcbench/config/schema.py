@@ -273,7 +273,7 @@ class Config(Section):
     strategy: Texts = key(
         (), "Run only trainings, with these strategies instead of those in blocks.")
     required_backends: Annotated[tuple[Requirable, ...], OneOrMany()] = key(
-        (), "Fail where one of these backends, cuda or mps is missing.")
+        (), "Fail where one is missing: names as backend has them, cuda or mps.")
     hardware: Hardware = Hardware()
     launch: Launch = Launch()
     measure: Measure = Measure()
