@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +55,29 @@ def test_the_calls_of_ddp_are_recorded_on_both_ranks(mpirun: MpiLauncher) -> Non
         assert all(gap is not None and gap > 0 for gap in one.gap_ns[1:])
         assert all(one.duration_ns[at] and one.wait_ns[at] is not None for at in steps)
     assert gradients.transfer is not None and gradients.transfer.n == STEPS
+
+
+def test_a_rank_that_is_late_on_purpose_is_the_cause(
+    mpirun: MpiLauncher, tmp_path: Path,
+) -> None:
+    """Record a job, replay its calls isolated, and ask why they took long."""
+    python, home = mpirun.program("python"), tmp_path
+    source = (ROOT / "examples/traffic_ddp.py").read_text().replace("WIDTH = 5,", "WIDTH = 30,")
+    (home / "late.py").write_text(source.replace(
+        "    optimizer.zero_grad()", "    __import__('time').sleep(0.03 * (RANK == 0))"))
+    mpirun.run(2, command=(
+        python, "-m", "hpcbench", "record", "--durations", "-o", str(home / "rec"), "--", python,
+        str(home / "late.py"), free_port())).check()
+
+    def hpcbench(*arguments: str) -> str:
+        return subprocess.run([sys.executable, "-m", "hpcbench", *arguments], cwd=home, text=True,
+                              capture_output=True, check=True).stdout
+
+    hpcbench("import", "rec", "-o", "traffic.json")
+    mpirun.run(2, command=(
+        python, "-m", "hpcbench", "run", str(home / "traffic.json"), "-o", str(home / "out"),
+        "--only", "all_reduce", "--iters", "30", "--passes", "1")).check()
+    document = json.loads(hpcbench("advise", "out/latest", "--traffic", "traffic.json", "--only",
+                                   "causes", "--json"))
+    found = next(one for one in document["topics"]["causes"]["forms"] if one["matched"] == 30)
+    assert (found["cause"], found["late"]) == ("arrival", [0])

@@ -15,6 +15,7 @@ from hpcbench.errors import CaseError, ConfigError
 from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.operations.functions import (
+    MOST_WRONG,
     TimedCall,
     line_in,
     load_functions,
@@ -166,10 +167,29 @@ def test_a_file_that_ends_python_or_is_not_there_is_one_line(tmp_path: Path) -> 
 @pytest.mark.parametrize(("returned", "count"), [
     (None, 0), (True, 0), (0, 0), (0.0, 0), ("", 0), (np.bool_(True), 0), (np.int64(0), 0),
     (False, 1), (7, 7), (0.5, 1), (float("nan"), 1), ("too small", 1), (np.bool_(False), 1),
-    (np.array([2]), 2)])
+    (np.array([2]), 2), (-3, 1),
+    (2**70, MOST_WRONG), (-0.5, 1), ("two\nlines", 1)])
 def test_what_a_check_returns(returned: object, count: int) -> None:
     found, words = wrong_elements(returned)
-    assert found == count and bool(words) == bool(count)
+    assert found == count and bool(words) == bool(count) and "\n" not in words
+
+
+@pytest.mark.parametrize("returned", [np.array([1, 2]), [1], {}, 1j])
+def test_what_a_check_must_not_return(returned: object) -> None:
+    with pytest.raises(TypeError, match=type(returned).__name__):
+        wrong_elements(returned)
+
+
+def test_functions_behind_decorators_of_others_are_found(tmp_path: Path) -> None:
+    text = ("import functools\nimport hpcbench\n\n\ndef other(f):\n    @functools.wraps(f)\n"
+            "    def inner(*a, **k):\n        return f(*a, **k)\n    return inner\n\n\n"
+            "@hpcbench.benchmark(size=[1, 2])\n@other\ndef own(ctx, size):\n    return len\n")
+    (tmp_path / "my_ops.py").write_text(text.replace("def other", "def other", 1))
+    assert {work.function for work in calls(plan(tmp_path, text))} == {"own"}
+
+
+async def deferred() -> None:
+    """Do nothing later."""
 
 
 def test_a_file_is_imported_once_and_again_after_it_failed(tmp_path: Path) -> None:
@@ -187,7 +207,8 @@ def test_a_file_is_imported_once_and_again_after_it_failed(tmp_path: Path) -> No
 @pytest.mark.parametrize("returned", [
     None, 3, TimedCall(None), TimedCall(len, check=3),  # type: ignore[arg-type]
     TimedCall(len, prepare="no"), TimedCall(len, bytes=-1),  # type: ignore[arg-type]
-    TimedCall(len, flops=float("inf")), TimedCall(len, flops=True)])  # type: ignore[arg-type]
+    TimedCall(len, flops=float("inf")), TimedCall(len, flops=True), TimedCall(deferred),
+    TimedCall(len, collective="allreduce", bytes=8), TimedCall(len, collective="all_reduce")])  # type: ignore[arg-type]
 def test_what_a_function_must_not_return(returned: Any) -> None:
     with pytest.raises(CaseError, match="own"):
         timed_call(returned, "own")

@@ -129,3 +129,17 @@ def test_the_example_draws_and_prints(tmp_path: Path, capsys: pytest.CaptureFixt
     script["main"](RESULTS["collective"], tmp_path / "times.png")
     assert (tmp_path / "times.png").stat().st_size > 1000
     assert "median_s" in capsys.readouterr().out
+
+
+def test_a_file_is_loaded_once_by_its_own_path(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    shutil.copy2(RESULTS["mixed"], tmp_path / "run" / "results.h5")
+    (tmp_path / "latest").symlink_to("run")
+    runs = hpcbench.load(str(tmp_path / "*" / "results.h5"))
+    assert [one.path for one in runs.runs] == [tmp_path / "run" / "results.h5"]
+    assert len(hpcbench.load([tmp_path / "run", tmp_path / "latest/results.h5"])) == 1
+
+
+def test_without_samples_the_columns_are_there() -> None:
+    frame = hpcbench.load([]).to_pandas(samples=True)
+    assert len(frame) == 0 and not frame["counted"].any()

@@ -131,3 +131,26 @@ def test_a_measurement_that_is_repeated_here_is_replaced(tmp_path: Path) -> None
     (item,) = read(tmp_path).cases
     assert item.statistics is not None and item.statistics.median_s == found.median
     assert item.timing is not None and len(item.timing.launch_medians_s) == 1
+
+
+def test_a_wrong_launch_that_was_replaced_is_gone(tmp_path: Path) -> None:
+    right, wrong = (f"{{'iterations': 8, 'check': lambda: {value}, 'name': 'own'}}"
+                    for value in (True, False))
+    program(tmp_path, right)
+    program(tmp_path, wrong, right)
+    program(tmp_path, right)
+    (item,) = read(tmp_path).cases
+    assert (item.status, item.n_wrong) == ("ok", 0)
+    assert item.timing is not None and len(item.timing.launch_medians_s) == 3
+    program(tmp_path, wrong)
+    program(tmp_path, right)
+    (item,) = read(tmp_path).cases
+    assert item.status == "wrong" and item.statistics is None
+
+
+def test_programs_that_measure_at_the_same_time_all_have_a_launch(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", PROGRAM, str(tmp_path), FAST]
+    started = [subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(3)]
+    assert [process.wait(timeout=60) for process in started] == [0, 0, 0]
+    (item,) = read(tmp_path).cases
+    assert item.timing is not None and len(item.timing.launch_medians_s) == 3
