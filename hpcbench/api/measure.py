@@ -271,7 +271,10 @@ class UserCalls:
 
     def check(self) -> object | None:
         """Return what is wrong, or None."""
-        return wrong_elements(self.checker())[1] or None if self.checker else None
+        try:
+            return wrong_elements(self.checker())[1] or None if self.checker else None
+        except AssertionError as error:
+            return first_line(str(error)) or "an assertion of the check failed"
 
 
 def _measured(

@@ -248,6 +248,9 @@ def _benchmark(
         if one.name not in arguments and one.default is one.empty:
             raise DeclarationError(line, f"{name}: parameter {one.name} has no values: add "
                                    f"{one.name}=[...] to @hpcbench.benchmark, or give it a default")
+    for key, value in (("settings", settings), ("baseline", baseline)):
+        if not isinstance(value, (str, bool, list, tuple)):
+            raise DeclarationError(line, f"{name}: {key} is {value!r:.60}; give a name, or a list")
     for setting in _names(settings):
         if setting not in arguments:
             raise DeclarationError(line, f"{name}: settings: {setting} is no argument with values;"

@@ -141,6 +141,9 @@ MARK = "import hpcbench\n@hpcbench.benchmark({})\ndef f({}): pass\n"
     (MARK.format("settings='m', n=1", "ctx, n"), 2, ["m", "n"]),
     (MARK.format("compare='tp_columnwise', m=8, n=8", "ctx"), 2, ["k"]),
     (MARK.format("compare='tp_columnwise', m=8, n=8, k=8, part=[0.5]", "ctx, part"), 2, ["part"]),
+    (MARK.format("compare='tp_columwise', m=8", "ctx"), 2, ["tp_columnwise"]),
+    (MARK.format("baseline='nope'", "ctx"), 2, ["nope"]),
+    (MARK.format("settings=5", "ctx"), 2, ["settings"]),
     (MARK.format("compare='tp_columnwise', m=8, n=8, k=8, name='torch'", "ctx"), None, ["torch"]),
 ])
 def test_what_is_wrong_with_a_file_is_one_line_with_its_place(

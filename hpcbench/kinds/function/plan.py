@@ -216,10 +216,18 @@ def _checked(block: type[B], raw: Mapping[str, Any], where: str) -> B:
 
 
 def _refuse_strangers(one: DeclaredFunction, file: FunctionFile) -> None:
+    """Raise ConfigError for what only a function that is compared with a primitive can have."""
+    primitive = "" if not one.compare else (
+        f"; as a primitive, compare {unknown_name(one.compare, installed().primitives)}")
     for name in one.axes:
         if name not in one.parameters:
             raise ConfigError(f"{_place(one, file)}: {name} is no parameter of the function, which "
-                              f"has {', '.join(one.parameters) or 'none'} beside the context")
+                              f"has {', '.join(one.parameters) or 'none'} beside the context"
+                              f"{primitive}")
+    if one.beside:
+        raise ConfigError(f"{_place(one, file)}: baseline: {', '.join(one.beside)}: names are of a "
+                          "primitive's implementations; True makes this function the baseline"
+                          f"{primitive}")
 
 
 def _place(one: DeclaredFunction, file: FunctionFile) -> str:
