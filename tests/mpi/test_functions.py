@@ -49,6 +49,15 @@ def checked(ctx, right):
     return hpcbench.Case(step, check=lambda: int((got != 3 + (not right)).sum()), bytes=got.nbytes,
                          flops=8, collective="all_reduce")
 
+@hpcbench.benchmark()
+def checked_on_one_rank(ctx):
+    return hpcbench.Case(len, check=None if ctx.rank else int)
+
+@hpcbench.benchmark()
+def wrong_to_both_sides(ctx):
+    signs = iter([3, -3] * 1000)
+    return hpcbench.Case(lambda: None, check=lambda: next(signs))
+
 @hpcbench.benchmark(world_size=[1, 2])
 def plain(ctx, dtype, world_size):
     assert (dtype, world_size) == ("fp32", ctx.world_size) and ctx.dtype is torch.float32
@@ -71,6 +80,7 @@ def test_each_function_costs_its_own_cases_only(mpirun: MpiLauncher, tmp_path: P
     assert statuses == {
         ("raises", "", 2): "failed", ("dies", "", 2): "failed", ("hangs", "", 2): "timeout",
         ("returns_nothing", "", 2): "failed", ("checked", "True", 2): "ok",
+        ("checked_on_one_rank", "", 2): "failed", ("wrong_to_both_sides", "", 2): "wrong",
         ("checked", "Fals", 2): "wrong", ("plain", "", 1): "ok", ("plain", "", 2): "ok"}
     assert "ops.py:10" in found["raises", "", 2].reason
     assert found["raises", "", 2].blamed_rank == 1
