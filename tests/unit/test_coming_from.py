@@ -20,6 +20,7 @@ from hpcbench.compat.osu import OPTIONS
 from hpcbench.config.dialects.candle import CandleFile
 from hpcbench.config.dialects.ddlb import DdlbFile
 from hpcbench.config.dialects.torchscale import TorchScaleFile
+from hpcbench.config.dialects.traffic import TrafficFile
 from hpcbench.config.load import DIALECTS
 from hpcbench.config.schema import keys_of
 from launcher import ROOT
@@ -93,7 +94,7 @@ SAME = {"heads", "model_type", "hardware", "model", "training", "benchmark", "pa
 
 
 def test_every_key_of_a_file_is_told() -> None:
-    assert {DdlbFile, TorchScaleFile, CandleFile} == set(DIALECTS)
+    assert {DdlbFile, TorchScaleFile, CandleFile, TrafficFile} == set(DIALECTS)
     told = set(re.findall(r"[a-z_]+", DOC))
     assert set(sections(TorchScaleFile)) <= told
     assert set(sections(CandleFile)) - NOTED - SAME <= told
