@@ -124,10 +124,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def instant() -> list[tuple[str, ...]]:
     """Return the words of all commands that can be run here, each once.
 
-    Tuner tables need a sweep on GPUs: tests/unit/test_tuner.py makes them of a synthetic one.
+    Tuner tables need a sweep on GPUs, --traffic a replay: test_tuner.py and test_causes.py
+    make synthetic ones.
     """
     given = {tuple(PLACES.get(word, word) for word in one.ours or ()) for one in OURS
-             if one.words[0] not in LAUNCHERS and not {"--dry-run", "tuner"} & {*one.words}}
+             if one.words[0] not in LAUNCHERS and not {"--dry-run", "tuner", "--traffic"} & {
+                 *one.words}}
     return sorted(words for words in given if words[0] in INSTANT and (
         len(words) > 1 or words[0] not in (
             "show", "reduce", "compare", "advise", "gen-config")))
