@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS, WIDTH = 5, 256
-RANK = next((int(os.environ[name]) for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+RANK = next((int(os.environ[name]) for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK",
                                                 "SLURM_PROCID") if name in os.environ), 0)
-SIZE = next((int(os.environ[name]) for name in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+SIZE = next((int(os.environ[name]) for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE",
                                                 "SLURM_NTASKS") if name in os.environ), 1)
 os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
 os.environ.setdefault("MASTER_PORT", sys.argv[1] if len(sys.argv) > 1 else "29555")

@@ -51,6 +51,8 @@ EVERY_MPI_IF_ALL = pytest.mark.parametrize(
     "mpirun", ["mpich", pytest.param("openmpi", marks=pytest.mark.soak)], indirect=True)
 """For what takes long and hardly depends on the MPI: Open MPI with --all only."""
 OUTER_LAUNCH = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "SLURM_", "HYDRA_")
+OF_A_GROUP = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
+"""Of torch's groups: tests that open one in their own process leave them behind."""
 OPENMPI_ENV = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -232,7 +234,8 @@ class MpiLauncher:
 
     def environment(self, home: Path, additions: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a job: this one, less any outer launch, plus what is needed."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(OUTER_LAUNCH)}
+        kept = {k: v for k, v in os.environ.items()
+                if not k.startswith(OUTER_LAUNCH) and k not in OF_A_GROUP}
         kept["PATH"] = f"{self.venv / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}"
         kept |= {"OMP_NUM_THREADS": "1", TOKEN: home.name}
         kept |= OPENMPI_ENV | _session_folder(home) if self.mpi == "openmpi" else {}
