@@ -13,7 +13,8 @@ JOBS = "tests/mpi/"
 ALONE = (JOBS, "tests/unit/test_measure_loop.py", "tests/unit/test_noise.py")
 """How the ids of tests begin that need the machine for themselves."""
 BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
-    "benchmarks", "mpi_results", "resume", "storage", "interruption", "training_parallel",
+    "benchmarks", "mpi_results", "gpu_machines", "outside_texts", "resume", "storage",
+    "interruption", "training_parallel", "check_folders", "told_commands", "compat_programs",
     "launch", "main_job", "primitive_overlap", "suite", "collectives_more", "own_disks",
     "primitives", "functions", "training", "golden_resume", "plugin_jax", "training_low_rank",
     "ordinary_user", "training_jobs", "primitive_compiled", "torchrun", "plugins",
