@@ -21,7 +21,7 @@ import numpy as np
 
 from hpcbench.api.measurement import Measurement
 from hpcbench.api.ranks import CommonClock, Ranks, SharedFailures, common_clock, open_ranks
-from hpcbench.api.saved import SavedFile, append, identified, open_saved, program_record
+from hpcbench.api.saved import append, identified, program_record, saved_path
 from hpcbench.errors import MeasureError, how_to_install
 from hpcbench.measurement import loop
 from hpcbench.measurement.control import Control, Integers, SharedProgress
@@ -175,13 +175,13 @@ def _name_of(fn: Any) -> str:
     return str(getattr(fn, "__qualname__", type(fn).__name__)).replace("<locals>.", "")
 
 
-def _agreed(ranks: Ranks, request: MeasureRequest, device: Any) -> tuple[Opened, SavedFile | None]:
-    """Return what gives the device, and on rank 0 what is saved already. Raises on all ranks where
+def _agreed(ranks: Ranks, request: MeasureRequest, device: Any) -> tuple[Opened, Path | None]:
+    """Return what gives the device, and on rank 0 the file to save to. Raises on all ranks where
     arguments are bad or differ."""
-    def prepared() -> tuple[Opened, SavedFile | None]:
+    def prepared() -> tuple[Opened, Path | None]:
         request.check_values()
         saves = request.save is not None and ranks.rank == 0
-        return open_device(device), open_saved(request.save) if saves else None
+        return open_device(device), saved_path(request.save) if saves else None
 
     ready = _on_all(ranks, prepared)
     gathered = ranks.gather(dict(request.alike))
@@ -278,7 +278,7 @@ class UserCalls:
 
 
 def _measured(
-    request: MeasureRequest, ranks: Ranks, device: loop.Device, saved: SavedFile | None,
+    request: MeasureRequest, ranks: Ranks, device: loop.Device, saved: Path | None,
 ) -> Measurement:
     clock, control = common_clock(ranks), SharedFailures(ranks)
     if request.save is not None and not clock.shared:
@@ -303,7 +303,7 @@ def _measured(
     case = _case(request, ranks, (name, device_name), (least, most))
     records = _records(case, gathered, looped.stop_reason)
     if request.save is not None:
-        _on_all(ranks, lambda: None if saved is None else append(saved.path, case, records))
+        _on_all(ranks, lambda: None if saved is None else append(saved, case, records))
     bound_ns = None if clock.model is None else float(sum(sorted(
         bound for *_, bound in gathered)[-2:]))
     wrong = tuple(f"rank {rank}: {text}" for rank, (_, found, _) in enumerate(gathered)

@@ -50,26 +50,38 @@ class SavedFile:
     wrong: Mapping[str, Sequence[Sequence[int]]]
 
 
-def open_saved(save: Any) -> SavedFile:
-    """Read what is saved already. Raises TypeError for what is no path, FileError for a file of
+def saved_path(save: Any) -> Path:
+    """Return the file to save to. Raises TypeError for what is no path, FileError for a file of
     other results, of another machine or of other versions."""
     if not isinstance(save, (str, os.PathLike)):
         raise TypeError(f"measure: save is of type {type(save).__name__}; give the path of a "
                         "results file or folder")
     path = Path(os.fspath(save))
     path = path if path.suffix == ".h5" else path / FILE_NAME
-    run = _this_run(path.parent.name if path.name == FILE_NAME else path.stem)
+    if path.exists():
+        with open_results(path) as file:
+            _refuse_others(path, file.results)
+    return path
+
+
+def _refuse_others(path: Path, earlier: Results) -> None:
+    if {case.kind for case in earlier.plan.cases} != {PROGRAM_KIND}:
+        raise FileError(f"{path}: holds results of `hpcbench run`; save to another file")
+    for what, ours, theirs in (("versions", _versions(), dict(earlier.run.versions)),
+                               ("the machine", (socket.gethostname(),), earlier.run.nodes)):
+        if ours != theirs:
+            raise FileError(f"{path}: {what} differed when it was written ({theirs}, now "
+                            f"{ours}); save to another file, and compare the two")
+
+
+def _read(path: Path) -> SavedFile:
+    """Return what is saved already. Raises FileError as `saved_path` does."""
     if not path.exists():
-        return SavedFile(path, run, {}, {}, {})
+        return SavedFile(
+            path, _this_run(path.parent.name if path.name == FILE_NAME else path.stem), {}, {}, {})
     with open_results(path) as file:
         earlier = file.results
-        if {case.kind for case in earlier.plan.cases} != {PROGRAM_KIND}:
-            raise FileError(f"{path}: holds results of `hpcbench run`; save to another file")
-        for what, ours, theirs in (("versions", dict(run.versions), dict(earlier.run.versions)),
-                                   ("the machine", run.nodes, earlier.run.nodes)):
-            if ours != theirs:
-                raise FileError(f"{path}: {what} differed when it was written ({theirs}, now "
-                                f"{ours}); save to another file, and compare the two")
+        _refuse_others(path, earlier)
         cases, config = {}, earlier.plan.config
         wrong = config.get(_WRONG, {})
         for item in earlier.cases:
@@ -80,17 +92,20 @@ def open_saved(save: Any) -> SavedFile:
     return SavedFile(path, earlier.run, cases, config[_PROCESSES], wrong)
 
 
-def _this_run(name: str) -> RunInfo:
+def _versions() -> dict[str, str]:
     from hpcbench import __version__  # the package names this module, for type checkers
 
-    environment = machine(os.environ)
     loaded = {package: str(module.__version__) for package, module in (
         ("torch", sys.modules.get("torch")), ("mpi4py", sys.modules.get("mpi4py"))) if module}
+    return {"hpcbench": __version__, "python": platform.python_version(), **loaded}
+
+
+def _this_run(name: str) -> RunInfo:
+    environment, versions = machine(os.environ), _versions()
     return RunInfo(
         name=name, run_id=secrets.token_hex(4), plan_hash="", world_size=1, ranks_present=(0,),
         nodes=(socket.gethostname(),), started_at=str(environment["started_at"]),
-        versions={"hpcbench": __version__, "python": platform.python_version(), **loaded},
-        environment=environment, hpcbench_version=__version__,
+        versions=versions, environment=environment, hpcbench_version=versions["hpcbench"],
         environment_hash=environment_hash(environment))
 
 
@@ -139,7 +154,7 @@ def append(path: Path, case: Case, records: Mapping[int, Record]) -> None:
     except OSError as error:
         raise FileError(f"measure: save: {path.parent} cannot be made: {error.strerror}") from None
     with _turn(path.parent):
-        _append(open_saved(path), case, records)
+        _append(_read(path), case, records)
 
 
 @contextmanager
