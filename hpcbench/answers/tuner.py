@@ -178,11 +178,11 @@ def _unmeasured(item: CaseResult, choice: TunedChoice | None) -> str:
         return words.get(item.status, item.status)
     if item.statistics is None or item.timing is None:
         return "no times"
-    told = [(item.library or {}).get(name, UNKNOWN) for name in ("algorithm", "protocol")]
-    wanted = (choice.algorithm, choice.protocol) if choice else told
+    logged = [(item.library or {}).get(name, UNKNOWN) for name in ("algorithm", "protocol")]
+    wanted = (choice.algorithm, choice.protocol) if choice else logged
     if any(text != UNKNOWN and _plain(text) != _plain(name)
-           for text, name in zip(told, wanted, strict=True)):
-        return f"NCCL took {' '.join(told)} instead"
+           for text, name in zip(logged, wanted, strict=True)):
+        return f"NCCL took {' '.join(logged)} instead"
     return ""
 
 
@@ -330,6 +330,6 @@ def _notes(
     if others:
         yield f"variables of the cases that no table has: {', '.join(others)}"
     for run in runs:
-        if told := _inherited(run, TUNERS):
-            yield (f"run {run.results.run.run_id}: {told}, and the table replaces that tuner at "
-                   "all sizes")
+        if inherited := _inherited(run, TUNERS):
+            yield (f"run {run.results.run.run_id}: {inherited}, and the table replaces that tuner "
+                   "at all sizes")

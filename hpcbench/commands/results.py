@@ -54,11 +54,11 @@ def reduce(
     with verbosity.stage("reduction"):
         results = reduce_folder(folder, allow_mixed=allow_mixed)
     with verbosity.stage("summaries and plots"):
-        told = topic_results_in(folder)
-        write_reports(results, folder, told, verbosity.announce, verbosity.complain)
+        advice = topic_results_in(folder)
+        write_reports(results, folder, advice, verbosity.announce, verbosity.complain)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder, results)
-    report_run(results, folder, told, verbosity, explain=explain)
+    report_run(results, folder, advice, verbosity, explain=explain)
     if not verbosity.is_quiet:
         print_profiles(profile_lines)
     raise typer.Exit(final_code(results))
@@ -93,13 +93,13 @@ def show(
             print_suite(suite, path, verbosity)
         return
     with open_results(path) as file:
-        told = topic_results_of_file(file)
+        advice = topic_results_of_file(file)
         if as_json:
-            print_summary(file.results, told)
+            print_summary(file.results, advice)
         else:
             is_of_run = path.is_file() and path.name == FILE_NAME
             print_results(file.results, path.parent if is_of_run else path, verbosity,
-                          told=told, explain=explain)
+                          advice=advice, explain=explain)
 
 
 def compare(

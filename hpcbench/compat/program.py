@@ -26,7 +26,7 @@ from hpcbench.texts import Verbosity, path_of, say, to_json
 from hpcbench.units import plural
 
 if TYPE_CHECKING:
-    from hpcbench.formats.export.nccl_tests import NcclTable
+    from hpcbench.formats.export.nccl_tests import PerfTable
     from hpcbench.launch.launcher import StopRequests
     from hpcbench.launch.session import Session
     from hpcbench.launch.template_process import TemplateProcess
@@ -239,7 +239,7 @@ def free(file: Path) -> Path:
     return found
 
 
-def exit_code(table: NcclTable) -> int:
+def exit_code(table: PerfTable) -> int:
     """Return what nccl-tests would end with."""
     ended = {case.item.status for case in table.bad}
     if others := ended - {"wrong"}:

@@ -61,12 +61,12 @@ def report_run(
         _print_failures(results)
         say(folder)
     else:
-        print_results(results, folder, verbosity, told=advice, explain=explain)
+        print_results(results, folder, verbosity, advice=advice, explain=explain)
 
 
 def print_results(
     results: Results, folder: Path, verbosity: Verbosity = Verbosity.NORMAL, *,
-    told: Sequence[TopicResult] = (), explain: bool = False,
+    advice: Sequence[TopicResult] = (), explain: bool = False,
 ) -> None:
     """Print a run's counts, tables, failures and summary; in detail every column and sample count.
 
@@ -92,7 +92,7 @@ def print_results(
         detail_lines(results) if full else (),
         lines.outcome_lines(results, lines.NOT_OK if full else lines.FAILED, full=full),
         lines.finding_lines(results if full else _refusing(results), full=full),
-        _summary(results, told), [Text()], closing_lines(results, folder)))
+        _summary(results, advice), [Text()], closing_lines(results, folder)))
 
 
 def _refusing(results: Results) -> Results:

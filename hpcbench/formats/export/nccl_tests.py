@@ -73,7 +73,7 @@ class Launched:
 
 
 @dataclass(frozen=True, slots=True)
-class NcclTable:
+class PerfTable:
     """What one program would print. ``bad`` are its cases that are wrong, failed or timed out.
 
     ``left_out`` are cases that an own program measured, and has no row for.
@@ -159,7 +159,7 @@ def as_json(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     return Exported((to_json(document, indent=1) + "\n").encode() if tables else b"", left_out)
 
 
-def own_table(run: ExportedRun, launched: Launched) -> NcclTable:
+def own_table(run: ExportedRun, launched: Launched) -> PerfTable:
     """Return the one table of a run that is a program's own, also of a single rank.
 
     Its ``bad`` are also cases that did not run to their end.
@@ -169,20 +169,20 @@ def own_table(run: ExportedRun, launched: Launched) -> NcclTable:
     bad += [case for case in run.cases if case.item.status == "not_run"]
     names = {case.name for case in bad}
     reasons = {case.name: case.item.reason for case in run.cases}
-    return NcclTable(tuple(row for table in tables for row in table.rows), tuple(bad), launched,
+    return PerfTable(tuple(row for table in tables for row in table.rows), tuple(bad), launched,
                      tuple(LeftOut(reasons[one.name] or one.reason, one.name)
                            for one in left_out if one.name not in names))
 
 
-def own_text(run: ExportedRun, table: NcclTable) -> str:
+def own_text(run: ExportedRun, table: PerfTable) -> str:
     return "".join(f"{line}\n" for line in _text(run, table))
 
 
-def own_json(run: ExportedRun, table: NcclTable) -> bytes:
+def own_json(run: ExportedRun, table: PerfTable) -> bytes:
     return (to_json(_document(run, table), indent=1) + "\n").encode()
 
 
-def _tables(run: ExportedRun, least_ranks: int = 2) -> tuple[list[NcclTable], tuple[LeftOut, ...]]:
+def _tables(run: ExportedRun, least_ranks: int = 2) -> tuple[list[PerfTable], tuple[LeftOut, ...]]:
     """Return the tables that have a row or a case that went bad, and what is in none."""
     left_out = [*not_measured(run)]
     fitting: list[ExportedCase] = []
@@ -198,7 +198,7 @@ def _tables(run: ExportedRun, least_ranks: int = 2) -> tuple[list[NcclTable], tu
         again: Sequence[ExportedCase] = [case for case in cases if case.is_ok]
         while again or bad:
             rows, again = _rows(again)
-            tables.append(NcclTable(tuple(rows), bad))
+            tables.append(PerfTable(tuple(rows), bad))
             bad = ()
     return tables, tuple(left_out)
 
@@ -250,7 +250,7 @@ def _row_key(case: ExportedCase) -> tuple[Any, ...]:
             columns["size_bytes"], columns["count"])
 
 
-def _text(run: ExportedRun, table: NcclTable) -> Iterator[str]:
+def _text(run: ExportedRun, table: PerfTable) -> Iterator[str]:
     version = _nccl_number(run)
     config = _config(table)
     step = (f"{config['step_factor']}(factor)" if "step_factor" in config
@@ -274,7 +274,7 @@ def _text(run: ExportedRun, table: NcclTable) -> Iterator[str]:
     yield ""
 
 
-def _measured(run: ExportedRun, table: NcclTable) -> Iterator[str]:
+def _measured(run: ExportedRun, table: PerfTable) -> Iterator[str]:
     yield from _one_place(table)
     yield from ("#", "# Using devices")
     for one in _devices(run, table):
@@ -296,7 +296,7 @@ def _what(run: ExportedRun) -> str:
     return f"imported from {' and '.join(programs)}" if programs else "medians"
 
 
-def _one_place(table: NcclTable) -> Iterator[str]:
+def _one_place(table: PerfTable) -> Iterator[str]:
     """Yield in which place alone rows were measured."""
     for place, missing in (("in place", [row.out_of_place for row in table.rows]),
                            ("out of place", [row.in_place for row in table.rows])):
@@ -342,12 +342,12 @@ def _nccl_number(run: ExportedRun) -> int:
     return major * 10_000 + minor * 100 + patch
 
 
-def _config(table: NcclTable) -> dict[str, Any]:
+def _config(table: PerfTable) -> dict[str, Any]:
     return {"nthreads": 1, "ngpus": 1, **(
         table.launched.config if table.launched else _config_of(table))}
 
 
-def _config_of(table: NcclTable) -> dict[str, int]:
+def _config_of(table: PerfTable) -> dict[str, int]:
     """Return what a program would have to be started with, as far as cases tell."""
     cases, sizes = [case.item.case for case in table.cases], table.sizes
     taken = [row.first.item.statistics.n for row in table.rows if row.first.item.statistics]
@@ -369,7 +369,7 @@ def _step(sizes: Sequence[int]) -> dict[str, int]:
     return {"step_bytes": apart.pop() if len(apart) == 1 else 0}
 
 
-def _devices(run: ExportedRun, table: NcclTable) -> list[dict[str, Any]]:
+def _devices(run: ExportedRun, table: PerfTable) -> list[dict[str, Any]]:
     """Return what is known of each rank's device; the process's number is not recorded, so 0."""
     environment = run.results.run.environment
     on_gpu = table.cases[0].item.device.startswith("cuda")
@@ -398,7 +398,7 @@ def _bus_text(address: str | None) -> str:
     return ":".join([parts[0][-4:], *parts[1:]]) if len(parts) == 3 else _NO_BUS
 
 
-def _document(run: ExportedRun, table: NcclTable) -> dict[str, Any]:
+def _document(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
     """Return the object; ``env`` stays empty, for an environment is nobody else's business."""
     begun = _begin(run.results.run.started_at)
     okay = {None: "unchecked", True: "true", False: "false"}[table.is_fast_enough]

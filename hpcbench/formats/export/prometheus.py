@@ -46,9 +46,9 @@ def as_prometheus(runs: Sequence[ExportedRun], request: ExportRequest) -> Export
     samples = [*_ended(run), *(sample for case in run.measured
                                for sample in _samples(run, case, request))]
     lines = []
-    for (name, told), of_name in grouped(
-            ((name, told), (labels, value)) for name, told, labels, value in samples).items():
-        lines += [f"# HELP {name} {told}", f"# TYPE {name} gauge"]
+    for (name, meaning), of_name in grouped(
+            ((name, meaning), (labels, value)) for name, meaning, labels, value in samples).items():
+        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
         lines += [f"{name}{{{_labels(labels)}}} {value!r}" for labels, value in of_name]
     return Exported("".join(f"{line}\n" for line in lines).encode(), (*not_measured(run),))
 
@@ -71,8 +71,8 @@ def _samples(
            "nranks": str(planned.world_size)}
     for one in chosen_metrics(case, request):
         if case.collective in FUNCTIONS and planned.group_size > 1 and one.name in _INSPECTOR:
-            gauge, told = _INSPECTOR[one.name]
-            yield gauge, f"Median {told}", _inspector_labels(run, case), one.value
+            gauge, meaning = _INSPECTOR[one.name]
+            yield gauge, f"Median {meaning}", _inspector_labels(run, case), one.value
         ending = _UNITS.get(one.unit, "")
         stem = _NOT_IN_NAMES.sub("_", one.name.removesuffix("_flops_per_s"))
         gauge = f"hpcbench_{stem}{'_' if ending else ''}{ending}"

@@ -35,7 +35,7 @@ def is_record(data: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Communicator:
+class _CommGroup:
     """One rank's part in a communicator, as a header describes it."""
 
     ident: str = ""
@@ -44,13 +44,13 @@ class _Communicator:
     rank: int | None = None
 
 
-_Key: TypeAlias = tuple[str, _Communicator, str]
+_Key: TypeAlias = tuple[str, _CommGroup, str]
 """Collective, communicator, version."""
 
 
-def _communicator(header: Mapping[str, Any]) -> _Communicator:
+def _communicator(header: Mapping[str, Any]) -> _CommGroup:
     ranks, rank = header.get("n_ranks"), header.get("rank")
-    return _Communicator(
+    return _CommGroup(
         printable(str(header.get("id", "")))[:MOST_TEXT],
         printable(str(header.get("comm_name") or ""))[:MOST_TEXT],
         ranks if isinstance(ranks, int) and 0 < ranks < MOST_RANKS else None,
@@ -61,7 +61,7 @@ def _communicator(header: Mapping[str, Any]) -> _Communicator:
 class Heads:
     """What the last header and metadata said, and whether the file ends within a record."""
 
-    communicator: _Communicator = _Communicator()
+    communicator: _CommGroup = _CommGroup()
     version: str = ""
     is_cut: bool = False
 
