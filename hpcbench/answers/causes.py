@@ -183,8 +183,8 @@ def _alone(item: CaseResult, form: CallForm, samples: CaseSamples) -> CallTimes:
 
 def judged(recorded: CallCause, calls: CallTimes, alone: CallTimes) -> CallCause:
     """Return a form with the shares of what explains its time."""
-    time, transfer, waiting = (_means(values, 1) for values in (
-        calls.transfer_s + calls.waiting_s, calls.transfer_s, calls.waiting_s))
+    transfer, waiting = (_means(values, 1) for values in (calls.transfer_s, calls.waiting_s))
+    time = transfer + waiting
     base, idle = (_means(values, 2) for values in (alone.transfer_s, alone.waiting_s))
     arrival, contention = (np.clip(part / time, 0, 1) for part in (waiting - idle, transfer - base))
     shares = {ARRIVAL: _share(arrival), CONTENTION: _share(contention),
