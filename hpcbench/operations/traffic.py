@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from hpcbench.errors import FileError, command_line
 from hpcbench.texts import from_json, to_json
 
@@ -162,9 +160,6 @@ class TrafficRecord:
     notes: tuple[str, ...] = ()
 
 
-_RECORD = TypeAdapter(TrafficRecord)
-
-
 def traffic_text(record: TrafficRecord) -> str:
     """Return the file's text: a line for each group, signature and rank."""
     plain = asdict(record)
@@ -198,6 +193,8 @@ def read_traffic(path: Path) -> TrafficRecord:
 
 def record_of(document: Any) -> TrafficRecord:
     """Return the record in what a file holds. Raises ValueError with the key and what it wants."""
+    from pydantic import TypeAdapter, ValidationError  # every command imports the forms of calls
+
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError("is no traffic.json")
     if (version := document.get("version")) != VERSION:
@@ -205,7 +202,7 @@ def record_of(document: Any) -> TrafficRecord:
                          f"{VERSION}")
     content = {key: value for key, value in document.items() if key not in ("format", "version")}
     try:
-        record = _RECORD.validate_python(content)
+        record = TypeAdapter(TrafficRecord).validate_python(content)
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -20,9 +20,10 @@ _OTHERS: Mapping[str, str] = {
 NO_CALLS = frozenset({"wait", "init", "coalesced", "monitoredbarrier"})
 """Rows of sources that move nothing of their own."""
 OWN = -1
-_MORE_BYTES: Mapping[str, int] = {
+_ITEM_BYTES: Mapping[str, int] = {
     "signedchar": 1, "unsignedchar": 1, "float8e4m3fn": 1, "float8e5m2": 1, "int8": 1, "bool": 1,
-    "int16": 2}
+    "int16": 2, **{name.lower(): size for name, size in ITEM_BYTES.items()}, **DTYPE_BYTES}
+"""Our names of element types, torch's in small letters, and c10's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,4 @@ def dtype_of(theirs: str) -> str:
 
 def item_bytes(dtype: str | None) -> int:
     """Return the bytes of an element; 0: unknown."""
-    if dtype is None:
-        return 0
-    by_torch = {name.lower(): size for name, size in ITEM_BYTES.items()}
-    return DTYPE_BYTES.get(dtype) or by_torch.get(dtype) or _MORE_BYTES.get(dtype, 0)
+    return 0 if dtype is None else _ITEM_BYTES.get(dtype, 0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from hpcbench.errors import FileError
+from hpcbench.operations.collectives import collectives
 from hpcbench.operations.traffic import CallGroup, Quantiles, RankOrder, Signature, TrafficRecord
 from hpcbench.statistics.order import percentiles
 from hpcbench.traffic.calls import OWN, RankCall, RankRecord
@@ -280,12 +281,9 @@ def _unknown(
 ) -> list[str]:
     """Return notes on what no source said, and on what was assumed."""
     found = []
-    reducing = {one.collective for one in forms
-                if one.collective in ("all_reduce", "reduce_scatter", "reduce")
-                and one.operator is None}
-    rooted = {one.collective for one in forms
-              if one.collective in ("broadcast", "reduce", "gather", "scatter")
-              and one.root is None}
+    known = [(one, spec) for one in forms if (spec := collectives().get(one.collective))]
+    reducing = {one.collective for one, spec in known if spec.has_op and one.operator is None}
+    rooted = {one.collective for one, spec in known if spec.has_root and one.root is None}
     if reducing:
         found.append(f"the operator of {', '.join(sorted(reducing))} is not recorded")
     if rooted:
