@@ -363,7 +363,7 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
         Column("case", "case"),
         Column("first", "first", Show.US, "us", f"{found.first}: {_MIDDLE}"),
         Column("second", "second", Show.US, "us", f"{found.second}: {_MIDDLE}"), CHANGE,
-        Column("interval", "95 % interval", Show.PERCENT, "%"),
+        Column("interval", "95 % CI", Show.PERCENT, "%"),
         Column("launches", "n", meaning="launches, or passes of one launch, of each side"),
         Column("more", "launches needed", meaning="of each side, estimated, for a verdict",
                optional=True),

@@ -359,7 +359,7 @@ def _lost(seen: Seen, name: str) -> float:
     return max(lost, default=0.0)
 
 
-_INTERVAL = Column("interval", "99 % interval", Show.PERCENT, "%")
+_INTERVAL = Column("interval", "99 % CI", Show.PERCENT, "%")
 
 
 def conditions_tables(record: Conditions) -> Iterator[Table]:

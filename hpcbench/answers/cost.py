@@ -380,7 +380,7 @@ def _without(runs: Sequence[Run], tasks: Sequence[TrainingTask]) -> Iterator[Ans
             tuple(reasons))
 
 
-_INTERVAL = "95 % interval"
+_INTERVAL = "95 % CI"
 _FORMULA = ("device-hours = samples / (samples/s) x nodes x devices a node / 3600; "
             "cost = device-hours x price; times are without set-up")
 

@@ -506,7 +506,7 @@ WIDE = 8
 _COLUMNS = (
     Column("time", "time", Show.US, "us", better="less"),
     Column("ratio", "times as long", Show.RATIO, meaning="as the fastest, pairs of a pass"),
-    Column("interval", "95 % interval", Show.RATIO, meaning="of this pair alone", optional=True),
+    Column("interval", "95 % CI", Show.RATIO, meaning="of this pair alone", optional=True),
     Column("pairs", "pairs", Show.TEXT, optional=True),
     Column("verdict", "verdict"))
 VERDICTS = {True: "clearly slower", False: "no clear difference"}

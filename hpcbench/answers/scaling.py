@@ -197,7 +197,7 @@ def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
 
 MOST_COURSES = 6
 """More lines in a panel cannot be distinguished."""
-_INTERVAL = "95 % interval"
+_INTERVAL = "95 % CI"
 _LEAD = (
     "speed-up = samples/s (rows/s) over those of the base; efficiency = that over the ratio of "
     "ranks",

@@ -363,7 +363,7 @@ def waits_tables(record: RankWaits) -> Iterator[Table]:
         yield plain_table("waiting for the slowest rank", (
             Column("case", "case"),
             Column("share", "of a call", Show.PERCENT, "%", "of the ranks' time", "less"),
-            Column("interval", "95 % interval", Show.PERCENT, "%"),
+            Column("interval", "95 % CI", Show.PERCENT, "%"),
             Column("rank", "slowest rank", Show.COUNT, optional=True),
             Column("explained", "explains", Show.PERCENT, "%", optional=True),
         ), (Row((one.label, one.share, _range(one), one.late_rank,

@@ -355,7 +355,7 @@ def definition_lines(results: Results) -> Iterator[str]:
     yield (f"time p50 = median over the n timed samples of {repeats_text(results.plan)}, "
            f"after {_warmups_text(ran)}"
            + (f"; {_left_out(results)}" if judged else ""))
-    yield f"95 % interval = {INTERVAL_TITLE}, from its lower to its upper end;"
+    yield f"95 % CI = {INTERVAL_TITLE}, from its lower to its upper end;"
     yield ("  - where there is none (n < 6), ? where it cannot be trusted (n < 20, dependent "
            f"samples, passes that differ); from {FEWEST_PASSES} passes on these give one of their "
            "medians instead;")

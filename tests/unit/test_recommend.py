@@ -64,7 +64,7 @@ def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:
     (table,) = recommend_tables(found)
     assert [row.cells[-1] for row in table.rows] == ["fastest", "clearly slower"]
     assert [column.title for column in table.columns] == [
-        "backend", "time", "times as long", "95 % interval", "pairs", "verdict"]
+        "backend", "time", "times as long", "95 % CI", "pairs", "verdict"]
     (chart,) = recommend_charts(found)
     assert [(row.label, row.cells) for row in chart.rows] == [
         ("mpi", ("clearly slower than gloo",))]

@@ -61,7 +61,7 @@ def test_the_table_of_primitives(capsys: Capture, tmp_path: Path) -> None:
     print_all(comparison(), tmp_path)
     lines = table(capsys.readouterr().out)
     assert lines[0].split() == [
-        "implementation", "options", "time", "p50", "95", "%", "interval", "rank", "all",
+        "implementation", "options", "time", "p50", "95", "%", "CI", "rank", "all",
         "ranks", "busbw", "exposed", "overlap", "x", "longest", "x", "torch", "#wrong", "n",
         "status"]
     assert lines[1].split() == ["(us)", "(us)", "(TFLOP/s)", "(TFLOP/s)", "(GB/s)", "(us)", "%"]

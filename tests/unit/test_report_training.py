@@ -38,7 +38,7 @@ def test_the_table_of_trainings(tmp_path: Path, capsys: Capture) -> None:
     lines = printed(with_peak(strategies(), fp32=50e9), tmp_path, capsys)
     head = lines.index("block trainings") + 1
     assert lines[head].split() == [
-        "strategy", "options", "degrees", "batch", "step", "p50", "95", "%", "interval",
+        "strategy", "options", "degrees", "batch", "step", "p50", "95", "%", "CI",
         "samples/s", "tokens/s", "MFU", "HFU", "HFU", "nominal", "data", "forward", "backward",
         "fwd+bwd", "optimizer", "other", "growth", "parity", "n", "status"]
     assert lines[head + 2] == ("transformer-tiny (2 layers, hidden 64, sequence 32)  gloo (cpu)  "

@@ -4,7 +4,7 @@ meanings."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from itertools import groupby
 
@@ -63,7 +63,7 @@ COLUMNS = (
     Column("overhead", "overhead", Show.PERCENT, "%", "t / t(off) - 1", "less", optional=True,
            detail=True),
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more",
-           optional=True),
+           optional=True, detail=True),
     Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
     Column("growth", "growth", Show.MIB, "MiB", "most of any rank", "less", optional=True,
            detail=True),
@@ -147,12 +147,19 @@ def result_tables(title: str, items: charts.Items, derived: charts.Records) -> I
         return
     listed = [member for group in groups.values() for member in group]
     options = charts.distinguishing_options(training_of(item.case) for item, _ in listed)
-    yield Table(title, COLUMNS, tuple(
+    yield Table(title, _columns(listed), tuple(
         Group(name, tuple(_row(item, record, options) for item, record in group), timed)
         for (name, timed), group in groups.items()), notes=(
         *(Line(f"{text}; what they differ by is noise") for text in charts.same_programs(
             (item, record, _row_title(item, options)) for item, record in listed)),
         *_table_notes(listed), *_row_notes(listed, options)))
+
+
+def _columns(listed: Iterable[Member]) -> tuple[Column, ...]:
+    """Return the columns; samples beside tokens are a detail, as they differ by a factor only."""
+    is_text = any(record.tokens_per_s is not None for _, record in listed)
+    return tuple(replace(one, detail=True) if is_text and one.name == "samples_per_s" else one
+                 for one in COLUMNS)
 
 
 def _group_title(item: CaseResult) -> str:
