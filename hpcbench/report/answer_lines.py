@@ -108,8 +108,10 @@ def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text]:
     for answer in one.record.answers:
         yield from answer_lines(
             replace(answer, sentence=shortened(answer.sentence, names)), full=full)
-    for command in dict.fromkeys(answer.command for answer in one.record.answers if answer.command):
-        yield Text(f"  {command}", style="dim")
+    commands = dict.fromkeys(answer.command for answer in one.record.answers if answer.command)
+    for command in commands:
+        if not command.endswith(f"--only {one.topic.name}"):  # that prints the same again
+            yield Text(f"  {command}", style="dim")
     for table in one.topic.tables(one.record):
         yield from table_lines(table if full else _with_names(table, names))
 

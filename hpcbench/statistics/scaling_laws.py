@@ -56,12 +56,11 @@ class _Fit:
 
 
 def why_not(name: str, points: int) -> str:
-    """Return why a law cannot be fitted to so many numbers of ranks; nothing if it can."""
+    """Return why a law cannot be fitted to so many world sizes; nothing if it can."""
     needed = PARAMETERS[name] + SPARE
     if points >= needed:
         return ""
-    return (f"{NAMED[name]} has {PARAMETERS[name]} parameters and needs {needed} numbers of ranks, "
-            f"{SPARE} more; there are {points}")
+    return f"{NAMED[name]} needs {needed} world sizes, not {points}"
 
 
 def amdahl(ranks: Sequence[int], times_s: Sequence[float]) -> Law:

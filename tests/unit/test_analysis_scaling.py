@@ -161,7 +161,7 @@ def test_passes_of_one_launch_are_compared_in_pairs_and_it_is_said() -> None:
 def test_laws_need_enough_ranks_and_say_how_far_they_hold() -> None:
     few = scaling([run_of(*weak(0.95, 0.92))], ASKED)
     assert only(few).laws == ()
-    assert any("needs 5 numbers of ranks, 2 more; there are 3" in one.sentence
+    assert any("needs 5 world sizes, not 3" in one.sentence
                for one in told(few, CANNOT_TELL))
     ranks = (1, 2, 4, 8, 16)
     items = [on_ranks(n, 0.64 * (0.05 + 0.95 / n), 64 // n) for n in ranks]

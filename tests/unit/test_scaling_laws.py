@@ -98,9 +98,9 @@ def test_an_interval_holds_its_value(ranks: list[int], noise: list[float]) -> No
 def test_two_points_more_than_parameters_are_needed(name: str) -> None:
     least = PARAMETERS[name] + SPARE
     assert not why_not(name, least)
-    assert f"needs {least} numbers of ranks" in why_not(name, least - 1)
+    assert f"needs {least} " in why_not(name, least - 1)
     fit = amdahl if name == AMDAHL else universal
-    with pytest.raises(ValueError, match=f"there are {least - 1}"):
+    with pytest.raises(ValueError, match=f"not {least - 1}"):
         fit([*range(1, least)], [1.0] * (least - 1))
 
 
