@@ -126,11 +126,17 @@ def warning_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]
 
 
 def _flag_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
-    """Yield which flags rows have and the first such row; or that none has any."""
+    """Yield which flags rows have and the first such row; or that none has any.
+
+    Late starts are left to their warning, which says how late.
+    """
     timed = [item for item in results.cases if item.timing is not None]
     flagged = grouped((flag, item) for item in timed if item.timing
                       for flag in item.timing.quality if flag in QUALITIES)
+    warned = any(finding.code == "HB125" for finding in results.findings)
     for flag, items in flagged.items():
+        if flag == "late_starts" and warned:
+            continue
         name = FLAGS.get(flag, "unreliable CI")
         more = f" and {len(items) - 1} more" if len(items) > 1 else ""
         yield Line(f"{labels[items[0].case.label]}{more}: {QUALITIES[flag]}", "warning",
