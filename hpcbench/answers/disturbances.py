@@ -42,7 +42,7 @@ ALARMS = FALSE_ALARMS / 4
 """Drift, conditions, and ranks that wait or have a low clock are four families: all of them
 together name anything in at most 1 % of reports."""
 FEWEST_TOGETHER = 3
-"""Of fewer cases there is no course that they have in common."""
+"""Of fewer cases there is no time series in common."""
 Values = npt.NDArray[np.float64]
 
 
@@ -205,7 +205,7 @@ def _is_matched(item: CaseResult) -> bool:
 
 
 def _ranks(time_series: Sequence[TimeSeries]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(course.rank for course in time_series))
+    return tuple(dict.fromkeys(series.rank for series in time_series))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +221,11 @@ class _Cores:
         """Return the share that was stolen, and the one of other processes, each (node, pass)."""
         stolen, others = [], []
         for user, system, idle, steal in zip(*self.cores, strict=True):
-            risen = [rises(course, spans_ns)[0] for course in (user, system, idle, steal)]
+            risen = [rises(series, spans_ns)[0] for series in (user, system, idle, steal)]
             total = np.where(sum(risen) > 0, sum(risen), np.nan)
-            here = [course for course in self.used
-                    if self.node_of.get(course.rank) == self.node_of.get(user.rank)]
-            own = sum((rises(course, spans_ns)[0] for course in here), np.zeros(len(spans_ns)))
+            here = [series for series in self.used
+                    if self.node_of.get(series.rank) == self.node_of.get(user.rank)]
+            own = sum((rises(series, spans_ns)[0] for series in here), np.zeros(len(spans_ns)))
             stolen.append(risen[3] / total)
             others.append(np.maximum(risen[0] + risen[1] - own, 0) / total)
         return _stacked(stolen, spans_ns), _stacked(others, spans_ns)
@@ -240,10 +240,10 @@ def _case_readings(
     order = np.argsort(spans_ns[:, 0], kind="stable")
     spans_ns = spans_ns[order]
     waited = []
-    for course in waits:
-        risen, bracket_ns = rises(course, spans_ns)
+    for series in waits:
+        risen, bracket_ns = rises(series, spans_ns)
         waited.append(np.clip(risen / bracket_ns, 0, 0.99))
-    found = [medians_within(course, spans_ns) * scale for course, scale in clocks]
+    found = [medians_within(series, spans_ns) * scale for series, scale in clocks]
     steal, others = cores.shares(spans_ns)
     return PassReadings(item, np.array(_known_s(item)), spans_ns,
                         _stacked(found, spans_ns), _stacked(waited, spans_ns), steal, others)
@@ -253,31 +253,31 @@ def _stacked(rows: Sequence[Values], spans_ns: Spans) -> Values:
     return np.stack(rows) if rows else np.empty((0, len(spans_ns)))
 
 
-def rises(course: TimeSeries, spans_ns: Spans) -> tuple[Values, Values]:
+def rises(series: TimeSeries, spans_ns: Spans) -> tuple[Values, Values]:
     """Return by how much a counter rises around each span, and the ns between the two readings.
 
     Both are NaN where no reading is before or behind the span, where they are too far apart, and
     where the counter began anew.
     """
-    first = np.searchsorted(course.time_ns, spans_ns[:, 0], side="right") - 1
-    last = np.searchsorted(course.time_ns, spans_ns[:, 1], side="left")
-    inside = (first >= 0) & (last < course.time_ns.size)
+    first = np.searchsorted(series.time_ns, spans_ns[:, 0], side="right") - 1
+    last = np.searchsorted(series.time_ns, spans_ns[:, 1], side="left")
+    inside = (first >= 0) & (last < series.time_ns.size)
     first, last = np.where(inside, first, 0), np.where(inside, last, 0)
-    elapsed = (course.time_ns[last] - course.time_ns[first]).astype(np.float64)
-    risen = (course.values[last] - course.values[first]).astype(np.float64)
+    elapsed = (series.time_ns[last] - series.time_ns[first]).astype(np.float64)
+    risen = (series.values[last] - series.values[first]).astype(np.float64)
     good = inside & (elapsed > 0) & (risen >= 0) & (
         elapsed <= WIDEST * (spans_ns[:, 1] - spans_ns[:, 0]))
     return np.where(good, risen, np.nan), np.where(good, elapsed, np.nan)
 
 
-def medians_within(course: TimeSeries, spans_ns: Spans) -> Values:
+def medians_within(series: TimeSeries, spans_ns: Spans) -> Values:
     """Return the median of a value of the moment within each span; NaN where none was read.
 
     A device that idles while a pass is set up has another clock then: most of a pass counts.
     """
-    first = np.searchsorted(course.time_ns, spans_ns[:, 0], side="left")
-    end = np.searchsorted(course.time_ns, spans_ns[:, 1], side="right")
-    return np.array([np.median(course.values[begin:stop]) if stop > begin else np.nan
+    first = np.searchsorted(series.time_ns, spans_ns[:, 0], side="left")
+    end = np.searchsorted(series.time_ns, spans_ns[:, 1], side="right")
+    return np.array([np.median(series.values[begin:stop]) if stop > begin else np.nan
                      for begin, stop in zip(first, end, strict=True)])
 
 

@@ -327,7 +327,7 @@ def _left_out(found: Sequence[ScalingSeries]) -> str:
 
 
 def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> TimeSeries:
-    """Return the course of a series beside its base, 1.
+    """Return a series beside its base, 1.
 
     Its label tells it from the others of a panel, with the work of its end.
     """

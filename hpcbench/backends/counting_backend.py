@@ -119,7 +119,7 @@ def blank(value: Any) -> Any:
     return value
 
 
-COUNTING_BACKEND = "rehearsal"
+COUNTING_BACKEND = "dry_run"
 
 
 class CompletedCall(FinishedWork):

@@ -96,7 +96,7 @@ class DryRunRequest:
     """Set a case up and call it once, as rank 0 of a world that does not exist."""
 
     case: PlainCase
-    request: Literal["rehearsal"] = "rehearsal"
+    request: Literal["dry_run"] = "dry_run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class DryRunAnswer:
 
     calls: Mapping[str, tuple[int, int]]
     needed: str = ""
-    answer: Literal["rehearsal"] = "rehearsal"
+    answer: Literal["dry_run"] = "dry_run"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ class BackendTraits:
     do, ``not_in_place`` collectives without an in-place form; ``even_only`` says of collectives
     why their parts cannot differ in size; ``env`` is what selects the backend.
 
-    ``lane`` says why it runs nothing but single collectives; ``ops`` are its reductions.
+    ``direct_calls`` says why it runs single collectives only, past torch; ``ops``: its reductions.
     ``averages`` are the dtypes of which it can make an avg.
-    ``out_of_place`` are collectives of which torch has only the in-place form, and the lane both.
+    ``out_of_place`` are collectives that torch has in place only, and direct calls both ways.
     """
 
     device: str
@@ -36,7 +36,7 @@ class BackendTraits:
     env: tuple[tuple[str, str], ...] = ()
     min_world_size: int = 1
     not_in_place: frozenset[str] = frozenset()
-    lane: str = ""
+    direct_calls: str = ""
     ops: tuple[str, ...] = OPS
     averages: tuple[str, ...] = FLOATING_DTYPES
     out_of_place: frozenset[str] = frozenset()
@@ -81,7 +81,7 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
         "cpu", ("cpu",), ("mpi",), not_in_place=frozenset({"reduce_scatter"}),
         even_only=tuple((name, "it calls MPI's forms for equal parts; take mpi")
                         for name in ("all_gather", "reduce_scatter", "all_to_all")),
-        lane="it calls MPI's own collectives, without torch; take mpi",
+        direct_calls="it calls MPI's own collectives, without torch; take mpi",
         ops=tuple(op for op in OPS if op != "avg"), out_of_place=frozenset({"all_reduce"})),
 })
 
@@ -160,8 +160,8 @@ def unsupported(backend: str, device: str, calls: Iterable[Call]) -> str | None:
     if device not in traits.devices:
         return f"{backend} does not run on {device}, only on {' or '.join(traits.devices)}"
     made = tuple(calls)
-    if traits.lane and not any(call.is_case for call in made):
-        return f"{backend} runs single collectives only: {traits.lane}"
+    if traits.direct_calls and not any(call.is_case for call in made):
+        return f"{backend} runs single collectives only: {traits.direct_calls}"
     return next((reason for call in made for reason in _unsupported(backend, device, call)), None)
 
 
@@ -177,8 +177,8 @@ def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
     if (spec.name, device) in traits.excluded or (
             spec.backends and library_of(backend, device) not in spec.backends):
         yield f"{backend} has no {spec.name} on {device}"
-    if traits.lane and spec.is_plugin:
-        yield f"{backend} has no {spec.name}: {traits.lane}"
+    if traits.direct_calls and spec.is_plugin:
+        yield f"{backend} has no {spec.name}: {traits.direct_calls}"
     yield from (f"{backend} has no {called} on {device}, which {spec.name} calls"
                 for called in spec.calls if (called, device) in traits.excluded)
     if call.dtype not in DTYPES or call.op not in (None, *OPS):

@@ -181,13 +181,13 @@ Source = Callable[[str, str], Sequence[TimeSeries]]
 
 def powers(time_series: Source) -> Iterator[ShownSeries]:
     """Yield the power of each GPU, and of each CPU package by its energy, in W."""
-    for course in time_series("gpu", "power_mw"):
-        yield _shown(course, course.time_ns, course.values / 1e3)
-    for course in time_series("energy", "energy_uj"):
-        if course.device.startswith("package-") and "/" not in course.device:
-            at = _spaced(course.time_ns)
-            seconds = np.diff(course.time_ns[at]) / 1e9
-            yield _shown(course, course.time_ns[at][1:], np.diff(course.values[at]) / 1e6 / seconds)
+    for series in time_series("gpu", "power_mw"):
+        yield _shown(series, series.time_ns, series.values / 1e3)
+    for series in time_series("energy", "energy_uj"):
+        if series.device.startswith("package-") and "/" not in series.device:
+            at = _spaced(series.time_ns)
+            seconds = np.diff(series.time_ns[at]) / 1e9
+            yield _shown(series, series.time_ns[at][1:], np.diff(series.values[at]) / 1e6 / seconds)
 
 
 def core_use(time_series: Source) -> Iterator[ShownSeries]:
@@ -195,7 +195,7 @@ def core_use(time_series: Source) -> Iterator[ShownSeries]:
     columns = [time_series("cpu", name) for name in (*_BUSY, *_OTHERS)]
     for same in zip(*columns, strict=True):
         first, at = same[0], _spaced(same[0].time_ns)
-        rises = np.stack([np.diff(course.values[at]) for course in same])
+        rises = np.stack([np.diff(series.values[at]) for series in same])
         busy, total = rises[:len(_BUSY)].sum(axis=0), rises.sum(axis=0)
         yield _shown(first, first.time_ns[at][1:], busy / np.maximum(total, 1))
 
@@ -209,9 +209,9 @@ def _spaced(time_ns: Rows) -> list[int]:
     return kept
 
 
-def _shown(course: TimeSeries, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownSeries:
+def _shown(series: TimeSeries, time_ns: Rows, values: npt.NDArray[np.float64]) -> ShownSeries:
     groups = np.array_split(np.arange(len(values)), min(len(values), MOST_POINTS) or 1)
-    return ShownSeries(course.rank, course.device, tuple(
+    return ShownSeries(series.rank, series.device, tuple(
         SeriesPoint(float(time_ns[at].mean()), float(values[at].mean()), float(values[at].min()),
                     float(values[at].max())) for at in groups if at.size))
 

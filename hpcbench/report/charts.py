@@ -151,12 +151,12 @@ def timeline_chart(
     """
     if not time_series or len(time_series[0].ranks) > MOST_RANKS:
         return None
-    names = dict.fromkeys(name for course in time_series for rank in course.ranks
+    names = dict.fromkeys(name for timeline in time_series for rank in timeline.ranks
                           for name, seconds in rank.parts if seconds > 0)
     looks = _looks([*names], known)
     sections = tuple(BarSection(
-        f"the {course.name} sample, number {course.number}",
-        tuple(_bars(course, looks))) for course in time_series)
+        f"the {timeline.name} sample, number {timeline.number}",
+        tuple(_bars(timeline, looks))) for timeline in time_series)
     return BarChart(
         "When each rank was where, on one clock", called,
         f"timeline_{file_name(item.case.kind)}", (
@@ -176,8 +176,8 @@ def _looks(names: Sequence[str], known: Mapping[str, Look]) -> dict[str, Look]:
     return {name: own[name] if name in own else Look(name, next(free)) for name in names}
 
 
-def _bars(course: SampleTimeline, looks: dict[str, Look]) -> Iterator[Bar]:
-    for rank in course.ranks:
+def _bars(timeline: SampleTimeline, looks: dict[str, Look]) -> Iterator[Bar]:
+    for rank in timeline.ranks:
         whole = sum(seconds for _, seconds in rank.parts)
         yield Bar(f"rank {rank.rank}", (whole, rank.begin_s), (
             (rank.begin_s, _BEFORE),
@@ -291,7 +291,7 @@ WIDE = 8
 MOST_COLUMNS = 1000
 """More samples than this share columns: a picture has about as many pixels."""
 FEWEST_RUNS = 3
-"""Fewer runs of the canary are described in one line; a chart of them would show no course."""
+"""Fewer runs of the canary are described in one line; a chart of them would show nothing."""
 MARGIN = 0.01
 CANARY_FOLD = "local_max"
 """The canary's times are folded by it, whatever the modes of the sweep."""
@@ -412,8 +412,8 @@ def _charts(
         yield from one.topic.charts(one.record)
     yield from _map(results, source, named)
     yield from timelines(results, source, named)
-    if results.telemetry and (course := telemetry_chart(results, source)) is not None:
-        yield course
+    if results.telemetry and (telemetry := telemetry_chart(results, source)) is not None:
+        yield telemetry
     if results.canary and len(results.canary.runs) >= FEWEST_RUNS:
         yield canary_chart(results.canary, results.plan)
 

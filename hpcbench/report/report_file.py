@@ -1,7 +1,7 @@
 """The report of one run or of several, written as HTML, PDF (by WeasyPrint) or Markdown.
 
 The first screen answers in this order: is it good, what is best, what is wrong, what to do next.
-Then come the results of each kind, the answers, the course of the run, what did not run, the
+Then come the results of each kind, the answers, the run over time, what did not run, the
 environment and the method. A report of several runs begins with their differences.
 """
 

@@ -272,20 +272,20 @@ class TelemetryAccess:
 
 def open_sampler(
     wanted: Telemetry, *, local_rank: int, gpu_uuid: str | None, rocm: bool = False,
-    tried: NvmlRefusals | None = None, seams: TelemetryAccess | None = None,
+    tried: NvmlRefusals | None = None, access: TelemetryAccess | None = None,
 ) -> Sampler:
     """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, or None.
 
     ``rocm``: an AMD GPU. ``tried``: the findings of the probe's child about NVML or amdsmi.
     """
-    seams = seams or TelemetryAccess()
+    access = access or TelemetryAccess()
     openers: Mapping[str, Callable[[], Source]] = {
-        "process": lambda: ProcessSource(seams.root),
-        "cpu": lambda: CpuSource(seams.root),
-        "frequency": lambda: FrequencySource(seams.root, own_cores()),
-        "energy": lambda: EnergySource(seams.root),
-        "network": lambda: NetworkSource(seams.root),
-        "gpu": lambda: _gpu(gpu_uuid, tried or NvmlRefusals(), seams.nvml, rocm)}
+        "process": lambda: ProcessSource(access.root),
+        "cpu": lambda: CpuSource(access.root),
+        "frequency": lambda: FrequencySource(access.root, own_cores()),
+        "energy": lambda: EnergySource(access.root),
+        "network": lambda: NetworkSource(access.root),
+        "gpu": lambda: _gpu(gpu_uuid, tried or NvmlRefusals(), access.nvml, rocm)}
     found: dict[str, Source] = {}
     missing: dict[str, str] = {}
     for table, opener in openers.items():

@@ -141,10 +141,10 @@ def telemetry_chart(results: Results, source: SampleSource) -> LineChart | None:
 
 
 def _lines(time_series: Sequence[ShownSeries], zero: float) -> tuple[Curve, ...]:
-    return tuple(Curve(f"rank {course.rank}: {course.device}", tuple(
+    return tuple(Curve(f"rank {series.rank}: {series.device}", tuple(
         ((point.time_ns - zero) / 1e9,
          ChartPoint(point.mean, band=Range(point.least, point.greatest)))
-        for point in course.points)) for course in time_series[:MOST_LINES])
+        for point in series.points)) for series in time_series[:MOST_LINES])
 
 
 TABLED = ("ok", "wrong", "failed", "timeout")

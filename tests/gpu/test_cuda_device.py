@@ -1,4 +1,4 @@
-"""The seams to CUDA: events beside the host's clock, NVML, memory, the place of a rank."""
+"""What reads CUDA: events beside the host's clock, NVML, memory, the place of a rank."""
 
 from __future__ import annotations
 

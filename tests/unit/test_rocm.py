@@ -89,7 +89,7 @@ def test_gpus_without_a_uuid_of_their_own_are_told_apart_by_number() -> None:
 def test_telemetry_says_why_there_is_none(tmp_path: Path) -> None:
     def missing(uuid: str | None) -> str:
         sampler = open_sampler(Telemetry(without=("process", "cpu")), local_rank=1, gpu_uuid=uuid,
-                               rocm=True, seams=TelemetryAccess(tmp_path))
+                               rocm=True, access=TelemetryAccess(tmp_path))
         told = sampler.new_report()
         assert told is not None
         return told.missing["gpu"]

@@ -179,8 +179,8 @@ def test_what_crashed_before_is_not_loaded(standins: Standins) -> None:
 
 def test_a_rank_reads_what_is_its_own(tmp_path: Path) -> None:
     seams = TelemetryAccess(make_machine(tmp_path))
-    first = open_sampler(FAST, local_rank=0, gpu_uuid="known", seams=seams).new_report()
-    other = open_sampler(FAST, local_rank=1, gpu_uuid=None, seams=seams).new_report()
+    first = open_sampler(FAST, local_rank=0, gpu_uuid="known", access=seams).new_report()
+    other = open_sampler(FAST, local_rank=1, gpu_uuid=None, access=seams).new_report()
     assert first is not None and other is not None
     assert first.devices.keys() == TABLES.keys() and not first.missing
     assert other == TelemetryReport(
@@ -191,7 +191,7 @@ def test_what_cannot_be_read_or_is_not_wanted_says_why(tmp_path: Path) -> None:
     root = make_machine(tmp_path, rapl=False, cpufreq=False)
     wanted = Telemetry(rate_hz=10, without=("network",))
     told = open_sampler(wanted, local_rank=0, gpu_uuid=None,
-                        seams=TelemetryAccess(root)).new_report()
+                        access=TelemetryAccess(root)).new_report()
     assert told is not None and told.devices.keys() == {"process", "cpu"}
     assert told.missing["energy"].endswith("powercap: no RAPL domain")
     assert told.missing["frequency"].endswith("scaling_cur_freq: No such file or directory")
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_or_is_not_wanted_says_why(tmp_path: Path) -> None:
 def test_nothing_is_read_where_nothing_is_wanted(tmp_path: Path) -> None:
     threads = threading.active_count()
     with open_sampler(Telemetry(without=("all",)), local_rank=0, gpu_uuid="known",
-                      seams=TelemetryAccess(make_machine(tmp_path))) as sampler:
+                      access=TelemetryAccess(make_machine(tmp_path))) as sampler:
         sampler.mark()
         sampler.watch(1)
         assert threading.active_count() == threads and sampler.drain() == {}
@@ -213,7 +213,7 @@ def test_nvml_that_cannot_be_loaded_says_why() -> None:
 
     wanted = Telemetry(rate_hz=10, without=("process", "cpu", "frequency", "energy", "network"))
     with open_sampler(wanted, local_rank=0, gpu_uuid="known",
-                      seams=TelemetryAccess(nvml=load)) as sampler:
+                      access=TelemetryAccess(nvml=load)) as sampler:
         def why() -> str:
             told = sampler.new_report()
             return told.missing.get("gpu", "") if told else ""
