@@ -108,6 +108,7 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
     plan = before
     if request.config is not None:
         plan = _new_plan(request, world_size)
+    _refuse_changed_files(plan if request.force else before, folder)
     changes = []
     if plan.plan_hash != before.plan_hash:
         if (plan.passes, plan.launches) != (before.passes, before.launches):
@@ -116,7 +117,6 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
                              "folder")
         changes.append(f"the plan was {before.plan_hash}, now it is {plan.plan_hash}")
         refuse(changes, folder, request.force)
-    _refuse_changed_files(plan, folder)
     history = read_history(folder, plan)
     if request.retry:
         history = history.retrying(_cases_of(folder, before, request.retry))

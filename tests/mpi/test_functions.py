@@ -125,7 +125,9 @@ def test_a_changed_file_is_not_resumed_but_compared(mpirun: MpiLauncher, tmp_pat
     before = mpirun.run(2, str(file), *options).check(0)
     assert before.folder is not None
     file.write_text(file.read_text("utf-8") + "# another version\n")
-    mpirun.run(2, "--resume", str(before.folder), command=None).check(2)
+    for config in ((), (str(file),)):
+        refused = mpirun.run(2, *config, "--resume", str(before.folder), command=None).check(2)
+        assert str(file) in refused.stderr
     after = mpirun.run(2, str(file), *options).check(0)
     compared = mpirun.run(0, command=(
         "python", "-m", "hpcbench", "compare", str(before.folder), str(after.folder), "--json"))
