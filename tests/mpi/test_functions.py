@@ -126,7 +126,8 @@ def test_a_changed_file_is_not_resumed_but_compared(mpirun: MpiLauncher, tmp_pat
     assert before.folder is not None
     file.write_text(file.read_text("utf-8") + "# another version\n")
     for config in ((), (str(file),)):
-        refused = mpirun.run(2, *config, "--resume", str(before.folder), command=None).check(2)
+        words = (mpirun.program("python"), "-m", "hpcbench", "run", *config)
+        refused = mpirun.run(2, "--resume", str(before.folder), command=words).check(2)
         assert str(file) in refused.stderr
     after = mpirun.run(2, str(file), *options).check(0)
     compared = mpirun.run(0, command=(
