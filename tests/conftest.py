@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hpcbench.backends.availability import COMPILER, tool_facts
 from launcher import MpiLauncher, launcher_for
 from nvml_standins import Standins
-from tiers import waiting
+from tiers import unread, waiting
 from untested import closing_line
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ settings.register_profile("quick", settings.get_profile("any machine"), max_exam
 settings.load_profile("any machine")
 
 Report = pytest.TestReport | pytest.CollectReport
+UNREAD = pytest.StashKey[Callable[[Path], bool]]()
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
 
@@ -48,6 +49,13 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of which all tests wait for a flag."""
+    if UNREAD not in config.stash:
+        config.stash[UNREAD] = unread(config)
+    return config.stash[UNREAD](collection_path) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,14 @@ class Listed:
     pattern: str
     reason: str
 
+    @cached_property
+    def beginning(self) -> str:
+        """What comes before the first ``*``; few ids have it, so most are not matched."""
+        return self.pattern.partition("*")[0]
+
     def matches(self, nodeid: str) -> bool:
-        return fnmatchcase(nodeid, self.pattern.replace("[", "[[]"))
+        return nodeid.startswith(self.beginning) and fnmatchcase(
+            nodeid, self.pattern.replace("[", "[[]"))
 
 
 def listed(text: str) -> list[Listed]:
@@ -52,9 +59,8 @@ def waiting(config: pytest.Config) -> Callable[[pytest.Item], bool]:
     """Return the judge of whether a test waits for a flag that was not given."""
     if config.getoption("--all"):
         return lambda item: False
-    quick, full = (listed(path.read_text(encoding="utf-8")) for path in (QUICK, FULL))
-    every = config.getoption("--full")
-    files = {Path(argument.partition("::")[0]).absolute() for argument in config.args}
+    quick, full = _lists()
+    every, files = config.getoption("--full"), _named(config)
 
     def waits(item: pytest.Item) -> bool:
         if item.get_closest_marker("soak"):
@@ -62,3 +68,32 @@ def waiting(config: pytest.Config) -> Callable[[pytest.Item], bool]:
         return not every and item.path not in files and not is_quick(item.nodeid, quick, full)
 
     return waits
+
+
+def unread(config: pytest.Config) -> Callable[[Path], bool]:
+    """Return the judge of whether all tests of a file wait, so that it need not be imported."""
+    if config.getoption("--all") or config.getoption("--full"):
+        return lambda path: False
+    quick, full = _lists()
+    read = {line.pattern.partition("::")[0] for line in quick}
+    whole = {line.pattern.removesuffix("::*") for line in full if line.pattern.endswith("py::*")}
+    files, root = _named(config), FULL.parent.parent
+
+    def is_unread(path: Path) -> bool:
+        if path in files or path.suffix != ".py" or not path.is_relative_to(root):
+            return False
+        name = path.relative_to(root).as_posix()
+        return name in whole or (
+            name.startswith(JOBS) and path.name.startswith("test_") and name not in read)
+
+    return is_unread
+
+
+def _lists() -> tuple[list[Listed], list[Listed]]:
+    quick, full = (listed(path.read_text(encoding="utf-8")) for path in (QUICK, FULL))
+    return quick, full
+
+
+def _named(config: pytest.Config) -> set[Path]:
+    """Return the files on the command line."""
+    return {Path(argument.partition("::")[0]).absolute() for argument in config.args}

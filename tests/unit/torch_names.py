@@ -29,6 +29,8 @@ def torch_names() -> Mapping[str, frozenset[str]]:
     """Return each name of torch that its builds may differ in -> keywords it is called with."""
     found: dict[str, set[str]] = defaultdict(set)
     for module in modules().values():
+        if "torch" not in module.text:
+            continue
         aliases = _aliases(module)
         for node in _outermost(module.tree):
             if (name := _full_name(node, aliases)) and _MAY_DIFFER.fullmatch(name):
@@ -48,6 +50,8 @@ def recognised_texts() -> frozenset[str]:
     """
     found: set[str] = set()
     for module in modules().values():
+        if _READ not in module.text:
+            continue
         tuples = _tuples(module.tree)
         for function in module.functions():
             for node in _looked_for(function):
