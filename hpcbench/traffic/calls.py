@@ -35,6 +35,7 @@ class RankCall:
         sequence: the group's number of this call; None: the calls are counted.
         start_ns: on the rank's clock, for order and gaps.
         after_loss: whether calls directly before it were lost.
+        is_open: whether it had not ended when the record was written.
         pair: sender and receiver in the group, of a message; OWN: this rank.
     """
 
@@ -54,6 +55,7 @@ class RankCall:
     start_ns: int | None = None
     duration_ns: int | None = None
     after_loss: bool = False
+    is_open: bool = False
 
     @property
     def bytes(self) -> int:

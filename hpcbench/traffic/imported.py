@@ -14,6 +14,7 @@ from hpcbench.operations.traffic import TrafficRecord, traffic_text
 from hpcbench.texts import from_json
 from hpcbench.trace.container import whole_file
 from hpcbench.traffic.calls import RankRecord
+from hpcbench.traffic.hang import hang_lines
 from hpcbench.traffic.matching import matched
 from hpcbench.traffic.reading import execution, flight, inspector, kineto
 from hpcbench.units import plural, rank_list
@@ -55,7 +56,7 @@ def import_traffic(paths: Sequence[Path], output: Path) -> ImportedTraffic:
         raise FileError((left_out or [f"{paths[0]}: no file in it"])[0] + more)
     traffic = matched(records, names)
     write_traffic(traffic, output)
-    return ImportedTraffic(tuple(_lines(traffic, output)),
+    return ImportedTraffic((*_lines(traffic, output), *hang_lines(records)),
                            (*(f"left out: {one}" for one in left_out), *traffic.notes))
 
 

@@ -153,6 +153,22 @@ def test_ranks_that_disagree_are_not_matched(tmp_path: Path) -> None:
     assert "1 call not matched" in notes
 
 
+def test_who_waits_where_and_who_has_not_come(tmp_path: Path) -> None:
+    groups = {"groups": {"0": {"ranks": [0, 1, 2, 3], "description": "", "backend": "gloo"}},
+              "world_size": 4}
+    waits = [entry(0), entry(1, retired=False)]
+    other = entry(1, retired=False, process_group=["1", "pair"], pg_id=1)
+    files = [flight(tmp_path, 0, waits, **groups), flight(tmp_path, 2, waits, **groups),
+             flight(tmp_path, 1, [entry(0), other], **groups)]
+    lines = import_traffic(files, tmp_path / "hang.json").done
+    (world, pair) = (line for line in lines if line.startswith("group "))
+    assert "0, 2" in world and "all_reduce #2" in world and "no record of rank 3" in world
+    assert "rank 1 " in world and "group 1" in world and "#2" in pair
+    over = [flight(tmp_path, rank, [entry(0)], name=f"over{rank}.json") for rank in (0, 1)]
+    done = import_traffic(over, tmp_path / "over.json").done
+    assert not [line for line in done if line.startswith("group ")]
+
+
 def test_the_root_of_a_gather_is_the_rank_with_its_result(tmp_path: Path) -> None:
     record, _ = traffic(
         flight(tmp_path, 0, [entry(0, "gather", 4, output_sizes=[])]),

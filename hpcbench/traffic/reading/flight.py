@@ -72,8 +72,7 @@ def _record(
         file.name, PROGRAM, f"2.{version[1]}",
         _whole(own.get("rank")), _whole(own.get("world_size")), timed, _groups(own, dumps, entries),
         sum(_lost(dump["entries"]) for dump in dumps),
-        sum(not (entry.get("retired") or entry.get("state") == "completed") for entry, _ in calls),
-        notes)
+        sum(call.is_open for call in timed), notes)
 
 
 def _after_losses(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -119,7 +118,8 @@ def _call(entry: Mapping[str, Any], after_loss: bool) -> RankCall | None:
         backend=backend or None, pair=_pair(name) if is_p2p else None,
         start_ns=int(entry["time_created_ns"]),
         duration_ns=None if duration is None else round(float(duration) * 1e6),
-        after_loss=after_loss)
+        after_loss=after_loss,
+        is_open=not (entry.get("retired") or entry.get("state") == "completed"))
 
 
 def _elements(shapes: Sequence[Sequence[int]]) -> int:

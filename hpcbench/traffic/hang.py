@@ -1,0 +1,58 @@
+"""Who is at which collective: of a job that hung when its ranks wrote their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hpcbench.traffic.calls import RankCall, RankRecord
+from hpcbench.units import by_value, rank_list, size_text
+
+
+def hang_lines(records: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield for each group in which ranks wait: where they wait, and which ranks have not come.
+
+    A rank waits in its oldest call that had not ended. Calls of a group are numbered in its order,
+    so a rank whose newest number is lower has not called what the others wait in.
+    """
+    by_rank = {one.rank: one for one in records if one.rank is not None}
+    for name in dict.fromkeys(name for one in by_rank.values() for name in one.groups):
+        waiting = {rank: call for rank, one in by_rank.items()
+                   if (call := _waiting_in(one, name)) is not None}
+        if waiting:
+            yield f"group {name}: {'; '.join(_of_group(name, waiting, by_rank))}"
+
+
+def _of_group(
+    name: str, waiting: Mapping[int, RankCall], by_rank: Mapping[int, RankRecord],
+) -> Iterator[str]:
+    for call, ranks in by_value({rank: _called(one) for rank, one in waiting.items()}).items():
+        several = len(ranks) > 1
+        yield f"rank{'s' * several} {rank_list(ranks)} wait{'s' * (not several)} in {call}"
+    first = max(call.sequence or 0 for call in waiting.values())
+    for rank, one in by_rank.items():
+        newest = max((call.sequence or 0 for call in one.calls if call.group == name), default=0)
+        if name in one.groups and rank not in waiting and newest < first:
+            yield f"rank {rank} has not called it, {_place(one)}"
+    members = next((one.groups[name].ranks or () for one in by_rank.values()
+                    if name in one.groups), ())
+    if absent := [rank for rank in members if rank not in by_rank]:
+        yield f"no record of rank {rank_list(absent)}"
+
+
+def _place(record: RankRecord) -> str:
+    """Return where a rank is that does not wait in the group."""
+    if elsewhere := next((call for call in record.calls if call.is_open), None):
+        return f"it waits in {_called(elsewhere)} of group {elsewhere.group}"
+    if not record.calls:
+        return "nor anything else"
+    return f"its newest call is {_called(record.calls[-1])} of group {record.calls[-1].group}"
+
+
+def _waiting_in(record: RankRecord, group: str) -> RankCall | None:
+    return next((call for call in record.calls if call.is_open and call.group == group), None)
+
+
+def _called(call: RankCall) -> str:
+    number = "" if call.sequence is None else f" #{call.sequence}"
+    size = f" ({size_text(call.bytes)})" if call.bytes else ""
+    return f"{call.collective}{number}{size}"
