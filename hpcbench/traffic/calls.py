@@ -77,7 +77,7 @@ class KnownGroup:
 
 @dataclass(slots=True)
 class RankRecord:
-    """What one file has of one rank, in the order of issue."""
+    """What one file has of one rank, in the order of issue; ``ras``: JSON of NCCL's RAS."""
 
     file: str
     program: str
@@ -88,6 +88,7 @@ class RankRecord:
     groups: Mapping[str, KnownGroup]
     dropped: int = 0
     unfinished: int = 0
+    ras: str = ""
     notes: list[str] = field(default_factory=list)
 
 

@@ -1,11 +1,17 @@
-"""Who is at which collective: of a job that hung when its ranks wrote their records."""
+"""Who is at which collective: of a job that hung when its ranks wrote their records.
+
+From the flight records of the ranks, and from NCCL's RAS where it answered: a thread of NCCL on
+each rank that counts calls, and notices ranks that do not answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from hpcbench.texts import from_json
 from hpcbench.traffic.calls import RankCall, RankRecord
-from hpcbench.units import by_value, rank_list, size_text
+from hpcbench.units import by_value, plural, rank_list, size_text
 
 
 def hang_lines(records: Sequence[RankRecord]) -> Iterator[str]:
@@ -20,6 +26,8 @@ def hang_lines(records: Sequence[RankRecord]) -> Iterator[str]:
                    if (call := _waiting_in(one, name)) is not None}
         if waiting:
             yield f"group {name}: {'; '.join(_of_group(name, waiting, by_rank))}"
+    if answer := next((one.ras for one in records if one.ras), ""):
+        yield from (f"NCCL RAS: {line}" for line in ras_lines(answer))
 
 
 def _of_group(
@@ -56,3 +64,29 @@ def _called(call: RankCall) -> str:
     number = "" if call.sequence is None else f" #{call.sequence}"
     size = f" ({size_text(call.bytes)})" if call.bytes else ""
     return f"{call.collective}{number}{size}"
+
+
+def ras_lines(answer: str) -> Iterator[str]:
+    """Yield of each communicator which ranks are missing, and whose counts of calls are behind."""
+    try:
+        communicators = from_json(answer)["communicators"]
+        lines = [line for one in communicators for line in _communicator_lines(one)]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        yield "its answer has no known form"
+        return
+    yield from lines or [f"{plural(len(communicators), 'communicator')}, all ranks answer and have "
+                         "called as much"]
+
+
+def _communicator_lines(one: Mapping[str, Any]) -> Iterator[str]:
+    name = f"communicator {one['hash']} of {plural(int(one['size']), 'rank')}"
+    for rank in one.get("missing_ranks") or ():
+        yield f"{name}: rank {rank['rank']} on {rank.get('host', '?')} does not answer"
+    counts = {int(rank["rank"]): rank.get("collective_counts") or {} for rank in one["ranks"]}
+    for called in dict.fromkeys(key for counted in counts.values() for key in counted):
+        by_count = by_value({rank: int(counted.get(called, 0)) for rank, counted in counts.items()})
+        if len(by_count) > 1:
+            most = max(by_count)
+            behind = ", ".join(f"rank {rank_list(ranks)} {count}" for count, ranks
+                               in sorted(by_count.items()) if count < most)
+            yield f"{name}: calls of {called}: {behind}, others {most}"

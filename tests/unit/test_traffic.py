@@ -8,6 +8,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from hpcbench.errors import FileError
 from hpcbench.operations.traffic import TrafficRecord, read_traffic, traffic_text
 from hpcbench.traffic.imported import import_traffic, write_traffic
+from hpcbench.traffic.startup.sitecustomize import ask_ras
 
 MS = 1_000_000
 
@@ -167,6 +170,45 @@ def test_who_waits_where_and_who_has_not_come(tmp_path: Path) -> None:
     over = [flight(tmp_path, rank, [entry(0)], name=f"over{rank}.json") for rank in (0, 1)]
     done = import_traffic(over, tmp_path / "over.json").done
     assert not [line for line in done if line.startswith("group ")]
+
+
+def test_nccls_ras_names_who_is_behind(tmp_path: Path) -> None:
+    ranks = [{"rank": rank, "host": "n1", "collective_counts": {"AllReduce": 7 - (rank == 1)}}
+             for rank in (0, 1, 2)]
+    ras = {"communicators": [{"hash": "0xab", "size": 4, "ranks": ranks, "missing_ranks": [
+        {"rank": 3, "host": "n2", "status": {"considered_dead": True}}]}]}
+    for number, (answer, expected) in enumerate(((json.dumps(ras), 2), ("no JSON", 1), ("", 0))):
+        file = flight(tmp_path, 0, [entry(0, retired=False)], name=f"r{number}.json", ras=answer)
+        done = import_traffic([file], tmp_path / f"t{number}.json").done
+        found = [line for line in done if line.startswith("NCCL RAS")]
+        assert len(found) == expected
+        if expected == 2:
+            assert "rank 3 on n2" in found[0] and "AllReduce: rank 1 6, others 7" in found[1]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_ras_is_asked_in_its_protocol(monkeypatch: pytest.MonkeyPatch, answers: bool) -> None:
+    asked: list[str] = []
+
+    class Ras(StreamRequestHandler):
+        def handle(self) -> None:
+            for line in self.rfile:
+                asked.append(line.decode().strip())
+                if asked[-1] == "VERBOSE STATUS":
+                    self.wfile.write(b'{"communicators": []}')
+                    return
+                said = b"SERVER PROTOCOL 3\n" if asked[-1].startswith("CLIENT") else b"OK\n"
+                self.wfile.write(said if answers else b"ERROR: unknown command\n")
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Ras) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("NCCL_RAS_ADDR", f"127.0.0.1:{server.server_address[1]}")
+        answer = ask_ras()
+        server.shutdown()
+    assert answer == ('{"communicators": []}' if answers else "")
+    assert asked == ["CLIENT PROTOCOL 2", "TIMEOUT 5", "SET FORMAT json", "VERBOSE STATUS"][
+        :4 if answers else 1]
+    assert ask_ras() == ""  # nobody listens there now
 
 
 def test_the_root_of_a_gather_is_the_rank_with_its_result(tmp_path: Path) -> None:

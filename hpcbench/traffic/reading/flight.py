@@ -72,7 +72,7 @@ def _record(
         file.name, PROGRAM, f"2.{version[1]}",
         _whole(own.get("rank")), _whole(own.get("world_size")), timed, _groups(own, dumps, entries),
         sum(_lost(dump["entries"]) for dump in dumps),
-        sum(call.is_open for call in timed), notes)
+        sum(call.is_open for call in timed), str(own.get("ras") or ""), notes)
 
 
 def _after_losses(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

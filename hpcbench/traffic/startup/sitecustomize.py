@@ -17,6 +17,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -30,9 +31,13 @@ CALLS, MOST_CALLS = "HPCBENCH_RECORD_CALLS", "20000"
 BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """The ring's length; the older name is for torch before 2.10, as later ones warn of it."""
 DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+MOST_RAS = 2**26
 MOST_NOTES = 8
 """Ranks that say what they wrote; of larger jobs rank 0, and those that lost something."""
 _MODULE = "torch.distributed.distributed_c10d"
+RAS, RAS_SECONDS = ("NCCL_RAS_ADDR", "localhost:28028"), 5
+"""Where a thread of NCCL 2.24 or newer answers who is at which call, and how long it asks peers."""
+_LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
@@ -49,6 +54,7 @@ class Recorder:
         self._durations: list[tuple[str, int, int]] = []
         self._profiled_by = 0
         self._waking = -1
+        self._ras = ""
         self._lock = threading.Lock()
 
     def watch(self, module: ModuleType) -> None:
@@ -146,6 +152,12 @@ class Recorder:
             if signal.SIGUSR2 in data and self._pid == os.getpid():
                 with _spared():
                     self._write("SIGUSR2")
+                    if self._has_nccl() and _is_first_of(_LOCAL_RANKS):
+                        self._ras = ask_ras()
+                        self._write("SIGUSR2")
+
+    def _has_nccl(self) -> bool:
+        return any("nccl" in one["backend"] for one in self._groups.values())
 
     def write_at_end(self) -> None:
         """Write the record of a rank; say so where the command itself has none."""
@@ -155,7 +167,8 @@ class Recorder:
                 self._note_groups()
                 self._say(*self._write("exit"))
                 self._pid = -1  # processes of multiprocessing may end in both ways
-            elif self._pid == 0 and os.environ.get(COMMAND) == str(os.getpid()) and _speaks() and (
+            elif self._pid == 0 and os.environ.get(COMMAND) == str(os.getpid()) and (
+                    _is_first_of(_RANKS)) and (
                     not _has_records(self._folder)):
                 _note("no process of this command called torch.distributed's init_process_group: "
                       "nothing is recorded")
@@ -169,7 +182,7 @@ class Recorder:
             head = {"format": "hpcbench.record", "version": 1, "rank": self._rank,
                     "world_size": self._size, "host": os.uname().nodename, "pid": os.getpid(),
                     "reason": reason, "torch": str(self._c10d.torch.__version__),
-                    "groups": self._groups, "durations": self._durations}
+                    "groups": self._groups, "durations": self._durations, "ras": self._ras}
             path = self._path or self._free_path()
             part = f"{path}.part{os.getpid()}"
             with open(part, "w", encoding="utf-8") as stream:
@@ -253,8 +266,30 @@ def _text(dump: Any) -> str:
     return dump.decode("utf-8", "replace") if isinstance(dump, bytes) else str(dump)
 
 
-def _speaks() -> bool:
-    return next((os.environ[name] for name in _RANKS if name in os.environ), "0") == "0"
+def _is_first_of(names: tuple[str, ...]) -> bool:
+    """Return whether the first of these variables that is set has 0; also if none is."""
+    return next((os.environ[name] for name in names if name in os.environ), "0") == "0"
+
+
+def ask_ras() -> str:
+    """Return the JSON that NCCL's RAS answers of all its ranks; "" where it does not answer.
+
+    Protocol: lines, of NCCL's src/ras/client.cc. JSON needs NCCL 2.28.
+    """
+    host, _, port = os.environ.get(*RAS).rpartition(":")
+    with contextlib.suppress(OSError, ValueError), socket.create_connection(
+            (host.strip("[]"), int(port)), RAS_SECONDS) as peer, peer.makefile("rwb") as stream:
+        peer.settimeout(4 * RAS_SECONDS)
+        for request, answer in (("CLIENT PROTOCOL 2", b"SERVER PROTOCOL"), (
+                f"TIMEOUT {RAS_SECONDS}", b"OK"), ("SET FORMAT json", b"OK")):
+            stream.write(f"{request}\n".encode())
+            stream.flush()
+            if not stream.readline(200).startswith(answer):
+                return ""
+        stream.write(b"VERBOSE STATUS\n")
+        stream.flush()
+        return stream.read(MOST_RAS).decode("utf-8", "replace")
+    return ""
 
 
 def _has_records(folder: str) -> bool:
