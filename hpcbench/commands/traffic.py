@@ -31,6 +31,10 @@ def record(
         "--startup",
         help="Only print the folder for PYTHONPATH, which does the same.")
     ] = False,
+    cost: Annotated[bool, typer.Option(
+        "--cost",
+        help="Only measure what recording adds to a call here, in about a minute.")
+    ] = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Run a job's command and record the collectives of each rank.
@@ -44,6 +48,12 @@ def record(
 
     if startup:
         say(STARTUP)
+        return
+    if cost:
+        from hpcbench.traffic.cost import cost_lines
+
+        for line in cost_lines():
+            say(line)
         return
     if not command:
         raise typer.BadParameter("give the job's command behind --, such as -- python train.py")

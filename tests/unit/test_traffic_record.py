@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from hpcbench.errors import UsageError
+from hpcbench.traffic.cost import SETTINGS, cost_lines
 from hpcbench.traffic.recording import STARTUP, Recording, recorded_environment
 
 TORCH = {
@@ -194,3 +197,12 @@ def test_wrong_usage_is_one_line(home: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "hpcbench", "record", "--", "no-such-program"],
                           cwd=home, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
+
+
+def test_what_it_costs_is_measured_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [*cost_lines(pairs=1)]
+    assert [line.partition(":")[0] for line in lines] == [*SETTINGS]
+    assert all(re.search(r"-?\d+\.\d us", line) for line in lines)
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(UsageError):
+        next(cost_lines(pairs=1))
