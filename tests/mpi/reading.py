@@ -45,6 +45,10 @@ ONCE = {"passes": 1, "order": "planned", "canary": False, "noise_check_s": 0}
 """Measured once, in order, and nothing beside it: most tests are about something else."""
 NOT_DRAWN = {"plots": False, "report": False}
 """Neither is read by most tests, and both together take a quarter of a small job."""
+QUICK = tuple(word for setting in (
+    "output.plots=false", "output.report=false", "measure.canary=false", "measure.noise_check_s=0")
+    for word in ("--set", setting))
+"""The same for a sweep that is as it is shipped: flags of ``hpcbench run``."""
 
 
 def sweep(*sizes: str, **options: Any) -> dict[str, Any]:
