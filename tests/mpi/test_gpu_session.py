@@ -186,7 +186,7 @@ def test_failures_cost_their_own_step_and_a_second_run_goes_on(tmp_path: Path) -
         step("missing", command=["no-such-program-here"]),
         step("repaired", command=["{python}", "-c", repaired]),
         step("last", command=["{python}", "-c", BEGINS]))
-    _, verdicts = session(tmp_path, "1", "--steps", str(steps), code=1)
+    _, verdicts = session(tmp_path, "5", "--steps", str(steps), code=1)
     found = {name: (item["state"], item["reason"]) for name, item in verdicts["steps"].items()}
     assert found["broken"] == ("failed", "exit code 3: it broke")
     assert found["slow"] == ("timeout", "not done in its 1 s")
@@ -245,7 +245,7 @@ def test_an_interrupted_step_is_run_again_and_leaves_no_process(
                     step("second", command=["{python}", "-c", UNTIL, FLAG]))
     running, waiting = begun(tmp_path, steps)
     running.send_signal(number)
-    printed, _ = running.communicate(timeout=30)
+    printed, _ = running.communicate(timeout=100)
     assert running.returncode == 3 and "interrupted; run it again" in printed
     assert not Path(f"/proc/{waiting}").exists()
     assert verdicts_in(tmp_path) == {"first_ends": "met", "second_ends": "not run"}
@@ -267,7 +267,7 @@ def test_a_step_that_is_run_again_costs_no_verdict_of_another(tmp_path: Path) ->
     (tmp_path / "session/steps/second/output.log").unlink()
     running, _ = begun(tmp_path, steps, "--again", "second")
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=30)
+    running.communicate(timeout=100)
     assert verdicts_in(tmp_path) == {"second_ends": "not run", "third_ends": "met"}
     told = json.loads((tmp_path / "session/verdicts.json").read_text())["steps"]
     assert {item["name"]: item["state"] for item in told} == {"second": "cut", "third": "done"}
@@ -300,7 +300,7 @@ def test_without_time_nothing_is_begun_and_what_was_done_is_left(tmp_path: Path)
     steps = written(tmp_path, step("first", command=["{python}", "-c", BEGINS]))
     _, verdicts = session(tmp_path, "0.001", "--steps", str(steps), code=3)
     assert verdicts["first_ends"]["verdict"] == "not run"
-    session(tmp_path, "1", "--steps", str(steps), code=0)
+    session(tmp_path, "5", "--steps", str(steps), code=0)
     printed, _ = session(
         tmp_path, "0.0001", "--steps", str(steps), "--again", "first", code=3)
     assert "the time of the session was over" in printed
