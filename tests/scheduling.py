@@ -13,17 +13,17 @@ JOBS = "tests/mpi/"
 ALONE = (JOBS, "tests/unit/test_measure_loop.py", "tests/unit/test_noise.py")
 """How the ids of tests begin that need the machine for themselves."""
 BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
-    "benchmarks", "mpi_results", "gpu_machines", "outside_texts", "resume", "storage",
-    "interruption", "training_parallel", "check_folders", "told_commands", "compat_programs",
-    "launch", "main_job", "primitive_overlap", "suite", "collectives_more", "own_disks",
-    "primitives", "functions", "training", "golden_resume", "plugin_jax", "training_low_rank",
-    "ordinary_user", "training_jobs", "primitive_compiled", "torchrun", "plugins",
-    "strategy_plugin", "secrets", "training_resnet", "run_verbosity", "library_told",
-    "kind_plugin", "dialect_jobs", "hardware", "pairs_run", "memory", "training_compiled",
-    "training_phases", "fingerprints", "cuda_graph_skips", "collective_plugin",
-    "gen_config_job", "torch_backends", "many_ranks", "ddlb_job", "kubernetes", "ucc",
-    "gpu_session", "slurm", "start_faults", "conveniences", "start_benchmark", "faults",
-    "measure_in_programs", "profiling", "protocol", "traffic_job", "training_balance"))
+    "benchmarks", "gpu_session", "mpi_results", "slurm", "training_parallel", "launch",
+    "collectives_more", "memory", "functions", "measure_in_programs", "fingerprints",
+    "outside_texts", "main_job", "interruption", "storage", "gpu_machines", "resume", "profiling",
+    "suite", "faults", "check_folders", "own_disks", "plugin_jax", "told_commands", "training",
+    "pairs_run", "primitive_compiled", "training_resnet", "start_faults", "primitives", "hardware",
+    "golden_resume", "gen_config_job", "protocol", "compat_programs", "primitive_overlap",
+    "start_benchmark", "training_balance", "training_low_rank", "training_jobs", "torchrun",
+    "dialect_jobs", "conveniences", "strategy_plugin", "run_verbosity", "kubernetes",
+    "training_phases", "library_told", "ordinary_user", "many_ranks", "secrets", "kind_plugin",
+    "collective_plugin", "traffic_job", "torch_backends", "cuda_graph_skips", "plugins",
+    "training_compiled", "ddlb_job", "ucc"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near.
 
 The longest files come first: the last ones should end at about one time.
