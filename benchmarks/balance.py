@@ -66,7 +66,8 @@ class Job:
     def run(self, extra_s: float = 0.0) -> list[CaseResult]:
         """Return the cases static and dynamic; a sample takes rank 1 ``extra_s`` longer."""
         config: dict[str, Any] = {
-            "name": "balance", "output": {"plots": False}, "measure": self._measure,
+            "name": "balance", "output": {"plots": False, "report": False},
+            "measure": self._measure,
             "launch": {"timeout_s": 300}, "benchmarks": [BLOCK]}
         if extra_s:
             config["fault"] = [{"rank": 1, "kind": "slow_samples", "seconds": extra_s}]

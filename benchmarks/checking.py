@@ -40,7 +40,7 @@ def main() -> None:
 def run(folder: Path, given: argparse.Namespace) -> None:
     """Run the sweep under the mpirun of this environment."""
     config = {
-        "name": "checking", "output": {"plots": False},
+        "name": "checking", "output": {"plots": False, "report": False},
         "measure": {"warmup": 5, "iterations": given.iterations, "passes": given.passes,
                     "mode": "barrier_start", "canary": False, "noise_check_s": 0},
         "benchmarks": [{"kind": "collective", "collective": "all_reduce", "backend": "gloo",

@@ -55,7 +55,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
     """Run the sweep under the mpirun of this environment."""
     sizes = [str(8 * (number + 1)) for number in range(given.cases)]
     config = {
-        "name": "control", "output": {"plots": False, "folder": str(folder)},
+        "name": "control", "output": {"plots": False, "report": False, "folder": str(folder)},
         "measure": {"warmup": 2, "iterations": given.iterations, "passes": 1, "canary": False,
                     "noise_check_s": 0},
         "benchmarks": [{"kind": "collective", "collective": "all_reduce", "backend": "gloo",

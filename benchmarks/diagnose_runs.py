@@ -27,7 +27,7 @@ RANKS, GOAL = 2, 0.9
 def swept(given: argparse.Namespace, slow: dict[str, Any] | None) -> tuple[Diagnosis, float]:
     """Return what the diagnosis says of one run, and the median time of its call."""
     config: dict[str, Any] = {
-        "name": "diagnose", "output": {"plots": False},
+        "name": "diagnose", "output": {"plots": False, "report": False},
         "measure": {"warmup": 2, "iterations": given.iterations, "passes": given.passes,
                     "canary": False, "noise_check_s": 0},
         "launch": {"timeout_s": 30},

@@ -107,7 +107,7 @@ def compare_jobs(
 def measured(ranks: int, blocks: Sequence[dict[str, Any]], *, canary: bool) -> Cost:
     """Run a job with so many ranks and the cases of these blocks; return its cost."""
     config = {
-        "name": "many-ranks", "output": {"plots": False},
+        "name": "many-ranks", "output": {"plots": False, "report": False},
         "measure": {"warmup": 2, "iterations": 10, "passes": 1, "noise_check_s": 0,
                     "canary": canary},
         "launch": {"timeout_s": 120},

@@ -133,7 +133,7 @@ class Job:
         """Run a job with all implementations or the parts alone; return its cases, all ok."""
         config = {
             "name": f"overlap-{problem.primitive}-{self.rate or 'loopback'}",
-            "output": {"plots": False},
+            "output": {"plots": False, "report": False},
             "measure": {"warmup": 2, "iterations": self.iterations, "passes": self.passes,
                         "mode": "barrier_start", "canary": False, "noise_check_s": 0},
             "benchmarks": [problem.block(

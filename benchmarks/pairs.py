@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=3)
     given = parser.parse_args()
     config = {
-        "name": "pairs", "output": {"plots": False},
+        "name": "pairs", "output": {"plots": False, "report": False},
         "measure": {"warmup": 1, "iterations": given.iterations, "passes": 1, "canary": False,
                     "noise_check_s": 0},
         "launch": {"timeout_s": 60},

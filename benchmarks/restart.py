@@ -44,7 +44,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
     """Run a sweep in which every other case has a fault, on one rank after the other."""
     sizes = [1024 * (number + 1) for number in range(2 * given.faults)]
     config = {
-        "name": "restart", "output": {"plots": False},
+        "name": "restart", "output": {"plots": False, "report": False},
         "measure": {"warmup": 1, "iterations": 4, "passes": 1, "canary": False,
                     "order": "planned", "mode": "barrier_start",
                     "noise_check_s": 0},

@@ -115,7 +115,7 @@ def measured(
 ) -> Iterator[tuple[str, Values]]:
     """Run one job; yield the name of each case, and its mean times by period and quarter."""
     config = {
-        "name": "telemetry", "output": {"plots": False}, "telemetry": telemetry,
+        "name": "telemetry", "output": {"plots": False, "report": False}, "telemetry": telemetry,
         "launch": {"timeout_s": 60 + 2 * given.seconds},
         "measure": {"warmup": 5, "passes": 1, "mode": "barrier_start", "canary": False,
                     "noise_check_s": 0, "validate": False, "precision": 1e-6,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import signal
 from collections.abc import Callable, Generator
@@ -42,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let commands hear signals that nohup, or ``&`` of a shell, has this process ignore.
 
     What is ignored stays so in them, what is handled does not; here it still does nothing.
+    They also keep bytecode: without it each process compiles the package, which takes 0.4 s.
     Without --all, tests of hypothesis try 25 examples, unless they say how many they need.
     """
     if not config.getoption("--all"):
@@ -49,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -13,21 +13,29 @@ JOBS = "tests/mpi/"
 ALONE = (JOBS, "tests/unit/test_measure_loop.py", "tests/unit/test_noise.py")
 """How the ids of tests begin that need the machine for themselves."""
 BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
-    "benchmarks", "mpi_results", "gpu_machines", "outside_texts", "resume", "storage",
-    "interruption", "training_parallel", "check_folders", "told_commands", "compat_programs",
-    "launch", "main_job", "primitive_overlap", "suite", "collectives_more", "own_disks",
-    "primitives", "functions", "training", "golden_resume", "plugin_jax", "training_low_rank",
-    "ordinary_user", "training_jobs", "primitive_compiled", "torchrun", "plugins",
-    "strategy_plugin", "secrets", "training_resnet", "run_verbosity", "library_told",
-    "kind_plugin", "dialect_jobs", "hardware", "pairs_run", "memory", "training_compiled",
-    "training_phases", "fingerprints", "cuda_graph_skips", "collective_plugin",
-    "gen_config_job", "torch_backends", "many_ranks", "ddlb_job", "kubernetes", "ucc"))
+    "benchmarks", "gpu_session", "mpi_results", "slurm", "training_parallel", "launch",
+    "collectives_more", "memory", "functions", "measure_in_programs", "fingerprints",
+    "outside_texts", "main_job", "interruption", "storage", "gpu_machines", "resume", "profiling",
+    "suite", "faults", "check_folders", "own_disks", "plugin_jax", "told_commands", "training",
+    "pairs_run", "primitive_compiled", "training_resnet", "start_faults", "primitives", "hardware",
+    "golden_resume", "gen_config_job", "protocol", "compat_programs", "primitive_overlap",
+    "start_benchmark", "training_balance", "training_low_rank", "training_jobs", "torchrun",
+    "dialect_jobs", "conveniences", "strategy_plugin", "run_verbosity", "kubernetes",
+    "training_phases", "library_told", "ordinary_user", "many_ranks", "secrets", "kind_plugin",
+    "collective_plugin", "traffic_job", "torch_backends", "cuda_graph_skips", "plugins",
+    "training_compiled", "ddlb_job", "ucc"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near.
 
 The longest files come first: the last ones should end at about one time.
 """
-CROWDED = ("tests/mpi/test_many_ranks.py::test_a_smoke_sweep_of_many_",)
-"""Tests of these files that take the cores from whatever runs beside them for minutes."""
+APART = tuple(f"{JOBS}test_{test}" for test in (
+    "many_ranks.py::test_a_smoke_sweep_of_many_",  # takes the cores from others for minutes
+    "faults.py::test_each_fault_", "faults.py::test_the_blame_",
+    "measure_in_programs.py::test_it_agrees_with_run",
+    "measure_in_programs.py::test_several_clocks_",
+    "profiling.py::test_every_case_", "protocol.py::test_a_", "protocol.py::test_passes_",
+    "traffic_job.py::test_a_rank_that_is_late_", "training_balance.py::test_a_slow_rank_"))
+"""Tests of these files that need the machine for themselves: most judge times."""
 COMPUTING = ("tests/install/", "tests/workloads/", "tests/unit/")
 """Where the others are, the folder with the longest files first, for the same reason."""
 LAST = "alone, one after the other"
@@ -42,7 +50,7 @@ class AloneAtTheEnd(LoadFileScheduling):
     """Files in parallel; when they are done, the rest in one process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(CROWDED) or (
+        if nodeid.startswith(APART) or (
                 nodeid.startswith(ALONE) and not nodeid.startswith(BESIDE_OTHERS)):
             return LAST
         return super()._split_scope(nodeid)

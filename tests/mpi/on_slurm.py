@@ -26,7 +26,7 @@ PARTITIONS = (
 
 
 _FEW = ("--iters", "2", "--warmup", "1", "--passes", "1", "--set", "measure.noise_check_s=0",
-        "--set", "output.plots=false")
+        "--set", "output.plots=false", "--set", "output.report=false")
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,12 @@ def read(folder: Path | None) -> Outcome:
 
 ONCE = {"passes": 1, "order": "planned", "canary": False, "noise_check_s": 0}
 """Measured once, in order, and nothing beside it: most tests are about something else."""
+NOT_DRAWN = {"plots": False, "report": False}
+"""Neither is read by most tests, and both together take a quarter of a small job."""
+QUICK = tuple(word for setting in (
+    "output.plots=false", "output.report=false", "measure.canary=false", "measure.noise_check_s=0")
+    for word in ("--set", setting))
+"""The same for a sweep that is as it is shipped: flags of ``hpcbench run``."""
 
 
 def sweep(*sizes: str, **options: Any) -> dict[str, Any]:
@@ -51,5 +57,5 @@ def sweep(*sizes: str, **options: Any) -> dict[str, Any]:
              "size": list(sizes)}
     block.update(options.pop("block", {}))
     measure = {**ONCE, "warmup": 1, "iterations": 3, **options.pop("measure", {})}
-    return {"name": "test", "measure": measure, "output": {"plots": False},
+    return {"name": "test", "measure": measure, "output": NOT_DRAWN,
             "launch": {"timeout_s": 30}, "benchmarks": [block], **options}

@@ -8,7 +8,7 @@ import pytest
 
 from hpcbench.reduce.results import CaseResult, LateArrivals
 from launcher import MpiLauncher
-from mpi.reading import ONCE, Outcome, read
+from mpi.reading import NOT_DRAWN, ONCE, Outcome, read
 
 BY_S = 0.02
 ARRIVALS: list[Any] = ["together", {"late": "last", "by": 0}, {"late": "last", "by": "2ms"},
@@ -30,7 +30,7 @@ def test_punctual_ranks_wait_for_a_late_one_unless_a_buffer_takes_what_they_send
 ) -> None:
     config = {
         "name": "late", "measure": {**ONCE, "warmup": 2, "iterations": 12},
-        "output": {"plots": False}, "launch": {"timeout_s": 60},
+        "output": NOT_DRAWN, "launch": {"timeout_s": 60},
         "benchmarks": [
             {"kind": "collective", "collective": ["all_reduce", "broadcast"],
              "backend": ["gloo", "mpi"], "size": 64, "arrival": ARRIVALS}]}
@@ -60,7 +60,7 @@ def test_every_sort_of_lateness_is_in_the_stamps_of_collectives_and_primitives(
     arrival: list[Any] = [{"late": late, "by": "20ms"} for late in (0, "rotating", "all")]
     config = {
         "name": "late", "measure": {**ONCE, "warmup": 2, "iterations": 6},
-        "output": {"plots": False}, "launch": {"timeout_s": 60},
+        "output": NOT_DRAWN, "launch": {"timeout_s": 60},
         "benchmarks": [
             {"kind": "collective", "collective": "all_reduce", "size": 64, "arrival": arrival},
             {"kind": "primitive", "primitive": "tp_columnwise", "m": 16, "n": 8, "k": 8,

@@ -58,7 +58,7 @@ TINY = {
                         codes=(0,)),
     "clock.py": Tiny("--ranks 2 --syncs 2", ("2 ranks", "between")),
     "control.py": Tiny("--cases 3 --iterations 2", ("3 cases", "control and record")),
-    "diagnose_runs.py": Tiny("--runs 1 --size 1KiB --passes 3 --iterations 5",
+    "diagnose_runs.py": Tiny("--runs 1 --size 1KiB --passes 3 --iterations 3",
                              ("of 1 faulty runs", "of 1 clean ones")),
     "fidelity.py": Tiny("--launches 1 --passes 2 --sizes 8", ("all_reduce", "send_recv")),
     "gemm.py": Tiny("--passes 2 --turn-ms 1 --shapes 64 --dtypes fp32 int8",
@@ -73,7 +73,9 @@ TINY = {
     "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 2 --parts",
                        ("4 ranks", "bare read", "goals:")),
     "restart.py": Tiny("--ranks 2 --faults 1", ("right rank blamed 1 of 1",)),
-    "shipped_job.py": Tiny("--runs 1 -- --only all_gather --iters 3 --passes 1", ("good",),
+    "shipped_job.py": Tiny("--runs 1 -- --only all_gather --iters 3 --passes 1 "
+                           "--set output.plots=false --set output.report=false "
+                           "--set measure.canary=false --set measure.noise_check_s=0", ("good",),
                            codes=(0, 1, 3)),
     "stream.py": Tiny("--passes 2 --calls 2 --size-mib 1",
                       ("-fopenmp", "threads: 1, arrays of 1 MiB", "A/A", "within 5%")),

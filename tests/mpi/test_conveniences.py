@@ -53,7 +53,8 @@ int symlink(const char *to, const char *at) { errno = EPERM; return -1; }
 int fsync(int file) { return synced(file, "fsync"); }
 int fdatasync(int file) { return synced(file, "fdatasync"); }
 """
-CASE = sweep("64", "128") | {"output": {"plots": True}}
+CASE = sweep("64", "128")
+DRAWN = CASE | {"output": {"plots": True}}
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def made(home: Path, parent: str) -> Path:
 def test_a_share_without_links_and_syncs_of_folders(
     mpirun: MpiLauncher, share: dict[str, str],
 ) -> None:
-    job = mpirun.run(2, config=CASE, env=share).check()
+    job = mpirun.run(2, config=DRAWN, env=share).check()
     folder = made(mpirun.jobs[0].home, "out")
     assert set(read(folder).status().values()) == {"ok"}
     notes = [line for line in job.stdout.splitlines() if line.startswith("note: ")]
@@ -135,7 +136,7 @@ def test_plots_and_report_that_cannot_be_drawn(mpirun: MpiLauncher, tmp_path: Pa
     """The user's settings of matplotlib are no UTF-8, so that it cannot be imported."""
     (tmp_path / "matplotlibrc").write_bytes(b"font.family: \xfc\n")
     settings = {"MATPLOTLIBRC": str(tmp_path / "matplotlibrc")}
-    job = mpirun.run(2, config=CASE, env=settings).check()
+    job = mpirun.run(2, config=DRAWN, env=settings).check()
     notes = [line for line in job.stderr.splitlines() if "note: no " in line]
     assert len(notes) == 2 and all("hpcbench reduce" in line for line in notes)
     assert job.folder is not None and "Traceback" not in job.stderr

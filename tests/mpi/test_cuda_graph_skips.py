@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launcher import MpiLauncher
-from mpi.reading import ONCE, read
+from mpi.reading import NOT_DRAWN, ONCE, read
 
 
 @pytest.mark.mpi
@@ -13,7 +13,7 @@ def test_what_cannot_be_captured_is_a_skip_with_its_reason(mpirun: MpiLauncher) 
     both = {"cuda_graph": [False, True]}
     config = {
         "name": "graphs", "measure": {**ONCE, "warmup": 1, "iterations": 3},
-        "output": {"plots": False}, "launch": {"timeout_s": 30},
+        "output": NOT_DRAWN, "launch": {"timeout_s": 30},
         "benchmarks": [
             {"kind": "collective", "collective": "all_reduce", "backend": ["gloo", "mpi"],
              "size": 64, **both},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from reading import read
+from reading import QUICK, read
 
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from launcher import ROOT, MpiLauncher
@@ -16,9 +16,8 @@ GLOO = "benchmarks.0.implementations.pytorch.0.backend"
 @pytest.mark.mpi
 def test_it_runs_unchanged_but_for_what_the_command_line_says(mpirun: MpiLauncher) -> None:
     config = json.loads((ROOT / "tests/data/ddlb.json").read_text())
-    words = ["--benchmark", "primitive", "--warmup", "1", "--iters", "3"]
-    for key, value in {"measure.passes": 1, "measure.canary": "false", "measure.noise_check_s": 0,
-                       "output.plots": "false", "benchmarks.0.m": 64, "benchmarks.0.n": 32,
+    words = ["--benchmark", "primitive", "--warmup", "1", "--iters", "3", *QUICK]
+    for key, value in {"measure.passes": 1, "benchmarks.0.m": 64, "benchmarks.0.n": 32,
                        "benchmarks.0.backend": "gloo", GLOO: '["gloo", "nccl"]'}.items():
         words += ["--set", f"{key}={value}"]
     job = mpirun.run(2, *words, config=config).check()

@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 import yaml
-from reading import read
+from reading import QUICK, read
 
 from hpcbench.kinds.training.plan.workload import training_of
 from launcher import ROOT, MpiLauncher
 
-SMALL = {"measure.passes": 1, "measure.canary": "false", "measure.noise_check_s": 0,
-         "output.plots": "false", "benchmarks.0.backend": "gloo", "benchmarks.0.seq_length": 16}
+SMALL = {"measure.passes": 1, "benchmarks.0.backend": "gloo", "benchmarks.0.seq_length": 16}
 
 
 def words(*flags: str, **keys: Any) -> list[str]:
     given = SMALL | {key.replace("__", "."): value for key, value in keys.items()}
-    return [*flags, "--model", "transformer-tiny", "--warmup", "1", "--iters", "2",
+    return [*flags, "--model", "transformer-tiny", "--warmup", "1", "--iters", "2", *QUICK,
             *(word for key, value in given.items() for word in ("--set", f"{key}={value}"))]
 
 

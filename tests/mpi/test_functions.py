@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from reading import ONCE, read
+from reading import ONCE, QUICK, read
 
 from launcher import ROOT, MpiLauncher
 
@@ -70,7 +70,7 @@ def test_each_function_costs_its_own_cases_only(mpirun: MpiLauncher, tmp_path: P
     (tmp_path / "ops.py").write_text(FAULTS)
     job = mpirun.run(2, config={
         "measure": {**ONCE, "warmup": 1, "iterations": 4, "validate": True},
-        "launch": {"timeout_s": 15}, "output": {"plots": True},
+        "launch": {"timeout_s": 5}, "output": {"plots": True, "report": False},
         "benchmarks": [{"kind": "function", "file": str(tmp_path / "ops.py")}]}).check(1)
     results = read(job.folder).results
     found = {(item.case.workload.name, item.case.label.partition("right=")[2][:4],
@@ -106,7 +106,7 @@ def test_each_function_costs_its_own_cases_only(mpirun: MpiLauncher, tmp_path: P
 def test_an_example_runs_and_is_right(mpirun: MpiLauncher, name: str, tmp_path: Path) -> None:
     file = ROOT / "examples" / f"{name}.py"
     job = mpirun.run(3 if name == "ring_all_reduce" else 2, str(file), "--passes", "1",
-                     "--iters", "3", "--warmup", "1", timeout=300).check(0)
+                     "--iters", "3", "--warmup", "1", *QUICK, timeout=300).check(0)
     results = read(job.folder).results
     assert results.cases and all(item.status == "ok" for item in results.cases)
     checked = [item.n_wrong for item in results.cases]
@@ -121,7 +121,7 @@ def test_an_example_runs_and_is_right(mpirun: MpiLauncher, name: str, tmp_path: 
 def test_a_changed_file_is_not_resumed_but_compared(mpirun: MpiLauncher, tmp_path: Path) -> None:
     file = tmp_path / "ops.py"
     shutil.copy2(ROOT / "examples/plain_timing.py", file)
-    options = ("--passes", "1", "--iters", "3")
+    options = ("--passes", "1", "--iters", "3", *QUICK)
     before = mpirun.run(2, str(file), *options).check(0)
     assert before.folder is not None
     file.write_text(file.read_text("utf-8") + "# another version\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reading import read
+from reading import QUICK, read
 
 from hpcbench.config.load import read_config
 from hpcbench.config.presets.preset import load_preset
@@ -19,8 +19,7 @@ def test_cases_of_each_kind_run_as_they_are_written(mpirun: MpiLauncher, tmp_pat
     some = ("all_reduce gloo", "tp_columnwise", "transformer-tiny data", "gemm gloo cpu fp32 512x*")
     job = mpirun.run(2, "--warmup", "0", "--iters", "1", "--passes", "1",
                      *(word for text in some for word in ("--only", text)),
-                     "--set", "measure.canary=false", "--set", "output.plots=false",
-                     config=read_config(tmp_path / "cpu.json")).check()
+                     *QUICK, config=read_config(tmp_path / "cpu.json")).check()
     cases = read(job.folder).results.cases
     assert {item.status for item in cases} == {"ok"}
     assert {item.case.kind for item in cases} == {
@@ -34,7 +33,6 @@ def test_the_sweep_for_this_machine_runs_here(mpirun: MpiLauncher, tmp_path: Pat
     assert [block["backend"] for block in config["benchmarks"]][1] == ["gloo", "mpi"]
     job = mpirun.run(2, "--warmup", "0", "--iters", "1", "--passes", "1",
                      "--only", "4096B", "--only", "tp_columnwise torch",
-                     "--set", "measure.canary=false", "--set", "output.plots=false",
-                     config=config).check()
+                     *QUICK, config=config).check()
     cases = read(job.folder).results.cases
     assert len(cases) == 11 and {item.status for item in cases} == {"ok"}

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from hpcbench.reduce.results_file import open_results
 from launcher import EVERY_MPI, ROOT, MpiLauncher
+from mpi.reading import NOT_DRAWN
 
 SCRIPT = ROOT / "benchmarks" / "gpu.sh"
 ONCE = {"passes": 1, "warmup": 1, "iterations": 3, "canary": False, "noise_check_s": 0,
@@ -25,7 +27,7 @@ ONCE = {"passes": 1, "warmup": 1, "iterations": 3, "canary": False, "noise_check
 ON_GPUS = {"device_error": 512, "device_oom": 1024, "device_hang": 1536}
 """Fault that needs a GPU -> the size of the collective that it hits."""
 SWEEP = {
-    "name": "cpu", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 30},
+    "name": "cpu", "measure": ONCE, "output": NOT_DRAWN, "launch": {"timeout_s": 30},
     "fault": [{"case": "all_reduce* 64B *", "rank": 0, "kind": "kill", "iteration": 1},
               *({"case": f"all_reduce* {size}B *", "rank": 0, "kind": kind, "iteration": 1}
                 for kind, size in ON_GPUS.items())],
@@ -39,13 +41,20 @@ SMALL = {
 SECRETS = {"HF_TOKEN": "hf_PlantedToken1", "AWS_SECRET_ACCESS_KEY": "Planted+Secret/2",
            "NCCL_NET_PLUGIN": "tcp://ops:Planted3@h", "NCCL_CONFIG_PASSWORD": "Planted-pass4"}
 PRODUCT = {
-    "name": "peak", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 60},
+    "name": "peak", "measure": ONCE, "output": NOT_DRAWN, "launch": {"timeout_s": 60},
     "benchmarks": [
         {"kind": "hardware", "test": "gemm", "shape": "256", "dtype": "fp32"},
         {"kind": "training", "model": "transformer-tiny", "layers": 2, "batch_size": 2,
          "strategies": "single"}]}
-WAITS = ("import os, sys, time; print('begun', os.getpid(), flush=True); "
-         "time.sleep(float(sys.argv[1]))")
+BEGINS = "import os, sys, time; print('begun', os.getpid(), flush=True)"
+BEGUN = re.compile(r"^begun (\d+)$", re.MULTILINE)
+UNTIL = f"""{BEGINS}
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+"""
+"""Waits for a file."""
+FLAG = "{session}/../flag"
+"""A step is another one when a file is that it names, but for these braces."""
 
 
 def step(name: str, *goals: dict[str, Any], **keys: Any) -> dict[str, Any]:
@@ -173,11 +182,11 @@ def test_failures_cost_their_own_step_and_a_second_run_goes_on(tmp_path: Path) -
     repaired = f"import os, sys; print('now'); sys.exit(not os.path.exists({str(flag)!r}))"
     steps = written(
         tmp_path, step("broken", command=["{python}", "-c", broken]),
-        step("slow", command=["{python}", "-c", WAITS, "60"], limit_s=1),
+        step("slow", command=["{python}", "-c", UNTIL, "{folder}/never"], limit_s=1),
         step("missing", command=["no-such-program-here"]),
         step("repaired", command=["{python}", "-c", repaired]),
-        step("last", command=["{python}", "-c", WAITS, "0"]))
-    _, verdicts = session(tmp_path, "1", "--steps", str(steps), code=1)
+        step("last", command=["{python}", "-c", BEGINS]))
+    _, verdicts = session(tmp_path, "5", "--steps", str(steps), code=1)
     found = {name: (item["state"], item["reason"]) for name, item in verdicts["steps"].items()}
     assert found["broken"] == ("failed", "exit code 3: it broke")
     assert found["slow"] == ("timeout", "not done in its 1 s")
@@ -192,27 +201,32 @@ def test_failures_cost_their_own_step_and_a_second_run_goes_on(tmp_path: Path) -
     assert "| it ends | **met** |" in (tmp_path / "session/verdicts.md").read_text()
 
 
-def test_without_time_nothing_is_begun(tmp_path: Path) -> None:
-    steps = written(tmp_path, step("one", command=["{python}", "-c", WAITS, "0"]))
-    _, verdicts = session(tmp_path, "0.001", "--steps", str(steps), code=3)
-    assert verdicts["one_ends"]["verdict"] == "not run"
-    session(tmp_path, "1", "--steps", str(steps), code=0)
-
-
 def begun(folder: Path, steps: Path, *words: str) -> tuple[subprocess.Popen[str], int]:
     """Start a session whose second step waits; return it and that step's process, once it runs."""
-    log, found = folder / "session/steps/second/output.log", None
-    running = subprocess.Popen(
+    log = folder / "session/steps/second/output.log"
+    running = started(folder, steps, *words)
+    wait_for(lambda: log.exists() and BEGUN.search(log.read_text()) is not None)
+    (pid,) = BEGUN.findall(log.read_text())
+    return running, int(pid)
+
+
+def started(
+    folder: Path, steps: Path, *words: str, stdout: Any = subprocess.PIPE,
+) -> subprocess.Popen[str]:
+    """Start a session."""
+    return subprocess.Popen(
         ["bash", str(SCRIPT), "--no-setup", "--steps", str(steps), "-o", str(folder / "session"),
          *words],
         env={**os.environ, "HPCBENCH_PYTHON": sys.executable}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        stdout=stdout, stderr=subprocess.STDOUT)
+
+
+def wait_for(seen: Callable[[], bool]) -> None:
+    """Wait until something is seen, for a minute at most."""
     deadline = time.monotonic() + 60
-    while found is None and time.monotonic() < deadline:
+    while not seen():
+        assert time.monotonic() < deadline, "not seen in 60 s"
         time.sleep(0.05)
-        found = log.exists() and re.search(r"^begun (\d+)$", log.read_text(), re.M) or None
-    assert found, "the second step has not begun"
-    return running, int(found[1])
 
 
 def verdicts_in(folder: Path) -> dict[str, str]:
@@ -225,64 +239,68 @@ def verdicts_in(folder: Path) -> dict[str, str]:
 def test_an_interrupted_step_is_run_again_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals,
 ) -> None:
-    steps = written(tmp_path, step("first", command=["{python}", "-c", WAITS, "0"]),
-                    step("second", command=["{python}", "-c", WAITS, "3"]))
+    """That it is run again is the same after each signal: one shows it."""
+    flag = tmp_path / "flag"
+    steps = written(tmp_path, step("first", command=["{python}", "-c", BEGINS]),
+                    step("second", command=["{python}", "-c", UNTIL, FLAG]))
     running, waiting = begun(tmp_path, steps)
     running.send_signal(number)
-    printed, _ = running.communicate(timeout=30)
+    printed, _ = running.communicate(timeout=100)
     assert running.returncode == 3 and "interrupted; run it again" in printed
     assert not Path(f"/proc/{waiting}").exists()
     assert verdicts_in(tmp_path) == {"first_ends": "met", "second_ends": "not run"}
     assert "steps/second/output.log" in planted(tmp_path, "not run")
+    if number != signal.SIGTERM:
+        return
+    flag.touch()
     printed, verdicts = session(tmp_path, "--steps", str(steps), code=0)
     assert printed.count("earlier") == 1 and verdicts["second_ends"]["verdict"] == "met"
 
 
 def test_a_step_that_is_run_again_costs_no_verdict_of_another(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
-    waits = f"import os; {WAITS.replace('sys.argv[1]', f'60 * os.path.exists({str(flag)!r})')}"
-    steps = written(tmp_path, step("second", command=["{python}", "-c", waits]),
-                    step("third", command=["{python}", "-c", WAITS, "0"]))
-    session(tmp_path, "--steps", str(steps), code=0)
     flag.touch()
+    steps = written(tmp_path, step("second", command=["{python}", "-c", UNTIL, FLAG]),
+                    step("third", command=["{python}", "-c", BEGINS]))
+    session(tmp_path, "--steps", str(steps), code=0)
+    flag.unlink()
     (tmp_path / "session/steps/second/output.log").unlink()
     running, _ = begun(tmp_path, steps, "--again", "second")
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=30)
+    running.communicate(timeout=100)
     assert verdicts_in(tmp_path) == {"second_ends": "not run", "third_ends": "met"}
     told = json.loads((tmp_path / "session/verdicts.json").read_text())["steps"]
     assert {item["name"]: item["state"] for item in told} == {"second": "cut", "third": "done"}
 
 
 def test_a_session_that_is_killed_goes_on_in_the_same_folder(tmp_path: Path) -> None:
-    steps = written(tmp_path, step("first", command=["{python}", "-c", WAITS, "0"]),
-                    step("second", command=["{python}", "-c", WAITS, "3"]))
+    """What the killed session left running is awaited."""
+    flag = tmp_path / "flag"
+    notes = "open(sys.argv[2], 'a').write(f'{began} {time.time()}\\n')"
+    program = f"import time\nbegan = time.time()\n{UNTIL}\n{notes}"
+    steps = written(
+        tmp_path, step("first", command=["{python}", "-c", BEGINS]),
+        step("second", command=["{python}", "-c", program, FLAG, "{folder}/times"]))
     running, _ = begun(tmp_path, steps)
     running.kill()
     running.communicate()
     assert verdicts_in(tmp_path)["first_ends"] == "met"
-    session(tmp_path, "--steps", str(steps), code=0)
+    with (tmp_path / "printed").open("w+b") as log:
+        again = started(tmp_path, steps, stdout=log)
+        wait_for(lambda: b"waiting for what still runs in" in (tmp_path / "printed").read_bytes())
+        flag.touch()
+        assert again.wait(100) == 0
     assert not list((tmp_path / "session/steps").glob("*.old*"))
-
-
-def test_a_step_that_outlives_its_killed_session_is_awaited(tmp_path: Path) -> None:
-    notes = "open(sys.argv[2], 'a').write(f'{began} {time.time()}\\n')"
-    program = f"import time; began = time.time(); {WAITS}; {notes}"
-    steps = written(tmp_path, step("first", command=["{python}", "-c", "pass"]),
-                    step("second", command=["{python}", "-c", program, "20", "{folder}/times"]))
-    running, _ = begun(tmp_path, steps)
-    running.kill()
-    running.communicate()
-    printed, _ = session(tmp_path, "--steps", str(steps), code=0)
-    assert "waiting for what still runs in" in printed
     first, second = (list(map(float, line.split())) for line in (
         tmp_path / "session/steps/second/times").read_text().splitlines())
     assert first[1] <= second[0], "two of the same step ran at once"
 
 
-def test_no_time_left_for_a_step_again_leaves_what_it_has(tmp_path: Path) -> None:
-    steps = written(tmp_path, step("first", command=["{python}", "-c", WAITS, "0"]))
-    session(tmp_path, "--steps", str(steps), code=0)
+def test_without_time_nothing_is_begun_and_what_was_done_is_left(tmp_path: Path) -> None:
+    steps = written(tmp_path, step("first", command=["{python}", "-c", BEGINS]))
+    _, verdicts = session(tmp_path, "0.001", "--steps", str(steps), code=3)
+    assert verdicts["first_ends"]["verdict"] == "not run"
+    session(tmp_path, "5", "--steps", str(steps), code=0)
     printed, _ = session(
         tmp_path, "0.0001", "--steps", str(steps), "--again", "first", code=3)
     assert "the time of the session was over" in printed

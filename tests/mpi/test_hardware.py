@@ -19,15 +19,16 @@ pytestmark = pytest.mark.mpi
 
 CONFIG: dict[str, Any] = {
     "name": "hardware",
-    "measure": {"iterations": 3, "warmup": 1, "passes": 2, "noise_check_s": 0},
-    "output": {"folder": "results", "plots": True},
+    "measure": {"iterations": 3, "warmup": 1, "passes": 1, "noise_check_s": 0, "canary": False},
+    "output": {"folder": "results", "plots": True, "report": False},
     "benchmarks": [
         {"kind": "hardware", "name": "gemm", "test": "gemm", "shape": ["64", "16x48x32"],
          "dtype": ["fp32", "fp64", "bf16", "fp16", "int8", "fp8_e4m3", "tf32"]},
         {"kind": "hardware", "name": "alone", "test": "gemm", "shape": "64", "world_size": 1},
         {"kind": "hardware", "name": "stream", "test": "stream", "size": "1MiB",
          "kernel": ["copy", "scale", "add", "triad", "read_modify_write"], "threads": [1, "all"]},
-        {"kind": "hardware", "name": "auto", "test": "stream", "kernel": "triad", "dtype": "fp64"},
+        {"kind": "hardware", "name": "auto", "test": "stream", "kernel": "triad", "dtype": "fp64",
+         "iterations": 1, "warmup": 0},
         {"kind": "hardware", "name": "storage", "test": "storage", "size": "1MiB",
          "folder": "files"},
         {"kind": "training", "model": "transformer-tiny", "batch_size": 1, "strategies": "data"}],

@@ -10,8 +10,8 @@ import pytest
 
 from hpcbench.measurement.process import KernelFiles, granted_cores, own_cores, threads_of_rank
 from hpcbench.trace.sealed import open_trace, trace_path
-from launcher import EVERY_MPI, ROOT, MpiLauncher
-from mpi.reading import read, sweep
+from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, ROOT, MpiLauncher
+from mpi.reading import QUICK, read, sweep
 
 pytestmark = pytest.mark.mpi
 
@@ -67,8 +67,7 @@ def test_a_cluster_job_without_its_gpus_is_not_green(
     """The shipped job file, as sbatch starts it, where torch is built for CPUs."""
     job = mpirun.run(0, command=[
         "bash", str(ROOT / "slurm" / f"{file}.sbatch"), str(ROOT / "slurm" / f"{file}.json"),
-        "--warmup", "0", "--iters", "1", "--passes", "1", "--set", "measure.noise_check_s=0",
-        "--set", "measure.canary=false", "--set", "output.plots=false"],
+        "--warmup", "0", "--iters", "1", "--passes", "1", *QUICK],
         env={"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_NTASKS": str(ranks), "SLURM_JOB_ID": "7",
              "SLURM_JOB_NAME": "gpus"}).check(1)
     assert "GPU job, no GPU" in job.stdout
@@ -126,7 +125,7 @@ def test_the_worker_can_run_inline(mpirun: MpiLauncher, ranks: int) -> None:
     assert set(read(job.folder).status().values()) == {"ok"}
 
 
-@EVERY_MPI
+@EVERY_MPI_IF_ALL
 def test_a_rank_has_the_threads_of_its_own_cores(mpirun: MpiLauncher) -> None:
     """Each of two ranks is bound to a half of the cores here, then both to the first half."""
     cores = own_cores()

@@ -30,7 +30,7 @@ def test_a_smoke_sweep_of_oversubscribed_ranks(mpirun: MpiLauncher) -> None:
 
 def _smoke(mpirun: MpiLauncher, ranks: int) -> None:
     words = [mpirun.program("python"), "-m", "hpcbench", "run", str(ROOT / "slurm/smoke.json"),
-             "--set", "output.plots=false", "-o", "out"]
+             "--set", "output.plots=false", "--set", "output.report=false", "-o", "out"]
     done = mpirun.run(ranks, command=words, timeout=100 + 10 * ranks).check()
     outcome = read(done.folder)
     assert outcome.results.run.ranks_present == tuple(range(ranks))

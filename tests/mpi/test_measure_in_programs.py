@@ -17,6 +17,9 @@ from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
 PROGRAM = str(Path(__file__).with_name("on_measure.py"))
+SIZES = pytest.mark.parametrize(("library", "ranks"), [
+    ("mpi", 2), ("mpi", 4), ("gloo", 2), pytest.param("gloo", 4, marks=pytest.mark.soak)])
+"""Beyond two ranks the code is the same whatever carries the values."""
 
 
 def reports(mpirun: MpiLauncher, ranks: int, *words: str) -> list[dict[str, Any]]:
@@ -27,8 +30,7 @@ def reports(mpirun: MpiLauncher, ranks: int, *words: str) -> list[dict[str, Any]
     return sorted(found, key=lambda item: int(item["rank"]))
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("library", ["mpi", "gloo"])
+@SIZES
 def test_all_ranks_get_one_result(mpirun: MpiLauncher, library: str, ranks: int) -> None:
     first, *others = reports(mpirun, ranks, library, "measure")
     (item,) = read(mpirun.jobs[-1].home / "kept").results.cases
@@ -49,8 +51,7 @@ def test_all_ranks_get_one_result(mpirun: MpiLauncher, library: str, ranks: int)
         assert 0 <= found["skew"] <= found["median"]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("library", ["mpi", "gloo"])
+@SIZES
 def test_an_exception_on_one_rank_is_raised_on_all(
     mpirun: MpiLauncher, library: str, ranks: int,
 ) -> None:

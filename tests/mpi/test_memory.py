@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reading import ONCE, read
+from reading import NOT_DRAWN, ONCE, read
 
 from hpcbench.kinds.memory.derive import PARTS
 from hpcbench.kinds.memory.plan import work_of
@@ -19,7 +19,8 @@ BLOCK: dict[str, Any] = {
     "kind": "memory", "model": "gpt2", "layers": 2, "hidden": 64, "heads": 4, "vocab": 4096,
     "seq_length": 32, "batch_size": 4}
 SWEEP: dict[str, Any] = {
-    "name": "memory", "measure": ONCE, "launch": {"timeout_s": 60}, "benchmarks": [
+    "name": "memory", "measure": ONCE, "launch": {"timeout_s": 60},
+    "output": {"plots": True, "report": False}, "benchmarks": [
         {**BLOCK, "strategies": ["single", "data", "fsdp", "pipeline"]},
         {**BLOCK, "name": "faulty", "strategies": "zero1"},
         {**BLOCK, "kind": "training", "strategies": "data", "iterations": 2, "warmup": 1}],
@@ -31,7 +32,8 @@ LARGEST: dict[str, Any] = {
 MOST_PREDICTED = 41
 """Samples of LARGEST that are predicted to fit into 128 MiB: the first try."""
 SEARCH: dict[str, Any] = {
-    "name": "largest", "measure": ONCE, "launch": {"timeout_s": 60}, "benchmarks": [
+    "name": "largest", "measure": ONCE, "launch": {"timeout_s": 60},
+    "output": {"plots": True, "report": False}, "benchmarks": [
         {**LARGEST, "memory_limit": "128MiB"},
         {**LARGEST, "name": "none", "memory_limit": "16MiB", "vocab": 131072}],
     "fault": [{"kind": "kill", "rank": 1, "case": f"memory*batch={MOST_PREDICTED} *"}]}
@@ -63,7 +65,7 @@ def test_a_job_that_was_killed_goes_on_with_what_it_had_not_measured(
     mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
     config, folder = tmp_path / "sweep.json", tmp_path / "run"
-    config.write_text(json.dumps({**SWEEP, "fault": [], "benchmarks": [
+    config.write_text(json.dumps({**SWEEP, "output": NOT_DRAWN, "fault": [], "benchmarks": [
         {**BLOCK, "strategies": ["single", "data", "fsdp"]}]}))
     words = [mpirun.program("python"), "-m", "hpcbench", "run", "-v", str(config), "--resume",
              str(folder)]

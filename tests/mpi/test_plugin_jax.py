@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from reading import ONCE, Outcome, read
+from reading import NOT_DRAWN, ONCE, Outcome, read
 
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.reduce.results import CaseResult
@@ -19,7 +19,7 @@ BLOCK = {"kind": "primitive", "m": 64, "n": 32, "k": 16, "backend": "gloo",
          "primitive": ["tp_columnwise", "tp_rowwise"], "implementations": ["torch", "jax"]}
 ORDERS = {"AG_before", "AG_after", "RS_after", "AR_after"}
 SWEEP = {
-    "measure": {**ONCE, "warmup": 1, "iterations": 3}, "output": {"plots": False},
+    "measure": {**ONCE, "warmup": 1, "iterations": 3}, "output": NOT_DRAWN,
     "launch": {"timeout_s": 60}, "benchmarks": [
         {**BLOCK, "order": sorted(ORDERS), "dtype": ["fp32", "bf16", "fp16", "fp64"]},
         {**BLOCK, "primitive": "tp_columnwise", "options": {"weight": "replicated"}},

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reading import ONCE, read
+from reading import NOT_DRAWN, ONCE, read
 
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from launcher import ROOT, MpiLauncher
 from packages import hpcbench, install, offer, path_with
 
 SWEEP = {
-    "measure": {**ONCE, "warmup": 1, "iterations": 3}, "output": {"plots": False},
+    "measure": {**ONCE, "warmup": 1, "iterations": 3}, "output": NOT_DRAWN,
     "launch": {"timeout_s": 30}, "benchmarks": [
         {"kind": "primitive", "primitive": ["tp_columnwise", "fsdp_forward"],
          "m": 64, "n": 32, "k": 16, "order": "AG_before",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from reading import ONCE, read
+from reading import NOT_DRAWN, ONCE, read
 
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from launcher import MpiLauncher
@@ -28,7 +28,7 @@ def config() -> dict[str, Any]:
                  "compiled": {}, "symm_mem_fallback": {}, "symm_mem": {},
                  "compiled_async_tp": {}, "triton": {}}}
     return {
-        "measure": {**ONCE, "warmup": 1, "iterations": 2}, "output": {"plots": False},
+        "measure": {**ONCE, "warmup": 1, "iterations": 2}, "output": NOT_DRAWN,
         "launch": {"timeout_s": 100},
         "benchmarks": [every, {**every, "order": ["AG_after", "AR_after"]}]}
 

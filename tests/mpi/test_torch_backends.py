@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reading import ONCE, read
+from reading import NOT_DRAWN, ONCE, read
 
 from launcher import MpiLauncher
 from packages import offer, path_with
@@ -50,7 +50,7 @@ def test_any_name_that_torch_knows_is_a_backend(mpirun: MpiLauncher, tmp_path: P
     block = {"kind": "collective", "collective": "all_reduce", "size": "64KiB"}
     job = mpirun.run(2, config={
         "measure": {**ONCE, "warmup": 2, "iterations": 20}, "launch": {"timeout_s": 30},
-        "output": {"plots": False}, "benchmarks": [
+        "output": NOT_DRAWN, "benchmarks": [
             {**block, "collective": ["all_reduce", "all_gather"], "backend": [*GLOO, *ABSENT]},
             {**block, "backend": "torch:relay", "async": [False, True]},
             {**block, "backend": "torch:echo", "device": "cuda"},

@@ -25,8 +25,9 @@ HOOKS = ["none", "bf16", "fp16", "powersgd"]
 def test_every_strategy_computes_what_one_process_does(mpirun: MpiLauncher) -> None:
     config = sweep(measure={"warmup": 1, "iterations": 2}, benchmarks=[
         {**TINY, "name": "alone", "strategies": ["single"], "dtype": "bf16"},
-        {**TINY, "name": "exact", "accumulation": [1, 2], "strategies": {
+        {**TINY, "name": "exact", "accumulation": 2, "strategies": {
             "data": {"comm_hook": HOOKS}, **SHARDED}},
+        {**TINY, "name": "at_once", "strategies": ["zero1", "hsdp"]},
         {**TINY, "name": "library", "library": "transformers", "checkpointing": "operators",
          "strategies": {"data": {}, "fsdp": {}}},
         {**TINY, "name": "view", "optimizer": "sgd", "checkpointing": "full", "strategies": {
@@ -38,7 +39,7 @@ def test_every_strategy_computes_what_one_process_does(mpirun: MpiLauncher) -> N
     ], fault=[{"case": "* fsdp * fp32 * sgd *", "rank": 1, "kind": "wrong", "iteration": 1}])
     outcome = read(mpirun.run(2, config=config, timeout=120).check(1).folder)
     mpirun.assert_no_orphans()
-    assert len(outcome.results.cases) == 1 + 2 * 9 + 2 + 1 + 2 * 4 + 2
+    assert len(outcome.results.cases) == 1 + 9 + 2 + 2 + 1 + 2 * 4 + 2
     for item in outcome.results.cases:
         if item.case.block == "spoilt" and item.case.workload.name == "fsdp":
             assert (item.status, item.blamed_rank, item.n_wrong) == ("wrong", 1, 1)

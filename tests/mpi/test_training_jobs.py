@@ -9,11 +9,9 @@ import pytest
 from hpcbench.config.load import read_config
 from jobs import JOBS, twin_words
 from launcher import MpiLauncher
-from mpi.reading import read
+from mpi.reading import QUICK, read
 
 pytestmark = pytest.mark.mpi
-QUICK = ("--set", "output.plots=false", "--set", "measure.noise_check_s=0",
-         "--set", "measure.canary=false")
 
 
 @pytest.mark.parametrize("job", [

@@ -23,6 +23,7 @@ ADAMW = {"optimizer": "adamw"}
 SWITCHES = {"sequence_parallel": [False, True], "loss_parallel": [False, True]}
 TOGETHER = {"sequence_parallel": True, "loss_parallel": True}
 ZBV = {"schedule": "ZBVZeroBubble", "microbatches": 2}
+FOUR_STAGES = {**SMALL, "name": "four_stages", "layers": 8}
 MEASURED = {"warmup": 0, "iterations": 1}
 
 
@@ -34,6 +35,13 @@ def schedules(ranks: int, **more: Any) -> list[dict[str, Any]]:
             {"schedule": full, "microbatches": 2 * ranks, **more}]
 
 
+def _both(schedule: dict[str, Any] = ZBV, *, name: str, **more: Any) -> list[dict[str, Any]]:
+    """Return tensor and pipeline of a model; one layer has all that a tensor is divided in."""
+    return [{**SMALL, **more, "name": f"{name}_tensor", "layers": 1,
+             "strategies": {"tensor": TOGETHER}},
+            {**SMALL, **more, "name": name, "strategies": {"pipeline": schedule}}]
+
+
 def test_tensors_and_stages_compute_what_one_process_does(mpirun: MpiLauncher) -> None:
     _all_right(mpirun, 2, [
         {**SMALL, **ADAMW, "name": "tensor", "layers": 1, "strategies": {"tensor": SWITCHES}},
@@ -43,20 +51,19 @@ def test_tensors_and_stages_compute_what_one_process_does(mpirun: MpiLauncher) -
             "microbatches": 2}}},
         {**SMALL, "name": "model", "strategies": ["model"]},
         {**SMALL, **ADAMW, "name": "whole", "strategies": {"pipeline": ZBV}},
-        {**SMALL, "name": "families", "model": ["llama3-8b", "bert-large"], "hidden": 64,
-         "strategies": {"tensor": TOGETHER, "pipeline": ZBV}},
-        {**SMALL, "name": "bf16", "dtype": "bf16", "accumulation": 2, "checkpointing": "full",
-         "strategies": {"tensor": TOGETHER,
-                        "pipeline": {"schedule": "Interleaved1F1B", "microbatches": 2}}},
-        {**SMALL, "name": "fp16", "dtype": "fp16", "strategies": {
-            "tensor": TOGETHER, "pipeline": ZBV}},
+        *_both(name="families", model=["llama3-8b", "bert-large"], hidden=64),
+        *_both({"schedule": "Interleaved1F1B", "microbatches": 2}, name="bf16", dtype="bf16",
+               accumulation=2, checkpointing="full"),
+        *_both(name="fp16", dtype="fp16"),
     ])
 
 
 def test_several_dimensions_compute_what_one_process_does(mpirun: MpiLauncher) -> None:
     sharded = {"data": "fsdp"}
     _all_right(mpirun, 4, [
-        {**SMALL, "name": "four_stages", "layers": 8, "strategies": {"pipeline": schedules(4)}},
+        {**FOUR_STAGES, "strategies": {"pipeline": [
+            {"schedule": ["Interleaved1F1B", "InterleavedZeroBubble"], "microbatches": 4},
+            {"schedule": "DualPipeV", "microbatches": 8}]}},
         {**SMALL, "name": "dp_tp", "layers": 1, "accumulation": 2, "strategies": {
             "hybrid": [{"tp": 2}, {"tp": 2, **sharded, **TOGETHER}]}},
         {**SMALL, "name": "dp_pp", "strategies": {
@@ -71,10 +78,11 @@ def test_several_dimensions_compute_what_one_process_does(mpirun: MpiLauncher) -
     ])
 
 
-@pytest.mark.soak  # each schedule is right above, and each way of sharding with one or two
-def test_every_schedule_with_shards_computes_what_one_process_does(mpirun: MpiLauncher) -> None:
-    _all_right(mpirun, 4, [{**SMALL, "name": "dp_pp", "strategies": {
-        "hybrid": schedules(2, pp=2, data="fsdp")}}])
+@pytest.mark.soak  # each schedule is right on two ranks, and each way of sharding with one or two
+def test_every_schedule_of_four_ranks_computes_what_one_process_does(mpirun: MpiLauncher) -> None:
+    _all_right(mpirun, 4, [
+        {**FOUR_STAGES, "strategies": {"pipeline": schedules(4)}},
+        {**SMALL, "name": "dp_pp", "strategies": {"hybrid": schedules(2, pp=2, data="fsdp")}}])
 
 
 @pytest.mark.soak  # most of it is eight processes that import torch; dry runs count its calls

@@ -14,6 +14,7 @@ import pytest
 import untested
 from conftest import AllowedSkip, allowed_skips
 from launcher import ROOT
+from scheduling import APART, BESIDE_OTHERS
 
 TESTS = """
 import pytest
@@ -147,3 +148,9 @@ def test_a_test_that_ends_its_process_fails_alone(suite: Path) -> None:
         "def test_of(number): number == 2 and os.abort()\n")
     (suite / "test_more.py").write_text("def test_one(): pass\n\ndef test_another(): pass\n")
     assert closing_line(suite, "-n", "2") == "1 failed, 7 passed"
+
+
+@pytest.mark.parametrize("place", [*BESIDE_OTHERS, *APART])
+def test_what_has_a_place_among_the_jobs_exists(place: str) -> None:
+    file, _, name = place.partition("::")
+    assert f"def {name or 'test_'}" in (ROOT / file).read_text(encoding="utf-8")
