@@ -32,6 +32,8 @@ Items = Sequence[CaseResult]
 Records = Mapping[str, ReplayRecord]
 _OWN = (
     Column("gaps", "gaps"), Column("calls", "calls", Show.COUNT),
+    Column("left_out", "left out", Show.COUNT, "", "calls of the record that are not replayed",
+           "less", optional=True),
     Column("bytes", "bytes", Show.COUNT), columns.TIME, columns.INTERVAL,
     Column("recorded", "recorded", Show.US, "us", "from the first issue to the last in the record",
            optional=True),
@@ -116,7 +118,8 @@ def _row(item: CaseResult, derived: Records) -> Row:
     low, high = known.replayed_over_recorded_low, known.replayed_over_recorded_high
     ends: Cell = None if low is None or high is None else Range(low, high)
     return Row((
-        work.gaps, work.n_calls, work.size_bytes, columns.median_cell(item.statistics),
-        columns.interval_cell(item.statistics), recorded_s(work), known.replayed_over_recorded,
-        ends, columns.wrong_cell(item), columns.n_cell(item.statistics), item.status,
+        work.gaps, work.n_calls, (work.recorded_calls - work.n_calls) or None, work.size_bytes,
+        columns.median_cell(item.statistics), columns.interval_cell(item.statistics),
+        recorded_s(work), known.replayed_over_recorded, ends, columns.wrong_cell(item),
+        columns.n_cell(item.statistics), item.status,
         columns.launches_cell(item), flag_cell(item)), item.status, item.case.case_id)

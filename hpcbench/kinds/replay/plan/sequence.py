@@ -2,7 +2,7 @@
 
 A call is kept if all its ranks have it, so that none waits for another without end. On fewer ranks
 than recorded, a group of all recorded ranks becomes all ranks of the run, with the sizes of its
-calls as nccl-tests counts them; other groups, and messages, are kept where all their ranks are
+calls as nccl-tests counts them; other groups, roots and messages are kept where all their ranks are
 there.
 """
 
@@ -228,7 +228,7 @@ def _form(record: TrafficRecord, index: int, request: Request) -> Form | str:
         return f"dtype {one.dtype} is none of hpcbench"
     form = Form(
         one.collective, str(one.dtype) if known.moves_data else "uint8",
-        (one.operator or "sum") if known.has_op else None, (one.root or 0) % len(ranks),
+        (one.operator or "sum") if known.has_op else None, one.root or 0,
         one.group, ranks, (), pair=one.pair, size_bytes=one.bytes if known.moves_data else 0)
     missing = _missing(form, request, folded=folded)
     if missing or not known.moves_data:
@@ -242,6 +242,8 @@ def _missing(form: Form, request: Request, *, folded: bool) -> str:
         return "messages between ranks that this run does not have"
     if max(form.callers) >= request.ranks:
         return f"in groups that do not fit into {request.ranks} ranks"
+    if form.root >= len(form.ranks):
+        return f"{form.collective} with a root that this run does not have"
     if form.pair is not None and library_of(request.backend, request.device) != "gloo":
         return f"messages between two ranks, which are replayed on gloo, not {request.backend}"
     return f"{form.collective} of a rank alone sends nothing" if len(form.ranks) < 2 else ""
