@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from reading import read
 
 from hpcbench.operations.traffic import read_traffic
 from launcher import EVERY_MPI, ROOT, MpiLauncher
@@ -81,3 +82,26 @@ def test_a_rank_that_is_late_on_purpose_is_the_cause(
                                    "causes", "--json"))
     found = next(one for one in document["topics"]["causes"]["forms"] if one["matched"] == 30)
     assert (found["cause"], found["late"]) == ("arrival", [0])
+    replayed_in_order(mpirun, home)
+
+
+def replayed_in_order(mpirun: MpiLauncher, home: Path) -> None:
+    """Replay the first steps of the late job in order: with each rank's own gaps it stays late."""
+    job = mpirun.run(2, config={
+        "measure": {"warmup": 1, "iterations": 6, "passes": 1}, "output": {"plots": False},
+        "benchmarks": [{"kind": "replay", "traffic": str(home / "traffic.json"), "calls": 14,
+                        "gaps": ["recorded", "together", "none"]}]}).check()
+    cases = {str(item.case.workload.to_json()["gaps"]): item for item in read(
+        job.folder).results.cases}
+    assert {item.status for item in cases.values()} == {"ok"}
+    assert {item.n_wrong for item in cases.values()} == {0}
+    recorded = cases["recorded"]
+    work = recorded.case.workload.to_json()
+    traffic = read_traffic(home / "traffic.json")
+    assert work["n_calls"] == 14
+    assert work["recorded_calls"] == sum(one.count for one in traffic.signatures)
+    assert work["size_bytes"] == sum(
+        traffic.signatures[index].bytes for index in traffic.order[0].signature[:14])
+    times = {gaps: item.statistics.median_s for gaps, item in cases.items() if item.statistics}
+    assert times["recorded"] > times["together"] + 0.1
+    assert times["recorded"] > 0.9 * work["recorded_ns"] / 1e9
