@@ -344,7 +344,7 @@ def _numbered(one: RankCalls, forms: Sequence[Form]) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class CommunicatorSplit:
     """Communicators that are opened at once: ``groups``, by number and ranks, are apart from one
     another; ``lines`` are their ranks, and in one more all others."""
 
@@ -352,7 +352,7 @@ class Division:
     lines: tuple[tuple[int, ...], ...]
 
 
-def divisions_of(sequence: CallSequence, world_size: int) -> tuple[Division, ...]:
+def divisions_of(sequence: CallSequence, world_size: int) -> tuple[CommunicatorSplit, ...]:
     """Return the communicators of a sequence, in as few divisions as they fit in order."""
     found = list[list[tuple[int, tuple[int, ...]]]]()
     for group in dict.fromkeys((form.group, form.ranks) for form in sequence.forms):
@@ -363,5 +363,6 @@ def divisions_of(sequence: CallSequence, world_size: int) -> tuple[Division, ...
         free.append(group)
     everyone = {*range(world_size)}
     rests = [tuple(sorted(everyone.difference(*(ranks for _, ranks in one)))) for one in found]
-    return tuple(Division(tuple(one), (*(ranks for _, ranks in one), *((rest,) if rest else ())))
-                 for one, rest in zip(found, rests, strict=True))
+    return tuple(
+        CommunicatorSplit(tuple(one), (*(ranks for _, ranks in one), *((rest,) if rest else ())))
+        for one, rest in zip(found, rests, strict=True))
