@@ -26,9 +26,9 @@ from hpcbench.answers.compare import (
 )
 from hpcbench.answers.compare_inputs import refuse_twice
 from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
+from hpcbench.answers.what_if import TOPIC as WHAT_IF
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
-from hpcbench.operations.traffic import read_traffic
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity, say, valid
@@ -42,15 +42,14 @@ _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 
 
 def advice(
-    paths: Sequence[Path], only: Sequence[str], options: TopicOptions, traffic: Path | None = None,
+    paths: Sequence[Path], only: Sequence[str], options: TopicOptions,
 ) -> list[TopicResult]:
     """Return what the topics say of results files. Raises UsageError for an unknown topic.
 
-    Topic ``causes`` is among them where a file of recorded communication is given.
+    Topics ``causes`` and ``what-if`` are among them where recorded communication is given.
     """
-    if traffic is not None:
-        options = replace(options, traffic=read_traffic(traffic))
-    known = {topic.name: topic for topic in ((CAUSES,) if traffic else ()) + TOPICS}
+    of_traffic = (CAUSES, WHAT_IF) if options.traffic else ()
+    known = {topic.name: topic for topic in of_traffic + TOPICS}
     for name in only:
         if name not in known:
             raise UsageError(f"--only {unknown_name(name, known)}")
