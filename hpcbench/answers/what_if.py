@@ -126,7 +126,7 @@ class Calls(NamedTuple):
     """Calls of one signature, of the mean rank: how many, their recorded time in s (0: unknown),
     their form with even parts and the sizes at which it stands for them: now, and balanced."""
 
-    index: int
+    signature: int
     form: CallForm | None
     size_bytes: int
     balanced_bytes: int
@@ -377,11 +377,11 @@ def _made(
     for calls, other in changed:
         present = job.present(calls)
         if not other or not present:
-            name = call_name(job.record, job.record.signatures[calls.index])
+            name = call_name(job.record, job.record.signatures[calls.signature])
             missing.append(name + PRESENT * (other is not None))
             continue
         parts.append(Part(calls.calls, present, other))
-        signatures.append(calls.index)
+        signatures.append(calls.signature)
         covered_s += calls.time_s
     total_s = sum(calls.time_s for calls, _ in changed)
     covered = covered_s / total_s if total_s else float(not missing)
@@ -480,17 +480,17 @@ def _without_lateness(job: Job, here: Sequence[Run], options: TopicOptions) -> A
     one = Alternative("no lateness", LATENESS)
     known = {cause.signature: cause.arrival for cause in causes(here, options).forms
              if cause.arrival is not None}
-    covered = [calls for calls in job.calls if calls.index in known]
+    covered = [calls for calls in job.calls if calls.signature in known]
     if not covered or not job.time_s:
         return replace(one, missing="not measured: hpcbench run traffic.json")
     shares = [calls.time_s / job.time_s for calls in covered]
-    arrivals = [known[calls.index] for calls in covered]
+    arrivals = [known[calls.signature] for calls in covered]
     value = sum(share * one.value for share, one in zip(shares, arrivals, strict=True))
     below, above = (math.sqrt(sum((share * (one.ends[end] - one.value)) ** 2 for share, one in zip(
         shares, arrivals, strict=True))) for end in (0, 1))
     found = _changed(job, one, Interval(-value, -value - above, -value + below))
     is_gain = value >= SMALLEST and value - below > NEAR
-    return replace(found, covered=sum(shares), signatures=tuple(one.index for one in covered),
+    return replace(found, covered=sum(shares), signatures=tuple(one.signature for one in covered),
                    verdict=PREDICTED if is_gain else UNDECIDED)
 
 
@@ -506,17 +506,20 @@ def _answers(job: Job, found: Sequence[Alternative]) -> Iterator[Answer]:
         yield Answer(CLEAR, f"gain {one.verdict}: {_less(one)}{proof}", (_step(one),))
     if lateness.is_gain:
         yield Answer(CLEAR, f"lateness: {_less(lateness)}", (_step(lateness),))
-    measured = [one for one in others if one.change]
-    if gains:
-        return
+    if not gains:
+        yield _no_gain([one for one in others if one.change])
+
+
+def _no_gain(measured: Sequence[Alternative]) -> Answer:
+    none = f"gain: none of {plural(len(measured), 'alternative')} is"
     if not measured:
-        yield cannot_tell("alternatives", "none is measured; give backend or env of the sweep "
-                          "several values (hpcbench gen-config --from)")
-    elif all(one.verdict == SLOWER for one in measured):
-        yield Answer(NONE, f"gain: none of {plural(len(measured), 'alternative')} is faster")
-    else:
-        yield Answer(CANNOT_TELL, f"gain: none of {plural(len(measured), 'alternative')} is "
-                     "clearly faster; --prove FILE measures the best in pairs")
+        return cannot_tell("gain", "no alternative is measured; give backend or env of the sweep "
+                           "several values (hpcbench gen-config --from)")
+    if all(one.verdict == SLOWER for one in measured):
+        return Answer(NONE, f"{none} faster")
+    remedy = ("use more passes" if max(one.pairs for one in measured) >= PROOF_PASSES
+              else "--prove FILE measures the best in pairs")
+    return Answer(CANNOT_TELL, f"{none} clearly faster; {remedy}")
 
 
 def _less(one: Alternative) -> str:
