@@ -15,14 +15,15 @@ import sys
 
 import numpy as np
 
-from hpcbench.answers.what_if import PREDICTED, PROOF_PASSES, REAL, Part, ratio_of, verdict_of
+from hpcbench.answers.isolated_calls import ComparedCalls, ratio_of
+from hpcbench.answers.what_if import PREDICTED, PROOF_PASSES, REAL, verdict_of
 
 OTHER = {"20 % less": 0.8, "equal": 1.0, "20 % more": 1.2}
 SHARED, OWN = 0.10, (0.02, 0.08)
 LEAST_NAMED, MOST_WRONG = 0.90, 0.02
 
 
-def measured(random: np.random.Generator, ratio: float, *, pairs: bool) -> list[Part]:
+def measured(random: np.random.Generator, ratio: float, *, pairs: bool) -> list[ComparedCalls]:
     """Return the times of the passes of each form, at present and otherwise, in s."""
     passes, forms = range(PROOF_PASSES), int(random.integers(1, 6))
     own = random.uniform(*OWN)
@@ -33,7 +34,7 @@ def measured(random: np.random.Generator, ratio: float, *, pairs: bool) -> list[
         return {(run, 0, number): float(each_s[number]) for number in passes}
 
     bases_s = 10 ** random.uniform(-5, -2, forms)
-    return [Part(float(random.integers(1, 500)), times(0, base_s),
+    return [ComparedCalls(float(random.integers(1, 500)), times(0, base_s),
                  times(0 if pairs else 1, ratio * base_s)) for base_s in bases_s]
 
 

@@ -21,7 +21,8 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "strategy_plugin", "secrets", "training_resnet", "run_verbosity", "library_told",
     "kind_plugin", "dialect_jobs", "hardware", "pairs_run", "memory", "training_compiled",
     "training_phases", "fingerprints", "cuda_graph_skips", "collective_plugin",
-    "gen_config_job", "torch_backends", "many_ranks", "ddlb_job", "kubernetes", "ucc"))
+    "gen_config_job", "torch_backends", "many_ranks", "ddlb_job", "kubernetes", "ucc",
+    "what_if_job"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near.
 
 The longest files come first: the last ones should end at about one time.

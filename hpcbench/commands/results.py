@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional, cast
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -25,8 +25,7 @@ from hpcbench.measurement.process import rare_collection
 from hpcbench.texts import say
 
 if TYPE_CHECKING:
-    from hpcbench.answers.what_if import WhatIf
-    from hpcbench.operations.traffic import TrafficRecord
+    from hpcbench.answers.what_if import Proof
 
 
 @rare_collection()
@@ -234,19 +233,15 @@ def _write_tuner(runs: list[Path], to: str, output: Path | None, *, force: bool)
         say(str(target))
 
 
-def _proof_lines(
-    record: TrafficRecord, found: WhatIf, traffic: Path, output: Path, *, force: bool,
-) -> list[str]:
-    """Return what to do with the sweep that proves the best alternative, after writing it."""
-    from hpcbench.answers.what_if import proof_of
+def _proof_lines(found: Proof, traffic: Path, output: Path, *, force: bool) -> list[str]:
+    """Return how to prove an alternative, after writing its sweep."""
     from hpcbench.errors import command_line, job_command_line
     from hpcbench.gen_config import Sweep, write_sweep
 
-    best, sweep = proof_of(record, found)
-    about = f"{best.name} and the present setting, in pairs of passes."
-    write_sweep(Sweep(sweep, (about,)), output, force=force)
-    return [f"{output}: {about} Run it, then ask again:",
-            f"  {job_command_line(record.world_size, 'run', output)}",
+    about = f"{found.name} and the present setting, in pairs of passes"
+    write_sweep(Sweep(found.sweep, (about,)), output, force=force)
+    return [f"{output}: {about}; run it, then ask again:",
+            f"  {job_command_line(found.ranks, 'run', output)}",
             f"  {command_line('advise', 'results/latest', '--traffic', traffic)} --only what-if"]
 
 
@@ -286,8 +281,7 @@ def advise(
         hpcbench advise results/latest tuner --to nccl -o tuner.csv
     """
     from hpcbench.answers.answer import TopicOptions
-    from hpcbench.operations.traffic import read_traffic
-    from hpcbench.report.answer_lines import advice, print_advice, print_advice_json
+    from hpcbench.report.answer_lines import advice, print_advice, print_advice_json, proof
 
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in files])
@@ -302,18 +296,15 @@ def advise(
         raise UsageError("-o and --force are for: hpcbench advise RESULTS tuner --to nccl")
     if prove is not None and traffic is None:
         raise UsageError("--prove: proves what a recorded job gains; give --traffic traffic.json")
-    record = read_traffic(traffic) if traffic is not None else None
-    if prove is not None:
-        only = ["what-if"]
-    topics = advice(files, only or (), TopicOptions(price, samples, record))
+    only = ["what-if"] if prove else only or []
+    topics = advice(files, only, TopicOptions(price, samples), traffic)
     if as_json:
         print_advice_json(topics, files)
     else:
         print_advice(topics, verbosity)
-    if record is not None and traffic is not None and prove is not None:
-        lines = _proof_lines(record, cast("WhatIf", topics[0].record), traffic, prove, force=force)
-        for line in [str(prove)] if quiet else lines:
-            say(line, sys.stderr if as_json else None)
+    if prove is not None and traffic is not None:
+        lines = _proof_lines(proof(traffic, topics), traffic, prove, force=force)
+        say(str(prove) if quiet else "\n".join(lines), sys.stderr if as_json else None)
 
 
 _CHARTS = "Charts"

@@ -27,8 +27,10 @@ from hpcbench.answers.compare import (
 from hpcbench.answers.compare_inputs import refuse_twice
 from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
 from hpcbench.answers.what_if import TOPIC as WHAT_IF
+from hpcbench.answers.what_if import Proof, WhatIf, proof_of
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
+from hpcbench.operations.traffic import read_traffic
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity, say, valid
@@ -42,14 +44,15 @@ _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 
 
 def advice(
-    paths: Sequence[Path], only: Sequence[str], options: TopicOptions,
+    paths: Sequence[Path], only: Sequence[str], options: TopicOptions, traffic: Path | None = None,
 ) -> list[TopicResult]:
     """Return what the topics say of results files. Raises UsageError for an unknown topic.
 
     Topics ``causes`` and ``what-if`` are among them where recorded communication is given.
     """
-    of_traffic = (CAUSES, WHAT_IF) if options.traffic else ()
-    known = {topic.name: topic for topic in of_traffic + TOPICS}
+    if traffic is not None:
+        options = replace(options, traffic=read_traffic(traffic))
+    known = {topic.name: topic for topic in ((CAUSES, WHAT_IF) if traffic else ()) + TOPICS}
     for name in only:
         if name not in known:
             raise UsageError(f"--only {unknown_name(name, known)}")
@@ -57,6 +60,16 @@ def advice(
     with opened(paths) as runs:
         names = case_names([run.results for run in runs])
         return [TopicResult(topic, topic.analysis(runs, options), names) for topic in topics]
+
+
+def proof(traffic: Path, results: Sequence[TopicResult]) -> Proof:
+    """Return the sweep that proves the best alternative of topic ``what-if``, which is among them.
+
+    Raises UsageError if none is predicted to be faster.
+    """
+    found = next(one.record for one in results if one.topic is WHAT_IF)
+    assert isinstance(found, WhatIf)
+    return proof_of(read_traffic(traffic), found)
 
 
 @contextmanager
