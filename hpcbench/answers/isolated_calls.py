@@ -191,7 +191,8 @@ def _pass_times(run: int, item: CaseResult, samples: CaseSamples) -> PassTimes:
     each = (samples.end_ns - samples.start_ns).mean(axis=0) / (1e9 * item.case.batch)
     keys = grouped(((run, int(launch), int(number)), time_s) for launch, number, time_s in zip(
         samples.launch[used], samples.pass_index[used], each[used], strict=True))
-    return {key: median(np.array(values)) for key, values in keys.items()}
+    medians = {key: median(np.array(values)) for key, values in keys.items()}
+    return {key: time_s for key, time_s in medians.items() if time_s > 0}
 
 
 def _present_env(measured: IsolatedTimes, found: Iterable[RecordedCalls]) -> Env:

@@ -169,7 +169,7 @@ def _balanced(job: RecordedJob) -> Iterator[Made]:
 
     Until both sizes are measured themselves, it is predicted from those beside them.
     """
-    uneven = [one for one in job.calls if one.size_bytes != one.balanced_bytes]
+    uneven = [one for one in job.calls if one.time_s and one.size_bytes != one.balanced_bytes]
     if uneven:
         made, ratio = _made(job, Alternative("balanced sizes", BALANCE), [
             (one, job.between(one, one.size_bytes), job.between(one, one.balanced_bytes))

@@ -54,6 +54,8 @@ def advice(
         options = replace(options, traffic=read_traffic(traffic))
     known = {topic.name: topic for topic in ((CAUSES, WHAT_IF) if traffic else ()) + TOPICS}
     for name in only:
+        if traffic is None and name in (CAUSES.name, WHAT_IF.name):
+            raise UsageError(f"--only {name}: asks about recorded calls; give --traffic FILE")
         if name not in known:
             raise UsageError(f"--only {unknown_name(name, known)}")
     topics = [topic for name, topic in known.items() if not only or name in only]
