@@ -20,6 +20,7 @@ from hpcbench.answers.what_if import PREDICTED, PROOF_PASSES, REAL, verdict_of
 
 OTHER = {"20 % less": 0.8, "equal": 1.0, "20 % more": 1.2}
 SHARED, OWN = 0.10, (0.02, 0.08)
+RUNS = (0, 1)
 LEAST_NAMED, MOST_WRONG = 0.90, 0.02
 
 
@@ -46,7 +47,7 @@ def main() -> int:
     random, missed = np.random.default_rng(given.seed), False
     for how, gain in (("pairs", REAL), ("two runs", PREDICTED)):
         for name, ratio in OTHER.items():
-            found = [verdict_of(ratio_of(measured(random, ratio, pairs=how == "pairs")))
+            found = [verdict_of(ratio_of(measured(random, ratio, pairs=how == "pairs"), RUNS))
                      for _ in range(given.jobs)]
             named = found.count(gain) / given.jobs
             missed |= named < LEAST_NAMED if ratio < 1 else named > MOST_WRONG

@@ -7,7 +7,7 @@ where both were measured in them, else over each side's passes (Welch 1947).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -74,14 +74,17 @@ class RecordedJob:
     """A record beside what was measured of its calls.
 
     ``env``: variables of the present setting: none where calls were measured so, else those of the
-    first that were. ``span_s``: from the mean rank's first issue to its last end, ``of_span``: the
-    share of it in calls; None where calls were lost or have no times.
+    first that were. ``proofs``: numbers of runs whose cases all have a given number of iterations:
+    with auto one side may have few calls, soon after its workers start. ``span_s``: from the mean
+    rank's first issue to its last end, ``of_span``: the share of it in calls; None where calls were
+    lost or have no times.
     """
 
     record: TrafficRecord
     calls: tuple[RecordedCalls, ...]
     measured: IsolatedTimes
     env: Env
+    proofs: frozenset[int]
     span_s: float | None
     of_span: float | None
 
@@ -110,8 +113,10 @@ class RecordedJob:
 def recorded_job(record: TrafficRecord, runs: Sequence[Run]) -> RecordedJob:
     """Return a record beside runs. Calls without a recorded time have their isolated one."""
     measured, calls = isolated_times(enumerate(runs)), _recorded(record)
+    proofs = frozenset(number for number, run in enumerate(runs) if all(
+        item.case.is_fixed for item in run.results.cases if item.status == "ok"))
     return _with_unknown_times(RecordedJob(
-        record, calls, measured, _present_env(measured, calls), *_span(record)))
+        record, calls, measured, _present_env(measured, calls), proofs, *_span(record)))
 
 
 def _recorded(record: TrafficRecord) -> tuple[RecordedCalls, ...]:
@@ -223,24 +228,29 @@ class ComparedCalls(NamedTuple):
 
 class Ratio(NamedTuple):
     """How many times as long the other side takes: ``chance`` is its p-value against 1, ``pairs``
-    the number of common passes or launches."""
+    the number of common passes or launches; ``is_proof``: they are of runs that prove something."""
 
     interval: Interval
     chance: float
-    pairs: int
+    pairs: int = 0
+    is_proof: bool = False
 
 
-def ratio_of(parts: Sequence[ComparedCalls]) -> Ratio:
-    """Return how many times as long all parts take otherwise, in common passes if there are FEWEST.
+def ratio_of(parts: Sequence[ComparedCalls], proofs: Container[int]) -> Ratio:
+    """Return how many times as long all parts take otherwise, in common passes if there are FEWEST,
+    those of ``proofs`` first.
 
     Of FEWEST launches or more each is one number, the mean of its passes.
     """
     present = [(part.calls, part.present) for part in parts]
     other = [(part.calls, part.other) for part in parts]
-    common = _common([*present, *other])
-    if len(common) >= FEWEST:
-        logs = _by_launch(common, _logs(other, common) - _logs(present, common))
-        return Ratio(mean_interval(logs).map(math.exp), chance_of_mean(logs), logs.size)
+    every = _common([*present, *other])
+    proving = [key for key in every if key[0] in proofs]
+    for common, is_proof in ((proving, True), (every, False)):
+        if len(common) >= FEWEST:
+            logs = _by_launch(common, _logs(other, common) - _logs(present, common))
+            return Ratio(mean_interval(logs).map(math.exp), chance_of_mean(logs), logs.size,
+                         is_proof)
     sides = []
     for side in (present, other):
         keys = _common(side)
@@ -249,7 +259,7 @@ def ratio_of(parts: Sequence[ComparedCalls]) -> Ratio:
         return _welch(*sides)
     before_s, after_s = (sum(calls * mean_time(times) for calls, times in side)
                          for side in (present, other))
-    return Ratio(Interval(after_s / before_s), 1.0, 0)
+    return Ratio(Interval(after_s / before_s), 1.0)
 
 
 _Side = Sequence[tuple[float, PassTimes]]
@@ -276,9 +286,9 @@ def _welch(present: Values, other: Values) -> Ratio:
     parts = [float(logs.var(ddof=1)) / logs.size for logs in (present, other)]
     difference, variance = float(other.mean() - present.mean()), sum(parts)
     if not variance:
-        return Ratio(Interval(*(math.exp(difference),) * 3), float(difference == 0), 0)
+        return Ratio(Interval(*(math.exp(difference),) * 3), float(difference == 0))
     degrees = variance ** 2 / sum(part ** 2 / (logs.size - 1) for part, logs in zip(
         parts, (present, other), strict=True))
     half = t_quantile(0.025, degrees) * math.sqrt(variance)
     return Ratio(Interval(difference, difference - half, difference + half).map(math.exp),
-                 2 * t_tail(abs(difference) / math.sqrt(variance), degrees), 0)
+                 2 * t_tail(abs(difference) / math.sqrt(variance), degrees))

@@ -4,8 +4,8 @@ The time is that of the record's mean rank. Calls without lateness wait no longe
 isolation (`answers.causes`). In another setting, of even parts, or on fewer nodes, isolated calls
 take a ratio of what they take at present; only that part of the recorded time changes, and what
 recorded calls take beyond isolation stays. A gain
-is ``real`` where both were measured in the same passes, as `compare --by` has them; else it is
-``predicted``: two runs do not tell what differs between them.
+is ``real`` where both were measured in the same passes, as `compare --by` has them, with a given
+number of iterations; else it is ``predicted``: runs do not tell what else differs between them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ LATENESS, SETTING, BALANCE, NODES = "lateness", "setting", "balance", "nodes"
 REAL, PREDICTED, SLOWER, UNDECIDED = "real", "predicted", "slower", "undecided"
 FALSE_SHARE = 0.05
 """Of all alternatives of a record together."""
-PROOF_PASSES = 9
+PROOF_PASSES, PROOF_CALLS = 9, 30
+"""Of a sweep that proves a gain, on both sides; calls are those of a pass."""
 PRESENT = " as recorded"
 """Behind the name of a call that is measured otherwise only."""
 ALL, LEAST_COVERED = 0.995, 0.5
@@ -176,7 +177,7 @@ def _balanced(job: RecordedJob) -> Iterator[Made]:
             for one in uneven])
         is_exact = all(job.present(one) and job.present(one._replace(
             size_bytes=one.balanced_bytes)) for one in uneven if one.signature in made.signatures)
-        yield made, ratio if is_exact or ratio is None else ratio._replace(pairs=0)
+        yield made, ratio if is_exact or ratio is None else ratio._replace(is_proof=False)
 
 
 def _nodes(job: RecordedJob, runs: Sequence[Run], here: Sequence[Run]) -> Iterator[Made]:
@@ -219,7 +220,7 @@ def _made(
     one = replace(one, covered=covered, missing=lacking, signatures=tuple(signatures))
     if not parts:
         return one, None
-    ratio = ratio_of(parts)
+    ratio = ratio_of(parts, job.proofs)
     isolated_s = sum(part.calls * mean_time(part.present) for part in parts)
     share = min(isolated_s, covered_s) / job.time_s
     return _changed(job, one, ratio.interval.map(lambda value: share * (value - 1))), ratio
@@ -246,7 +247,7 @@ def verdict_of(ratio: Ratio, family: int = 1) -> str:
     if ratio.chance * family > FALSE_SHARE:
         return UNDECIDED
     if ratio.interval.value <= 1 / (1 + SMALLEST) and high < 1 / (1 + NEAR):
-        return REAL if ratio.pairs else PREDICTED
+        return REAL if ratio.is_proof else PREDICTED
     return SLOWER if ratio.interval.value >= 1 + SMALLEST and low > 1 + NEAR else UNDECIDED
 
 
@@ -277,7 +278,7 @@ def _answers(job: RecordedJob, found: Sequence[Alternative]) -> Iterator[Answer]
         return
     gains = [one for one in others if one.is_gain]
     for one in sorted(gains, key=lambda one: one.verdict != REAL)[:1]:
-        proof = f", {one.pairs} pairs" if one.pairs else "; prove it with --prove FILE"
+        proof = f", {one.pairs} pairs" if one.verdict == REAL else "; prove it: --prove FILE"
         yield Answer(CLEAR, f"gain {one.verdict}: {_less(one)}{proof}", (_step(one),))
     if lateness.is_gain:
         yield Answer(CLEAR, f"lateness: {_less(lateness)}", (_step(lateness),))
@@ -373,7 +374,8 @@ def proof_of(record: TrafficRecord, found: WhatIf) -> Proof:
                  for one in calls for size in even_sizes(one)]
     blocks = sweep_of(replace(record, signatures=tuple(calls)))["benchmarks"]
     return Proof(best.name, {
-        "name": "prove", "measure": {"passes": PROOF_PASSES}, "benchmarks": [
+        "name": "prove", "measure": {"passes": PROOF_PASSES, "iterations": PROOF_CALLS},
+        "benchmarks": [
             block for one in blocks for block in _in_pairs(one, best, found.env)]},
         record.world_size)
 

@@ -145,6 +145,18 @@ def test_two_runs_are_no_pairs(settings: Path, tmp_path: Path) -> None:
         named(asked(record(), settings), "NCCL_ALGO=Tree").change.value, rel=1e-6)  # type: ignore
 
 
+def test_passes_with_any_number_of_calls_prove_nothing(settings: Path, tmp_path: Path) -> None:
+    """Passes of a proof count before those of a sweep with iterations auto, and alone."""
+    auto = run(tmp_path / "auto", {case(min_iterations=5): 20,
+                                   case(1, env=TREE, min_iterations=5): 15})
+    one = named(asked(record(), auto), "NCCL_ALGO=Tree")
+    assert (one.verdict, one.pairs) == (PREDICTED, PASSES)
+    assert one.change and one.change.value == pytest.approx(-22.05 / 4 / 40, rel=0.01)
+    both = named(asked(record(), auto, settings), "NCCL_ALGO=Tree")
+    assert (both.verdict, both.pairs) == (REAL, PASSES)
+    assert both.change and both.change.value == pytest.approx(-22.05 / 2 / 40, rel=0.01)
+
+
 def test_equal_settings_are_no_gain(tmp_path: Path) -> None:
     found = asked(record(), run(tmp_path, {case(): 20, case(1, env=TREE): 20}))
     assert named(found, "NCCL_ALGO=Tree").verdict == UNDECIDED
@@ -206,7 +218,7 @@ def test_balanced_sizes_lie_between_measured_ones(
         assert even.change is None and "all_to_all" in even.missing
         return
     is_exact = small != 256
-    assert (even.verdict, even.pairs) == ((REAL, PASSES) if is_exact else (PREDICTED, 0))
+    assert (even.verdict, even.pairs) == (REAL if is_exact else PREDICTED, PASSES)
     assert even.change
     sweep = proof_of(record(one), found).sweep
     assert [block["size"] for block in sweep["benchmarks"]] == [[512, 768]]
@@ -227,7 +239,7 @@ def test_a_node_is_left_out_if_that_was_measured(tmp_path: Path) -> None:
 
 def test_ratios_of_few_passes_have_no_interval() -> None:
     one, two = {(0, 0, 0): 2.0, (0, 0, 1): 2.0}, {(0, 0, 0): 1.0, (0, 0, 1): 1.0}
-    found = ratio_of([ComparedCalls(3, one, two)])
+    found = ratio_of([ComparedCalls(3, one, two)], {0})
     assert found.interval.value == 0.5 and found.interval.low is None
     assert verdict_of(found) == UNDECIDED
 
@@ -235,8 +247,9 @@ def test_ratios_of_few_passes_have_no_interval() -> None:
 def test_launches_count_once() -> None:
     keys = [(0, launch, number) for launch in range(4) for number in range(3)]
     found = ratio_of([ComparedCalls(1, dict.fromkeys(keys, 2.0), {
-        key: 1 + 0.01 * key[1] for key in keys})])
+        key: 1 + 0.01 * key[1] for key in keys})], {0})
     assert found.pairs == 4 and verdict_of(found) == REAL
+    assert verdict_of(found._replace(is_proof=False)) == PREDICTED
     assert verdict_of(found._replace(chance=0.02), family=3) == UNDECIDED
 
 
@@ -247,6 +260,7 @@ def test_the_proof_has_both_settings(settings: Path, tmp_path: Path) -> None:
     path.write_text(json.dumps(proof.sweep))
     plan = make_plan(load_config(path), 2)
     assert plan.passes == 9 and [case.env for case in plan.cases] == [(), TREE]
+    assert all(case.is_fixed and case.iterations == 30 for case in plan.cases)
     faster = run(tmp_path / "mpi", {case(): 20, case(1, backend="mpi"): 10})
     path.write_text(json.dumps(proof_of(record(), asked(record(), faster)).sweep))
     assert [case.backend for case in make_plan(load_config(path), 2).cases] == ["gloo", "mpi"]
