@@ -44,7 +44,8 @@ _END = (columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAG
 _FIELDS = ("replayed_over_recorded", "replayed_over_recorded_low", "replayed_over_recorded_high")
 DEFINITION = (
     "replay: gaps recorded = each rank's own, together = of each call the shortest of its ranks",
-    "  without recorded waits, none = back to back; recorded = first issue to last in the record, of its slowest rank")
+    "  without recorded waits, none = back to back; recorded = first issue to last in the",
+    "  record, of its slowest rank")
 
 
 class ReplayPresenter(Presenter[Replay, ReplayRecord]):

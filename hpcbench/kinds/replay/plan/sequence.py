@@ -376,6 +376,8 @@ def divisions_of(sequence: CallSequence, world_size: int) -> tuple[ReplayGroups,
             found.append(free := [])
         free.append(group)
     everyone = {*range(world_size)}
-    rests = [tuple(sorted(everyone.difference(*(ranks for _, ranks in one)))) for one in found]
-    return tuple(ReplayGroups(tuple(one), (*(ranks for _, ranks in one), *((rest,) if rest else ())))
-                 for one, rest in zip(found, rests, strict=True))
+    rests = [tuple(sorted(everyone.difference(*(ranks for _, ranks in one))))
+             for one in found]
+    return tuple(
+        ReplayGroups(tuple(one), (*(ranks for _, ranks in one), *((rest,) if rest else ())))
+        for one, rest in zip(found, rests, strict=True))
