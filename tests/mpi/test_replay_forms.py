@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from reading import ONCE, Outcome, read
+from reading import NOT_DRAWN, ONCE, Outcome, read
 
 from hpcbench.operations.traffic import (
     CallGroup,
@@ -19,6 +19,7 @@ from launcher import launcher_for
 
 pytestmark = pytest.mark.mpi
 ROWS = ((1, 2), (3, 4))
+LATE_NS = 20_000_000
 
 
 def form(collective: str, size: int, n_in: tuple[int, ...], n_out: tuple[int, ...], **more: object
@@ -57,18 +58,30 @@ def every_form() -> TrafficRecord:
                   (None, *(0,) * (len(calls) - 1)), none, none) for rank in (0, 1)))
 
 
+def late_in_turn() -> TrafficRecord:
+    """Return 20 calls, before each of which another rank takes 20 ms."""
+    none, numbers = (None,) * 20, range(20)
+    return TrafficRecord(("test",), (), 2, (), (CallGroup("0", "", (0, 1)),), FORMS[:1], tuple(
+        RankOrder(rank, (0,) * 20, tuple(numbers), (None, *(
+            LATE_NS * (number % 2 == rank) for number in numbers[1:])), none, none)
+        for rank in (0, 1)))
+
+
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     home = tmp_path_factory.mktemp("replay")
     mpirun = launcher_for("mpich", home)
     (home / "every.json").write_text(traffic_text(every_form()))
+    (home / "late.json").write_text(traffic_text(late_in_turn()))
     block = {"kind": "replay", "traffic": str(home / "every.json")}
     job = mpirun.run(2, timeout=100, config={
         "measure": {**ONCE, "warmup": 1, "iterations": 4, "validate": True},
-        "launch": {"timeout_s": 30}, "output": {"plots": False},
+        "launch": {"timeout_s": 30}, "output": NOT_DRAWN,
         "fault": [{"case": "replay * calls=26 *", "rank": 1, "kind": "wrong"}],
         "benchmarks": [
-            {**block, "name": "every"}, {**block, "name": "spoilt", "calls": 26}]}).check(1)
+            {**block, "name": "every"}, {**block, "name": "spoilt", "calls": 26},
+            {"kind": "replay", "name": "late", "traffic": str(home / "late.json"),
+             "gaps": ["recorded", "together"]}]}).check(1)
     yield read(job.folder)
     mpirun.assert_no_orphans()
 
@@ -88,3 +101,9 @@ def test_every_form_of_call_is_issued_and_right(outcome: Outcome) -> None:
 def test_a_wrong_result_is_found(outcome: Outcome) -> None:
     item, = of(outcome, "spoilt")
     assert (item.status, item.case.workload.n_calls) == ("wrong", 26) and item.n_wrong
+
+
+def test_each_ranks_own_gaps_make_it_late_again(outcome: Outcome) -> None:
+    recorded, together = (item.statistics.median_s for item in of(outcome, "late")
+                          if item.statistics)
+    assert recorded > 9 * LATE_NS / 1e9 > 2 * together

@@ -103,5 +103,6 @@ def replayed_in_order(mpirun: MpiLauncher, home: Path) -> None:
     assert work["size_bytes"] == sum(
         traffic.signatures[index].bytes for index in traffic.order[0].signature[:14])
     times = {gaps: item.statistics.median_s for gaps, item in cases.items() if item.statistics}
-    assert times["recorded"] > times["together"] + 0.1
+    # gaps of the other rank contain its waiting, so only the first lateness is sure to go
+    assert times["recorded"] > times["together"] + 0.02
     assert times["recorded"] > 0.9 * work["recorded_ns"] / 1e9
