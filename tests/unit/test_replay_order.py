@@ -83,6 +83,17 @@ def test_gaps_of_each_rank_the_shortest_or_none() -> None:
     assert [one.gap_ns[1] for one in sequence(lost).ranks] == [5_000_000, 0]
 
 
+def test_ranks_that_come_together_have_not_waited_for_a_late_one() -> None:
+    """Rank 1 waits 20 ms for rank 0 in the first call; in the second it goes on meanwhile."""
+    record = job([call()], {0: [(0, 1, None), (0, 2, 25), (0, 3, 4)],
+                            1: [(0, 1, None), (0, 2, 25), (0, 3, 4)]})
+    waits = (20_000_000, 20_000_000, None)
+    late = replace(record, order=(record.order[0], replace(record.order[1], wait_ns=waits)))
+    assert [one.gap_ns for one in sequence(late, gaps="together").ranks] == [
+        (0, 5_000_000, 4_000_000)] * 2
+    assert sequence(late).recorded_ns == 29_000_000
+
+
 def test_the_first_calls_only() -> None:
     found = sequence(job([call()], {0: TWICE, 1: TWICE}), calls=2)
     assert found.n_calls == 2 and [*found.left_out.values()] == [1]

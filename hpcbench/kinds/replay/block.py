@@ -14,9 +14,9 @@ class ReplayBlock(Block):
     """The recorded calls of a job in their order, on each of its backends and with each gap."""
 
     beside: ClassVar[tuple[str, ...]] = ("traffic",)
-    traffic: Text = Field(description="A file of `hpcbench import`; relative to the sweep file.")
+    traffic: Text = Field(description="Recorded communication; relative to the sweep file.")
     gaps: Axis[Literal["recorded", "together", "none"]] = Field(
         default=("recorded",), description="Before each call: each rank's own gap, the shortest of "
-        "its ranks on all of them, or none.")
+        "its ranks without recorded waits on all of them, or none.")
     calls: Annotated[int, Field(ge=1)] = Field(
         default=1000, description="Most calls of a sample: the first of the record.")

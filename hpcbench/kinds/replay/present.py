@@ -43,8 +43,9 @@ _OWN = (
 _END = (columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
 _FIELDS = ("replayed_over_recorded", "replayed_over_recorded_low", "replayed_over_recorded_high")
 DEFINITION = (
-    "replay: gaps recorded = each rank's own, together = of each call the shortest of its ranks,",
-    "  none = back to back; recorded = first issue to last in the record, of its slowest rank")
+    "replay: gaps recorded = each rank's own, together = of each call the shortest of its ranks",
+    "  without recorded waits, none = back to back; recorded = first issue to last in the",
+    "  record, of its slowest rank")
 
 
 class ReplayPresenter(Presenter[Replay, ReplayRecord]):

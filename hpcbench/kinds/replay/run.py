@@ -51,7 +51,7 @@ Issue = Callable[..., Any]
 """Issues a call, with ``async_op``; returns what has a method ``wait``, or None."""
 
 
-class BoundForm:
+class PreparedCall:
     """One form of a call on this rank: its views of the shared buffers, and its check."""
 
     def __init__(self, form: Form, place: Place, group: Any,
@@ -178,7 +178,7 @@ def _reduction(name: str | None) -> dist.ReduceOp:
     }[str(name)]
 
 
-class RecordedJob:
+class OrderedCalls:
     """The calls of this rank, ready to be issued."""
 
     name = "replay"
@@ -187,7 +187,7 @@ class RecordedJob:
         self.place = place
         self._opened = _communicators(sequence, place)
         self._buffers = _buffers(sequence, place)
-        self._forms = {number: BoundForm(form, place, self._opened[form.group, form.ranks],
+        self._forms = {number: PreparedCall(form, place, self._opened[form.group, form.ranks],
                                         self._buffers[form.dtype])
                        for number, form in enumerate(sequence.forms)
                        if place.number in form.callers}
@@ -271,7 +271,7 @@ def _buffers(
 class ReplayRunner(Runner):
     """Opens recorded jobs; each rank reads the record."""
 
-    def open(self, work: Workload, place: Place, *, validate: bool) -> RecordedJob:
+    def open(self, work: Workload, place: Place, *, validate: bool) -> OrderedCalls:
         """Allocate the calls of this rank. Raises CaseError for another record than planned."""
         assert isinstance(work, Replay)
         try:
@@ -280,4 +280,4 @@ class ReplayRunner(Runner):
             raise CaseError(f"{error}; it must be there on every node") from error
         if read.sha256 != work.sha256:
             raise CaseError(f"{work.file} has changed since the plan was made")
-        return RecordedJob(sequence_of(read.record, work.request(place.world_size)), place)
+        return OrderedCalls(sequence_of(read.record, work.request(place.world_size)), place)

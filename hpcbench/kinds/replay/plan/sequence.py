@@ -135,7 +135,7 @@ def unfit_record(record: TrafficRecord, ranks: int) -> str | None:
     known = {one.rank for one in record.order}
     if lacking := [rank for rank in range(ranks) if rank not in known]:
         return (f"rank {lacking[0]} has no record, so its order is unknown: record all ranks, or "
-                "replay each call isolated by `hpcbench run traffic.json`")
+                "give the record itself to run, which replays each call isolated")
     return None
 
 
@@ -161,12 +161,14 @@ def sequence_of(record: TrafficRecord, request: Request) -> CallSequence:
     if more := len(kept[request.calls:]):
         left_out[f"beyond the first {request.calls}"] += more
     kept = kept[:request.calls]
-    gaps = {rank: _gaps(own, orders[rank], {*kept}) for rank, own in keys.items()}
+    gaps = {rank: _gaps(own, orders[rank].gap_ns, {*kept}) for rank, own in keys.items()}
+    waits = gaps if request.gaps != "together" else {
+        rank: _gaps(own, _without_waits(orders[rank]), {*kept}) for rank, own in keys.items()}
     used = sorted({key[0] for key in kept})
     forms = {index: form for index in used if isinstance(form := found[index], Form)}
     return CallSequence(
         tuple(forms.values()),
-        _ranks(gaps, {index: number for number, index in enumerate(forms)}, request.gaps),
+        _ranks(waits, {index: number for number, index in enumerate(forms)}, request.gaps),
         len(kept), len(callers), sum(forms[key[0]].size_bytes for key in kept),
         _recorded_ns(gaps.values()), dict(left_out))
 
@@ -178,13 +180,25 @@ def _keys(order: RankOrder) -> Iterator[Key]:
         counts[call] += 1
 
 
-def _gaps(own: Sequence[Key], order: RankOrder, kept: Set[Key]) -> dict[Key, int | None]:
+def _without_waits(order: RankOrder) -> list[int | None]:
+    """Return the gaps less the recorded wait of the call before, for ranks that come late.
+
+    A gap that is shorter than that wait cannot include it: the rank went on meanwhile.
+    """
+    before = (None, *order.wait_ns)
+    return [gap if gap is None or wait is None or gap < wait else gap - wait
+            for gap, wait in zip(order.gap_ns, before, strict=False)]
+
+
+def _gaps(
+    own: Sequence[Key], gap_ns: Sequence[int | None], kept: Set[Key],
+) -> dict[Key, int | None]:
     """Return the ns from each kept call's issue back to that of the kept one before it.
 
     0 of the first; None where the record does not know.
     """
     found, gap = dict[Key, int | None](), None
-    for key, since in zip(own, order.gap_ns, strict=True):
+    for key, since in zip(own, gap_ns, strict=True):
         gap = None if gap is None or since is None else gap + since
         if key in kept:
             found[key] = gap if found else 0
@@ -346,7 +360,7 @@ def _numbered(one: RankCalls, forms: Sequence[Form]) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class CommunicatorSplit:
+class ReplayGroups:
     """Communicators that are opened at once: ``groups``, by number and ranks, are apart from one
     another; ``lines`` are their ranks, and in one more all others."""
 
@@ -354,7 +368,7 @@ class CommunicatorSplit:
     lines: tuple[tuple[int, ...], ...]
 
 
-def divisions_of(sequence: CallSequence, world_size: int) -> tuple[CommunicatorSplit, ...]:
+def divisions_of(sequence: CallSequence, world_size: int) -> tuple[ReplayGroups, ...]:
     """Return the communicators of a sequence, in as few divisions as they fit in order."""
     found = list[list[tuple[int, tuple[int, ...]]]]()
     for group in dict.fromkeys((form.group, form.ranks) for form in sequence.forms):
@@ -364,7 +378,8 @@ def divisions_of(sequence: CallSequence, world_size: int) -> tuple[CommunicatorS
             found.append(free := [])
         free.append(group)
     everyone = {*range(world_size)}
-    rests = [tuple(sorted(everyone.difference(*(ranks for _, ranks in one)))) for one in found]
+    rests = [tuple(sorted(everyone.difference(*(ranks for _, ranks in one))))
+             for one in found]
     return tuple(
-        CommunicatorSplit(tuple(one), (*(ranks for _, ranks in one), *((rest,) if rest else ())))
+        ReplayGroups(tuple(one), (*(ranks for _, ranks in one), *((rest,) if rest else ())))
         for one, rest in zip(found, rests, strict=True))
