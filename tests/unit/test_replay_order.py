@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,31 @@ def test_in_flight_are_as_many_as_no_rank_waits_without_end_for() -> None:
     crossed = job([call(n=1), call(n=2)], {0: [(0, 1, 0), (1, 2, 0)], 1: [(1, 2, 0), (0, 1, 0)]})
     assert unequal_order(sequence(crossed)) is not None
     assert unequal_order(sequence(job([call()], {0: TWICE, 1: TWICE}))) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_lost_all_ranks_of_a_call_issue_it(seed: int) -> None:
+    numbers = random.Random(seed)
+    groups = ((0, 1, 2, 3), (0, 1), (2, 3), (0, 2), (1, 3))
+    issued = [(numbers.randrange(5), number) for number in range(60)]
+    record = job([call(group=group) for group in range(5)], {rank: [
+        (*one, 1) for one in issued if rank in groups[one[0]] and numbers.random() > 0.1]
+        for rank in range(4)}, groups[1:])
+    ranks = numbers.choice((2, 3, 4))
+    found = sequence(record, ranks, calls=numbers.choice((10, 1000)))
+    counts = [Counter(one.forms) for one in found.ranks]
+    for index, form in enumerate(found.forms):
+        have = {rank for rank in range(ranks) if counts[rank][index]}
+        assert have == {*form.callers} and len({counts[rank][index] for rank in have}) == 1
+    assert unequal_order(found) is None
+    assert found.n_calls + sum(found.left_out.values()) == found.recorded_calls
+
+
+def test_a_group_that_torch_would_sort_is_left_out() -> None:
+    own = [(0, 1, None), (1, 1, 1)]
+    found = sequence(job([call(), call(group=1)], {0: own, 1: own}, ((1, 0),)))
+    assert [one.ranks for one in found.forms] == [(0, 1)] and found.n_calls == 1
+    assert [*found.left_out.values()] == [1]
 
 
 def sweep(folder: Path, record: TrafficRecord, **more: Any) -> Path:

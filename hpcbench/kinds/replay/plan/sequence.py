@@ -254,13 +254,15 @@ def _missing(form: Form, request: Request, *, folded: bool) -> str:
     if form.pair is not None and (
             max(form.pair) >= len(form.ranks) or form.pair[0] == form.pair[1]):
         return "messages between ranks that this run does not have"
+    if [*form.ranks] != sorted(form.ranks):  # torch sorts them, and with them who is which
+        return "in groups whose ranks are not in ascending order"
     if max(form.callers) >= request.ranks:
         return f"in groups that do not fit into {request.ranks} ranks"
     if form.root >= len(form.ranks):
         return f"{form.collective} with a root that this run does not have"
     if form.pair is not None and library_of(request.backend, request.device) != "gloo":
         return f"messages between two ranks, which are replayed on gloo, not {request.backend}"
-    return f"{form.collective} of a rank alone sends nothing" if len(form.ranks) < 2 else ""
+    return "calls of a rank alone send nothing" if len(form.ranks) < 2 else ""
 
 
 def _sized(form: Form, one: Signature, request: Request, *, folded: bool) -> Form | str:
