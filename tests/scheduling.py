@@ -23,7 +23,7 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "dialect_jobs", "conveniences", "strategy_plugin", "run_verbosity", "kubernetes",
     "training_phases", "library_told", "ordinary_user", "many_ranks", "secrets", "kind_plugin",
     "collective_plugin", "traffic_job", "torch_backends", "cuda_graph_skips", "plugins",
-    "training_compiled", "ddlb_job", "ucc"))
+    "training_compiled", "ddlb_job", "what_if_job", "ucc"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near.
 
 The longest files come first: the last ones should end at about one time.

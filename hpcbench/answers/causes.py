@@ -29,7 +29,7 @@ from hpcbench.answers.answer import (
     range_of,
 )
 from hpcbench.config.dialects.traffic import form_of
-from hpcbench.operations.traffic import CallForm, TrafficRecord
+from hpcbench.operations.traffic import CallForm, Signature, TrafficRecord
 from hpcbench.reduce.kind_facts import IsolatedCall
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.stack import counts
@@ -77,6 +77,7 @@ class CallCause:
         parts: of ``mixed``, its causes; else none.
         late: ranks that arrive last more often than the others.
         missing: why nothing can be said; else empty.
+        signature: index in the record's `signatures`.
     """
 
     form: str
@@ -93,6 +94,7 @@ class CallCause:
     parts: tuple[str, ...] = ()
     late: tuple[int, ...] = ()
     missing: str = ""
+    signature: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +142,19 @@ _Isolated = Mapping[IsolatedCall, tuple[Run, CaseResult]]
 
 
 def _isolated(runs: Sequence[Run]) -> _Isolated:
-    """Return what was measured of single calls; of several alike the last one."""
-    return {fact: (run, item) for run in runs for item in run.results.cases if item.status == "ok"
-            for fact in run.facts(item, IsolatedCall)}
+    """Return what was measured of single calls: of several alike the last one, with the fewest
+    variables of its own."""
+    found = [(fact, run, item) for run in runs for item in run.results.cases
+             if item.status == "ok" for fact in run.facts(item, IsolatedCall)]
+    return {fact: (run, item) for fact, run, item in sorted(
+        found, key=lambda one: -len(one[2].case.env))}
+
+
+def call_name(record: TrafficRecord, one: Signature) -> str:
+    """Return the calls of a signature in words: ``all_reduce fp32 sum 64 KiB n=4``."""
+    ranks = len(record.groups[one.group].ranks)
+    words = (one.collective, one.dtype, one.operator, one.bytes and f"{one.bytes}B", f"n={ranks}")
+    return with_sizes(" ".join(str(word) for word in words if word))
 
 
 def _cause(
@@ -150,15 +162,15 @@ def _cause(
     isolated: _Isolated,
 ) -> CallCause:
     one, form = record.signatures[index], form_of(record, record.signatures[index])
-    ranks = len(record.groups[one.group].ranks)
-    words = (one.collective, one.dtype, one.operator, one.bytes and f"{one.bytes}B", f"n={ranks}")
-    name = with_sizes(" ".join(str(word) for word in words if word))
+    name = call_name(record, one)
     matched = calls.transfer_s.size
     time_s = float((calls.transfer_s + calls.waiting_s).sum())
     if not matched:
-        return CallCause(name, one.count, 0, one.bytes, missing="no durations of two ranks")
+        return CallCause(name, one.count, 0, one.bytes, missing="no durations of two ranks",
+                         signature=index)
     recorded = CallCause(name, one.count, matched, one.bytes, time_s,
-                         float(calls.transfer_s.mean()), float(calls.waiting_s.mean()))
+                         float(calls.transfer_s.mean()), float(calls.waiting_s.mean()),
+                         signature=index)
     if form is None:
         return replace(recorded, missing="cannot be replayed")
     call = IsolatedCall(replace(form, stride=form.stride or 1), one.bytes)

@@ -112,7 +112,7 @@ ConfigOption = Annotated[Optional[Path], Option(
 
 BenchmarkOption = Annotated[Optional[str], Option(
     metavar="KIND", autocompletion=benchmarks, rich_help_panel=CASES,
-    help="Only collective, primitive, training, hardware, memory, function.")]
+    help="Only collective, primitive, training, hardware, memory, function, replay.")]
 OnlyOption = Annotated[Optional[list[str]], Option(
     metavar="TEXT", rich_help_panel=CASES,
     help="Only cases matching this text or pattern; repeatable.")]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -23,6 +23,9 @@ from hpcbench.commands.flags import (
 from hpcbench.errors import FileError, UsageError
 from hpcbench.measurement.process import rare_collection
 from hpcbench.texts import say
+
+if TYPE_CHECKING:
+    from hpcbench.answers.what_if import Proof
 
 
 @rare_collection()
@@ -230,6 +233,18 @@ def _write_tuner(runs: list[Path], to: str, output: Path | None, *, force: bool)
         say(str(target))
 
 
+def _proof_lines(found: Proof, traffic: Path, output: Path, *, force: bool) -> list[str]:
+    """Return how to prove an alternative, after writing its sweep."""
+    from hpcbench.errors import command_line, job_command_line
+    from hpcbench.gen_config import Sweep, write_sweep
+
+    about = f"{found.name} and the present setting, in pairs of passes"
+    write_sweep(Sweep(found.sweep, (about,)), output, force=force)
+    return [f"{output}: {about}; run it, then ask again:",
+            f"  {job_command_line(found.ranks, 'run', output)}",
+            f"  {command_line('advise', 'results/latest', '--traffic', traffic)} --only what-if"]
+
+
 def advise(
     files: Annotated[list[Path], typer.Argument(
         metavar="RESULTS...",
@@ -243,7 +258,7 @@ def advise(
         "-o", "--output", metavar="FILE", rich_help_panel=_TUNER,
         help="File to write; default: standard output.")] = None,
     force: Annotated[bool, typer.Option(
-        "--force", rich_help_panel=_TUNER, help="Replace an existing file.")] = False,
+        "--force", help="Replace an existing file.")] = False,
     price: Annotated[Optional[float], typer.Option(
         "--price", min=0.0, metavar="PRICE", help="Price of a device for an hour.")] = None,
     samples: Annotated[int, typer.Option(
@@ -251,7 +266,10 @@ def advise(
         help="Training samples to cost; default: 10000.")] = 10_000,
     traffic: Annotated[Optional[Path], typer.Option(
         "--traffic", metavar="FILE",
-        help="A job's recorded calls, of which RESULTS are the replay: why are they slow?")] = None,
+        help="A job's recorded calls, of which RESULTS are the replay: why slow, what if?")] = None,
+    prove: Annotated[Optional[Path], typer.Option(
+        "--prove", metavar="FILE",
+        help="With --traffic: write a sweep of the best setting and the present.")] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
@@ -259,11 +277,11 @@ def advise(
 
     Examples:
         hpcbench advise results/latest
-        hpcbench advise results/latest --traffic traffic.json --only causes
+        hpcbench advise results/latest --traffic traffic.json --prove prove.json
         hpcbench advise results/latest tuner --to nccl -o tuner.csv
     """
     from hpcbench.answers.answer import TopicOptions
-    from hpcbench.report.answer_lines import advice, print_advice, print_advice_json
+    from hpcbench.report.answer_lines import advice, print_advice, print_advice_json, proof
 
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in files])
@@ -274,13 +292,19 @@ def advise(
                              "rccl or ncclx, and -o FILE")
         _write_tuner(runs, to, output, force=force)
         return
-    if output is not None or force:
+    if output is not None or (force and prove is None):
         raise UsageError("-o and --force are for: hpcbench advise RESULTS tuner --to nccl")
-    topics = advice(files, only or (), TopicOptions(price, samples), traffic)
+    if prove is not None and traffic is None:
+        raise UsageError("--prove: proves what a recorded job gains; give --traffic traffic.json")
+    only = ["what-if"] if prove else only or []
+    topics = advice(files, only, TopicOptions(price, samples), traffic)
     if as_json:
         print_advice_json(topics, files)
     else:
         print_advice(topics, verbosity)
+    if prove is not None and traffic is not None:
+        lines = _proof_lines(proof(traffic, topics), traffic, prove, force=force)
+        say(str(prove) if quiet else "\n".join(lines), sys.stderr if as_json else None)
 
 
 _CHARTS = "Charts"

@@ -256,7 +256,7 @@ class Block(Section):
     suffix: ClassVar[str] = ""
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
     kind: Kind = Field(description="collective (or comm), primitive (or primitives), training (or "
-                             "train), hardware (or machine), memory, or function.")
+                             "train), hardware (or machine), memory, function, or replay.")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
         None, "Title of the block's table; default: kind and number.")
     backend: Axis[Backend] = key(

@@ -26,6 +26,8 @@ from hpcbench.answers.compare import (
 )
 from hpcbench.answers.compare_inputs import refuse_twice
 from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
+from hpcbench.answers.what_if import TOPIC as WHAT_IF
+from hpcbench.answers.what_if import Proof, WhatIf, proof_of
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import read_traffic
@@ -46,18 +48,30 @@ def advice(
 ) -> list[TopicResult]:
     """Return what the topics say of results files. Raises UsageError for an unknown topic.
 
-    Topic ``causes`` is among them where a file of recorded communication is given.
+    Topics ``causes`` and ``what-if`` are among them where recorded communication is given.
     """
     if traffic is not None:
         options = replace(options, traffic=read_traffic(traffic))
-    known = {topic.name: topic for topic in ((CAUSES,) if traffic else ()) + TOPICS}
+    known = {topic.name: topic for topic in ((CAUSES, WHAT_IF) if traffic else ()) + TOPICS}
     for name in only:
+        if traffic is None and name in (CAUSES.name, WHAT_IF.name):
+            raise UsageError(f"--only {name}: asks about recorded calls; give --traffic FILE")
         if name not in known:
             raise UsageError(f"--only {unknown_name(name, known)}")
     topics = [topic for name, topic in known.items() if not only or name in only]
     with opened(paths) as runs:
         names = case_names([run.results for run in runs])
         return [TopicResult(topic, topic.analysis(runs, options), names) for topic in topics]
+
+
+def proof(traffic: Path, results: Sequence[TopicResult]) -> Proof:
+    """Return the sweep that proves the best alternative of topic ``what-if``, which is among them.
+
+    Raises UsageError if none is predicted to be faster.
+    """
+    found = next(one.record for one in results if one.topic is WHAT_IF)
+    assert isinstance(found, WhatIf)
+    return proof_of(read_traffic(traffic), found)
 
 
 @contextmanager

@@ -38,6 +38,7 @@ ELSEWHERE = {
     "scaling.py": "tests/unit/test_scaling_laws.py",
     "start.py": "tests/mpi/test_start_benchmark.py",
     "stragglers.py": "tests/unit/test_stragglers_benchmark.py",
+    "what_if.py": "tests/unit/test_what_if.py",
 }
 """Benchmarks that a test of their own runs."""
 ON_VIRTUAL_HOSTS = {"causes_jobs.py", "overlap.py"}

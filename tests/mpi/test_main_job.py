@@ -13,6 +13,7 @@ import pytest
 
 from hpcbench.measurement.process import KernelFiles, granted_cores, own_cores
 from hpcbench.trace.schema import Flag
+from hpcbench.units import grouped
 from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher
 from mpi.reading import read, sweep
 
@@ -109,6 +110,22 @@ def test_the_folder_is_complete_and_counts_are_exact(mpirun: MpiLauncher) -> Non
     summary = json.loads((job.folder / "summary.json").read_text())
     assert summary["world_size"] == 4
     assert (job.folder.parent / "latest").resolve() == job.folder
+
+
+def test_a_primitive_and_a_training_are_right(mpirun: MpiLauncher) -> None:
+    config = sweep(benchmarks=[
+        {"kind": "primitive", "primitive": "tp_columnwise", "m": 16, "n": 8, "k": 8,
+         "implementations": ["torch", "chunked_pipeline"]},
+        {"kind": "training", "model": "transformer-tiny", "layers": 1, "hidden": 32, "heads": 2,
+         "batch_size": 2, "strategies": ["data", "fsdp"]}])
+    outcome = read(mpirun.run(2, config=config).check().folder)
+    assert {item.status for item in outcome.results.cases} == {"ok"}
+    by_kind = grouped((item.case.kind, item) for item in outcome.results.cases)
+    assert [item.n_wrong for item in by_kind["primitive"]] == [0, 0]
+    assert len(by_kind["training"]) == 2
+    for item in by_kind["training"]:  # the error is a share of what is allowed
+        assert len(item.detail) == 2
+        assert all(left["parity"]["error"] <= 1 for left in item.detail.values())
 
 
 def test_the_environment_axis_reaches_workers_and_a_template_of_its_own(

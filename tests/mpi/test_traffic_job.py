@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from reading import read
 
-from hpcbench.operations.traffic import read_traffic
+from hpcbench.operations.traffic import TrafficRecord, read_traffic
+from hpcbench.traffic.imported import import_traffic
 from launcher import EVERY_MPI, ROOT, MpiLauncher
 
 pytestmark = pytest.mark.mpi
@@ -57,6 +59,41 @@ def test_the_calls_of_ddp_are_recorded_on_both_ranks(mpirun: MpiLauncher) -> Non
     assert gradients.transfer is not None and gradients.transfer.n == STEPS
 
 
+def recorded(mpirun: MpiLauncher, ranks: int, example: str, home: Path) -> TrafficRecord:
+    python = mpirun.program("python")
+    mpirun.run(ranks, command=(
+        python, "-m", "hpcbench", "record", "-o", str(home / "rec"), "--", python,
+        str(ROOT / "examples" / example), free_port())).check()
+    import_traffic([home / "rec"], home / "traffic.json")
+    return read_traffic(home / "traffic.json")
+
+
+def test_the_calls_of_fsdp(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    """Of a layer of 65,792 parameters; gloo's reduce_scatter is an all_reduce of all of them."""
+    traffic = recorded(mpirun, 2, "traffic_fsdp.py", tmp_path)
+    parameters = WIDTH * WIDTH + WIDTH
+    assert [(one.collective, one.elements_in, one.elements_out, one.bytes, one.count)
+            for one in traffic.signatures] == [
+        ("all_gather", (parameters // 2,), (parameters,), 4 * parameters, STEPS),
+        ("all_reduce", (parameters,), (parameters,), 4 * parameters, STEPS)]
+    assert [one.signature for one in traffic.order] == [(0, 1) * STEPS] * 2
+
+
+def test_the_messages_of_a_pipeline(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    """4 stages, each part of the batch sent on, and its gradient back."""
+    ranks, parts = 4, 4
+    traffic = recorded(mpirun, ranks, "traffic_pipeline.py", tmp_path)
+    sent = {one.pair: (one.bytes, one.count) for one in traffic.signatures
+            if one.dtype == "fp32" and one.count > 1}
+    between = [pair for left in range(ranks - 1) for pair in ((left, left + 1), (left + 1, left))]
+    assert sent == dict.fromkeys(between, (8 // parts * WIDTH * 4, STEPS * parts))
+    numbers = {index for index, one in enumerate(traffic.signatures) if one.count == STEPS * parts}
+    for order in traffic.order:
+        neighbours = (order.rank > 0) + (order.rank < ranks - 1)
+        assert sum(index in numbers for index in order.signature) == 2 * neighbours * STEPS * parts
+        assert order.dropped == 0
+
+
 def test_a_rank_that_is_late_on_purpose_is_the_cause(
     mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
@@ -79,3 +116,26 @@ def test_a_rank_that_is_late_on_purpose_is_the_cause(
                                    "causes", "--json"))
     found = next(one for one in document["topics"]["causes"]["forms"] if one["matched"] == 30)
     assert (found["cause"], found["late"]) == ("arrival", [0])
+    replayed_in_order(mpirun, home)
+
+
+def replayed_in_order(mpirun: MpiLauncher, home: Path) -> None:
+    """Replay the first steps of the late job in order: with each rank's own gaps it stays late."""
+    job = mpirun.run(2, config={
+        "measure": {"warmup": 1, "iterations": 6, "passes": 1}, "output": {"plots": False},
+        "benchmarks": [{"kind": "replay", "traffic": str(home / "traffic.json"), "calls": 14,
+                        "gaps": ["recorded", "together", "none"]}]}).check()
+    cases = {str(item.case.workload.to_json()["gaps"]): item for item in read(
+        job.folder).results.cases}
+    assert {item.status for item in cases.values()} == {"ok"}
+    assert {item.n_wrong for item in cases.values()} == {0}
+    recorded = cases["recorded"]
+    work = recorded.case.workload.to_json()
+    traffic = read_traffic(home / "traffic.json")
+    assert work["n_calls"] == 14
+    assert work["recorded_calls"] == sum(one.count for one in traffic.signatures)
+    assert work["size_bytes"] == sum(
+        traffic.signatures[index].bytes for index in traffic.order[0].signature[:14])
+    times = {gaps: item.statistics.median_s for gaps, item in cases.items() if item.statistics}
+    assert times["recorded"] > times["together"] + 0.1
+    assert times["recorded"] > 0.9 * work["recorded_ns"] / 1e9

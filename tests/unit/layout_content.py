@@ -29,6 +29,7 @@ SPELLED: Mapping[str, str] = {
     "hpcbench/answers/tuner.py: 'collective'": "a column of results: the collective's name",
     "hpcbench/config/dialects/traffic.py: 'collective'":
         "translates recorded communication into our blocks",
+    "hpcbench/config/dialects/traffic.py: 'replay'": "the name of that sweep",
     "hpcbench/formats/export/cases.py: 'collective'":
         "a column of results, and a label of NCCL Inspector: the collective's name",
     "hpcbench/formats/imported_collectives.py: 'collective'":

@@ -172,6 +172,17 @@ def test_who_waits_where_and_who_has_not_come(tmp_path: Path) -> None:
     assert not [line for line in done if line.startswith("group ")]
 
 
+def test_messages_of_gloo_that_record_noted_are_calls(tmp_path: Path) -> None:
+    sent = [[10**18 + number, True, "0", 1, 8, "bfloat16"] for number in range(3)]
+    got = [[began, False, name, 0, n, dtype] for began, _, name, _, n, dtype in sent]
+    record, notes = traffic(flight(tmp_path, 0, [], messages=sent),
+                            flight(tmp_path, 1, [], messages=got, messages_lost=2))
+    one, = record.signatures
+    assert (one.collective, one.pair, one.dtype, one.bytes, one.backend) == (
+        "send_recv", (0, 1), "bf16", 16, "gloo")
+    assert [order.dropped for order in record.order] == [0, 2] and "no entry" not in notes
+
+
 def test_nccls_ras_names_who_is_behind(tmp_path: Path) -> None:
     ranks = [{"rank": rank, "host": "n1", "collective_counts": {"AllReduce": 7 - (rank == 1)}}
              for rank in (0, 1, 2)]

@@ -58,7 +58,8 @@ def sweep_of(record: TrafficRecord) -> dict[str, Any]:
         raise ConfigError("the recorded communication has no call that can be measured: "
                           + ("; ".join(reasons) or "it has no calls"))
     return {"name": "replay", "notes": [*_notes(record, found), *record.notes],
-            "benchmarks": [_block(form, same) for form, same in forms.items()]}
+            "benchmarks": [_block(form, same, record.world_size)
+                           for form, same in forms.items()]}
 
 
 def form_of(record: TrafficRecord, one: Signature) -> CallForm | None:
@@ -109,11 +110,12 @@ def _stride(ranks: Sequence[int]) -> int:
     return apart.pop() if len(apart) == 1 and min(apart) > 0 else 0
 
 
-def _block(form: CallForm, same: Sequence[Signature]) -> dict[str, Any]:
+def _block(form: CallForm, same: Sequence[Signature], recorded: int) -> dict[str, Any]:
     known = collectives()[form.collective]
     options = {"op": form.operator, "root": form.root}
-    place: dict[str, Any] = {"world_size": "all", "groups": {
-        "size": form.ranks, "stride": form.stride}} if form.stride else {"world_size": form.ranks}
+    place: dict[str, Any] = {"world_size": "all" if form.stride else form.ranks}
+    if form.stride and form.ranks < recorded:  # a group of all ranks is all, also of fewer
+        place["groups"] = {"size": form.ranks, "stride": form.stride}
     sizes = {"size": sorted({one.bytes for one in same})} if known.moves_data else {}
     return {"kind": "collective", "collective": form.collective, "backend": form.backend,
             "dtype": form.dtype, **{key: value for key, value in options.items()

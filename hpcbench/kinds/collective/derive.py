@@ -153,7 +153,8 @@ class CollectiveDeriver(Deriver):
         yield ColumnValues(lambda: column_values(item, record))
         if (sent := sent_bytes(item)) is not None:
             yield SentBytes(sent)
-        yield isolated_call(item)
+        if collective_of(item.case).split == "even" and item.case.late_entry is None:
+            yield isolated_call(item)
         if found := work(item):
             yield found
 

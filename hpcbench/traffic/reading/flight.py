@@ -1,8 +1,8 @@
 """Flight records of torch as JSON: of `hpcbench record`, or of torch's own ``dump_json``.
 
 Entries have order, sizes, types and groups, and durations where NCCL was timed. They have neither
-operator nor root. gloo records no messages and no durations; those of ``record --durations`` come
-from torch's profiler.
+operator nor root. torch records no messages of gloo, which `hpcbench record` notes itself, and none
+of its durations: those of ``record --durations`` come from torch's profiler.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from hpcbench.errors import FileError
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.profiling.flight import joined
-from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of, dtype_of
+from hpcbench.traffic.calls import (
+    OWN,
+    KnownGroup,
+    RankCall,
+    RankRecord,
+    collective_of,
+    dtype_of,
+)
 
 PROGRAM = "torch flight recorder"
 FORMAT = "hpcbench.record"
@@ -35,10 +42,11 @@ def is_record(data: Mapping[str, Any]) -> bool:
 def read(file: ForeignFile, data: Mapping[str, Any]) -> RankRecord:
     """Return the record of a rank. Raises FileError for another version or without its keys."""
     own = data if data.get("format") == FORMAT else {}
-    dumps = own["dumps"] if own else [data]
+    dumps = own.get("dumps", []) if own else [data]
     versions = [_version(file, dump) for dump in dumps]
     try:
-        return _record(file, own, dumps, max(versions, default=(0, 0)))
+        whole = [{"entries": [], **dump} for dump in dumps]  # a rank that called nothing has none
+        return _record(file, own, whole, max(versions, default=(0, 0)))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise FileError(f"{file.name}: a flight record without the keys of version 2.4 to 2.10: "
                         f"{type(error).__name__} {str(error)[:60]}") from error
@@ -63,15 +71,21 @@ def _record(
     calls = [(entry, call) for entry in entries if (call := _call(entry, id(entry) in lost))]
     notes = [f"{file.name}: version 2.{version[1]} is newer than 2.10, the newest known"] * (
         version > _KNOWN[1])
-    if unknown := _unrecorded(entries):
+    messages = [_message(one) for one in own.get("messages", ())]
+    unknown = _unrecorded(entries) - len(messages)
+    if unknown > 0 and not own.get("messages_lost"):
         notes.append(f"{file.name}: {unknown} calls, such as gloo's send and recv, have a number "
                      "but no entry: torch does not record them")
     timed, note = _with_durations(calls, own.get("durations", []))
     notes += [f"{file.name}: {note}"] if note else []
+    timed = sorted([*timed, *messages], key=lambda call: call.start_ns or 0)
+    names = [*(str(entry["process_group"][0]) for entry in entries), *(
+        call.group for call in messages)]
     return RankRecord(
         file.name, PROGRAM, f"2.{version[1]}",
-        _whole(own.get("rank")), _whole(own.get("world_size")), timed, _groups(own, dumps, entries),
-        sum(_lost(dump["entries"]) for dump in dumps),
+        _whole(own.get("rank")), _whole(own.get("world_size")), timed,
+        _groups(own, dumps, entries, names),
+        sum(_lost(dump["entries"]) for dump in dumps) + int(own.get("messages_lost", 0)),
         sum(call.is_open for call in timed), str(own.get("ras") or ""), notes)
 
 
@@ -122,6 +136,14 @@ def _call(entry: Mapping[str, Any], after_loss: bool) -> RankCall | None:
         is_open=not (entry.get("retired") or entry.get("state") == "completed"))
 
 
+def _message(noted: Sequence[Any]) -> RankCall:
+    """Return a message of gloo as `hpcbench record` notes it."""
+    began, is_send, group, peer, elements, dtype = noted
+    pair = (OWN, int(peer)) if is_send else (int(peer), OWN)
+    return RankCall(SEND_RECV, str(group), dtype=dtype_of(str(dtype)), elements_in=int(elements),
+                    elements_out=int(elements), backend="gloo", pair=pair, start_ns=int(began))
+
+
 def _elements(shapes: Sequence[Sequence[int]]) -> int:
     return sum(math.prod(map(int, shape)) for shape in shapes)
 
@@ -137,11 +159,12 @@ def _pair(name: str) -> tuple[int, int]:
 
 def _groups(
     own: Mapping[str, Any], dumps: Sequence[Mapping[str, Any]],
-    entries: Iterable[Mapping[str, Any]],
+    entries: Iterable[Mapping[str, Any]], names: Iterable[str],
 ) -> dict[str, KnownGroup]:
     """Return the groups by name: as the job listed them, else as the recorder did."""
-    found = {str(entry["process_group"][0]): KnownGroup(str(entry["process_group"][-1]))
-             for entry in entries}
+    found = {name: KnownGroup() for name in names}
+    found |= {str(entry["process_group"][0]): KnownGroup(str(entry["process_group"][-1]))
+              for entry in entries}
     for dump in dumps:
         for one in dump.get("pg_config", {}).values():
             ranks = ranks_of(one.get("ranks"))

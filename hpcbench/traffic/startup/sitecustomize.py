@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +36,8 @@ MOST_RAS = 2**26
 MOST_NOTES = 8
 """Ranks that say what they wrote; of larger jobs rank 0, and those that lost something."""
 _MODULE = "torch.distributed.distributed_c10d"
+MESSAGES = {"isend": ("dst", "group_dst"), "irecv": ("src", "group_src")}
+"""Functions of messages, and the names of their peer: rank of the job, rank of the group."""
 RAS, RAS_SECONDS = ("NCCL_RAS_ADDR", "localhost:28028"), 5
 """Where a thread of NCCL 2.24 or newer answers who is at which call, and how long it asks peers."""
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
@@ -55,6 +58,8 @@ class Recorder:
         self._profiled_by = 0
         self._waking = -1
         self._ras = ""
+        self._messages: deque[tuple[Any, ...]] = deque(maxlen=_most_calls())
+        self._messages_lost = 0
         self._lock = threading.Lock()
 
     def watch(self, module: ModuleType) -> None:
@@ -75,8 +80,45 @@ class Recorder:
                 self._note_groups()
             return end(*args, **given)
 
+        for name in MESSAGES.keys() & vars(module).keys():
+            setattr(module, name, self._noting(getattr(module, name), name))
         module.init_process_group = init_process_group  # type: ignore[attr-defined]
         module.destroy_process_group = destroy_process_group  # type: ignore[attr-defined]
+
+    def _noting(self, issue: Any, name: str) -> Any:
+        """Return the function of a message, which also notes those of gloo: torch records none.
+
+        All others, ``send`` and lists of operations among them, call it.
+        """
+
+        @functools.wraps(issue)
+        def noting(tensor: Any, *args: Any, **given: Any) -> Any:
+            began = time.time_ns()
+            work = issue(tensor, *args, **given)
+            if work is not None:
+                with _spared():
+                    self._note_message(began, name, tensor, args, given)
+            return work
+
+        return noting
+
+    def _note_message(
+        self, began: int, name: str, tensor: Any, args: tuple[Any, ...], given: dict[str, Any],
+    ) -> None:
+        peer, group = (*args, None, None)[:2]
+        group = given.get("group", group) or self._c10d.group.WORLD
+        world = self._c10d._world
+        if tensor.device.type != "cpu" or "gloo" not in str(world.pg_map.get(group, ("",))[0]):
+            return
+        known = given.get(MESSAGES[name][1])
+        if known is None:
+            peer = given.get(MESSAGES[name][0], peer)
+            if peer is None:  # from any rank
+                return
+            known = self._c10d.get_group_rank(group, peer)
+        self._messages_lost += len(self._messages) == self._messages.maxlen
+        self._messages.append((began, name == "isend", str(world.pg_names.get(group, "")), known,
+                               tensor.numel(), str(tensor.dtype).rpartition(".")[2]))
 
     def _begin(self) -> None:
         """Take this process for a rank."""
@@ -182,7 +224,8 @@ class Recorder:
             head = {"format": "hpcbench.record", "version": 1, "rank": self._rank,
                     "world_size": self._size, "host": os.uname().nodename, "pid": os.getpid(),
                     "reason": reason, "torch": str(self._c10d.torch.__version__),
-                    "groups": self._groups, "durations": self._durations, "ras": self._ras}
+                    "groups": self._groups, "durations": self._durations, "ras": self._ras,
+                    "messages": [*self._messages], "messages_lost": self._messages_lost}
             path = self._path or self._free_path()
             part = f"{path}.part{os.getpid()}"
             with open(part, "w", encoding="utf-8") as stream:
@@ -191,7 +234,8 @@ class Recorder:
             self._path = path
         numbers = [sorted(map(int, re.findall(r'"record_id":\s*(\d+)', dump))) for dump in dumps]
         lost = sum(found[-1] + 1 - len(found) for found in numbers if found)
-        return sum(map(len, numbers)), lost, time.perf_counter() - began
+        lost += self._messages_lost
+        return sum(map(len, numbers)) + len(self._messages), lost, time.perf_counter() - began
 
     def _free_path(self) -> str:
         """Return a path that no other process has: a restarted rank does not write over."""
@@ -235,6 +279,11 @@ class Finder:
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+def _most_calls() -> int:
+    text = os.environ.get(CALLS) or MOST_CALLS
+    return int(text) if text.isdigit() else int(MOST_CALLS)
 
 
 def _switch_on(version: str) -> None:

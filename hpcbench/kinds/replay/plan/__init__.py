@@ -1,0 +1,1 @@
+"""Recorded jobs become cases: which calls, on which ranks, after which gaps. No torch."""

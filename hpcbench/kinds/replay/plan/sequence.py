@@ -1,0 +1,383 @@
+"""The calls of a record as the ranks of a run issue them again.
+
+A call is kept if all its ranks have it, so that none waits for another without end. On fewer ranks
+than recorded, a group of all recorded ranks becomes all ranks of the run, with the sizes of its
+calls as nccl-tests counts them; other groups, roots and messages are kept where all their ranks are
+there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hpcbench.config.axes import library_of
+from hpcbench.errors import FileError
+from hpcbench.operations.collectives import DTYPE_BYTES, Call, collectives
+from hpcbench.operations.functions import file_hash
+from hpcbench.operations.traffic import (
+    SEND_RECV,
+    RankOrder,
+    Signature,
+    TrafficRecord,
+    read_traffic,
+)
+from hpcbench.plan.support import unsupported
+
+IN_FLIGHT = 64
+"""Calls that a rank has in flight at most, unless its record needs more (`most_in_flight`)."""
+_WHOLE = ("all_reduce", "broadcast", "reduce", SEND_RECV)
+Key = tuple[int, int, int]
+"""What the ranks of a call have alike: signature, sequence, and which of several such."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a call does, on the ranks of this run.
+
+    ``ranks`` are global, ``root`` and ``pair`` are positions among them; groups of one ``group``
+    number share a communicator. ``parts``: elements of each rank's part, or of the whole buffer, or
+    none. ``rows``: elements that each rank of an uneven all_to_all sends to each; empty: even.
+    """
+
+    collective: str
+    dtype: str
+    op: str | None
+    root: int
+    group: int
+    ranks: tuple[int, ...]
+    parts: tuple[int, ...]
+    rows: tuple[tuple[int, ...], ...] = ()
+    pair: tuple[int, int] | None = None
+    size_bytes: int = 0
+
+    @property
+    def callers(self) -> tuple[int, ...]:
+        """Return the global ranks that issue it."""
+        return self.ranks if self.pair is None else tuple(self.ranks[one] for one in self.pair)
+
+    def elements(self, position: int) -> tuple[int, int]:
+        """Return the elements that a rank of the group gives and gets; in place counts as got."""
+        total = sum(self.parts)
+        if self.pair is not None:
+            return (total, 0) if position == self.pair[0] else (0, total)
+        if self.rows:
+            return sum(self.rows[position]), sum(row[position] for row in self.rows)
+        if self.collective in _WHOLE or not self.parts:
+            return 0, total
+        part, at_root = self.parts[position], total if position == self.root else 0
+        return {"all_gather": (part, total), "reduce_scatter": (total, part),
+                "gather": (part, at_root), "scatter": (at_root, part)}.get(
+                    self.collective, (total, total))
+
+
+@dataclass(frozen=True, slots=True)
+class RankCalls:
+    """What one rank issues: indices of forms, and the ns to wait after the issue before."""
+
+    forms: tuple[int, ...]
+    gap_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallSequence:
+    """What all ranks issue. ``n_calls`` of ``recorded_calls`` are kept.
+
+    ``recorded_ns``: from the first issue to the last in the record, of the slowest rank; None where
+    a gap is unknown. ``left_out``: calls by why they are left out.
+    """
+
+    forms: tuple[Form, ...]
+    ranks: tuple[RankCalls, ...]
+    n_calls: int
+    recorded_calls: int
+    size_bytes: int
+    recorded_ns: int | None
+    left_out: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which part of a record: on so many ranks, a backend and device; how many calls, which gaps.
+    """
+
+    ranks: int
+    backend: str
+    device: str
+    calls: int
+    gaps: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """A record, and the hash of its file."""
+
+    record: TrafficRecord
+    sha256: str
+
+
+def read_record(path: str) -> ReadRecord:
+    """Return the record of a file. Raises FileError if it is none, or lies elsewhere."""
+    record = read_traffic(Path(path))
+    try:
+        return ReadRecord(record, file_hash(Path(path).read_bytes()))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def unfit_record(record: TrafficRecord, ranks: int) -> str | None:
+    """Return why so many ranks cannot replay a record, or None."""
+    if ranks > record.world_size:
+        return (f"world_size {ranks} is more than the {record.world_size} recorded ranks: give "
+                f"world_size {record.world_size}")
+    known = {one.rank for one in record.order}
+    if lacking := [rank for rank in range(ranks) if rank not in known]:
+        return (f"rank {lacking[0]} has no record, so its order is unknown: record all ranks, or "
+                "give the record itself to run, which replays each call isolated")
+    return None
+
+
+def sequence_of(record: TrafficRecord, request: Request) -> CallSequence:
+    """Return what the ranks issue; `unfit_record` gives None for them."""
+    found = [_form(record, index, request) for index in range(len(record.signatures))]
+    orders = {one.rank: one for one in record.order if one.rank < request.ranks}
+    keys = {rank: tuple(_keys(orders[rank])) for rank in sorted(orders)}
+    callers = defaultdict[Key, dict[int, int]](dict)
+    for rank, own in keys.items():
+        for place, key in enumerate(own):
+            callers[key][rank] = place
+    left_out, complete = Counter[str](), list[tuple[int, Key]]()
+    for key, places in callers.items():
+        form = found[key[0]]
+        if isinstance(form, str):
+            left_out[form] += 1
+        elif {*places} != {*form.callers}:
+            left_out["not recorded on all their ranks"] += 1
+        else:
+            complete.append((min(places.values()), key))
+    kept = [key for _, key in sorted(complete)]
+    if more := len(kept[request.calls:]):
+        left_out[f"beyond the first {request.calls}"] += more
+    kept = kept[:request.calls]
+    gaps = {rank: _gaps(own, orders[rank].gap_ns, {*kept}) for rank, own in keys.items()}
+    waits = gaps if request.gaps != "together" else {
+        rank: _gaps(own, _without_waits(orders[rank]), {*kept}) for rank, own in keys.items()}
+    used = sorted({key[0] for key in kept})
+    forms = {index: form for index in used if isinstance(form := found[index], Form)}
+    return CallSequence(
+        tuple(forms.values()),
+        _ranks(waits, {index: number for number, index in enumerate(forms)}, request.gaps),
+        len(kept), len(callers), sum(forms[key[0]].size_bytes for key in kept),
+        _recorded_ns(gaps.values()), dict(left_out))
+
+
+def _keys(order: RankOrder) -> Iterator[Key]:
+    counts = Counter[tuple[int, int]]()
+    for call in zip(order.signature, order.sequence, strict=True):
+        yield (*call, counts[call])
+        counts[call] += 1
+
+
+def _without_waits(order: RankOrder) -> list[int | None]:
+    """Return the gaps less the recorded wait of the call before, for ranks that come late.
+
+    A gap that is shorter than that wait cannot include it: the rank went on meanwhile.
+    """
+    before = (None, *order.wait_ns)
+    return [gap if gap is None or wait is None or gap < wait else gap - wait
+            for gap, wait in zip(order.gap_ns, before, strict=False)]
+
+
+def _gaps(
+    own: Sequence[Key], gap_ns: Sequence[int | None], kept: Set[Key],
+) -> dict[Key, int | None]:
+    """Return the ns from each kept call's issue back to that of the kept one before it.
+
+    0 of the first; None where the record does not know.
+    """
+    found, gap = dict[Key, int | None](), None
+    for key, since in zip(own, gap_ns, strict=True):
+        gap = None if gap is None or since is None else gap + since
+        if key in kept:
+            found[key] = gap if found else 0
+            gap = 0
+    return found
+
+
+def _ranks(
+    gaps: Mapping[int, Mapping[Key, int | None]], number: Mapping[int, int], how: str,
+) -> tuple[RankCalls, ...]:
+    """Return each rank's calls. Gaps that are not known are none."""
+    least = dict[Key, int]()
+    for own in gaps.values():
+        for key, gap in own.items():
+            least[key] = min(least.get(key, gap or 0), gap or 0)
+
+    def waits(own: Mapping[Key, int | None]) -> Iterator[int]:
+        for key, gap in own.items():
+            yield {"recorded": gap or 0, "together": least[key], "none": 0}[how]
+
+    return tuple(RankCalls(tuple(number[key[0]] for key in own), tuple(waits(own)))
+                 for own in gaps.values())
+
+
+def _recorded_ns(gaps: Iterable[Mapping[Key, int | None]]) -> int | None:
+    spans = [list(own.values()) for own in gaps]
+    known = [[gap for gap in own if gap is not None] for own in spans]
+    return None if known != spans else max((sum(own) for own in known), default=0) or None
+
+
+def _form(record: TrafficRecord, index: int, request: Request) -> Form | str:
+    """Return the form of a signature on the ranks of the run, or why it is left out."""
+    one = record.signatures[index]
+    recorded = record.groups[one.group].ranks
+    known = collectives().get(one.collective)
+    folded = len(recorded) == record.world_size and request.ranks < record.world_size
+    ranks = tuple(range(request.ranks)) if folded else recorded
+    if known is None or known.is_plugin:
+        return f"{one.collective} is no collective here"
+    if known.moves_data and one.dtype not in DTYPE_BYTES:
+        return f"dtype {one.dtype} is none of hpcbench"
+    form = Form(
+        one.collective, str(one.dtype) if known.moves_data else "uint8",
+        (one.operator or "sum") if known.has_op else None, one.root or 0,
+        one.group, ranks, (), pair=one.pair, size_bytes=one.bytes if known.moves_data else 0)
+    missing = _missing(form, request, folded=folded)
+    if missing or not known.moves_data:
+        return missing or form
+    return _sized(form, one, request, folded=folded)
+
+
+def _missing(form: Form, request: Request, *, folded: bool) -> str:
+    if form.pair is not None and (
+            max(form.pair) >= len(form.ranks) or form.pair[0] == form.pair[1]):
+        return "messages between ranks that this run does not have"
+    if max(form.callers) >= request.ranks:
+        return f"in groups that do not fit into {request.ranks} ranks"
+    if form.root >= len(form.ranks):
+        return f"{form.collective} with a root that this run does not have"
+    if form.pair is not None and library_of(request.backend, request.device) != "gloo":
+        return f"messages between two ranks, which are replayed on gloo, not {request.backend}"
+    return f"{form.collective} of a rank alone sends nothing" if len(form.ranks) < 2 else ""
+
+
+def _sized(form: Form, one: Signature, request: Request, *, folded: bool) -> Form | str:
+    """Return the form with its parts, or why it is left out."""
+    size, count = len(form.ranks), one.bytes // DTYPE_BYTES[form.dtype]
+    listed = {"all_gather": one.elements_in, "reduce_scatter": one.elements_out,
+              "all_to_all": one.elements_in}.get(one.collective, ())
+    uneven = one.splits_in is not None or len({*listed}) > 1
+    if uneven and folded:
+        return f"parts of different sizes on {request.ranks} ranks instead of all that sent them"
+    if one.collective == "all_to_all" and uneven:
+        rows = tuple(row for row in one.splits_in or () if row is not None)
+        if len(rows) < size:
+            return "splits of all_to_all that are not recorded on all ranks"
+        made = replace(form, parts=(0,), rows=rows)
+    elif uneven:
+        made = replace(form, parts=tuple(part or 0 for part in listed))
+    elif one.collective in _WHOLE:
+        made = replace(form, parts=(count,))
+    else:
+        made = replace(form, parts=(count // size,) * size)
+    if not any(sum(made.elements(position)) for position in range(size)):
+        return "calls without data send nothing"
+    call = Call(form.collective, form.dtype, form.op, "linear" if uneven else "even")
+    if form.pair is None and (reason := unsupported(request.backend, request.device, [call])):
+        return reason
+    return made
+
+
+def buffer_elements(sequence: CallSequence, rank: int | None = None) -> dict[str, tuple[int, int]]:
+    """Return by dtype the most elements that a rank gives and gets; None: the most of all ranks."""
+    found = dict[str, tuple[int, int]]()
+    for form in sequence.forms:
+        for position, caller in enumerate(form.ranks):
+            if rank in (None, caller):
+                gives, gets = found.get(form.dtype, (0, 0))
+                given, got = form.elements(position)
+                found[form.dtype] = max(gives, given), max(gets, got)
+    return found
+
+
+def most_in_flight(sequence: CallSequence) -> int:
+    """Return how many calls a rank may have in flight: IN_FLIGHT, doubled until none waits forever.
+
+    Ranks that issue calls of several groups in different orders would do so if each waited for its
+    oldest call too soon.
+    """
+    limit = IN_FLIGHT
+    while limit < sequence.n_calls and not _ends(sequence, limit):
+        limit *= 2
+    return limit
+
+
+def _ends(sequence: CallSequence, limit: int) -> bool:
+    """Return whether all ranks come to their ends with so many calls in flight."""
+    keys = [_numbered(one, sequence.forms) for one in sequence.ranks]
+    issued, at = Counter[tuple[int, int]](), [0] * len(keys)
+    needs = [len(form.callers) for form in sequence.forms]
+    moved = True
+    while moved:
+        moved = False
+        for rank, own in enumerate(keys):
+            while at[rank] < len(own) and (at[rank] < limit or issued[
+                    own[at[rank] - limit]] == needs[own[at[rank] - limit][0]]):
+                issued[own[at[rank]]] += 1
+                at[rank] += 1
+                moved = True
+    return all(end == len(own) for end, own in zip(at, keys, strict=True))
+
+
+def unequal_order(sequence: CallSequence) -> str | None:
+    """Return which group's ranks issue its calls in different orders, or None.
+
+    They would never match: backends match the calls of a group by their order.
+    """
+    first = dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]]()
+    for one in sequence.ranks:
+        own = defaultdict[tuple[int, tuple[int, ...]], list[tuple[int, int]]](list)
+        for call in _numbered(one, sequence.forms):
+            own[sequence.forms[call[0]].group, sequence.forms[call[0]].callers].append(call)
+        for group, calls in own.items():
+            if first.setdefault(group, calls) != calls:
+                return f"ranks {', '.join(map(str, group[1][:8]))} called in different orders"
+    return None
+
+
+def _numbered(one: RankCalls, forms: Sequence[Form]) -> list[tuple[int, int]]:
+    """Return each call of a rank as its form, and which call of the form it is."""
+    counts = Counter[int]()
+    found = []
+    for form in one.forms:
+        found.append((form, counts[form]))
+        counts[form] += 1
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayGroups:
+    """Communicators that are opened at once: ``groups``, by number and ranks, are apart from one
+    another; ``lines`` are their ranks, and in one more all others."""
+
+    groups: tuple[tuple[int, tuple[int, ...]], ...]
+    lines: tuple[tuple[int, ...], ...]
+
+
+def divisions_of(sequence: CallSequence, world_size: int) -> tuple[ReplayGroups, ...]:
+    """Return the communicators of a sequence, in as few divisions as they fit in order."""
+    found = list[list[tuple[int, tuple[int, ...]]]]()
+    for group in dict.fromkeys((form.group, form.ranks) for form in sequence.forms):
+        free = next((one for one in found if not any(
+            {*group[1]} & {*ranks} for _, ranks in one)), None)
+        if free is None:
+            found.append(free := [])
+        free.append(group)
+    everyone = {*range(world_size)}
+    rests = [tuple(sorted(everyone.difference(*(ranks for _, ranks in one))))
+             for one in found]
+    return tuple(
+        ReplayGroups(tuple(one), (*(ranks for _, ranks in one), *((rest,) if rest else ())))
+        for one, rest in zip(found, rests, strict=True))
