@@ -55,8 +55,8 @@ class Tiny:
 
 TINY = {
     "balance.py": Tiny("--passes 1 --iterations 2", ("as fast as rank 0", "ms a sample longer")),
-    "causes_jobs.py": Tiny("--jobs 1 --causes late_rank stream_beside",
-                           ("late_rank ", "stream_beside ", "goals:")),
+    "causes_jobs.py": Tiny("--jobs 1 --causes stream_beside",
+                           ("contention ", "goals:")),
     "checking.py": Tiny("--passes 1 --iterations 20 --sizes 8", ("checks  after a check",),
                         codes=(0,)),
     "clock.py": Tiny("--ranks 2 --syncs 2", ("2 ranks", "between")),
