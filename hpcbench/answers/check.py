@@ -157,6 +157,12 @@ class CheckResult:
     n_limits: int
     n_cases: int
 
+    def exit_code(self, style: str) -> int:
+        """Return the code of the worst reason that has one: a missing case hides no slow one."""
+        codes = STYLES[style]
+        return next((codes[one.outcome] for one in self.reasons if codes[one.outcome]),
+                    codes[self.outcome])
+
 
 def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
     """Return whether results hold their limits. Raises ConfigError for an unknown column or unit.

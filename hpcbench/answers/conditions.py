@@ -165,7 +165,7 @@ def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
     wide = [one for one in rest if one.reach > PRECISE]
     if wide:
         most = max(one.reach for one in wide)
-        yield (f"noise hides changes up to {100 * most:.2g} % in {plural(len(wide), 'case')}; use "
+        yield (f"noise hides changes up to {100 * most:.0f} % in {plural(len(wide), 'case')}; use "
                "more passes")
     if not passes:
         yield "no case has times"

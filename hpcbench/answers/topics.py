@@ -162,7 +162,7 @@ def _spread_lines(results: Results, advice: Sequence[TopicResult]) -> Iterator[L
     if spreads:
         shares = ", ".join(f"{100 * share:.0f} %" + (f" ({backend})" if backend else "")
                            for backend, share in spreads.items())
-        yield Line(f"differ by {shares} in the middle case", topic="launches")
+        yield Line(f"differ by {shares} in the median case", topic="launches")
     canary = results.canary
     is_answered = any(answer.subject == CANARY and answer.certainty == CLEAR
                       for one in advice for answer in one.record.answers)

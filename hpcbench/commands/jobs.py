@@ -124,7 +124,8 @@ def announce_start(environ: Mapping[str, str], verbosity: Verbosity) -> None:
     """Say what begins, before MPI is started and anything heavy is imported; one rank speaks."""
     if announced_rank(environ) == 0:
         size, launcher = announced_size(environ) or (1, "")
-        ranks = plural(size, "rank") + (f" of {launcher}" if launcher else "")
+        ranks = plural(size, "rank") + (f" of {launcher}" if launcher else (
+            "; nothing is communicated: for more put mpirun -np N in front"))
         with contextlib.suppress(OSError):  # the job says so itself, and ends on all ranks
             verbosity.announce(f"hpcbench {__version__}: starting {ranks}")
 

@@ -209,7 +209,7 @@ def check(
         print_checked_json(checked)
     else:
         print_checked(checked, quiet=quiet)
-    raise typer.Exit(STYLES[style][checked.outcome])
+    raise typer.Exit(checked.exit_code(style))
 
 
 TUNER = Path("tuner")

@@ -185,7 +185,7 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text]:
     if other:
         yield from table_lines(other)
     yield Text()
-    if answer.in_launch:
+    if answer.in_launch and not any(map(needed_line, answer.comparisons)):
         yield Text("one launch only: repeat with --launches 3 to generalise")
     scopes = (scope_of(one.cases) for one in answer.comparisons)
     for scope in dict.fromkeys(filter(None, scopes)):

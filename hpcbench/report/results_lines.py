@@ -246,7 +246,7 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
     parts = {"report": str(folder / "report.html")} if (folder / "report.html").exists() else {}
     parts["details"] = command_line("show", folder, "-v")
     if any(item.timing is not None for item in results.cases):
-        parts["next"] = command_line("compare", "OLD", folder)
+        parts["next"] = command_line("advise", folder)
     line = "     ".join(f"{name}: {text}" for name, text in parts.items())
     if len(line) <= MOST_COLUMNS:
         yield Text(line)
@@ -489,7 +489,7 @@ def _sample_lines(results: Results) -> Iterator[str]:
     yield (f"  {counts.warmup} warm-ups, {counts.ramp} before the steady state, "
            f"{counts.surplus} left out so that all passes of a case weigh the same")
     if spreads := launch_spreads(results.cases):
-        middle = f"{spreads.middle:.1%} in the middle case, and by "
+        middle = f"{spreads.middle:.1%} in the median case, and by "
         yield (f"launches differ by {middle if spreads.middle < spreads.widest else ''}"
                f"{spreads.widest:.1%} in {spreads.widest_case.case.label}")
 

@@ -304,7 +304,9 @@ NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
     Show.US: lambda time_s: time_s * 1e6, Show.MS: to_ms, Show.S: lambda time_s: time_s,
     Show.GB_PER_S: to_gb_per_s, Show.TFLOP_PER_S: to_tflop_per_s,
     Show.GFLOP: lambda flops: flops / 1e9, Show.MB: lambda size: size / 1e6,
-    Show.MIB: lambda size: size / 2**20, Show.SIGNIFICANT_PERCENT: lambda share: share * 100,
+    Show.MIB: lambda size: size / 2**20,
+    **dict.fromkeys((Show.PERCENT, Show.WHOLE_PERCENT, Show.SIGNIFICANT_PERCENT),
+                    lambda share: share * 100),
 })
 """What makes the number, or the array, that people read of values; others are read as they are."""
 _TEXTS: Mapping[Show, Callable[[float], str]] = MappingProxyType({

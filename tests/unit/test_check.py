@@ -19,10 +19,14 @@ from hypothesis import strategies as st
 
 from golden import RESULTS
 from hpcbench.answers.check import (
+    MISSING,
+    SLOW,
     STYLES,
     UNREADABLE,
+    Reason,
     check_limits,
     checked_limits,
+    concluded,
     interval_of,
     launches_needed,
     learned,
@@ -243,3 +247,11 @@ def test_bad_input_is_one_line(words: tuple[str, ...], code: int, said: str) -> 
 def test_a_run_beside_itself_cannot_tell_with_one_launch() -> None:
     done = hpcbench(str(FILE), "--baseline", str(FILE))
     assert done.returncode in (12, 14) and "CANNOT_TELL" in done.stdout, done
+
+
+def test_a_missing_case_hides_no_slow_one_from_slurm() -> None:
+    missing, slow = Reason(MISSING, "a", "is gone"), Reason(SLOW, "b", "is slow")
+    found = concluded([slow, missing], 2, 2)
+    assert (found.outcome, found.exit_code("ci"), found.exit_code("slurm")) == (MISSING, 12, 1)
+    assert concluded([missing], 1, 1).exit_code("slurm") == 0
+    assert concluded([], 1, 1).exit_code("slurm") == 0

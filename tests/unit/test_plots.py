@@ -19,7 +19,7 @@ from hpcbench.errors import UsageError
 from hpcbench.kinds.collective.present import MAX_LINES, MAX_ROWS, groups
 from hpcbench.report.charts import Chosen, canary_chart, charts_of, chosen_charts
 from hpcbench.report.plots import draw, drawn, plot_file, plot_results
-from hpcbench.report.plots.style import PAPER, thin
+from hpcbench.report.plots.style import PAPER, in_unit, thin
 from hpcbench.views.chart import (
     Axis,
     Bar,
@@ -349,3 +349,8 @@ def test_a_size_of_nothing_is_drawn_on_no_log_axis(sizes: tuple[int, ...]) -> No
     results = all_ok(sweep(collectives=("reduce_scatter",), sizes=sizes))
     for chart in charts_of(results, MemorySamples(results)):
         figure_of(chart, results).canvas.draw()
+
+
+@pytest.mark.parametrize("show", [show for show in Show if "percent" in show.value])
+def test_a_share_stands_at_an_axis_as_in_a_table(show: Show) -> None:
+    assert in_unit(0.701, show) == pytest.approx(70.1)
