@@ -11,9 +11,10 @@ follow on new hosts. Judged is the form of call that took most time. Planted, an
   as calls take longer than the same calls alone.
 - slow_link: the same rate in both: transfer, as nothing is slower than alone.
 - stream_beside: a process fills the link both ways during the job: contention.
-- work_beside: a process of high priority takes each core for 20 of every 40 ms of the job: arrival,
+- work_beside: a real-time process takes each core for 20 of every 40 ms of the job: arrival,
   contention, or both. A rank without a core comes late or moves its data late; which of the two is
-  chance. (Of equal priority it may cost nothing: who waits for the network is preferred.)
+  chance. (Priorities by nice do nothing: mpirun's ranks have a session, and so a share, of their
+  own, sched(7), and who waits for the network is preferred.)
 - nothing: transfer.
 
 Goals: of all jobs at most 5 % wrong (one, of few), and of each cause 80 % right; work_beside has no
@@ -118,7 +119,7 @@ def beside(load: str, command: Sequence[str]) -> int:
     """Run a command beside a load, on the first host; return its exit code."""
     words = [sys.executable, __file__, "--load"]
     loads = ([[str(SCRIPT), host, *words, host] for host in ("vh1", "vh2")] if load == STREAM
-             else [["nice", "-n", "-20", *words, str(core)] for core in os.sched_getaffinity(0)])
+             else [[*words, str(core)] for core in os.sched_getaffinity(0)])
     processes = [subprocess.Popen(one) for one in loads]
     try:
         return subprocess.run(command, check=False).returncode
@@ -133,6 +134,7 @@ def be_load(what: str) -> None:
     parent = os.getppid()
     if what.isdecimal():
         os.sched_setaffinity(0, {int(what)})
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         while os.getppid() == parent:
             until = time.monotonic() + TURN_S
             while time.monotonic() < until:
