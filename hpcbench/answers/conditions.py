@@ -227,9 +227,9 @@ def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
         worst = causes[0]
         who = _whose(seen, worst, read.clock_ranks)
         yield Answer(
-            CLEAR, f"throttling: {worst.label} is {worst.text} slower while the {read.clock_of} "
-            f"clock of {who} falls to {worst.least:.0%}{_more(causes)}",
-            (f"in {worst.passes_text}", *map(_evidence, causes[:MOST_NAMED]), *reasons,
+            CLEAR, f"throttling: {worst.label} is {worst.text} slower in {worst.passes_text}, "
+            f"while the {read.clock_of} clock of {who} falls to {worst.least:.0%}{_more(causes)}",
+            (*map(_evidence, causes[:MOST_NAMED]), *reasons,
              _family(seen), _COOLING), subject=who)
     yield from _other_cause(compared, "throttling", reasons)
     if lowest is not None or any(one.is_clear for one in compared):
@@ -257,9 +257,9 @@ def noise_answers(
               for one in lost]
     evidence = (*shares, *before)
     for one in causes[:1]:
-        yield Answer(CLEAR, f"CPU contention: {one.label} is {one.text} slower while "
-                     f"{_during(seen, one)}{_more(causes)}",
-                     (f"in {one.passes_text}", *map(_evidence, causes[:MOST_NAMED]), *evidence,
+        yield Answer(CLEAR, f"CPU contention: {one.label} is {one.text} slower in "
+                     f"{one.passes_text}, while {_during(seen, one)}{_more(causes)}",
+                     (*map(_evidence, causes[:MOST_NAMED]), *evidence,
                       _family(seen), _NOISE_TO_DO), subject=one.label)
     if waiting is not None:
         rank = seen.read.wait_ranks[waiting.row]

@@ -505,11 +505,11 @@ WIDE = 8
 """Ratios of which the greatest is so many times the least are on a log scale."""
 _COLUMNS = (
     Column("time", "time", Show.US, "us", better="less"),
-    Column("ratio", "times as long", Show.RATIO, meaning="as the fastest, pairs of a pass"),
+    Column("ratio", "times as long", Show.RATIO, meaning="as the first, by pairs of a pass"),
     Column("interval", "95 % CI", Show.RATIO, meaning="of this pair alone", optional=True),
     Column("pairs", "pairs", Show.TEXT, optional=True),
     Column("verdict", "verdict"))
-VERDICTS = {True: "clearly slower", False: "no clear difference"}
+VERDICTS = {True: "slower", False: "undecided"}
 
 
 def recommend_tables(found: Recommendations) -> Iterator[Table]:
@@ -521,7 +521,9 @@ def recommend_tables(found: Recommendations) -> Iterator[Table]:
 
 
 def _rows(ranking: Ranking) -> Iterator[Row]:
-    yield Row((ranking.best, ranking.time_s, 1.0, None, None, "fastest"))
+    is_clear = all(rival.is_clear for rival in ranking.rivals)
+    yield Row((ranking.best, ranking.time_s, 1.0, None, None,
+               "fastest" if is_clear else "lowest median"))
     for rival in ranking.rivals:
         found = rival.paired
         verdict = VERDICTS[rival.is_clear] if found.chance is not None else "too few pairs"

@@ -157,7 +157,7 @@ def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     depends = (_pass_s(runs) - _pass_s([case for case in runs if not case.needs])) * repeats
     memory = max((case.memory_bytes + case.host_bytes for case in runs), default=0)
     text = _total_text(plan)
-    text += f", {_estimated(depends)} of it only if all needs are met" if depends else ""
+    text += f" ({_estimated(depends)} of that only if all needs are met)" if depends else ""
     return f"{text} from assumed rates; memory at most {round_bytes(memory)} per rank"
 
 

@@ -73,4 +73,4 @@ def test_workers_of_gpus_that_may_not_be_there_are_apart() -> None:
         {"kind": "collective", "collective": "all_reduce", "size": 64, "backend": name,
          "validate": False} for name in ("gloo", "nccl")]}
     text = "\n".join(line.plain for line in plan_header(make_plan(check_config(raw, "test"), 2)))
-    assert "estimate 34.1 s (19 s of it if all needs are met)" in text  # 15 s a case, and 4
+    assert "estimate 34.1 s (19 s of that only if all needs are met)" in text  # 15 s a case, and 4
