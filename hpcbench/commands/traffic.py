@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Optional
@@ -27,6 +28,9 @@ def record(
         "--durations",
         help="Also gloo's durations, by torch's profiler.")
     ] = False,
+    profile: Annotated[Optional[str], typer.Option(
+        "--profile", metavar="FIRST-LAST",
+        help="Also a Kineto trace of these optimizer steps, such as 3-5.")] = None,
     startup: Annotated[bool, typer.Option(
         "--startup",
         help="Only print the folder for PYTHONPATH, which does the same.")
@@ -57,7 +61,21 @@ def record(
         return
     if not command:
         raise typer.BadParameter("give the job's command behind --, such as -- python train.py")
+    steps = profiled_steps(profile, durations=durations)
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"PYTHONPATH begins with {STARTUP}"])
     sys.stdout.flush()
-    run_recorded(command, Recording(output, calls, durations, quiet))
+    run_recorded(command, Recording(output, calls, durations, quiet, steps))
+
+
+def profiled_steps(text: str | None, *, durations: bool) -> str | None:
+    """Return first and last step, ``3-5``. Raises typer.BadParameter for anything else."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?", text)
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise typer.BadParameter(f"--profile {text[:40]}: give the first and the last step from 1 "
+                                 "on, such as 3-5")
+    if durations:
+        raise typer.BadParameter("--profile and --durations both need torch's profiler: give one")
+    return f"{found[1]}-{found[2] or found[1]}"

@@ -20,12 +20,16 @@ _RESET = (signal.SIGPIPE, signal.SIGXFSZ)
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Where ranks write, how many calls torch keeps, and whether gloo's durations are noted."""
+    """Where ranks write, how many calls torch keeps, and what its profiler does.
+
+    ``durations``: it notes those of gloo. ``profile``: first and last step to profile, ``3-5``.
+    """
 
     folder: Path
     calls: int | None = None
     durations: bool = False
     quiet: bool = False
+    profile: str | None = None
 
 
 def run_recorded(command: Sequence[str], recording: Recording) -> NoReturn:
@@ -57,6 +61,8 @@ def recorded_environment(environ: Mapping[str, str], recording: Recording) -> di
              "HPCBENCH_RECORD_PID": str(os.getpid())}
     if recording.calls is not None:
         found["HPCBENCH_RECORD_CALLS"] = str(recording.calls)
+    if recording.profile is not None:
+        found["HPCBENCH_RECORD_PROFILE"] = recording.profile
     for name, is_on in (("DURATIONS", recording.durations), ("QUIET", recording.quiet)):
         if is_on:
             found[f"HPCBENCH_RECORD_{name}"] = "1"

@@ -59,10 +59,12 @@ def test_the_calls_of_ddp_are_recorded_on_both_ranks(mpirun: MpiLauncher) -> Non
     assert gradients.transfer is not None and gradients.transfer.n == STEPS
 
 
-def recorded(mpirun: MpiLauncher, ranks: int, example: str, home: Path) -> TrafficRecord:
+def recorded(
+    mpirun: MpiLauncher, ranks: int, example: str, home: Path, *more: str,
+) -> TrafficRecord:
     python = mpirun.program("python")
     mpirun.run(ranks, command=(
-        python, "-m", "hpcbench", "record", "-o", str(home / "rec"), "--", python,
+        python, "-m", "hpcbench", "record", *more, "-o", str(home / "rec"), "--", python,
         str(ROOT / "examples" / example), free_port())).check()
     import_traffic([home / "rec"], home / "traffic.json")
     return read_traffic(home / "traffic.json")
@@ -70,13 +72,19 @@ def recorded(mpirun: MpiLauncher, ranks: int, example: str, home: Path) -> Traff
 
 def test_the_calls_of_fsdp(mpirun: MpiLauncher, tmp_path: Path) -> None:
     """Of a layer of 65,792 parameters; gloo's reduce_scatter is an all_reduce of all of them."""
-    traffic = recorded(mpirun, 2, "traffic_fsdp.py", tmp_path)
+    traffic = recorded(mpirun, 2, "traffic_fsdp.py", tmp_path, "--profile", "2-3")
     parameters = WIDTH * WIDTH + WIDTH
     assert [(one.collective, one.elements_in, one.elements_out, one.bytes, one.count)
             for one in traffic.signatures] == [
         ("all_gather", (parameters // 2,), (parameters,), 4 * parameters, STEPS),
         ("all_reduce", (parameters,), (parameters,), 4 * parameters, STEPS)]
     assert [one.signature for one in traffic.order] == [(0, 1) * STEPS] * 2
+    for rank in range(2):
+        trace = json.loads((tmp_path / f"rec/profile/rank{rank:05}.json").read_text())
+        assert trace["distributedInfo"]["rank"] == rank
+        steps = [event for event in trace["traceEvents"]
+                 if event.get("ph") == "X" and event["name"].startswith("Optimizer.step")]
+        assert len(steps) == 2
 
 
 def test_the_messages_of_a_pipeline(mpirun: MpiLauncher, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from typing import Any
 
 FOLDER, COMMAND = "HPCBENCH_RECORD", "HPCBENCH_RECORD_PID"
 TIMED, QUIET = "HPCBENCH_RECORD_DURATIONS", "HPCBENCH_RECORD_QUIET"
+PROFILED = "HPCBENCH_RECORD_PROFILE"
+"""First and last step to profile, such as 3-5; a step ends with a call of an optimizer's step."""
 DEFAULT_FOLDER = "record"
 CALLS, MOST_CALLS = "HPCBENCH_RECORD_CALLS", "20000"
 BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
@@ -60,6 +62,8 @@ class Recorder:
         self._ras = ""
         self._messages: deque[tuple[Any, ...]] = deque(maxlen=_most_calls())
         self._messages_lost = 0
+        self._steps = 0
+        self._profiler: Any = None
         self._lock = threading.Lock()
 
     def watch(self, module: ModuleType) -> None:
@@ -130,6 +134,8 @@ class Recorder:
         self._answer_signals()
         if os.environ.get(TIMED):
             self._start_durations()
+        if steps := os.environ.get(PROFILED):
+            self._follow_steps(*map(int, steps.split("-")))
         util = sys.modules.get("multiprocessing.util")
         if util and sys.modules["multiprocessing"].parent_process():  # ends without atexit
             util.Finalize(None, self.write_at_end, exitpriority=-100)
@@ -155,6 +161,38 @@ class Recorder:
         torch.autograd._prepare_profiler(config, activities)
         torch.autograd._enable_profiler(config, activities, {RecordScope.USER_SCOPE})
         self._profiled_by = threading.get_ident()
+
+    def _follow_steps(self, first: int, last: int) -> None:
+        """Profile from the end of the step before the first to the end of the last."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        def after_step(*_: Any) -> None:
+            self._steps += 1
+            with _spared():
+                if self._steps == first - 1:
+                    self._start_profile()
+                elif self._steps == last:
+                    self._end_profile()
+
+        register_optimizer_step_post_hook(after_step)
+        if first == 1:
+            self._start_profile()
+
+    def _start_profile(self) -> None:
+        import torch
+
+        profiler = torch.profiler.profile()
+        profiler.start()  # raises where the program profiles itself
+        self._profiler = profiler
+
+    def _end_profile(self) -> None:
+        """Write the profile, also one that the end of the program cut short."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.stop()
+            path = self._free_path(os.path.join(self._folder, "profile"))
+            profiler.export_chrome_trace(path)
+            _note(f"rank {self._rank}: profile to step {self._steps} in {path}")
 
     def _end_durations(self) -> None:
         if self._profiled_by != threading.get_ident():
@@ -206,6 +244,10 @@ class Recorder:
         with _spared():
             if self._pid == os.getpid():
                 self._end_durations()
+                with _spared():
+                    self._end_profile()
+                if os.environ.get(PROFILED) and self._steps == 0:
+                    _note(f"rank {self._rank}: no optimizer's step was called: no step ended")
                 self._note_groups()
                 self._say(*self._write("exit"))
                 self._pid = -1  # processes of multiprocessing may end in both ways
@@ -226,7 +268,7 @@ class Recorder:
                     "reason": reason, "torch": str(self._c10d.torch.__version__),
                     "groups": self._groups, "durations": self._durations, "ras": self._ras,
                     "messages": [*self._messages], "messages_lost": self._messages_lost}
-            path = self._path or self._free_path()
+            path = self._path or self._free_path(self._folder)
             part = f"{path}.part{os.getpid()}"
             with open(part, "w", encoding="utf-8") as stream:
                 stream.write(f"{json.dumps(head)[:-1]}, \"dumps\": [\n{', '.join(dumps)}\n]}}\n")
@@ -237,10 +279,10 @@ class Recorder:
         lost += self._messages_lost
         return sum(map(len, numbers)) + len(self._messages), lost, time.perf_counter() - began
 
-    def _free_path(self) -> str:
+    def _free_path(self, folder: str) -> str:
         """Return a path that no other process has: a restarted rank does not write over."""
-        os.makedirs(self._folder, exist_ok=True)
-        path, number = os.path.join(self._folder, f"rank{self._rank:05}"), 1
+        os.makedirs(folder, exist_ok=True)
+        path, number = os.path.join(folder, f"rank{self._rank:05}"), 1
         while os.path.exists(f"{path}.json" if number == 1 else f"{path}.{number}.json"):
             number += 1
         return f"{path}.json" if number == 1 else f"{path}.{number}.json"
@@ -347,7 +389,7 @@ def _has_records(folder: str) -> bool:
 
 
 def _start() -> None:
-    if os.environ.get(TIMED):
+    if os.environ.get(TIMED) or os.environ.get(PROFILED):
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it prints each start of the profiler
     recorder = Recorder(os.environ.get(FOLDER) or DEFAULT_FOLDER)
     sys.meta_path.insert(0, Finder(recorder))
