@@ -32,10 +32,8 @@ from hpcbench.config.section import Block, Fault, Limit, Section
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import results_file
 from hpcbench.reduce.kind_facts import COLUMNS, OF_ARRIVALS, CaseColumn, KindColumns, deriver_of
-from hpcbench.report.summary import field_names
 from hpcbench.trace.columns import GROUP as TELEMETRY
 from hpcbench.trace.columns import PURE, ROOT, TEXT, Contents
-from hpcbench.views.presenter import presenter_of
 
 DOCS = Path(__file__).parents[1] / "docs"
 _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -212,22 +210,6 @@ def _described_columns(found: Iterable[CaseColumn]) -> Iterator[Row]:
         yield ", ".join((*names[:-1], _with_units(names[-1], units))), _ABSENT.sub("", text)
 
 
-def summary() -> Iterator[str]:
-    """Yield the fields of summaries that are no column in other units either, by kind."""
-    told = {column.name for column in COLUMNS}
-    common = set(field_names(()))
-    for kind, spec in kinds().items():
-        told |= {column.name for column in deriver_of(spec).columns}
-        common -= set(presenter_of(kind).fields)
-    groups = [("all", [name for name in field_names(()) if name in common - told])]
-    groups += [(kind, [name for name in presenter_of(kind).fields if name not in told])
-               for kind in kinds()]
-    return block((kind, ", ".join(dict.fromkeys(
-        re.sub(r"_(least|greatest|tells)$", "_...", name) for name in names
-        if not name.endswith(_SCALED))))
-        for kind, names in groups)
-
-
 def public(*names: str) -> Iterator[str]:
     """Yield a block for each public name of hpcbench: its arguments and attributes, its methods."""
     for name in names:
@@ -269,7 +251,7 @@ LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
         ("limit", Limit), ("block", Block))},
     **{f"keys-of-{kind}": partial(block_keys, kind) for kind in kinds()},
     "commands": commands, "results": results,
-    "columns": columns, "summary": summary,
+    "columns": columns,
     "functions": partial(public, "Context", "Case", "benchmark"),
     "measure": partial(public, "measure", "Measurement"),
     "python": partial(public, "Runs", "LoadedCase", "LoadedRun"),

@@ -9,8 +9,7 @@ the numbers, and what they say holds in these launches.
 The fastest way of each task is compared with each other way of it. Because it was chosen as the
 fastest, a chance counts as often as there are ways. All comparisons of a report are one family
 (Benjamini and Hochberg, a share of `FALSE_ALARMS`), so that of 100 reports of equal ways at most
-one names any. A way is clearly slower only if it also takes at least `SMALLEST` more, and its
-interval excludes `NEAR`.
+one names any. A slower way also takes at least `SMALLEST` more, and its interval excludes `NEAR`.
 """
 
 from __future__ import annotations
@@ -521,12 +520,11 @@ def recommend_tables(found: Recommendations) -> Iterator[Table]:
 
 
 def _rows(ranking: Ranking) -> Iterator[Row]:
-    is_clear = all(rival.is_clear for rival in ranking.rivals)
-    yield Row((ranking.best, ranking.time_s, 1.0, None, None,
-               "fastest" if is_clear else "lowest median"))
+    first = "fastest" if all(one.is_clear for one in ranking.rivals) else "lowest median"
+    yield Row((ranking.best, ranking.time_s, 1.0, None, None, first))
     for rival in ranking.rivals:
         found = rival.paired
-        verdict = VERDICTS[rival.is_clear] if found.chance is not None else "too few pairs"
+        verdict = "too few pairs" if found.chance is None else VERDICTS[rival.is_clear]
         yield Row((rival.name, rival.time_s, found.ratio, range_of(found.interval),
                    f"{found.n} {found.unit}", verdict))
 
