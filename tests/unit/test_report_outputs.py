@@ -62,10 +62,10 @@ def test_no_plots_if_not_asked_for_or_nothing_is_ok(tmp_path: Path) -> None:
     assert not (tmp_path / "plots").exists()
 
 
-def test_a_comparison_is_offered_only_where_something_was_measured(tmp_path: Path) -> None:
+def test_advice_is_offered_only_where_something_was_measured(tmp_path: Path) -> None:
     failed = make_results((not_ok(make_case(), "failed", "killed"),))
-    assert "compare" in str([*closing_lines(mixed_results(), tmp_path)])
-    assert "hpcbench compare" not in str([*closing_lines(failed, tmp_path)])
+    assert "hpcbench advise" in str([*closing_lines(mixed_results(), tmp_path)])
+    assert "hpcbench advise" not in str([*closing_lines(failed, tmp_path)])
 
 
 def test_what_is_drawn_is_said_before(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_launches_have_a_column_and_a_line(capsys: Capture, tmp_path: Path) -> N
     text = capsys.readouterr().out
     assert "\n2 launches x 1 pass, after" in text
     assert text.count("1000..1100") == 1
-    assert "differ by 10 % (gloo) in the middle case" in text
+    assert "differ by 10 % (gloo) in the median case" in text
 
 
 def test_the_canary_tells_the_drift_or_that_nothing_does(capsys: Capture, tmp_path: Path) -> None:
