@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -77,4 +78,5 @@ def _is_told_late(item: CaseResult, printed: str) -> None:
     last = item.timing.steps.arrivals[-1]
     assert (last.last_rank, last.last_share) == (1, 1.0)
     assert last.behind_s > LATE_S / 2
-    assert "rank 1 is last at the exchange in 100% of the steps" in printed
+    # which of the two depends on the noise of the three passes
+    assert re.search(r"rank 1 (is last at the exchange in 100% |on \S+ delays )", printed)
