@@ -39,7 +39,6 @@ DOCS = Path(__file__).parents[1] / "docs"
 _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 WIDTH, WIDEST_NAME, MOST_VALUES = 110, 30, 16
 _ABSENT = re.compile(r"(, else 0|, separated by spaces)?(; (NaN|-1|empty)\b[^;]*)?$")
-_SCALED = ("_gb_per_s", "_tflop_per_s")
 _ELSEWHERE = re.compile("Instead of that of|of this kind|as backend has")
 Row = tuple[str, str]
 """A name with its default or units, and the meaning."""

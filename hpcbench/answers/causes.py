@@ -28,11 +28,11 @@ from hpcbench.answers.answer import (
     plain_table,
     range_of,
 )
+from hpcbench.answers.isolated_calls import call_seconds, counted
 from hpcbench.config.dialects.traffic import form_of
 from hpcbench.operations.traffic import CallForm, Signature, TrafficRecord
 from hpcbench.reduce.kind_facts import IsolatedCall
 from hpcbench.reduce.results import CaseResult, CaseSamples
-from hpcbench.reduce.stack import counts
 from hpcbench.statistics.order import Interval
 from hpcbench.units import rank_list, with_sizes
 from hpcbench.views.table import Column, Row, Show, Table
@@ -186,8 +186,7 @@ def _cause(
 
 def _alone(item: CaseResult, form: CallForm, samples: CaseSamples) -> CallTimes:
     """Return the times of the isolated calls that count, each group's as a call of its own."""
-    used = counts(samples.use) if samples.use is not None else slice(None)
-    each = (samples.end_ns - samples.start_ns)[:, used] / (1e9 * item.case.batch)
+    each = call_seconds(item, samples)[:, counted(samples)]
     shaped = each.reshape(-1, form.ranks, form.stride, each.shape[1])
     transfer = shaped.min(axis=1)
     return CallTimes(transfer.ravel(), (shaped.mean(axis=1) - transfer).ravel(), {})

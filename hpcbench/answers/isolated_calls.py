@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from hpcbench.answers.answer import Run
 from hpcbench.config.dialects.traffic import form_of
@@ -191,9 +192,18 @@ def _own_env(item: CaseResult) -> Env:
     return tuple(one for one in item.case.env if one not in selected)
 
 
+def counted(samples: CaseSamples) -> npt.NDArray[np.bool_]:
+    """Return which samples are in the statistics; all where none says."""
+    return counts(samples.use) if samples.use is not None else np.ones(samples.launch.size, bool)
+
+
+def call_seconds(item: CaseResult, samples: CaseSamples) -> Values:
+    """Return the time of a call in each sample, (rank, sample)."""
+    return (samples.end_ns - samples.start_ns) / (1e9 * item.case.batch)
+
+
 def _pass_times(run: int, item: CaseResult, samples: CaseSamples) -> PassTimes:
-    used = counts(samples.use) if samples.use is not None else np.ones(samples.launch.size, bool)
-    each = (samples.end_ns - samples.start_ns).mean(axis=0) / (1e9 * item.case.batch)
+    used, each = counted(samples), call_seconds(item, samples).mean(axis=0)
     keys = grouped(((run, int(launch), int(number)), time_s) for launch, number, time_s in zip(
         samples.launch[used], samples.pass_index[used], each[used], strict=True))
     medians = {key: median(np.array(values)) for key, values in keys.items()}

@@ -280,8 +280,7 @@ def advise(
         hpcbench advise results/latest --traffic traffic.json --prove prove.json
         hpcbench advise results/latest tuner --to nccl -o tuner.csv
     """
-    from hpcbench.answers.answer import TopicOptions
-    from hpcbench.report.answer_lines import advice, print_advice, print_advice_json, proof
+    from hpcbench.report import answer_lines
 
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in files])
@@ -296,14 +295,14 @@ def advise(
         raise UsageError("-o and --force are for: hpcbench advise RESULTS tuner --to nccl")
     if prove is not None and traffic is None:
         raise UsageError("--prove: proves what a recorded job gains; give --traffic traffic.json")
-    only = ["what-if"] if prove else only or []
-    topics = advice(files, only, TopicOptions(price, samples), traffic)
+    options = answer_lines.topic_options(price, samples, traffic)
+    topics = answer_lines.advice(files, ["what-if"] if prove else only or [], options)
     if as_json:
-        print_advice_json(topics, files)
+        answer_lines.print_advice_json(topics, files)
     else:
-        print_advice(topics, verbosity)
+        answer_lines.print_advice(topics, verbosity)
     if prove is not None and traffic is not None:
-        lines = _proof_lines(proof(traffic, topics), traffic, prove, force=force)
+        lines = _proof_lines(answer_lines.proof(options, topics), traffic, prove, force=force)
         say(str(prove) if quiet else "\n".join(lines), sys.stderr if as_json else None)
 
 

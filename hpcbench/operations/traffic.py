@@ -173,6 +173,11 @@ def traffic_text(record: TrafficRecord) -> str:
 
 def read_traffic(path: Path) -> TrafficRecord:
     """Return the record in a file. Raises FileError for another file, version or wrong values."""
+    return read_with_content(path)[0]
+
+
+def read_with_content(path: Path) -> tuple[TrafficRecord, bytes]:
+    """Return the record in a file, and the file's content. Raises FileError as `read_traffic`."""
     remedy = f"make it with `{command_line('import', 'DIR', '-o', path.name)}`"
     try:
         with path.open("rb") as stream:
@@ -186,7 +191,7 @@ def read_traffic(path: Path) -> TrafficRecord:
     except ValueError as error:
         raise FileError(f"{path}: is no traffic.json: {error}; {remedy}") from None
     try:
-        return record_of(document)
+        return record_of(document), data
     except ValueError as error:
         raise FileError(f"{path}: {error}; {remedy}") from None
 

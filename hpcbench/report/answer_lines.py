@@ -43,18 +43,25 @@ FOLDER = "FOLDER"
 _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 
 
+def topic_options(price: float | None, samples: int, traffic: Path | None) -> TopicOptions:
+    """Return the options of topics, with the recorded communication of a file.
+
+    Raises FileError for another file.
+    """
+    return TopicOptions(price, samples, None if traffic is None else read_traffic(traffic))
+
+
 def advice(
-    paths: Sequence[Path], only: Sequence[str], options: TopicOptions, traffic: Path | None = None,
+    paths: Sequence[Path], only: Sequence[str], options: TopicOptions,
 ) -> list[TopicResult]:
     """Return what the topics say of results files. Raises UsageError for an unknown topic.
 
     Topics ``causes`` and ``what-if`` are among them where recorded communication is given.
     """
-    if traffic is not None:
-        options = replace(options, traffic=read_traffic(traffic))
-    known = {topic.name: topic for topic in ((CAUSES, WHAT_IF) if traffic else ()) + TOPICS}
+    is_recorded = options.traffic is not None
+    known = {topic.name: topic for topic in ((CAUSES, WHAT_IF) if is_recorded else ()) + TOPICS}
     for name in only:
-        if traffic is None and name in (CAUSES.name, WHAT_IF.name):
+        if not is_recorded and name in (CAUSES.name, WHAT_IF.name):
             raise UsageError(f"--only {name}: asks about recorded calls; give --traffic FILE")
         if name not in known:
             raise UsageError(f"--only {unknown_name(name, known)}")
@@ -64,14 +71,15 @@ def advice(
         return [TopicResult(topic, topic.analysis(runs, options), names) for topic in topics]
 
 
-def proof(traffic: Path, results: Sequence[TopicResult]) -> Proof:
+def proof(options: TopicOptions, results: Sequence[TopicResult]) -> Proof:
     """Return the sweep that proves the best alternative of topic ``what-if``, which is among them.
 
     Raises UsageError if none is predicted to be faster.
     """
     found = next(one.record for one in results if one.topic is WHAT_IF)
     assert isinstance(found, WhatIf)
-    return proof_of(read_traffic(traffic), found)
+    assert options.traffic is not None  # the topic is for those who give one
+    return proof_of(options.traffic, found)
 
 
 @contextmanager

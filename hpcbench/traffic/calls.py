@@ -87,7 +87,6 @@ class RankRecord:
     calls: Sequence[RankCall]
     groups: Mapping[str, KnownGroup]
     dropped: int = 0
-    unfinished: int = 0
     ras: str = ""
     notes: list[str] = field(default_factory=list)
 

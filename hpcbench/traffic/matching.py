@@ -273,7 +273,7 @@ def _order(rank: int, record: RankRecord, columns: _Columns) -> RankOrder:
     return RankOrder(
         rank, tuple(columns.signature), tuple(columns.sequence), tuple(gaps),
         tuple(call.duration_ns for call in record.calls), tuple(columns.wait), record.dropped,
-        record.unfinished)
+        sum(call.is_open for call in record.calls))
 
 
 def _unknown(

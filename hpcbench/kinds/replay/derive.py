@@ -60,14 +60,17 @@ class ReplayDeriver(Deriver):
     def facts(
         self, item: CaseResult, record: ReplayRecord | None, read: ReadSamples,
     ) -> Iterator[Fact]:
-        work = replay_of(item)
-        yield ColumnValues(lambda: {
-            "gaps": work.gaps, "traffic_sha256": work.sha256, "replayed_calls": work.n_calls,
-            "replayed_bytes": work.size_bytes, "recorded_s": recorded_s(work)})
+        yield ColumnValues(lambda: own_values(replay_of(item)))
 
 
 def recorded_s(work: Replay) -> float | None:
     return None if work.recorded_ns is None else work.recorded_ns / 1e9
+
+
+def own_values(work: Replay) -> dict[str, Any]:
+    """Return the columns that follow from the workload alone."""
+    return {"gaps": work.gaps, "traffic_sha256": work.sha256, "replayed_calls": work.n_calls,
+            "replayed_bytes": work.size_bytes, "recorded_s": recorded_s(work)}
 
 
 def _record(item: CaseResult) -> ReplayRecord:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from hpcbench.kinds.replay.derive import ReplayRecord, recorded_s, replay_of
+from hpcbench.kinds.replay.derive import ReplayRecord, own_values, recorded_s, replay_of
 from hpcbench.kinds.replay.plan.planner import Replay
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural, size_text
@@ -39,9 +40,8 @@ _OWN = (
            optional=True),
     Column("ratio", "replayed/recorded", Show.RATIO, "", "time p50 over recorded", "less",
            optional=True),
-    Column("ratio_interval", "95 % interval", Show.RATIO, "", "of the ratio", optional=True))
+    Column("ratio_interval", "95 % CI", Show.RATIO, "", "of the ratio", optional=True))
 _END = (columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
-_FIELDS = ("replayed_over_recorded", "replayed_over_recorded_low", "replayed_over_recorded_high")
 DEFINITION = (
     "replay: gaps recorded = each rank's own, together = of each call the shortest of its ranks",
     "  without recorded waits, none = back to back; recorded = first issue to last in the",
@@ -51,7 +51,8 @@ DEFINITION = (
 class ReplayPresenter(Presenter[Replay, ReplayRecord]):
     """Presents recorded jobs."""
 
-    fields = ("gaps", "traffic_sha256", "replayed_calls", "replayed_bytes", "recorded_s", *_FIELDS)
+    fields = ("gaps", "traffic_sha256", "replayed_calls", "replayed_bytes", "recorded_s",
+              *(one.name for one in fields(ReplayRecord)))
     in_every_summary = False
 
     def listing(self) -> Iterator[Line]:
@@ -86,11 +87,7 @@ class ReplayPresenter(Presenter[Replay, ReplayRecord]):
             yield Line(f"  left out: {reason}")
 
     def row(self, item: CaseResult, record: ReplayRecord | None) -> Mapping[str, object]:
-        work, known = replay_of(item), record or ReplayRecord()
-        return {
-            "gaps": work.gaps, "traffic_sha256": work.sha256, "replayed_calls": work.n_calls,
-            "replayed_bytes": work.size_bytes, "recorded_s": recorded_s(work),
-            **{name: getattr(known, name) for name in _FIELDS}}
+        return {**own_values(replay_of(item)), **asdict(record or ReplayRecord())}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,

@@ -86,7 +86,7 @@ def _record(
         _whole(own.get("rank")), _whole(own.get("world_size")), timed,
         _groups(own, dumps, entries, names),
         sum(_lost(dump["entries"]) for dump in dumps) + int(own.get("messages_lost", 0)),
-        sum(call.is_open for call in timed), str(own.get("ras") or ""), notes)
+        str(own.get("ras") or ""), notes)
 
 
 def _after_losses(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcbench.config.axes import library_of
-from hpcbench.errors import FileError
 from hpcbench.operations.collectives import DTYPE_BYTES, Call, collectives
 from hpcbench.operations.functions import file_hash
 from hpcbench.operations.traffic import (
@@ -22,7 +21,7 @@ from hpcbench.operations.traffic import (
     RankOrder,
     Signature,
     TrafficRecord,
-    read_traffic,
+    read_with_content,
 )
 from hpcbench.plan.support import unsupported
 
@@ -120,11 +119,8 @@ class ReadRecord:
 
 def read_record(path: str) -> ReadRecord:
     """Return the record of a file. Raises FileError if it is none, or lies elsewhere."""
-    record = read_traffic(Path(path))
-    try:
-        return ReadRecord(record, file_hash(Path(path).read_bytes()))
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+    record, content = read_with_content(Path(path))
+    return ReadRecord(record, file_hash(content))
 
 
 def unfit_record(record: TrafficRecord, ranks: int) -> str | None:
