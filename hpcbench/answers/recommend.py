@@ -537,7 +537,7 @@ def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
             without_shared(names))
         rows = [Dot(f"{task}: {_way(one, rival.name)}".removeprefix(": "),
                     ChartPoint(rival.paired.ratio, range_of(rival.paired.interval)),
-                    (f"{VERDICTS[rival.is_clear]} {'than' if rival.is_clear else 'from'} "
+                    (f"{VERDICTS[rival.is_clear]} {'than' if rival.is_clear else 'beside'} "
                      f"{_way(one, one.best)}",))
                 for task, one in zip(tasks, rankings, strict=True) for rival in one.rivals
                 if range_of(rival.paired.interval)]

@@ -82,8 +82,9 @@ class Replay(Workload):
             not_captured="cuda_graph: a replay waits on the host between its calls")
 
     def choice(self) -> Choice:
-        task = {"sha256": self.sha256, "n_calls": self.n_calls, "size_bytes": self.size_bytes}
-        return Choice({**task, "gaps": self.gaps, "calls": self.calls}, task, {"gaps": self.gaps})
+        task = {"sha256": self.sha256, "n_calls": self.n_calls, "size_bytes": self.size_bytes,
+                "gaps": self.gaps}  # of which none is to be chosen: they ask different questions
+        return Choice({**task, "calls": self.calls}, task)
 
     def request(self, ranks: int) -> Request:
         return Request(ranks, self.backend, self.device, self.calls, self.gaps)
