@@ -17,16 +17,19 @@ from hpcbench.units import plural
 PAIRS = 5
 SETTINGS: Mapping[str, bool] = {"recording": False, "with --durations": True}
 _LOOP = """
-import statistics, time, torch, torch.distributed as dist
+import os, time
+if hasattr(os, "sched_setaffinity"):  # on several cores, who wakes whom changes the time more
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import torch, torch.distributed as dist
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 ones, means = torch.ones(16), []
-for number in range(21):
+for number in range(101):
     began = time.process_time()
-    for _ in range(200):
+    for _ in range(100):
         dist.all_reduce(ones)
-    means.append((time.process_time() - began) / 200)
+    means.append((time.process_time() - began) / 100)
 dist.destroy_process_group()
-print(statistics.median(means[1:]))
+print(min(means))
 """
 
 
@@ -34,7 +37,8 @@ def cost_lines(pairs: int = PAIRS) -> Iterator[str]:
     """Yield the CPU time that recording adds to a call, for each of SETTINGS.
 
     Each number is the median of so many differences of two processes, one after the other, with
-    their range. Raises UsageError where the loop does not run.
+    their range; the time of a process is the least of 101 means, on one core. Raises UsageError
+    where the loop does not run.
     """
     with TemporaryDirectory(prefix="hpcbench-record-") as folder:
         rounds = [_round(Path(folder) / str(number)) for number in range(pairs)]
