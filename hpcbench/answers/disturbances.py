@@ -115,6 +115,8 @@ def _series(
 
 MOST_READ = 500_000
 """Ranks times passes: of more, nothing is looked at, as it would take minutes and memory."""
+MOST_LOST = 0.99
+"""A short pass may lose all ticks that were counted, which no finite slowdown follows."""
 Spans = npt.NDArray[np.int64]
 CLOCK_SOURCES = (("GPU", "gpu", "sm_mhz", 1.0), ("CPU", "frequency", "mean_khz", 1e-3))
 """What has a clock, where it stands, and MHz of its unit; the first that was read counts."""
@@ -226,7 +228,7 @@ class _Cores:
             here = [series for series in self.used
                     if self.node_of.get(series.rank) == self.node_of.get(user.rank)]
             own = sum((rises(series, spans_ns)[0] for series in here), np.zeros(len(spans_ns)))
-            stolen.append(risen[3] / total)
+            stolen.append(np.minimum(risen[3] / total, MOST_LOST))
             others.append(np.maximum(risen[0] + risen[1] - own, 0) / total)
         return _stacked(stolen, spans_ns), _stacked(others, spans_ns)
 
@@ -242,7 +244,7 @@ def _case_readings(
     waited = []
     for series in waits:
         risen, bracket_ns = rises(series, spans_ns)
-        waited.append(np.clip(risen / bracket_ns, 0, 0.99))
+        waited.append(np.clip(risen / bracket_ns, 0, MOST_LOST))
     found = [medians_within(series, spans_ns) * scale for series, scale in clocks]
     steal, others = cores.shares(spans_ns)
     return PassReadings(item, np.array(_known_s(item)), spans_ns,

@@ -225,6 +225,16 @@ def test_a_rank_that_waits_for_a_core_in_some_passes_slows_them() -> None:
     assert "HB143: rank 1: other processes" in answer.evidence
 
 
+def test_a_pass_of_which_a_hypervisor_took_every_tick() -> None:
+    taken = np.array([0.02 + 0.3 * one for one in HIT])
+    times_s = np.array(STEADY) / (1 - taken)
+    taken[HIT.index(0)] = 1.0
+    shares = {"user": 1 - taken, "system": 0 * taken, "idle": 0 * taken, "steal": taken}
+    found = asked(timed(times_s), readings={
+        ("cpu", f"{name}_ns"): [counter(0, shares[name], 2)] for name in shares})
+    assert CLEAR not in {one.certainty for one in found.answers}
+
+
 def test_ranks_that_wait_in_turn_are_not_told_apart() -> None:
     hit = np.array(HIT, dtype=np.float64)
     turn = np.cumsum(hit) % 2
