@@ -1,8 +1,9 @@
 """Which tests run without a flag, which wait for ``--full``, and which for ``--all``.
 
 Tests of tests/mpi and tests/install wait for ``--full`` unless tests/quick.txt lists them; others
-do where tests/full.txt lists them. The marker ``soak`` says which wait for ``--all``. Whoever names
-a file or a test on the command line gets what waits for ``--full``.
+do where tests/full.txt lists them. The marker ``soak`` says which wait for ``--all``, and so does
+``--all:`` in a reason of that list. Whoever names a file or a test on the command line gets what
+waits for ``--full``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 
 FULL, QUICK = (Path(__file__).with_name(name) for name in ("full.txt", "quick.txt"))
 JOBS = ("tests/mpi/", "tests/install/")
+FOR_ALL = "--all: "
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,10 @@ class Listed:
     def beginning(self) -> str:
         """What comes before the first ``*``; few ids have it, so most are not matched."""
         return self.pattern.partition("*")[0]
+
+    @property
+    def is_for_all(self) -> bool:
+        return self.reason.startswith(FOR_ALL)
 
     def matches(self, nodeid: str) -> bool:
         return nodeid.startswith(self.beginning) and fnmatchcase(
@@ -61,9 +67,10 @@ def waiting(config: pytest.Config) -> Callable[[pytest.Item], bool]:
         return lambda item: False
     quick, full = _lists()
     every, files = config.getoption("--full"), _named(config)
+    last = [line for line in full if line.is_for_all]
 
     def waits(item: pytest.Item) -> bool:
-        if item.get_closest_marker("soak"):
+        if item.get_closest_marker("soak") or any(line.matches(item.nodeid) for line in last):
             return True
         return not every and item.path not in files and not is_quick(item.nodeid, quick, full)
 

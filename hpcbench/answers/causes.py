@@ -221,10 +221,16 @@ def _share(shares: Times) -> Interval:
 
 
 def _verdict(shares: Mapping[str, Interval]) -> tuple[str, tuple[str, ...]]:
-    """Return the cause, and of ``mixed`` its parts."""
+    """Return the cause, and of ``mixed`` its parts.
+
+    Late ranks and work beside may divide in any way what both, but not the transfer, explain.
+    """
     for name, share in shares.items():
         if share.ends[0] >= MAIN:
             return name, ()
+    both = (ARRIVAL, CONTENTION)
+    if shares[TRANSFER].ends[1] <= 1 - MAIN and all(shares[one].ends[1] >= PART for one in both):
+        return MIXED, both
     if any(share.ends[0] < PART <= share.ends[1] for share in shares.values()):
         return INCONCLUSIVE, ()
     parts = tuple(name for name, share in shares.items() if share.ends[0] >= PART)

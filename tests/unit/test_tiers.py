@@ -40,7 +40,8 @@ def waits_for_all(test: str) -> bool:
     path, _, name = test.partition("::")
     text = (ROOT / "tests" / path).read_text(encoding="utf-8")
     found = re.search(rf"((?:^@.*\n(?:^ .*\n)*)*)^def {name}\(", text, re.MULTILINE)
-    return found is None or "@pytest.mark.soak" in found[1]
+    return found is None or "@pytest.mark.soak" in found[1] or any(
+        line.matches(f"tests/{test}") for line in LISTS[FULL] if line.is_for_all)
 
 
 @pytest.mark.parametrize("path", [FULL, QUICK], ids=lambda path: path.name)
@@ -57,6 +58,12 @@ def test_a_job_waits_unless_it_is_listed() -> None:
     assert not is_quick("tests/mpi/test_x.py::test_a2", one, [])
     assert is_quick("tests/unit/test_y.py::test_a", one, [])
     assert not is_quick("tests/unit/test_y.py::test_a", [], [Listed("tests/unit/*", "the same")])
+
+
+def test_what_waits_for_all_is_no_job_that_must_run_without_a_flag() -> None:
+    for one in LISTS[QUICK]:
+        assert not any(one.pattern.startswith(line.beginning) and line.matches(one.pattern)
+                       for line in LISTS[FULL] if line.is_for_all), one.pattern
 
 
 @pytest.mark.parametrize("line", ["tests/x.py::test_a", "tests/x.py::test_a | "])
