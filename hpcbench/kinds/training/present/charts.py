@@ -41,7 +41,7 @@ from hpcbench.views.table import (
 
 Items = Sequence[CaseResult]
 Records = Mapping[str, TrainingRecord]
-SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
+SHORT = {"data": "data wait", "forward": "forward", "backward": "backward", "exchange": "exchange",
          "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
 """Phase -> the title of its column."""
 STALLS = ("data", "exchange")
