@@ -118,8 +118,8 @@ def outcome(cause: str, found: CallCause) -> str:
 def beside(load: str, command: Sequence[str]) -> int:
     """Run a command beside a load, on the first host; return its exit code."""
     words = [sys.executable, __file__, "--load"]
-    loads = ([[str(SCRIPT), host, "exec", *words, host] for host in ("vh1", "vh2")] if load == STREAM
-             else [[*words, str(core)] for core in os.sched_getaffinity(0)])
+    loads = ([[str(SCRIPT), host, "exec", *words, host] for host in ("vh1", "vh2")]
+             if load == STREAM else [[*words, str(core)] for core in os.sched_getaffinity(0)])
     processes = [subprocess.Popen(one) for one in loads]
     try:
         return subprocess.run(command, check=False).returncode

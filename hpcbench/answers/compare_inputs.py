@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from hpcbench.texts import valid
 from hpcbench.units import grouped
 
 OPTION, ENV = "options.", "env."
+LATEST = "latest"
+"""The link beside runs that leads to the newest."""
 UNSET = "unset"
 """Value of an environment variable that a case leaves as it is."""
 PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph",
@@ -72,27 +74,31 @@ def read_side(text: str) -> Side:
     return side_of(paths, valid(name or text))
 
 
-def refuse_twice(paths: Iterable[Path]) -> None:
-    """Raise UsageError for a file or folder that is given twice.
+def each_once(paths: Sequence[Path]) -> list[Path]:
+    """Return files and folders without those that lead through ``latest`` to another of them.
 
-    A launch that counts twice would look like two that agree.
+    So has it the pattern ``results/*``. Raises UsageError for one that is given twice otherwise: a
+    launch that counts twice would look like two that agree.
     """
+    named = {_real(path) for path in paths if LATEST not in path.parts}
+    kept = [path for path in paths if LATEST not in path.parts or _real(path) not in named]
     seen: dict[str, Path] = {}
-    for path in paths:
-        file = os.path.realpath(path / FILE_NAME if path.is_dir() else path)  # never raises
-        if file in seen:
-            first = seen[file]
+    for path in kept:
+        if (first := seen.setdefault(_real(path), path)) is not path:
             twice = f"{path} is given twice" if path == first else (
                 f"{path} is given twice: {first} is the same file")
             raise UsageError(f"{twice}; a launch counts once")
-        seen[file] = path
+    return kept
+
+
+def _real(path: Path) -> str:
+    return os.path.realpath(path / FILE_NAME if path.is_dir() else path)  # never raises
 
 
 def side_of(paths: Sequence[Path], label: str = "") -> Side:
     """Return the side of files or folders. Raises FileError, and UsageError for one given twice."""
-    refuse_twice(paths)
     results = []
-    for path in paths:
+    for path in each_once(paths):
         with open_results(path) as file:
             results.append(file.results)
     return Side(label or ",".join(map(str, paths)), tuple(results))

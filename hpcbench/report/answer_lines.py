@@ -24,7 +24,7 @@ from hpcbench.answers.compare import (
     totals_line,
     unmatched_table,
 )
-from hpcbench.answers.compare_inputs import refuse_twice
+from hpcbench.answers.compare_inputs import each_once
 from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
 from hpcbench.answers.what_if import TOPIC as WHAT_IF
 from hpcbench.answers.what_if import Proof, WhatIf, proof_of
@@ -85,9 +85,8 @@ def proof(options: TopicOptions, results: Sequence[TopicResult]) -> Proof:
 @contextmanager
 def opened(paths: Sequence[Path]) -> Iterator[list[Run]]:
     """Yield the runs of results files. Raises FileError; UsageError for one that is given twice."""
-    refuse_twice(paths)
     with ExitStack() as stack:
-        yield [Run(valid(str(path)), file.results, file) for path in paths
+        yield [Run(valid(str(path)), file.results, file) for path in each_once(paths)
                for file in (stack.enter_context(open_results(path)),)]
 
 

@@ -28,7 +28,14 @@ from hpcbench.answers.compare import (
     launches_needed,
     scope_of,
 )
-from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, read_side, split_by
+from hpcbench.answers.compare_inputs import (
+    CaseOfSide,
+    Side,
+    cases_of,
+    each_once,
+    read_side,
+    split_by,
+)
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import Case, planned_canary
@@ -234,6 +241,17 @@ def test_cases_that_differ_in_iterations_alone_are_both_compared() -> None:
     found = split_by(Side("A", (make_results(items),)), "backend")
     assert {name: len(rows) for name, rows in found.items()} == {"gloo": 2, "mpi": 2}
     assert found["gloo"].keys() == found["mpi"].keys()
+
+
+def test_the_link_to_the_newest_run_is_no_other_run(tmp_path: Path) -> None:
+    """Patterns such as results/* find it."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "results.h5").symlink_to(RESULTS["mixed"])
+    (tmp_path / "latest").symlink_to("run")
+    runs = [tmp_path / "latest", tmp_path / "run"]
+    assert [*each_once(runs)] == [*each_once(runs[::-1])] == runs[1:]
+    assert each_once(runs[:1]) == runs[:1]
+    assert CliRunner().invoke(app, ["advise", *map(str, runs)]).exit_code == 0
 
 
 @pytest.mark.parametrize("command", [["advise"], ["report", "-o", "/nowhere/x.html"]])
