@@ -389,10 +389,10 @@ class WorkerProcess(WorkerHandle):
     def await_end(self, stop: StopRequests | None = None) -> None:
         """Wait until a killed worker is gone; report a long wait. A request to ``stop`` at once
         ends it."""
-        if self._killed_s is None:
+        if self._killed_s is None or self._is_gone(0.0):
             return
         limit_s = _GONE_ON_GPU_S if self._used_gpu else _GONE_S
-        gone, took = self._is_gone(0.0), time.monotonic() - self._killed_s
+        gone, took = False, time.monotonic() - self._killed_s
         while not gone and took < limit_s:
             if stop is not None and stop.now:
                 return

@@ -70,6 +70,20 @@ def test_a_request_to_stop_does_not_wait_for_it() -> None:
     assert 0.4 < took < 3.0
 
 
+def test_one_that_ended_while_nobody_waited_took_no_time(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Cases of backend mpi run between the end of a worker and the start of the next one."""
+    monkeypatch.setattr(worker_process, "_GONE_S", 0.2)
+    env = worker_environment(os.environ, (), {})
+    with WorkerPool(TemplateSpec(env, 120.0), SharedProgress.create(9)) as pool:
+        worker = pool.start_worker(())
+        worker.kill()
+        time.sleep(0.5)
+        worker.await_end()
+    assert "after it was killed" not in capfd.readouterr().err
+
+
 def parent_of(pid: int) -> int:
     text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
     return int(text.rpartition(")")[2].split()[1])
