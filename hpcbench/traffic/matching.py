@@ -15,7 +15,7 @@ from hpcbench.errors import FileError
 from hpcbench.operations.collectives import collectives
 from hpcbench.operations.traffic import CallGroup, Quantiles, RankOrder, Signature, TrafficRecord
 from hpcbench.statistics.order import percentiles
-from hpcbench.traffic.calls import OWN, RankCall, RankRecord
+from hpcbench.traffic.calls import OWN, RankCall, RankRecord, item_bytes
 from hpcbench.units import plural, rank_list
 
 _ALIKE = ("all_reduce", "broadcast", "reduce")
@@ -198,6 +198,12 @@ def _signature(part: Sequence[_Member], groups: Sequence[CallGroup], group: obje
     known = [call for call in calls if call is not None]
     n_in = [None if call is None else call.elements_in for call in calls]
     n_out = [None if call is None else call.elements_out for call in calls]
+    size_bytes = max(call.bytes for call in known)
+    if first.collective == "all_gather" and first.elements_in and all(
+            call.elements_out == call.elements_in == first.elements_in for call in known):
+        whole = len(ranks) * first.elements_in  # of a list of results torch records one on gloo
+        n_out = [count and whole for count in n_out]
+        size_bytes = whole * item_bytes(first.dtype)
     return Signature(
         collective=first.collective, dtype=first.dtype,
         operator=next((call.operator for call in known if call.operator), None),
@@ -206,7 +212,7 @@ def _signature(part: Sequence[_Member], groups: Sequence[CallGroup], group: obje
         splits_in=_rows([call.splits_in if call else None for call in calls]),
         splits_out=_rows([call.splits_out if call else None for call in calls]), group=index,
         count=0,
-        bytes=max(call.bytes for call in known), backend=first.backend, pair=first.pair)
+        bytes=size_bytes, backend=first.backend, pair=first.pair)
 
 
 def _root(

@@ -6,12 +6,18 @@ import json
 import socket
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reading import read
 
+from hpcbench.config.load import check_config
+from hpcbench.kinds.training.plan.predict import predict
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.operations.traffic import TrafficRecord, read_traffic
+from hpcbench.plan.expand import make_plan
 from hpcbench.traffic.imported import import_traffic
 from launcher import EVERY_MPI, ROOT, MpiLauncher
 
@@ -147,3 +153,54 @@ def replayed_in_order(mpirun: MpiLauncher, home: Path) -> None:
     times = {gaps: item.statistics.median_s for gaps, item in cases.items() if item.statistics}
     assert times["recorded"] > times["together"] + 0.1
     assert times["recorded"] > 0.9 * work["recorded_ns"] / 1e9
+
+
+MODEL = {"kind": "training", "model": "transformer-tiny", "layers": 4, "hidden": 64,
+         "seq_length": 16, "vocab": 96, "batch_size": 4, "backend": "gloo"}
+STRATEGIES: dict[int, Any] = {
+    2: {"data": {"bucket_mb": 1}, "fsdp": {}, "tensor": {}, "pipeline": {}},
+    4: {"hybrid": {"tp": 2, "data": "replicate"}, "hsdp": {}, "zero1": {}}}
+AS_GLOO_CALLS = {"reduce_scatter": "all_reduce"}
+STEPS_OF_RUNS, MORE_STEPS = (2, 4), 2
+
+
+@pytest.mark.parametrize("ranks", STRATEGIES)
+def test_a_step_of_each_strategy_calls_what_its_plan_predicts(
+    mpirun: MpiLauncher, tmp_path: Path, ranks: int,
+) -> None:
+    """Of two runs one takes more steps: they differ by the calls of these, and by nothing else."""
+    shorter, longer = (
+        own_calls(mpirun, ranks, tmp_path / f"of{steps}", steps) for steps in STEPS_OF_RUNS)
+    longer.subtract(shorter)
+    predicted = Counter[tuple[str, str]]()
+    sweep = check_config({"benchmarks": [MODEL | {"strategies": STRATEGIES[ranks]}]}, "test")
+    for case in make_plan(sweep, ranks).cases:
+        for one in predict(training_of(case)).of_ranks[0].calls:
+            name = AS_GLOO_CALLS.get(one.collective, one.collective)
+            predicted[name, "calls"] += one.count * MORE_STEPS
+            predicted[name, "bytes"] += one.size_bytes * MORE_STEPS
+    assert +longer == predicted
+
+
+def own_calls(
+    mpirun: MpiLauncher, ranks: int, home: Path, steps: int,
+) -> Counter[tuple[str, str]]:
+    """Record trainings, and return calls and bytes that rank 0 makes, or sends, in fp32."""
+    home.mkdir()
+    (home / "sweep.json").write_text(json.dumps({
+        "measure": {"warmup": 1, "iterations": steps, "passes": 1, "canary": False,
+                    "noise_check_s": 0},
+        "output": {"plots": False, "report": False},
+        "benchmarks": [MODEL | {"strategies": STRATEGIES[ranks]}]}))
+    python = mpirun.program("python")
+    mpirun.run(ranks, command=(
+        python, "-m", "hpcbench", "record", "-o", str(home / "rec"), "--", python, "-m",
+        "hpcbench", "run", str(home / "sweep.json"), "--inline", "-o", str(home))).check()
+    import_traffic([home / "rec"], home / "traffic.json")
+    traffic, found = read_traffic(home / "traffic.json"), Counter[tuple[str, str]]()
+    for index in traffic.order[0].signature:
+        one = traffic.signatures[index]
+        if one.dtype == "fp32" and (one.pair is None or one.pair[0] == 0):
+            found[one.collective, "calls"] += 1
+            found[one.collective, "bytes"] += one.bytes
+    return found

@@ -62,6 +62,14 @@ def pair(tmp_path: Path) -> list[Path]:
     return [flight(tmp_path, rank, calls) for rank in (0, 1)]
 
 
+def test_an_all_gather_gives_the_parts_of_all_ranks(tmp_path: Path) -> None:
+    """Of lists of results, such as DTensor's on gloo, torch records that of one rank."""
+    part = entry(0, "all_gather", 8) | {"output_sizes": [[1, 8]]}
+    record, _ = traffic(*[flight(tmp_path, rank, [part]) for rank in (0, 1)])
+    (one,) = record.signatures
+    assert (one.elements_in, one.elements_out, one.bytes) == ((8,), (16,), 64)
+
+
 def test_forms_counts_order_and_gaps(pair: list[Path]) -> None:
     record, notes = traffic(*pair)
     assert [(one.collective, one.count, one.bytes, one.elements_in, one.elements_out)
