@@ -34,7 +34,8 @@ APART = tuple(f"{JOBS}test_{test}" for test in (
     "measure_in_programs.py::test_it_agrees_with_run",
     "measure_in_programs.py::test_several_clocks_",
     "profiling.py::test_every_case_", "protocol.py::test_a_", "protocol.py::test_passes_",
-    "traffic_job.py::test_a_rank_that_is_late_", "training_balance.py::test_a_slow_rank_"))
+    "traffic_job.py::test_a_rank_that_is_late_", "traffic_job.py::test_with_its_own_gaps_",
+    "training_balance.py::test_a_slow_rank_"))
 """Tests of these files that need the machine for themselves: most judge times."""
 COMPUTING = ("tests/install/", "tests/workloads/", "tests/unit/")
 """Where the others are, the folder with the longest files first, for the same reason."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from hpcbench.answers.compare_inputs import (
     split_by,
 )
 from hpcbench.errors import UsageError
+from hpcbench.reduce.results_file import without_latest
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
 from hpcbench.statistics.order import Interval
 from hpcbench.statistics.overlap import chance_of_mean, mean_interval
@@ -312,6 +314,8 @@ class Compared:
 
 def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
     """Return the comparison of several sides. Raises UsageError if nothing matches, FileError."""
+    kept = without_latest([Path(text) for text in texts])
+    texts = [text for text in texts if Path(text) in kept]
     if len(texts) < 2:
         raise UsageError("compare needs two sides, such as A B; or --by KEY inside one")
     sides = [read_side(text) for text in texts]

@@ -15,14 +15,12 @@ from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.reduce.results_file import FILE_NAME, open_results
+from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.run_checks import stable_facts
 from hpcbench.texts import valid
 from hpcbench.units import grouped
 
 OPTION, ENV = "options.", "env."
-LATEST = "latest"
-"""The link beside runs that leads to the newest."""
 UNSET = "unset"
 """Value of an environment variable that a case leaves as it is."""
 PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph",
@@ -72,27 +70,6 @@ def read_side(text: str) -> Side:
     if not paths:
         raise UsageError(f'"{text}" names no results file; write FILE, or NAME=FILE,FILE')
     return side_of(paths, valid(name or text))
-
-
-def each_once(paths: Sequence[Path]) -> list[Path]:
-    """Return files and folders without those that lead through ``latest`` to another of them.
-
-    So has it the pattern ``results/*``. Raises UsageError for one that is given twice otherwise: a
-    launch that counts twice would look like two that agree.
-    """
-    named = {_real(path) for path in paths if LATEST not in path.parts}
-    kept = [path for path in paths if LATEST not in path.parts or _real(path) not in named]
-    seen: dict[str, Path] = {}
-    for path in kept:
-        if (first := seen.setdefault(_real(path), path)) is not path:
-            twice = f"{path} is given twice" if path == first else (
-                f"{path} is given twice: {first} is the same file")
-            raise UsageError(f"{twice}; a launch counts once")
-    return kept
-
-
-def _real(path: Path) -> str:
-    return os.path.realpath(path / FILE_NAME if path.is_dir() else path)  # never raises
 
 
 def side_of(paths: Sequence[Path], label: str = "") -> Side:

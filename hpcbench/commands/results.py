@@ -296,7 +296,7 @@ def advise(
     if prove is not None and traffic is None:
         raise UsageError("--prove: proves what a recorded job gains; give --traffic traffic.json")
     options = answer_lines.topic_options(price, samples, traffic)
-    topics = answer_lines.advice(files, ["what-if"] if prove else only or [], options)
+    topics = answer_lines.advice(files, (only or []) + ["what-if"] * bool(prove), options)
     if as_json:
         answer_lines.print_advice_json(topics, files)
     else:

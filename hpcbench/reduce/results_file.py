@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -17,7 +18,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.errors import FileError, command_line
+from hpcbench.errors import FileError, UsageError, command_line
 from hpcbench.plan.case import Case
 from hpcbench.reduce import kind_facts
 from hpcbench.reduce import results as records
@@ -46,6 +47,7 @@ from hpcbench.trace.container import expected_content, new_container, open_conta
 from hpcbench.trace.sealed import CLOCKS, STAMPS, write_clocks
 from hpcbench.units import grouped
 
+LATEST = "latest"
 _OWN = ("rank", "attempt")
 _SOURCES = f"{GROUP}/sources"
 CONTENTS: Contents = {
@@ -392,6 +394,28 @@ def _no_results(path: Path, file_path: Path) -> str:
     if path.is_dir():
         return f"{file_path}: no such file; give the folder of a run, such as results/latest"
     return f"{path}: no such file or folder; give results.h5 of a run, or its folder"
+
+
+def without_latest(paths: Sequence[Path]) -> list[Path]:
+    """Return files and folders without those that lead through ``latest``, the link to the newest
+    run, to another of them: the pattern ``results/*`` finds both."""
+    named = {_real(path) for path in paths if LATEST not in path.parts}
+    return [path for path in paths if LATEST not in path.parts or _real(path) not in named]
+
+
+def each_once(paths: Sequence[Path]) -> list[Path]:
+    """Return the same. Raises UsageError for one that is given twice otherwise: a launch that
+    counts twice would look like two that agree."""
+    kept, seen = without_latest(paths), dict[str, Path]()
+    for path in kept:
+        if (first := seen.setdefault(_real(path), path)) is not path:
+            same = "" if path == first else f": {first} is the same file"
+            raise UsageError(f"{path} is given twice{same}; a launch counts once")
+    return kept
+
+
+def _real(path: Path) -> str:
+    return os.path.realpath(path / FILE_NAME if path.is_dir() else path)  # never raises
 
 
 @contextlib.contextmanager

@@ -24,14 +24,13 @@ from hpcbench.answers.compare import (
     totals_line,
     unmatched_table,
 )
-from hpcbench.answers.compare_inputs import each_once
 from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
 from hpcbench.answers.what_if import TOPIC as WHAT_IF
 from hpcbench.answers.what_if import Proof, WhatIf, proof_of
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import read_traffic
-from hpcbench.reduce.results_file import ResultsFile, open_results
+from hpcbench.reduce.results_file import ResultsFile, each_once, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity, say, valid
 from hpcbench.units import plural, with_sizes

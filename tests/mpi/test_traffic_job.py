@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,12 @@ def test_the_calls_of_ddp_are_recorded_on_both_ranks(mpirun: MpiLauncher) -> Non
 
 def recorded(
     mpirun: MpiLauncher, ranks: int, example: str, home: Path, *more: str,
+    arguments: Sequence[str] = (),
 ) -> TrafficRecord:
     python = mpirun.program("python")
     mpirun.run(ranks, command=(
         python, "-m", "hpcbench", "record", *more, "-o", str(home / "rec"), "--", python,
-        str(ROOT / "examples" / example), free_port())).check()
+        str(ROOT / "examples" / example), free_port(), *arguments)).check()
     import_traffic([home / "rec"], home / "traffic.json")
     return read_traffic(home / "traffic.json")
 
@@ -108,44 +110,41 @@ def test_the_messages_of_a_pipeline(mpirun: MpiLauncher, tmp_path: Path) -> None
         assert order.dropped == 0
 
 
+def late_job(mpirun: MpiLauncher, home: Path) -> TrafficRecord:
+    """Record a job of which rank 0 comes 30 ms late in each of 30 steps."""
+    return recorded(mpirun, 2, "traffic_ddp.py", home, "--durations",
+                    arguments=("--steps", "30", "--late-ms", "30"))
+
+
 def test_a_rank_that_is_late_on_purpose_is_the_cause(
     mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
-    """Record a job, replay its calls isolated, and ask why they took long."""
-    python, home = mpirun.program("python"), tmp_path
+    """Run the calls of a late job isolated, and ask why they took long."""
+    late_job(mpirun, tmp_path)
     mpirun.run(2, command=(
-        python, "-m", "hpcbench", "record", "--durations", "-o", str(home / "rec"), "--", python,
-        str(ROOT / "examples/traffic_ddp.py"), free_port(), "--steps", "30", "--late-ms",
-        "30")).check()
-
-    def hpcbench(*arguments: str) -> str:
-        return subprocess.run([sys.executable, "-m", "hpcbench", *arguments], cwd=home, text=True,
-                              capture_output=True, check=True).stdout
-
-    hpcbench("import", "rec", "-o", "traffic.json")
-    mpirun.run(2, command=(
-        python, "-m", "hpcbench", "run", str(home / "traffic.json"), "-o", str(home / "out"),
-        "--only", "all_reduce", "--iters", "30", "--passes", "1")).check()
-    document = json.loads(hpcbench("advise", "out/latest", "--traffic", "traffic.json", "--only",
-                                   "causes", "--json"))
-    found = next(one for one in document["topics"]["causes"]["forms"] if one["matched"] == 30)
+        mpirun.program("python"), "-m", "hpcbench", "run", str(tmp_path / "traffic.json"), "-o",
+        str(tmp_path / "out"), "--only", "all_reduce", "--iters", "30", "--passes", "1")).check()
+    done = subprocess.run(
+        [sys.executable, "-m", "hpcbench", "advise", "out/latest", "--traffic", "traffic.json",
+         "--only", "causes", "--json"], cwd=tmp_path, text=True, capture_output=True, check=True)
+    found = next(one for one in json.loads(done.stdout)["topics"]["causes"]["forms"]
+                 if one["matched"] == 30)
     assert (found["cause"], found["late"]) == ("arrival", [0])
-    replayed_in_order(mpirun, home)
 
 
-def replayed_in_order(mpirun: MpiLauncher, home: Path) -> None:
-    """Replay the first steps of the late job in order: with each rank's own gaps it stays late."""
+def test_with_its_own_gaps_a_late_job_stays_late(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    """Replay the first steps in order."""
+    traffic = late_job(mpirun, tmp_path)
     job = mpirun.run(2, config={
-        "measure": {"warmup": 1, "iterations": 6, "passes": 1}, "output": {"plots": False},
-        "benchmarks": [{"kind": "replay", "traffic": str(home / "traffic.json"), "calls": 14,
+        "measure": {"warmup": 1, "iterations": 3, "passes": 1},
+        "output": {"plots": False, "report": False},
+        "benchmarks": [{"kind": "replay", "traffic": str(tmp_path / "traffic.json"), "calls": 14,
                         "gaps": ["recorded", "together", "none"]}]}).check()
     cases = {str(item.case.workload.to_json()["gaps"]): item for item in read(
         job.folder).results.cases}
     assert {item.status for item in cases.values()} == {"ok"}
     assert {item.n_wrong for item in cases.values()} == {0}
-    recorded = cases["recorded"]
-    work = recorded.case.workload.to_json()
-    traffic = read_traffic(home / "traffic.json")
+    work = cases["recorded"].case.workload.to_json()
     assert work["n_calls"] == 14
     assert work["recorded_calls"] == sum(one.count for one in traffic.signatures)
     assert work["size_bytes"] == sum(

@@ -25,20 +25,15 @@ from hpcbench.answers.compare import (
     SLOWER,
     CaseComparison,
     compare,
+    compare_sides,
     launches_needed,
     scope_of,
 )
-from hpcbench.answers.compare_inputs import (
-    CaseOfSide,
-    Side,
-    cases_of,
-    each_once,
-    read_side,
-    split_by,
-)
+from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, read_side, split_by
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import Case, planned_canary
+from hpcbench.reduce.results_file import each_once
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
 from launcher import ROOT
 from results_factory import flagged, in_launches, in_passes, make_case, make_results
@@ -251,7 +246,12 @@ def test_the_link_to_the_newest_run_is_no_other_run(tmp_path: Path) -> None:
     runs = [tmp_path / "latest", tmp_path / "run"]
     assert [*each_once(runs)] == [*each_once(runs[::-1])] == runs[1:]
     assert each_once(runs[:1]) == runs[:1]
+    other = str(RESULTS["mixed"])
     assert CliRunner().invoke(app, ["advise", *map(str, runs)]).exit_code == 0
+    rows = CliRunner().invoke(app, ["export", *map(str, runs), "--to", "csv"]).stdout
+    assert rows == CliRunner().invoke(app, ["export", str(runs[1]), "--to", "csv"]).stdout
+    found = compare_sides([*map(str, runs), other], 1.0)
+    assert found.sides == (str(runs[1]), other)
 
 
 @pytest.mark.parametrize("command", [["advise"], ["report", "-o", "/nowhere/x.html"]])

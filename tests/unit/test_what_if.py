@@ -280,8 +280,9 @@ def test_the_command_writes_the_proof(settings: Path, tmp_path: Path) -> None:
     assert len(make_plan(load_config(proof), 2).cases) == 2
     again = CliRunner().invoke(app, words)
     assert again.exit_code == 1 and isinstance(again.exception, UsageError)
-    done = CliRunner().invoke(app, [*words, "--force", "--json"])
+    done = CliRunner().invoke(app, [*words, "--force", "--json", "--only", "causes"])
     document = json.loads(done.stdout)
+    assert document["topics"].keys() == {"causes", "what-if"}
     assert document["topics"]["what-if"]["alternatives"][1]["verdict"] == REAL
     for wrong in (["--prove", str(proof)], ["--only", "what-if"]):
         failed = CliRunner().invoke(app, ["advise", str(settings), *wrong])

@@ -25,7 +25,7 @@ from hpcbench.formats.export.prometheus import as_prometheus
 from hpcbench.formats.export.simulators import as_calculon, as_simai
 from hpcbench.formats.export.tables import as_csv, as_parquet
 from hpcbench.formats.export.timeline import as_perfetto
-from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.suite_file import refuse_suite
 from hpcbench.trace.container import whole_file
 
@@ -71,9 +71,10 @@ def export_files(
 ) -> tuple[Exported, Sequence[str]]:
     """Return the content in a format, and lines that say what is not in it.
 
-    Raises UsageError for names that there are not, and where nothing of the runs can be carried;
-    FileError or TraceError for files that are no results.
+    Raises UsageError for names that there are not, a file that is given twice, and where nothing of
+    the runs can be carried; FileError or TraceError for files that are no results.
     """
+    paths = each_once(paths)
     chosen = chosen_export(name, len(paths))
     for path in paths:
         refuse_suite(path)
