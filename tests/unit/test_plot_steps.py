@@ -55,7 +55,7 @@ def test_the_figure_says_what_is_shown() -> None:
     assert "MFU: FLOPs as megatron counts them." in said_of(chart, results)
     (legend,) = figure.legends
     assert [item.get_text() for item in legend.get_texts()] == [
-        "data", "forward", "backward", "fwd+bwd", "optimizer", "other", "medians of passes"]
+        "data wait", "forward", "backward", "fwd+bwd", "optimizer", "other", "medians of passes"]
 
 
 def test_only_trainings_with_numbers_and_as_many_as_can_be_read() -> None:
