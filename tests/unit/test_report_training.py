@@ -39,8 +39,8 @@ def test_the_table_of_trainings(tmp_path: Path, capsys: Capture) -> None:
     head = lines.index("block trainings") + 1
     assert lines[head].split() == [
         "strategy", "options", "degrees", "batch", "step", "p50", "95", "%", "CI",
-        "samples/s", "tokens/s", "MFU", "HFU", "HFU", "nominal", "data", "wait", "forward", "backward",
-        "fwd+bwd", "optimizer", "other", "growth", "parity", "n", "status"]
+        "samples/s", "tokens/s", "MFU", "HFU", "HFU", "nominal", "data", "wait", "forward",
+        "backward", "fwd+bwd", "optimizer", "other", "growth", "parity", "n", "status"]
     assert lines[head + 2] == ("transformer-tiny (2 layers, hidden 64, sequence 32)  gloo (cpu)  "
                                "1 rank  fp32  adamw  barrier_start, fold local_max")
     # 2 x 4 samples of 32 tokens in 8 ms; a quarter of the steps is 2 ms
