@@ -28,7 +28,7 @@ from hpcbench.answers.answer import (
     plain_table,
     range_of,
 )
-from hpcbench.answers.isolated_calls import call_seconds, counted
+from hpcbench.answers.isolated_calls import call_seconds, counted, span_of, span_text
 from hpcbench.config.dialects.traffic import form_of
 from hpcbench.operations.traffic import CallForm, Signature, TrafficRecord
 from hpcbench.reduce.kind_facts import IsolatedCall
@@ -99,10 +99,16 @@ class CallCause:
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """The record of the topic; ``shares`` are of all recorded time, by cause, with its rest."""
+    """The record of the topic; ``shares`` are of all recorded time, by cause, with its rest.
+
+    ``span_s``: from the mean rank's first issue to its last end, of which communication takes the
+    share ``of_span``; both None where calls were lost or have no times.
+    """
 
     forms: tuple[CallCause, ...]
     shares: Mapping[str, float]
+    span_s: float | None
+    of_span: float | None
     answers: tuple[Answer, ...]
 
 
@@ -113,8 +119,9 @@ def causes(runs: Sequence[Run], options: TopicOptions) -> Causes:
     forms = tuple(_cause(record, index, calls, isolated)
                   for index, calls in enumerate(_recorded(record)))
     ordered = tuple(sorted(forms, key=lambda one: -one.time_s))
-    shares = _shares(ordered)
-    return Causes(ordered, shares, (_answer(record, ordered, shares),))
+    shares, (span_s, of_span) = _shares(ordered), span_of(record)
+    return Causes(ordered, shares, span_s, of_span, (_answer(
+        record, ordered, shares, span_text(span_s, of_span)),))
 
 
 def _recorded(record: TrafficRecord) -> list[CallTimes]:
@@ -256,7 +263,7 @@ def _shares(forms: Sequence[CallCause]) -> Mapping[str, float]:
 
 
 def _answer(
-    record: TrafficRecord, forms: Sequence[CallCause], shares: Mapping[str, float],
+    record: TrafficRecord, forms: Sequence[CallCause], shares: Mapping[str, float], of_span: str,
 ) -> Answer:
     label = "communication"
     if len(record.order) < 2:
@@ -271,7 +278,7 @@ def _answer(
     words = ", ".join(f"{100 * share:.0f} % {name}" for name, share in ordered if share >= 0.005)
     late = sorted({rank for one in forms for rank in one.late})
     by = f"; rank {rank_list(late)} arrives last" if late else ""
-    return Answer(CLEAR, f"{label}: {words} of {seconds:.3g} s recorded{by}", tuple(
+    return Answer(CLEAR, f"{label}: {words} of {seconds:.3g} s recorded{of_span and ', '}{of_span}{by}", tuple(
         f"{one.form}: {' + '.join(one.parts) or one.cause}" for one in forms[:8]))
 
 

@@ -24,7 +24,7 @@ from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.stack import counts
 from hpcbench.statistics.order import Interval, Values, median, t_quantile, t_tail
 from hpcbench.statistics.overlap import chance_of_mean, mean_interval
-from hpcbench.units import grouped
+from hpcbench.units import format_seconds, grouped
 
 FEWEST = 3
 """Passes, or launches, of which a ratio has an interval."""
@@ -117,7 +117,7 @@ def recorded_job(record: TrafficRecord, runs: Sequence[Run]) -> RecordedJob:
     proofs = frozenset(number for number, run in enumerate(runs) if all(
         item.case.is_fixed for item in run.results.cases if item.status == "ok"))
     return _with_unknown_times(RecordedJob(
-        record, calls, measured, _present_env(measured, calls), proofs, *_span(record)))
+        record, calls, measured, _present_env(measured, calls), proofs, *span_of(record)))
 
 
 def _recorded(record: TrafficRecord) -> tuple[RecordedCalls, ...]:
@@ -149,7 +149,7 @@ def even_sizes(one: Signature) -> tuple[int, int]:
     return max(parts) * item, round(sum(parts) / len(parts)) * item
 
 
-def _span(record: TrafficRecord) -> tuple[float | None, float | None]:
+def span_of(record: TrafficRecord) -> tuple[float | None, float | None]:
     """Return the recorded span in s and the share of it in calls: means of ranks with all gaps."""
     spans, shares = [], []
     for order in record.order:
@@ -160,6 +160,12 @@ def _span(record: TrafficRecord) -> tuple[float | None, float | None]:
         spans.append(float((issued + durations).max()) / 1e9)
         shares.append(min(float(durations.sum()) / 1e9 / spans[-1], 1.0) if spans[-1] else 0.0)
     return (float(np.mean(spans)), float(np.mean(shares))) if spans else (None, None)
+
+
+def span_text(span_s: float | None, of_span: float | None) -> str:
+    """Return ``64 % of the span of 176 ms``; "" where that is not known."""
+    return "" if span_s is None or of_span is None else (
+        f"{100 * of_span:.0f} % of the span of {format_seconds(span_s)}")
 
 
 def of_most_nodes(runs: Sequence[Run]) -> list[Run]:

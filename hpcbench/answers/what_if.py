@@ -44,6 +44,7 @@ from hpcbench.answers.isolated_calls import (
     of_most_nodes,
     ratio_of,
     recorded_job,
+    span_text,
 )
 from hpcbench.config.dialects.traffic import sweep_of
 from hpcbench.errors import UsageError
@@ -315,12 +316,11 @@ def _step(one: Alternative) -> str:
 def _tables(found: WhatIf) -> Iterator[Table]:
     if not found.time_s:
         return
-    span = "" if found.span_s is None or found.of_span is None else (
-        f": {100 * found.of_span:.0f} % of the span of {format_seconds(found.span_s)}")
+    span = span_text(found.span_s, found.of_span)
     env = " ".join(f"{name}={value}" for name, value in found.env)
     present = f", present: {env}" if env else ""
     table = plain_table(
-        f"recorded communication of the mean rank, {format_seconds(found.time_s)}{span}{present}", (
+        f"recorded communication of the mean rank, {format_seconds(found.time_s)}{span and ': '}{span}{present}", (
             Column("alternative", "alternative"),
             Column("time", "time", Show.MS, "ms", "predicted communication", "less"),
             Column("change", "change", Show.PERCENT, "%", "of the recorded time", "less"),

@@ -137,6 +137,26 @@ def test_the_cause_is_named(
         assert found.shares["arrival"] == pytest.approx(2.5e6 / (2.5e6 + ISOLATED_NS), abs=0.01)
 
 
+def test_late_ranks_and_work_beside_may_divide_in_any_way(isolated: Path) -> None:
+    """Few calls, some late and some slow: not the transfer, but which of both is open."""
+    found = explained(isolated, record(calls=8, duration_ns=lambda rank, call: (
+        8 * noisy(call) if call % 2 else noisy(call) + 90_000 * rank)))
+    (one,) = found.forms
+    assert one.arrival is not None and one.arrival.ends[0] < 0.25
+    assert (one.cause, one.parts) == ("mixed", ("arrival", "contention"))
+
+
+def test_communication_is_a_share_of_the_recorded_span(isolated: Path) -> None:
+    """Calls of 10 us each 20 us: the first begins the span, the last ends it."""
+    traffic = record(duration_ns=lambda rank, call: ISOLATED_NS)
+    orders = tuple(replace(one, gap_ns=(None, *(20_000,) * 39)) for one in traffic.order)
+    found = explained(isolated, replace(traffic, order=orders))
+    assert found.span_s == pytest.approx(39 * 20e-6 + 10e-6)
+    assert found.of_span == pytest.approx(400e-6 / 790e-6)
+    assert "51 % of the span of 790 us" in found.answers[0].sentence
+    assert explained(isolated, traffic).of_span is None
+
+
 @pytest.mark.parametrize("traffic", [
     record(), record((signature(4096),), duration_ns=lambda rank, call: noisy(call)),
     record(duration_ns=lambda rank, call: noisy(call), calls=3),

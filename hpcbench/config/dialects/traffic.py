@@ -23,7 +23,7 @@ from hpcbench.units import grouped, plural, size_text
 class TrafficFile(Dialect):
     """A file of recorded communication; `operations.traffic` checks what its keys hold."""
 
-    tool: ClassVar[str] = "traffic.json"
+    tool: ClassVar[str] = "hpcbench import"
     format: str = Field(description="What tells the file from others.")
     version: int = Field(description="Of the format.")
     source: Any = Field(description="Programs that recorded it.")
@@ -48,6 +48,9 @@ class TrafficFile(Dialect):
         return sweep_of(record)
 
 
+NOT_RECORDED = " is not recorded"
+
+
 def sweep_of(record: TrafficRecord) -> dict[str, Any]:
     """Return the sweep of a record as a raw mapping. Raises ConfigError if nothing can be measured.
     """
@@ -57,7 +60,8 @@ def sweep_of(record: TrafficRecord) -> dict[str, Any]:
         reasons = dict.fromkeys(form for _, form in found if isinstance(form, str))
         raise ConfigError("the recorded communication has no call that can be measured: "
                           + ("; ".join(reasons) or "it has no calls"))
-    return {"name": "replay", "notes": [*_notes(record, found), *record.notes],
+    others = (note for note in record.notes if not note.endswith(NOT_RECORDED))
+    return {"name": "replay", "notes": [*_notes(record, found), *others],
             "benchmarks": [_block(form, same, record.world_size)
                            for form, same in forms.items()]}
 
@@ -134,9 +138,10 @@ def _notes(
         yield f"left out: {plural(count, 'call')}, {size_text(size)}: {reason}"
     kept = [(one, form) for one, form in found if isinstance(form, CallForm)]
     for name, what in (("operator", "sum"), ("root", "rank 0")):
-        if unknown := sum(getattr(one, name) is None and getattr(form, name) is not None
-                          for one, form in kept):
-            yield f"{name} of {plural(unknown, 'form')} of calls not recorded: {what} is measured"
+        unknown = {one.collective for one, form in kept
+                   if getattr(one, name) is None and getattr(form, name) is not None}
+        if unknown:
+            yield f"the {name} of {', '.join(sorted(unknown))}{NOT_RECORDED}: {what} is measured"
     if partly := sum(not form.stride for _, form in kept):
         yield (f"{plural(partly, 'form')} of calls in groups that are not all ranks: measured on "
                "as many ranks from rank 0 on")
