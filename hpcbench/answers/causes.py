@@ -278,7 +278,8 @@ def _answer(
     words = ", ".join(f"{100 * share:.0f} % {name}" for name, share in ordered if share >= 0.005)
     late = sorted({rank for one in forms for rank in one.late})
     by = f"; rank {rank_list(late)} arrives last" if late else ""
-    return Answer(CLEAR, f"{label}: {words} of {seconds:.3g} s recorded{of_span and ', '}{of_span}{by}", tuple(
+    recorded = f"{seconds:.3g} s recorded" + (f", {of_span}" if of_span else "")
+    return Answer(CLEAR, f"{label}: {words} of {recorded}{by}", tuple(
         f"{one.form}: {' + '.join(one.parts) or one.cause}" for one in forms[:8]))
 
 

@@ -316,11 +316,12 @@ def _step(one: Alternative) -> str:
 def _tables(found: WhatIf) -> Iterator[Table]:
     if not found.time_s:
         return
-    span = span_text(found.span_s, found.of_span)
+    of_span = span_text(found.span_s, found.of_span)
+    span = f": {of_span}" if of_span else ""
     env = " ".join(f"{name}={value}" for name, value in found.env)
     present = f", present: {env}" if env else ""
     table = plain_table(
-        f"recorded communication of the mean rank, {format_seconds(found.time_s)}{span and ': '}{span}{present}", (
+        f"recorded communication of the mean rank, {format_seconds(found.time_s)}{span}{present}", (
             Column("alternative", "alternative"),
             Column("time", "time", Show.MS, "ms", "predicted communication", "less"),
             Column("change", "change", Show.PERCENT, "%", "of the recorded time", "less"),
