@@ -30,8 +30,8 @@ from hpcbench.answers.answer import (
 )
 from hpcbench.answers.isolated_calls import call_seconds, counted, span_of, span_text
 from hpcbench.config.dialects.traffic import form_of
-from hpcbench.operations.traffic import CallForm, Signature, TrafficRecord
-from hpcbench.reduce.kind_facts import IsolatedCall
+from hpcbench.operations.traffic import Signature, TrafficRecord, form_id
+from hpcbench.reduce.kind_facts import IsolatedCall, IsolatedForm
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics.order import Interval
 from hpcbench.units import rank_list, with_sizes
@@ -145,16 +145,20 @@ def _times(calls: Iterable[Mapping[int, int]]) -> CallTimes:
         {rank: last.count(rank) for rank in sorted({rank for call in known for rank in call})})
 
 
-_Isolated = Mapping[IsolatedCall, tuple[Run, CaseResult]]
+_Isolated = Mapping[IsolatedCall | str, tuple[Run, CaseResult, tuple[int, ...]]]
+"""Call, or `form_id` -> where it was measured, and its ranks; none: groups of ranks in their order.
+"""
 
 
 def _isolated(runs: Sequence[Run]) -> _Isolated:
     """Return what was measured of single calls: of several alike the last one, with the fewest
     variables of its own."""
-    found = [(fact, run, item) for run in runs for item in run.results.cases
-             if item.status == "ok" for fact in run.facts(item, IsolatedCall)]
-    return {fact: (run, item) for fact, run, item in sorted(
-        found, key=lambda one: -len(one[2].case.env))}
+    cases = sorted(((run, item) for run in runs for item in run.results.cases
+                    if item.status == "ok"), key=lambda one: -len(one[1].case.env))
+    return {**{fact: (run, item, ()) for run, item in cases
+               for fact in run.facts(item, IsolatedCall)},
+            **{fact.form_id: (run, item, fact.ranks) for run, item in cases
+               for fact in run.facts(item, IsolatedForm)}}
 
 
 def call_name(record: TrafficRecord, one: Signature) -> str:
@@ -168,7 +172,8 @@ def _cause(
     record: TrafficRecord, index: int, calls: CallTimes,
     isolated: _Isolated,
 ) -> CallCause:
-    one, form = record.signatures[index], form_of(record, record.signatures[index])
+    one = record.signatures[index]
+    call = _measured_as(record, one)
     name = call_name(record, one)
     matched = calls.transfer_s.size
     time_s = float((calls.transfer_s + calls.waiting_s).sum())
@@ -178,23 +183,36 @@ def _cause(
     recorded = CallCause(name, one.count, matched, one.bytes, time_s,
                          float(calls.transfer_s.mean()), float(calls.waiting_s.mean()),
                          signature=index)
-    if form is None:
-        return replace(recorded, missing="cannot be replayed")
-    call = IsolatedCall(replace(form, stride=form.stride or 1), one.bytes)
     if call not in isolated:
-        return replace(recorded, missing="not measured: hpcbench run traffic.json")
-    run, item = isolated[call]
+        return replace(recorded, missing="not measured: hpcbench run traffic.json" if isinstance(
+            call, IsolatedCall) or one.splits_in else "cannot be replayed")
+    run, item, ranks = isolated[call]
     samples = run.samples.samples(item.case.case_id)
-    alone = None if samples is None else _alone(item, call.form, samples)
+    shape = (call.form.ranks, call.form.stride) if isinstance(call, IsolatedCall) else (
+        len(ranks), 1)
+    alone = None if samples is None else _alone(item, ranks, shape, samples)
     if alone is None or min(matched, alone.transfer_s.size) < LEAST_CALLS:
         return replace(recorded, missing=f"fewer than {LEAST_CALLS} calls to compare")
     return judged(recorded, calls, alone)
 
 
-def _alone(item: CaseResult, form: CallForm, samples: CaseSamples) -> CallTimes:
-    """Return the times of the isolated calls that count, each group's as a call of its own."""
+def _measured_as(record: TrafficRecord, one: Signature) -> IsolatedCall | str:
+    """Return the key of a signature among what was measured."""
+    form = form_of(record, one)
+    return form_id(record, one) if form is None else IsolatedCall(
+        replace(form, stride=form.stride or 1), one.bytes)
+
+
+def _alone(
+    item: CaseResult, ranks: Sequence[int], shape: tuple[int, int], samples: CaseSamples,
+) -> CallTimes:
+    """Return the times of the isolated calls that count, each group's as a call of its own.
+
+    A group has so many ranks so far apart; ``ranks`` are those of a single group.
+    """
     each = call_seconds(item, samples)[:, counted(samples)]
-    shaped = each.reshape(-1, form.ranks, form.stride, each.shape[1])
+    each = each[[*ranks]] if ranks else each
+    shaped = each.reshape(-1, *shape, each.shape[1])
     transfer = shaped.min(axis=1)
     return CallTimes(transfer.ravel(), (shaped.mean(axis=1) - transfer).ravel(), {})
 

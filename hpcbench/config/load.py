@@ -319,7 +319,7 @@ def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]
         raise ConfigError(f"{source}: {error}") from None
     if dialect is None:
         return raw, source
-    translated = _checked(dialect, raw, Origin(source)).translated()
+    translated = _checked(dialect, raw, Origin(source)).translated(Path(source).name)
     return translated, f"{source}, translated from {dialect.tool}'s keys"
 
 

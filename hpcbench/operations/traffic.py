@@ -7,6 +7,7 @@ have is None: the reduction operator and the root are in few of them.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -158,6 +159,14 @@ class TrafficRecord:
     signatures: tuple[Signature, ...]
     order: tuple[RankOrder, ...]
     notes: tuple[str, ...] = ()
+
+
+def form_id(record: TrafficRecord, one: Signature) -> str:
+    """Return what identifies the calls of a signature: 16 hex digits of all but their number, times
+    and group's name."""
+    what = (one.collective, one.dtype, one.operator, one.root, one.elements_in, one.elements_out,
+            one.splits_in, one.splits_out, one.pair, record.groups[one.group].ranks)
+    return hashlib.sha256(to_json(what).encode()).hexdigest()[:16]
 
 
 def traffic_text(record: TrafficRecord) -> str:

@@ -146,6 +146,15 @@ class IsolatedCall:
 
 
 @dataclass(frozen=True, slots=True)
+class IsolatedForm:
+    """The one recorded form of calls (`operations.traffic.form_id`) that a case issues alone, and
+    the ranks that issue it."""
+
+    form_id: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MachineRate:
     """A rate that a case measured of this machine, beside which records of other cases are.
 
@@ -177,9 +186,9 @@ class ColumnValues:
 
 ReadSamples = Callable[[], CaseSamples | None]
 Fact = (SentBytes | CallWork | Lateness | Waiting | RankWork | PairRates | RankRates | MachineRate
-        | IsolatedCall | ColumnValues | Violation)
+        | IsolatedCall | IsolatedForm | ColumnValues | Violation)
 F = TypeVar("F", SentBytes, CallWork, Lateness, Waiting, RankWork, PairRates, RankRates,
-            IsolatedCall)
+            IsolatedCall, IsolatedForm)
 
 
 def facts_of(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from reading import NOT_DRAWN, ONCE, Outcome, read
 
+from hpcbench.answers.answer import Run, TopicOptions
+from hpcbench.answers.causes import causes
 from hpcbench.operations.traffic import (
     CallGroup,
     RankOrder,
@@ -15,6 +19,7 @@ from hpcbench.operations.traffic import (
     traffic_text,
 )
 from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.results_file import open_results
 from launcher import launcher_for
 
 pytestmark = pytest.mark.mpi
@@ -47,6 +52,9 @@ FORMS = (
     form("send_recv", 400, (100,), (100,), pair=(0, 1)))
 
 
+UNEVEN, TO_RIGHT = 7, 12
+
+
 def every_form() -> TrafficRecord:
     """Return a job that calls each form 20 times, without a gap."""
     calls = [(index, turn * len(FORMS) + index)
@@ -68,22 +76,29 @@ def late_in_turn() -> TrafficRecord:
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     home = tmp_path_factory.mktemp("replay")
     mpirun = launcher_for("mpich", home)
     (home / "every.json").write_text(traffic_text(every_form()))
     (home / "late.json").write_text(traffic_text(late_in_turn()))
     block = {"kind": "replay", "traffic": str(home / "every.json")}
     job = mpirun.run(2, timeout=100, config={
-        "measure": {**ONCE, "warmup": 1, "iterations": 4, "validate": True},
+        "measure": {**ONCE, "warmup": 1, "iterations": 6, "validate": True},
         "launch": {"timeout_s": 30}, "output": NOT_DRAWN,
         "fault": [{"case": "replay * calls=26 *", "rank": 1, "kind": "wrong"}],
         "benchmarks": [
             {**block, "name": "every"}, {**block, "name": "spoilt", "calls": 26},
             {"kind": "replay", "name": "late", "traffic": str(home / "late.json"),
-             "gaps": ["recorded", "together"]}]}).check(1)
-    yield read(job.folder)
+             "gaps": ["recorded", "together"]},
+            {**block, "name": "alone", "signature": [UNEVEN, TO_RIGHT]}]}).check(1)
+    assert job.folder is not None
+    yield job.folder
     mpirun.assert_no_orphans()
+
+
+@pytest.fixture(scope="module")
+def outcome(folder: Path) -> Outcome:
+    return read(folder)
 
 
 def of(outcome: Outcome, block: str) -> list[CaseResult]:
@@ -96,6 +111,25 @@ def test_every_form_of_call_is_issued_and_right(outcome: Outcome) -> None:
     assert (item.status, item.n_wrong, work.n_calls, work.left_out) == (
         "ok", 0, 20 * len(FORMS), ())
     assert work.size_bytes == 20 * sum(one.bytes for one in FORMS)
+
+
+def test_a_form_of_call_is_issued_alone_and_compared_with_recorded_ones(
+    outcome: Outcome, folder: Path,
+) -> None:
+    """Calls that were recorded with a second each took almost all of it beyond the isolated ones.
+    """
+    uneven, message = of(outcome, "alone")
+    assert [(one.status, one.n_wrong, one.case.workload.n_calls, one.case.workload.callers)
+            for one in (uneven, message)] == [("ok", 0, 1, (0, 1)), ("ok", 0, 1, (0, 1))]
+    assert uneven.statistics is not None and 0 < uneven.statistics.median_s < 0.5
+    record = every_form()
+    taken = tuple(replace(one, duration_ns=(10**9,) * len(one.signature)) for one in record.order)
+    with open_results(folder) as file:
+        found = causes([Run("alone", file.results, file)],
+                       TopicOptions(traffic=replace(record, order=taken)))
+    by_form = {one.signature: one for one in found.forms}
+    assert {by_form[index].cause for index in (UNEVEN, TO_RIGHT)} == {"contention"}
+    assert by_form[0].missing
 
 
 def test_a_wrong_result_is_found(outcome: Outcome) -> None:

@@ -40,30 +40,38 @@ class TrafficFile(Dialect):
         """Return ``format`` if it names this format."""
         return ("format",) if raw.get("format") == FORMAT else ()
 
-    def translated(self) -> dict[str, Any]:
+    def translated(self, file: str) -> dict[str, Any]:
         try:
             record = record_of(self.model_dump())
         except ValueError as error:
             raise ConfigError(f"the recorded communication: {error}") from None
-        return sweep_of(record)
+        return sweep_of(record, file)
 
 
 NOT_RECORDED = " is not recorded"
+UNEVEN = "parts of different sizes are not replayed"
 
 
-def sweep_of(record: TrafficRecord) -> dict[str, Any]:
+def sweep_of(record: TrafficRecord, file: str = "") -> dict[str, Any]:
     """Return the sweep of a record as a raw mapping. Raises ConfigError if nothing can be measured.
+
+    Calls with parts of different sizes are replays of the record itself, the ``file``.
     """
     found = [(one, _form(record, one)) for one in record.signatures]
     forms = grouped((form, one) for one, form in found if isinstance(form, CallForm))
-    if not forms:
+    uneven = grouped((str(one.backend), index) for index, (one, form) in enumerate(found)
+                     if form == UNEVEN and file and one.backend in BACKENDS)
+    found = [(one, form) for one, form in found if form != UNEVEN or one.backend not in uneven]
+    if not forms and not uneven:
         reasons = dict.fromkeys(form for _, form in found if isinstance(form, str))
         raise ConfigError("the recorded communication has no call that can be measured: "
                           + ("; ".join(reasons) or "it has no calls"))
     others = (note for note in record.notes if not note.endswith(NOT_RECORDED))
     return {"name": "replay", "notes": [*_notes(record, found), *others],
-            "benchmarks": [_block(form, same, record.world_size)
-                           for form, same in forms.items()]}
+            "benchmarks": [*(_block(form, same, record.world_size)
+                             for form, same in forms.items()),
+                           *({"kind": "replay", "traffic": file, "backend": backend,
+                              "signature": indices} for backend, indices in uneven.items())]}
 
 
 def form_of(record: TrafficRecord, one: Signature) -> CallForm | None:
@@ -79,7 +87,7 @@ def _form(record: TrafficRecord, one: Signature) -> CallForm | str:
         return f"{one.collective} is no collective here" if known is None else (
             "messages of one rank to another are no collective")
     if one.splits_in or one.splits_out:
-        return "parts of different sizes are not replayed"
+        return UNEVEN
     if len(record.groups[one.group].ranks) < max(known.min_world_size, 2):
         return f"{one.collective} of a rank alone sends nothing"
     if known.moves_data and one.dtype not in DTYPE_BYTES:

@@ -18,5 +18,8 @@ class ReplayBlock(Block):
     gaps: Axis[Literal["recorded", "together", "none"]] = Field(
         default=("recorded",), description="Before each call: each rank's own gap, the shortest of "
         "its ranks without recorded waits on all of them, or none.")
+    signature: Axis[Annotated[int, Field(ge=0)]] | None = Field(
+        default=None, description="Numbers of `signatures` in the record, from 0 on: one call of "
+        "each, alone, in place of all in order.")
     calls: Annotated[int, Field(ge=1)] = Field(
         default=1000, description="Most calls of a sample: the first of the record.")

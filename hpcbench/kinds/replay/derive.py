@@ -12,6 +12,7 @@ from hpcbench.reduce.kind_facts import (
     ColumnValues,
     Deriver,
     Fact,
+    IsolatedForm,
     ReadSamples,
     columns_of,
     texts,
@@ -60,7 +61,10 @@ class ReplayDeriver(Deriver):
     def facts(
         self, item: CaseResult, record: ReplayRecord | None, read: ReadSamples,
     ) -> Iterator[Fact]:
-        yield ColumnValues(lambda: own_values(replay_of(item)))
+        work = replay_of(item)
+        if work.form_id:
+            yield IsolatedForm(work.form_id, work.callers)
+        yield ColumnValues(lambda: own_values(work))
 
 
 def recorded_s(work: Replay) -> float | None:

@@ -32,7 +32,8 @@ from hpcbench.views.table import (
 Items = Sequence[CaseResult]
 Records = Mapping[str, ReplayRecord]
 _OWN = (
-    Column("gaps", "gaps"), Column("calls", "calls", Show.COUNT),
+    Column("gaps", "gaps", optional=True), Column("form", "call", optional=True),
+    Column("calls", "calls", Show.COUNT),
     Column("left_out", "left out", Show.COUNT, "", "calls of the record that are not replayed",
            "less", optional=True),
     Column("bytes", "bytes", Show.COUNT), columns.TIME, columns.INTERVAL,
@@ -115,8 +116,11 @@ def _row(item: CaseResult, derived: Records) -> Row:
     known = derived.get(item.case.case_id) or ReplayRecord()
     low, high = known.replayed_over_recorded_low, known.replayed_over_recorded_high
     ends: Cell = None if low is None or high is None else Range(low, high)
+    alone = work.signature is not None
     return Row((
-        work.gaps, work.n_calls, (work.recorded_calls - work.n_calls) or None, work.size_bytes,
+        None if alone else work.gaps, " ".join((*work.collectives, work.dtype)) if alone else None,
+        work.n_calls, None if alone else (work.recorded_calls - work.n_calls) or None,
+        work.size_bytes,
         columns.median_cell(item.statistics), columns.interval_cell(item.statistics),
         recorded_s(work), known.replayed_over_recorded, ends, columns.wrong_cell(item),
         columns.n_cell(item.statistics), item.status,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from hpcbench.kinds.replay.plan.sequence import (
     unfit_record,
 )
 from hpcbench.operations.collectives import DTYPE_BYTES, calls_of
+from hpcbench.operations.traffic import form_id
 from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import (
@@ -52,7 +54,8 @@ class Replay(Workload):
     issued; `plan.sequence.Request` has ``backend``, ``device`` and ``gaps``. What follows from
     these: ``n_calls`` of ``recorded_calls`` are issued, ``size_bytes`` together; ``recorded_ns`` is
     their time in the record, None if unknown; ``left_out`` says why others are not. ``dtype`` is
-    the one with most bytes.
+    the one with most bytes. ``signature``: index of the only form that is called, once; its
+    ``form_id``, and the ranks that call it.
     """
 
     file: str
@@ -69,10 +72,15 @@ class Replay(Workload):
     collectives: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     groups: int = 1
+    signature: int | None = None
+    form_id: str = ""
+    callers: tuple[int, ...] = ()
+    later = ("signature", "form_id", "callers")
 
     def label(self, world_size: int) -> Label:
-        return Label("replay", ["replay", Path(self.file).name, f"gaps={self.gaps}",
-                                f"calls={self.n_calls}", f"ranks={world_size}"])
+        what = [f"gaps={self.gaps}", f"calls={self.n_calls}"] if self.signature is None else [
+            f"signature={self.signature}", *self.collectives, self.dtype, f"{self.size_bytes}B"]
+        return Label("replay", ["replay", Path(self.file).name, *what, f"ranks={world_size}"])
 
     @property
     def features(self) -> Features:
@@ -83,11 +91,12 @@ class Replay(Workload):
 
     def choice(self) -> Choice:
         task = {"sha256": self.sha256, "n_calls": self.n_calls, "size_bytes": self.size_bytes,
-                "gaps": self.gaps}  # of which none is to be chosen: they ask different questions
+                "gaps": self.gaps, "signature": self.signature}
+        # of which none is to be chosen: they ask different questions
         return Choice({**task, "calls": self.calls}, task)
 
     def request(self, ranks: int) -> Request:
-        return Request(ranks, self.backend, self.device, self.calls, self.gaps)
+        return Request(ranks, self.backend, self.device, self.calls, self.gaps, self.signature)
 
 
 class ReplayPlanner(Planner):
@@ -98,21 +107,26 @@ class ReplayPlanner(Planner):
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
         assert isinstance(block, ReplayBlock)
-        return {**listed_lengths(block, COMMON_AXES), "gaps": len(block.gaps)}
+        return {**listed_lengths(block, COMMON_AXES), "gaps": len(_gaps(block)),
+                "signature": len(block.signature or (None,))}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         assert isinstance(block, ReplayBlock)
         if "dtype" in block.model_fields_set and block.dtype != ("fp32",):
             raise ConfigError("dtype: a replay has the types of its record; drop the key")
         read = self._read(block.traffic)
+        forms = len(read.record.signatures)
+        if beyond := [one for one in block.signature or () if one >= forms]:
+            raise ConfigError(f"signature: the record has {forms}, from 0 on, but no {beyond[0]}")
         for point in common_points(block, job):
-            for gaps in block.gaps:
-                draft = _draft(read, block, point, gaps, job)
+            for signature, gaps in product(block.signature or (None,), _gaps(block)):
+                draft = _draft(read, block, point, (gaps, signature), job)
                 yield assemble(title, block, job, point, draft)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Replay:
         return Replay(**{**data, "collectives": tuple(data["collectives"]),
-                         "left_out": tuple(data["left_out"])})
+                         "left_out": tuple(data["left_out"]),
+                         "callers": tuple(data.get("callers", ()))})
 
     def _read(self, path: str) -> ReadRecord:
         if path not in self._records:
@@ -123,25 +137,37 @@ class ReplayPlanner(Planner):
         return self._records[path]
 
 
+def _gaps(block: ReplayBlock) -> Sequence[str]:
+    """Return the gaps of a block; a call alone has none."""
+    return ("none",) if block.signature else block.gaps
+
+
 def _draft(
-    read: ReadRecord, block: ReplayBlock, point: CommonPoint, gaps: str, job: PlanRequest,
+    read: ReadRecord, block: ReplayBlock, point: CommonPoint, what: tuple[str, int | None],
+    job: PlanRequest,
 ) -> Draft:
+    """Return the case of gaps, and of all forms (None) or one."""
+    (gaps, signature), calls = what, 1 if block.signature else block.calls
     device, ranks = resolve_device(point.backend, point.device), point.world_size
-    request = Request(ranks, point.backend, device, block.calls, gaps)
+    request = Request(ranks, point.backend, device, calls, gaps, signature)
     skip = (unfit_world(point.backend, ranks, job.world_size)
             or unfit_record(read.record, ranks) or _unfit_backend(point.backend, device))
     work = Replay(str(Path(block.traffic).absolute()), read.sha256, point.backend, device, gaps,
-                  block.calls, "uint8")
+                  calls, "uint8", signature=signature)
     memory, estimate_s = 0, 0.0
     if skip is None:
         sequence = sequence_of(read.record, request)
         work, memory = _workload(work, sequence), memory_bytes(sequence, checked=point.validate)
+        if signature is not None:
+            work = replace(work, form_id=form_id(read.record, read.record.signatures[signature]),
+                           callers=sequence.forms[0].callers if sequence.forms else ())
         estimate_s = _estimate_s(sequence, request, point, job.config)
         skip = _unfit_sequence(sequence) or too_large(memory, 0, device, job.config.hardware)
     return Draft(
         workload=work, device=device, validate=point.validate, memory_bytes=memory, skip=skip,
         estimate_s=estimate_s, identity={
-            "kind": "replay", "sha256": read.sha256, "gaps": gaps, "calls": block.calls})
+            "kind": "replay", "sha256": read.sha256, "gaps": gaps, "calls": calls,
+            **({} if signature is None else {"signature": signature})})
 
 
 def _unfit_backend(backend: str, device: str) -> str | None:

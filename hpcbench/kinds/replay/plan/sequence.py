@@ -100,6 +100,8 @@ class CallSequence:
 @dataclass(frozen=True, slots=True)
 class Request:
     """Which part of a record: on so many ranks, a backend and device; how many calls, which gaps.
+
+    ``signature``: of one form alone; None: of all.
     """
 
     ranks: int
@@ -107,6 +109,7 @@ class Request:
     device: str
     calls: int
     gaps: str
+    signature: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,8 @@ def sequence_of(record: TrafficRecord, request: Request) -> CallSequence:
     callers = defaultdict[Key, dict[int, int]](dict)
     for rank, own in keys.items():
         for place, key in enumerate(own):
-            callers[key][rank] = place
+            if request.signature in (None, key[0]):
+                callers[key][rank] = place
     left_out, complete = Counter[str](), list[tuple[int, Key]]()
     for key, places in callers.items():
         form = found[key[0]]
@@ -154,7 +158,7 @@ def sequence_of(record: TrafficRecord, request: Request) -> CallSequence:
         else:
             complete.append((min(places.values()), key))
     kept = [key for _, key in sorted(complete)]
-    if more := len(kept[request.calls:]):
+    if request.signature is None and (more := len(kept[request.calls:])):
         left_out[f"beyond the first {request.calls}"] += more
     kept = kept[:request.calls]
     gaps = {rank: _gaps(own, orders[rank].gap_ns, {*kept}) for rank, own in keys.items()}
