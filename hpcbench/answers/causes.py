@@ -29,7 +29,7 @@ from hpcbench.answers.answer import (
     range_of,
 )
 from hpcbench.answers.isolated_calls import call_seconds, counted, span_of, span_text
-from hpcbench.config.dialects.traffic import form_of
+from hpcbench.config.dialects.traffic import MESSAGES, UNEVEN, form_of, left_out
 from hpcbench.operations.traffic import Signature, TrafficRecord, form_id
 from hpcbench.reduce.kind_facts import IsolatedCall, IsolatedForm
 from hpcbench.reduce.results import CaseResult, CaseSamples
@@ -185,7 +185,8 @@ def _cause(
                          signature=index)
     if call not in isolated:
         return replace(recorded, missing="not measured: hpcbench run traffic.json" if isinstance(
-            call, IsolatedCall) or one.splits_in else "cannot be replayed")
+            call, IsolatedCall) else f"not measured: key signature {index} of a replay" if (
+                left_out(record, one) in (UNEVEN, MESSAGES)) else "cannot be replayed")
     run, item, ranks = isolated[call]
     samples = run.samples.samples(item.case.case_id)
     shape = (call.form.ranks, call.form.stride) if isinstance(call, IsolatedCall) else (
@@ -248,17 +249,18 @@ def _share(shares: Times) -> Interval:
 def _verdict(shares: Mapping[str, Interval]) -> tuple[str, tuple[str, ...]]:
     """Return the cause, and of ``mixed`` its parts.
 
-    Late ranks and work beside may divide in any way what both, but not the transfer, explain.
+    Arrival and contention are both parts of it, too, where together they are the main cause, and
+    the intervals leave open how they divide that.
     """
     for name, share in shares.items():
         if share.ends[0] >= MAIN:
             return name, ()
-    both = (ARRIVAL, CONTENTION)
-    if shares[TRANSFER].ends[1] <= 1 - MAIN and all(shares[one].ends[1] >= PART for one in both):
-        return MIXED, both
-    if any(share.ends[0] < PART <= share.ends[1] for share in shares.values()):
-        return INCONCLUSIVE, ()
     parts = tuple(name for name, share in shares.items() if share.ends[0] >= PART)
+    if any(share.ends[0] < PART <= share.ends[1] for share in shares.values()):
+        both = (ARRIVAL, CONTENTION)
+        if shares[TRANSFER].ends[1] > 1 - MAIN or any(shares[one].value < PART for one in both):
+            return INCONCLUSIVE, ()
+        parts = tuple(name for name in shares if name in (*parts, *both))
     return (MIXED, parts) if len(parts) > 1 else (INCONCLUSIVE, ())
 
 

@@ -61,7 +61,7 @@ def write_limits(results: Sequence[Path], output: Path | None, share: float) -> 
         raise UsageError(f"{output} exists, and is not written over: name another file with -o")
     side = side_of(results)
     content = learned(side, share)
-    comments = [f"Learned by hpcbench check from {len(results)} results."]
+    comments = [f"Learned by hpcbench check from {len(side.results)} results."]
     if any(case.jobs < len(case.launch_s) for case in cases_of(side).values()):
         comments.append("Launches of one job share its conditions: other jobs may differ by more. "
                         "Add runs at other times.")

@@ -314,8 +314,11 @@ class Compared:
 
 def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
     """Return the comparison of several sides. Raises UsageError if nothing matches, FileError."""
-    kept = without_latest([Path(text) for text in texts])
-    texts = [text for text in texts if Path(text) in kept]
+    single = [Path(text) for text in texts if not {",", "="} & {*text}]
+    again = {*single}.difference(without_latest(single))
+    texts = [text for text in texts if Path(text) not in again]
+    if len(texts) < 2 and again:
+        raise UsageError(f"{', '.join(map(str, again))} is that same run; compare needs two")
     if len(texts) < 2:
         raise UsageError("compare needs two sides, such as A B; or --by KEY inside one")
     sides = [read_side(text) for text in texts]

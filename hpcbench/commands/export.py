@@ -55,9 +55,11 @@ def export(
         free_target,
         write_target,
     )
+    from hpcbench.reduce.results_file import each_once
     from hpcbench.texts import say
 
     verbosity = verbosity_of(verbose, quiet)
+    files = each_once(files)
     chosen = chosen_export(target_format, len(files))
     target = free_target(output, force=force) if output is not None else None
     if target is None and chosen.is_binary and sys.stdout.isatty():

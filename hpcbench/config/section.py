@@ -101,7 +101,7 @@ class Dialect(Section):
         """
 
     @abstractmethod
-    def translated(self, file: str) -> dict[str, Any]:
+    def translated(self, file: str = "") -> dict[str, Any]:
         """Return the same sweep as a raw mapping of ours, for a file of that name.
 
         Its ``notes`` say, one line each, what could not be carried over.

@@ -165,7 +165,7 @@ def form_id(record: TrafficRecord, one: Signature) -> str:
     """Return what identifies the calls of a signature: 16 hex digits of all but their number, times
     and group's name."""
     what = (one.collective, one.dtype, one.operator, one.root, one.elements_in, one.elements_out,
-            one.splits_in, one.splits_out, one.pair, record.groups[one.group].ranks)
+            one.splits_in, one.splits_out, one.pair, one.backend, record.groups[one.group].ranks)
     return hashlib.sha256(to_json(what).encode()).hexdigest()[:16]
 
 

@@ -399,8 +399,8 @@ def _no_results(path: Path, file_path: Path) -> str:
 def without_latest(paths: Sequence[Path]) -> list[Path]:
     """Return files and folders without those that lead through ``latest``, the link to the newest
     run, to another of them: the pattern ``results/*`` finds both."""
-    named = {_real(path) for path in paths if LATEST not in path.parts}
-    return [path for path in paths if LATEST not in path.parts or _real(path) not in named]
+    named = {_real(path) for path in paths if not _by_latest(path)}
+    return [path for path in paths if not _by_latest(path) or _real(path) not in named]
 
 
 def each_once(paths: Sequence[Path]) -> list[Path]:
@@ -414,8 +414,12 @@ def each_once(paths: Sequence[Path]) -> list[Path]:
     return kept
 
 
+def _by_latest(path: Path) -> bool:
+    return any(one.name == LATEST and one.is_symlink() for one in (path, *path.parents))
+
+
 def _real(path: Path) -> str:
-    return os.path.realpath(path / FILE_NAME if path.is_dir() else path)  # never raises
+    return os.path.realpath(path / FILE_NAME if path.is_dir() else path)
 
 
 @contextlib.contextmanager

@@ -112,7 +112,7 @@ def print_advice(results: Sequence[TopicResult], verbosity: Verbosity) -> None:
 
 def print_advice_json(results: Sequence[TopicResult], paths: Sequence[Path]) -> None:
     print_document({"schema": ADVISE_SCHEMA, "schema_version": 1,
-                    "files": [str(path) for path in paths],
+                    "files": [str(path) for path in each_once(paths)],
                     "topics": {one.topic.name: plain_record(one.record) for one in results}})
 
 

@@ -17,6 +17,7 @@ from hpcbench.answers.causes import Causes, causes
 from hpcbench.cli import app
 from hpcbench.config.load import load_config
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.replay.block import ReplayBlock
 from hpcbench.operations.traffic import (
     CallGroup,
     RankOrder,
@@ -86,11 +87,44 @@ def test_what_cannot_be_replayed_is_counted(tmp_path: Path) -> None:
     forms = (signature(8), signature(8, "send_recv", operator=None, pair=(0, 1)),
              signature(64, "all_to_all", operator=None, splits_in=((1, 15), (15, 1))),
              signature(8, "ring_shift"), signature(8, dtype="fp4"), signature(8, backend="xccl"))
-    labels, notes = planned(tmp_path, record(forms))
-    assert len(labels) == 1
+    made = record(forms)
+    orders = tuple(replace(one, signature=(0,) * 20 + (2,) * 20) for one in made.order)
+    labels, notes = planned(tmp_path, replace(made, order=orders))
+    assert len(labels) == 2 and "signature=2 all_to_all" in labels[1]
     assert sum(" 40 calls" in note for note in notes) == len(forms) - 2
     with pytest.raises(ConfigError, match="fp4"):
         planned(tmp_path, record((signature(8, dtype="fp4"),)))
+
+
+def test_of_many_forms_with_other_parts_those_with_most_bytes_are_measured(tmp_path: Path) -> None:
+    """A mixture of experts has new parts in each call."""
+    forms = (signature(8), *(signature(
+        4 * size, "all_to_all", operator=None, count=count, splits_in=((size, 1), (1, size)))
+        for size in range(2, 60) for count in (1, 40)))
+    (tmp_path / "traffic.json").write_text(traffic_text(record(forms)))
+    plan = make_plan(load_config(tmp_path / "traffic.json"), 2)
+    assert len(plan.cases) == 21 and len(plan.config["notes"]) == 2
+
+
+@pytest.mark.parametrize(("keys", "problem"), [
+    ({"signature": [1]}, "has 1, from 0 on, but no 1"), ({"signature": [0], "calls": 5}, "calls"),
+    ({"signature": [0], "gaps": ["none"]}, "gaps")])
+def test_a_signature_that_is_none_or_with_keys_of_an_order(
+    tmp_path: Path, keys: dict[str, object], problem: str,
+) -> None:
+    (tmp_path / "traffic.json").write_text(traffic_text(record()))
+    (tmp_path / "sweep.json").write_text(json.dumps({"benchmarks": [
+        {"kind": "replay", "traffic": "traffic.json", **keys}]}))
+    with pytest.raises(ConfigError, match=problem):
+        make_plan(load_config(tmp_path / "sweep.json"), 2)
+
+
+def test_keys_that_blocks_did_not_have_change_no_plan(tmp_path: Path) -> None:
+    (tmp_path / "traffic.json").write_text(traffic_text(record()))
+    (tmp_path / "sweep.json").write_text(json.dumps({"benchmarks": [
+        {"kind": "replay", "traffic": "traffic.json"}]}))
+    (case,) = make_plan(load_config(tmp_path / "sweep.json"), 2).cases
+    assert "signature" in ReplayBlock.later and "signature" not in case.workload.to_json()
 
 
 def test_a_wrong_value_is_one_line_with_its_key(tmp_path: Path) -> None:
@@ -135,6 +169,19 @@ def test_the_cause_is_named(
     assert sum(found.shares.values()) == pytest.approx(1)
     if cause == "arrival":
         assert found.shares["arrival"] == pytest.approx(2.5e6 / (2.5e6 + ISOLATED_NS), abs=0.01)
+
+
+@pytest.mark.parametrize(("waiting_ns", "transfer_ns", "parts"), [
+    (30_000, 30_000, ("arrival", "contention", "transfer")), (45_000, 10_000, ("arrival", "transfer"))])
+def test_a_part_that_is_too_small_or_large_is_seen(
+    isolated: Path, waiting_ns: int, transfer_ns: int, parts: tuple[str, ...],
+) -> None:
+    """Of 100 us: transfers of 40 and 45 us alone, about as isolated ones, times 4."""
+    alone = 100_000 - waiting_ns - transfer_ns
+    scale = ISOLATED_NS / alone
+    found = explained(isolated, record(duration_ns=lambda rank, call: int(scale * (
+        alone + transfer_ns + 2 * waiting_ns * rank)) + 30 * (call % 7))).forms[0]
+    assert found.parts == parts, found
 
 
 def test_late_ranks_and_work_beside_may_divide_in_any_way(isolated: Path) -> None:

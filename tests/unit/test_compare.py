@@ -252,6 +252,13 @@ def test_the_link_to_the_newest_run_is_no_other_run(tmp_path: Path) -> None:
     assert rows == CliRunner().invoke(app, ["export", str(runs[1]), "--to", "csv"]).stdout
     found = compare_sides([*map(str, runs), other], 1.0)
     assert found.sides == (str(runs[1]), other)
+    with pytest.raises(UsageError, match="is that same run"):
+        compare_sides([*map(str, runs)], 1.0)
+    many = ",".join([other] * 60)
+    with pytest.raises(UsageError, match="given twice"):
+        compare_sides([many, other], 1.0)
+    assert CliRunner().invoke(
+        app, ["export", *map(str, runs), "--to", "prometheus"]).exit_code == 0
 
 
 @pytest.mark.parametrize("command", [["advise"], ["report", "-o", "/nowhere/x.html"]])

@@ -243,7 +243,7 @@ class CandleFile(Dialect):
                 {"total": total, "replicas": sizes.data_parallel_size})
         return self
 
-    def translated(self, file: str) -> dict[str, Any]:
+    def translated(self, file: str = "") -> dict[str, Any]:
         hardware = self.hardware.model_dump(exclude_none=True, exclude={"compute_capability"})
         measure = {"warmup": self.benchmark.first_set("warmup_iterations", "warmup"),
                    "iterations": self.benchmark.first_set(

@@ -63,7 +63,7 @@ class DdlbFile(Dialect):
             or bool(benchmark.keys() & {"primitive", "implementations"}))
         return ("benchmark",) if own else ()
 
-    def translated(self, file: str) -> dict[str, Any]:
+    def translated(self, file: str = "") -> dict[str, Any]:
         benchmark = self.benchmark
         columnwise = benchmark.primitive == "tp_columnwise"
         block = {

@@ -46,7 +46,7 @@ class TorchScaleFile(Dialect):
                *(() if "benchmarks" in raw else ("models",)))
         return tuple(name for name in own if name in raw)
 
-    def translated(self, file: str) -> dict[str, Any]:
+    def translated(self, file: str = "") -> dict[str, Any]:
         profiling = {} if self.profiling is None else {"profiling": self.profiling.model_dump()}
         return {"name": _folder_name(self.experiment_name), "notes": list(_notes(self)),
                 **profiling, "benchmarks": list(_blocks(self))}

@@ -40,7 +40,7 @@ class TrafficFile(Dialect):
         """Return ``format`` if it names this format."""
         return ("format",) if raw.get("format") == FORMAT else ()
 
-    def translated(self, file: str) -> dict[str, Any]:
+    def translated(self, file: str = "") -> dict[str, Any]:
         try:
             record = record_of(self.model_dump())
         except ValueError as error:
@@ -49,7 +49,10 @@ class TrafficFile(Dialect):
 
 
 NOT_RECORDED = " is not recorded"
-UNEVEN = "parts of different sizes are not replayed"
+MESSAGES = "messages of one rank to another are no collective"
+FEWEST_CALLS, MOST_UNEVEN = 6, 20
+UNEVEN = (f"parts of different sizes: measured are the {MOST_UNEVEN} forms with most bytes, of "
+          f"{FEWEST_CALLS} calls or more")
 
 
 def sweep_of(record: TrafficRecord, file: str = "") -> dict[str, Any]:
@@ -59,9 +62,9 @@ def sweep_of(record: TrafficRecord, file: str = "") -> dict[str, Any]:
     """
     found = [(one, _form(record, one)) for one in record.signatures]
     forms = grouped((form, one) for one, form in found if isinstance(form, CallForm))
-    uneven = grouped((str(one.backend), index) for index, (one, form) in enumerate(found)
-                     if form == UNEVEN and file and one.backend in BACKENDS)
-    found = [(one, form) for one, form in found if form != UNEVEN or one.backend not in uneven]
+    alone = _uneven(found) if file else []
+    uneven = grouped((str(record.signatures[index].backend), index) for index in alone)
+    found = [one for index, one in enumerate(found) if index not in alone]
     if not forms and not uneven:
         reasons = dict.fromkeys(form for _, form in found if isinstance(form, str))
         raise ConfigError("the recorded communication has no call that can be measured: "
@@ -72,6 +75,21 @@ def sweep_of(record: TrafficRecord, file: str = "") -> dict[str, Any]:
                              for form, same in forms.items()),
                            *({"kind": "replay", "traffic": file, "backend": backend,
                               "signature": indices} for backend, indices in uneven.items())]}
+
+
+def _uneven(found: Sequence[tuple[Signature, CallForm | str]]) -> list[int]:
+    """Return which signatures with parts of different sizes are measured: with new parts in each
+    call there may be thousands."""
+    able = [index for index, (one, form) in enumerate(found)
+            if form == UNEVEN and one.count >= FEWEST_CALLS]
+    by_bytes = sorted(able, key=lambda index: -found[index][0].count * found[index][0].bytes)
+    return sorted(by_bytes[:MOST_UNEVEN])
+
+
+def left_out(record: TrafficRecord, one: Signature) -> str:
+    """Return why a signature is no case of a collective; "" if it is one."""
+    form = _form(record, one)
+    return form if isinstance(form, str) else ""
 
 
 def form_of(record: TrafficRecord, one: Signature) -> CallForm | None:
@@ -85,9 +103,7 @@ def _form(record: TrafficRecord, one: Signature) -> CallForm | str:
     known = collectives().get(one.collective)
     if known is None or one.pair is not None:
         return f"{one.collective} is no collective here" if known is None else (
-            "messages of one rank to another are no collective")
-    if one.splits_in or one.splits_out:
-        return UNEVEN
+            MESSAGES)
     if len(record.groups[one.group].ranks) < max(known.min_world_size, 2):
         return f"{one.collective} of a rank alone sends nothing"
     if known.moves_data and one.dtype not in DTYPE_BYTES:
@@ -96,6 +112,8 @@ def _form(record: TrafficRecord, one: Signature) -> CallForm | str:
         return "calls without data send nothing"
     if one.backend is None or one.backend not in BACKENDS:
         return f"backend {one.backend or 'unknown'} is none of hpcbench"
+    if one.splits_in or one.splits_out:
+        return UNEVEN
     size, stride = _shape(record, one.group)
     return CallForm(
         one.collective, one.backend, one.dtype if known.moves_data and one.dtype else "uint8",

@@ -95,6 +95,7 @@ class ReplayPresenter(Presenter[Replay, ReplayRecord]):
     ) -> Mapping[str, object]:
         found = [{"case_id": item.case.case_id, **{name: row[name] for name in self.fields},
                   "recorded_calls": replay_of(item).recorded_calls,
+                  "signature": replay_of(item).signature,
                   "left_out": list(replay_of(item).left_out)}
                  for item, row in zip(items, rows, strict=True)]
         return {"replays": found} if found else {}
@@ -118,7 +119,8 @@ def _row(item: CaseResult, derived: Records) -> Row:
     ends: Cell = None if low is None or high is None else Range(low, high)
     alone = work.signature is not None
     return Row((
-        None if alone else work.gaps, " ".join((*work.collectives, work.dtype)) if alone else None,
+        None if alone else work.gaps,
+        " ".join((f"#{work.signature}", *work.collectives, work.dtype)) if alone else None,
         work.n_calls, None if alone else (work.recorded_calls - work.n_calls) or None,
         work.size_bytes,
         columns.median_cell(item.statistics), columns.interval_cell(item.statistics),

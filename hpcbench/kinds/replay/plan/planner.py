@@ -116,6 +116,9 @@ class ReplayPlanner(Planner):
             raise ConfigError("dtype: a replay has the types of its record; drop the key")
         read = self._read(block.traffic)
         forms = len(read.record.signatures)
+        if block.signature and (others := {"gaps", "calls"} & block.model_fields_set):
+            raise ConfigError(f"signature: a call alone has no {' and no '.join(sorted(others))}; "
+                              "drop the key")
         if beyond := [one for one in block.signature or () if one >= forms]:
             raise ConfigError(f"signature: the record has {forms}, from 0 on, but no {beyond[0]}")
         for point in common_points(block, job):
@@ -151,16 +154,20 @@ def _draft(
     device, ranks = resolve_device(point.backend, point.device), point.world_size
     request = Request(ranks, point.backend, device, calls, gaps, signature)
     skip = (unfit_world(point.backend, ranks, job.world_size)
-            or unfit_record(read.record, ranks) or _unfit_backend(point.backend, device))
+            or unfit_record(read.record, ranks, alone=signature is not None)
+            or _unfit_backend(point.backend, device))
     work = Replay(str(Path(block.traffic).absolute()), read.sha256, point.backend, device, gaps,
                   calls, "uint8", signature=signature)
+    form = None if signature is None else read.record.signatures[signature]
+    if form is not None:  # also of a skip, whose label names it
+        work = replace(work, size_bytes=form.bytes, collectives=(form.collective,))
     memory, estimate_s = 0, 0.0
     if skip is None:
         sequence = sequence_of(read.record, request)
         work, memory = _workload(work, sequence), memory_bytes(sequence, checked=point.validate)
-        if signature is not None:
-            work = replace(work, form_id=form_id(read.record, read.record.signatures[signature]),
-                           callers=sequence.forms[0].callers if sequence.forms else ())
+        if form is not None and form.backend == point.backend and sequence.forms:
+            work = replace(work, form_id=form_id(read.record, form),
+                           callers=sequence.forms[0].callers)
         estimate_s = _estimate_s(sequence, request, point, job.config)
         skip = _unfit_sequence(sequence) or too_large(memory, 0, device, job.config.hardware)
     return Draft(

@@ -126,15 +126,16 @@ def read_record(path: str) -> ReadRecord:
     return ReadRecord(record, file_hash(content))
 
 
-def unfit_record(record: TrafficRecord, ranks: int) -> str | None:
-    """Return why so many ranks cannot replay a record, or None."""
+def unfit_record(record: TrafficRecord, ranks: int, *, alone: bool = False) -> str | None:
+    """Return why so many ranks cannot replay a record, or a form of call ``alone``, or None."""
     if ranks > record.world_size:
         return (f"world_size {ranks} is more than the {record.world_size} recorded ranks: give "
                 f"world_size {record.world_size}")
     known = {one.rank for one in record.order}
     if lacking := [rank for rank in range(ranks) if rank not in known]:
-        return (f"rank {lacking[0]} has no record, so its order is unknown: record all ranks, or "
-                "give the record itself to run, which replays each call isolated")
+        return (f"rank {lacking[0]} has no record, so its order is unknown: record all ranks"
+                + ", or give the record itself to run, which replays each call isolated"
+                * (not alone))
     return None
 
 
