@@ -59,8 +59,7 @@ def export(
     from hpcbench.texts import say
 
     verbosity = verbosity_of(verbose, quiet)
-    files = each_once(files)
-    chosen = chosen_export(target_format, len(files))
+    chosen = chosen_export(target_format, len(each_once(files)))
     target = free_target(output, force=force) if output is not None else None
     if target is None and chosen.is_binary and sys.stdout.isatty():
         raise UsageError(f"--to {target_format}: is binary; give -o FILE")

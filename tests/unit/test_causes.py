@@ -172,7 +172,8 @@ def test_the_cause_is_named(
 
 
 @pytest.mark.parametrize(("waiting_ns", "transfer_ns", "parts"), [
-    (30_000, 30_000, ("arrival", "contention", "transfer")), (45_000, 10_000, ("arrival", "transfer"))])
+    (30_000, 30_000, ("arrival", "contention", "transfer")),
+    (45_000, 10_000, ("arrival", "transfer"))])
 def test_a_part_that_is_too_small_or_large_is_seen(
     isolated: Path, waiting_ns: int, transfer_ns: int, parts: tuple[str, ...],
 ) -> None:
