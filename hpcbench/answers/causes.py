@@ -29,7 +29,13 @@ from hpcbench.answers.answer import (
     range_of,
 )
 from hpcbench.answers.isolated_calls import call_seconds, counted, span_of, span_text
-from hpcbench.config.dialects.traffic import MESSAGES, UNEVEN, form_of, left_out
+from hpcbench.config.dialects.traffic import (
+    FEWEST_CALLS,
+    MESSAGES,
+    UNEVEN,
+    form_of,
+    left_out,
+)
 from hpcbench.operations.traffic import Signature, TrafficRecord, form_id
 from hpcbench.reduce.kind_facts import IsolatedCall, IsolatedForm
 from hpcbench.reduce.results import CaseResult, CaseSamples
@@ -151,10 +157,10 @@ _Isolated = Mapping[IsolatedCall | str, tuple[Run, CaseResult, tuple[int, ...]]]
 
 
 def _isolated(runs: Sequence[Run]) -> _Isolated:
-    """Return what was measured of single calls: of several alike the last one, with the fewest
-    variables of its own."""
-    cases = sorted(((run, item) for run in runs for item in run.results.cases
-                    if item.status == "ok"), key=lambda one: -len(one[1].case.env))
+    """Return what was measured of single calls, or was not: of several alike the last one that is
+    ok, with the fewest variables of its own."""
+    cases = sorted(((run, item) for run in runs for item in run.results.cases),
+                   key=lambda one: (one[1].status == "ok", -len(one[1].case.env)))
     return {**{fact: (run, item, ()) for run, item in cases
                for fact in run.facts(item, IsolatedCall)},
             **{fact.form_id: (run, item, fact.ranks) for run, item in cases
@@ -184,10 +190,10 @@ def _cause(
                          float(calls.transfer_s.mean()), float(calls.waiting_s.mean()),
                          signature=index)
     if call not in isolated:
-        return replace(recorded, missing="not measured: hpcbench run traffic.json" if isinstance(
-            call, IsolatedCall) else f"not measured: key signature {index} of a replay" if (
-                left_out(record, one) in (UNEVEN, MESSAGES)) else "cannot be replayed")
+        return replace(recorded, missing=_unmeasured(record, index))
     run, item, ranks = isolated[call]
+    if item.status != "ok":
+        return replace(recorded, missing=f"{item.status}: {item.case.skip or item.reason}")
     samples = run.samples.samples(item.case.case_id)
     shape = (call.form.ranks, call.form.stride) if isinstance(call, IsolatedCall) else (
         len(ranks), 1)
@@ -195,6 +201,16 @@ def _cause(
     if alone is None or min(matched, alone.transfer_s.size) < LEAST_CALLS:
         return replace(recorded, missing=f"fewer than {LEAST_CALLS} calls to compare")
     return judged(recorded, calls, alone)
+
+
+def _unmeasured(record: TrafficRecord, index: int) -> str:
+    """Return how to measure a signature, if that can be."""
+    one = record.signatures[index]
+    why = left_out(record, one)
+    if not why or (why == UNEVEN and one.count >= FEWEST_CALLS):
+        return "not measured: hpcbench run traffic.json"
+    return f"not measured: key signature {index} of a replay" if why in (UNEVEN, MESSAGES) else (
+        "cannot be replayed")
 
 
 def _measured_as(record: TrafficRecord, one: Signature) -> IsolatedCall | str:

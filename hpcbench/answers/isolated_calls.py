@@ -136,7 +136,8 @@ def _recorded(record: TrafficRecord) -> tuple[RecordedCalls, ...]:
 
 
 def _even_form(record: TrafficRecord, one: Signature) -> CallForm | None:
-    form = form_of(record, replace(one, splits_in=None, splits_out=None))
+    form = form_of(record, replace(
+        one, splits_in=None, splits_out=None, elements_in=(), elements_out=()))
     return form and replace(form, stride=form.stride or 1)
 
 

@@ -217,6 +217,19 @@ def test_too_little_is_known_for_a_cause(isolated: Path, traffic: TrafficRecord)
     assert found.answers[0].certainty == CANNOT_TELL
 
 
+@pytest.mark.parametrize(("other", "missing"), [
+    (signature(8), ""), (signature(4096), "run traffic.json"),
+    (signature(8, "send_recv", operator=None, pair=(0, 1)), "key signature 0"),
+    (signature(64, "all_to_all", operator=None, splits_in=((1, 15), (15, 1))), "run traffic.json"),
+    (signature(64, "all_to_all", operator=None, splits_in=((1, 15), (15, 1)), count=2),
+     "key signature 0"),
+    (signature(8, "all_gather", operator=None, elements_in=(3, 5)), "run traffic.json"),
+    (signature(8, dtype="fp4"), "cannot be replayed")])
+def test_how_a_form_is_measured(isolated: Path, other: Signature, missing: str) -> None:
+    found = explained(isolated, record((other,), duration_ns=lambda rank, call: noisy(call)))
+    assert missing in found.forms[0].missing and bool(missing) == bool(found.forms[0].missing)
+
+
 def test_the_command_prints_it(isolated: Path, tmp_path: Path) -> None:
     path = tmp_path / "traffic.json"
     path.write_text(traffic_text(record(
