@@ -47,7 +47,6 @@ TRANSFER, ARRIVAL, CONTENTION = "transfer", "arrival", "contention"
 MIXED, INCONCLUSIVE = "mixed", "inconclusive"
 MAIN, PART = 0.5, 0.25
 """A cause alone is named from this share of the time on, one of several from that."""
-LEAST_CALLS = 6
 DRAWS = 1000
 MOST_CALLS = 5000
 """Of more calls those are taken that are evenly spread over them."""
@@ -198,8 +197,8 @@ def _cause(
     shape = (call.form.ranks, call.form.stride) if isinstance(call, IsolatedCall) else (
         len(ranks), 1)
     alone = None if samples is None else _alone(item, ranks, shape, samples)
-    if alone is None or min(matched, alone.transfer_s.size) < LEAST_CALLS:
-        return replace(recorded, missing=f"fewer than {LEAST_CALLS} calls to compare")
+    if alone is None or min(matched, alone.transfer_s.size) < FEWEST_CALLS:
+        return replace(recorded, missing=f"fewer than {FEWEST_CALLS} calls to compare")
     return judged(recorded, calls, alone)
 
 

@@ -95,6 +95,12 @@ class Signature:
     wait: Quantiles | None = None
     duration: Quantiles | None = None
 
+    @property
+    def parts(self) -> tuple[int | None, ...]:
+        """Return the elements of each rank's part of a collective that divides by ranks."""
+        return {"all_gather": self.elements_in, "reduce_scatter": self.elements_out,
+                "all_to_all": self.elements_in}.get(self.collective, ())
+
 
 @dataclass(frozen=True, slots=True)
 class CallForm:

@@ -171,17 +171,17 @@ def test_the_cause_is_named(
         assert found.shares["arrival"] == pytest.approx(2.5e6 / (2.5e6 + ISOLATED_NS), abs=0.01)
 
 
-@pytest.mark.parametrize(("waiting_ns", "transfer_ns", "parts"), [
+@pytest.mark.parametrize(("waiting_ns", "contention_ns", "parts"), [
     (30_000, 30_000, ("arrival", "contention", "transfer")),
     (45_000, 10_000, ("arrival", "transfer"))])
 def test_a_part_that_is_too_small_or_large_is_seen(
-    isolated: Path, waiting_ns: int, transfer_ns: int, parts: tuple[str, ...],
+    isolated: Path, waiting_ns: int, contention_ns: int, parts: tuple[str, ...],
 ) -> None:
-    """Of 100 us: transfers of 40 and 45 us alone, about as isolated ones, times 4."""
-    alone = 100_000 - waiting_ns - transfer_ns
+    """Of 100 us, 40 and 45 are the transfer; all scaled to the isolated one."""
+    alone = 100_000 - waiting_ns - contention_ns
     scale = ISOLATED_NS / alone
     found = explained(isolated, record(duration_ns=lambda rank, call: int(scale * (
-        alone + transfer_ns + 2 * waiting_ns * rank)) + 30 * (call % 7))).forms[0]
+        alone + contention_ns + 2 * waiting_ns * rank)) + 30 * (call % 7))).forms[0]
     assert found.parts == parts, found
 
 

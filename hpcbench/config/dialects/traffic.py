@@ -112,19 +112,14 @@ def _form(record: TrafficRecord, one: Signature) -> CallForm | str:
         return "calls without data send nothing"
     if one.backend is None or one.backend not in BACKENDS:
         return f"backend {one.backend or 'unknown'} is none of hpcbench"
-    if one.splits_in or one.splits_out or len({*_parts(one)} - {None}) > 1:
+    if one.splits_in or one.splits_out or (
+            one.collective != "all_to_all" and len({*one.parts} - {None}) > 1):
         return UNEVEN
     size, stride = _shape(record, one.group)
     return CallForm(
         one.collective, one.backend, one.dtype if known.moves_data and one.dtype else "uint8",
         (one.operator or "sum") if known.has_op else None,
         (one.root or 0) if known.has_root else None, size, stride)
-
-
-def _parts(one: Signature) -> Sequence[int | None]:
-    """Return the elements of each rank's part, where a record lists them."""
-    return {"all_gather": one.elements_in, "reduce_scatter": one.elements_out}.get(
-        one.collective, ())
 
 
 def _shape(record: TrafficRecord, group: int) -> tuple[int, int]:

@@ -269,9 +269,7 @@ def _missing(form: Form, request: Request, *, folded: bool) -> str:
 def _sized(form: Form, one: Signature, request: Request, *, folded: bool) -> Form | str:
     """Return the form with its parts, or why it is left out."""
     size, count = len(form.ranks), one.bytes // DTYPE_BYTES[form.dtype]
-    listed = {"all_gather": one.elements_in, "reduce_scatter": one.elements_out,
-              "all_to_all": one.elements_in}.get(one.collective, ())
-    uneven = one.splits_in is not None or len({*listed}) > 1
+    uneven = one.splits_in is not None or len({*one.parts}) > 1
     if uneven and folded:
         return f"parts of different sizes on {request.ranks} ranks instead of all that sent them"
     if one.collective == "all_to_all" and uneven:
@@ -280,7 +278,7 @@ def _sized(form: Form, one: Signature, request: Request, *, folded: bool) -> For
             return "splits of all_to_all that are not recorded on all ranks"
         made = replace(form, parts=(0,), rows=rows)
     elif uneven:
-        made = replace(form, parts=tuple(part or 0 for part in listed))
+        made = replace(form, parts=tuple(part or 0 for part in one.parts))
     elif one.collective in _WHOLE:
         made = replace(form, parts=(count,))
     else:
