@@ -132,7 +132,8 @@ SetOption = Annotated[Optional[list[str]], Option(
 WarmupOption = Annotated[Optional[int], Option(
     metavar="N", rich_help_panel=MEASUREMENT, help="Warm-up iterations of each case.")]
 ItersOption = Annotated[Optional[str], Option(
-    metavar="N", rich_help_panel=MEASUREMENT, help="Timed iterations of each case, or auto.")]
+    "--iters", "--iterations", metavar="N", rich_help_panel=MEASUREMENT,
+    help="Timed iterations of each case, or auto.")]
 ModeOption = Annotated[Optional[str], Option(
     metavar="MODE", autocompletion=modes, rich_help_panel=MEASUREMENT,
     help="Timing mode: isolated, pipelined or barrier_start.")]
