@@ -362,14 +362,16 @@ _SHOWN = 20
 _PHASES_SHOWN = 2
 _DIFFERENCES_SHOWN = 8
 _LONG = 60
+_HEADING = 12
 
 
 def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
     """Return a row for each case, by verdict; not ``full``: without those that are the same."""
+    first, second = _headings(found.first, found.second)
     columns = (
         Column("case", "case"),
-        Column("first", "first", Show.US, "us", f"{found.first}: {_MIDDLE}"),
-        Column("second", "second", Show.US, "us", f"{found.second}: {_MIDDLE}"), CHANGE,
+        Column("first", first, Show.US, "us", f"{found.first}: {_MIDDLE}"),
+        Column("second", second, Show.US, "us", f"{found.second}: {_MIDDLE}"), CHANGE,
         Column("interval", "95 % CI", Show.PERCENT, "%"),
         Column("launches", "n", meaning="launches, or passes of one launch, of each side"),
         Column("more", "launches needed", meaning="of each side, estimated, for a verdict",
@@ -387,6 +389,13 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
     table = Table(f"{found.second} beside {found.first}", columns, tuple(groups),
                   notes=tuple(notes if hidden else ()))
     return table if full else _without_shared_reason(table)
+
+
+def _headings(*sides: str) -> tuple[str, ...]:
+    """Return the names of two sides, of a key's values without the key; else their places."""
+    names = tuple(side.partition("=")[2] or side for side in sides)
+    short = all(0 < len(name) <= _HEADING for name in names)
+    return names if short and len({*names}) == len(names) else ("first", "second")
 
 
 def _without_shared_reason(table: Table) -> Table:
