@@ -165,8 +165,9 @@ def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
     wide = [one for one in rest if one.reach > PRECISE]
     if wide:
         most = max(one.reach for one in wide)
-        yield (f"noise hides changes up to {100 * most:.0f} % in {plural(len(wide), 'case')}; use "
-               "more passes")
+        cases = sum(bool(one.case_id) for one in wide)  # beside that of all cases together
+        where = plural(cases, "case") if cases else "all cases together"
+        yield f"noise hides changes up to {100 * most:.0f} % in {where}; use more passes"
     if not passes:
         yield "no case has times"
 
