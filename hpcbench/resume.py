@@ -16,10 +16,11 @@ from hpcbench.operations.functions import file_hash
 from hpcbench.plan.case import Plan
 from hpcbench.plan.order import History
 from hpcbench.texts import Verbosity, path_of
+from hpcbench.trace import container
 from hpcbench.units import plural
 
 Overrides = Sequence[tuple[str, object]]
-LATEST = Path("latest")
+LATEST = Path(container.LATEST)
 """What ``--resume`` without a folder means: the newest run in output.folder, if there is one."""
 
 

@@ -19,7 +19,7 @@ from hpcbench.answers.compare_inputs import parameters
 from hpcbench.errors import FileError, how_to_install
 from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, kind_columns, plain, row_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
-from hpcbench.reduce.results_file import FILE_NAME, open_results
+from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.stack import counts, has_flag
 from hpcbench.texts import to_json
 from hpcbench.trace.schema import Flag
@@ -300,26 +300,16 @@ def load(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Ru
 
     A folder stands for the ``results.h5`` in it. Samples are read when they are asked for.
 
-    Raises hpcbench.errors.FileError for what is no results file, or if a pattern matches nothing.
+    Raises hpcbench.errors.FileError for what is no results file, or if a pattern matches nothing,
+    UsageError for a file that is given twice, but through ``latest``.
     """
     patterns = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     files = [file for one in patterns for file in _matches(os.fspath(one))]
     found = []
-    for path in _each_once(files):
+    for path in each_once(files):
         with open_results(path) as file:
             found.append(LoadedRun(path, file.results))
     return Runs(tuple(found))
-
-
-def _each_once(paths: Iterable[Path]) -> Iterable[Path]:
-    """Return each file once, as its own path where another leads to it by a link (latest)."""
-    found: dict[Path, Path] = {}
-    for path in paths:
-        file = path / FILE_NAME if (path / FILE_NAME).exists() else path
-        real = file.resolve()
-        if real not in found or found[real].absolute() != real:
-            found[real] = file
-    return found.values()
 
 
 def _matches(pattern: str) -> list[Path]:

@@ -28,6 +28,7 @@ from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.order import History
 from hpcbench.texts import path_of, say, to_json
 from hpcbench.trace.container import (
+    LATEST,
     attempt_folder,
     attempt_folders,
     attempt_of,
@@ -148,7 +149,7 @@ def point_latest_to(path: Path) -> None:
     In a suite there is none: it would stand among the members. Process ids are not unique in
     containers, so the temporary name is random.
     """
-    latest = path.parent / "latest"
+    latest = path.parent / LATEST
     if latest.exists() and not latest.is_symlink() or is_suite(path.parent):
         return
     beside = path.parent / f".latest-{secrets.token_hex(6)}"

@@ -43,11 +43,16 @@ from hpcbench.trace.columns import (
     Described,
     Rows,
 )
-from hpcbench.trace.container import expected_content, new_container, open_container, verify
+from hpcbench.trace.container import (
+    LATEST,
+    expected_content,
+    new_container,
+    open_container,
+    verify,
+)
 from hpcbench.trace.sealed import CLOCKS, STAMPS, write_clocks
 from hpcbench.units import grouped
 
-LATEST = "latest"
 _OWN = ("rank", "attempt")
 _SOURCES = f"{GROUP}/sources"
 CONTENTS: Contents = {

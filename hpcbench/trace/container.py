@@ -48,6 +48,9 @@ def attempt_of(traces: Path) -> int:
 SUITE_FILE = "suite.json"
 """The file by which the folder of a suite is known; each member has a results folder below it."""
 
+LATEST = "latest"
+"""The link to the newest run of a folder."""
+
 _CANNOT = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF,
                      errno.EACCES, errno.EPERM})
 """Errors by which a file system says that it does not sync folders, or not for this user."""
