@@ -58,13 +58,13 @@ _USED = (
     Column("clock", "clock", Show.NUMBER, "MHz", "of GPUs, else of cores", optional=True),
     Column("throttled", "throttled", optional=True),
     Column("cpu", "CPU time", Show.DURATION, "", "of all workers", optional=True),
-    Column("wait", "no core", Show.DURATION, "", "time in which their main threads were ready and "
-           "waited for a core", optional=True),
+    Column("wait", "core wait", Show.DURATION, "", "time for which their main threads "
+           "were ready and waited for a core", optional=True),
     Column("steal", "stolen", Show.PERCENT, "%", "of the nodes' core time, by a hypervisor",
            optional=True),
     Column("sent", "sent", Show.MB, "MB", "by interfaces, loopback included", optional=True),
     Column("nvlink", "NVLink", Show.MB, "MB", optional=True),
-    Column("computed", "computed", Show.MB, "MB", "what all ranks send by formulas",
+    Column("computed", "expected", Show.MB, "MB", "what all ranks send by formulas",
            optional=True),
     Column("dropped", "dropped", Show.NUMBER, "packets", better="less", optional=True),
 )
@@ -81,12 +81,13 @@ def telemetry_tables(results: Results) -> Iterator[Table]:
     missing = grouped(
         ((name, why), one.rank) for one in newest for name, why in one.missing.items())
     rows += [Row((name, rank_list(ranks), None, why)) for (name, why), ranks in missing.items()]
-    yield Table("telemetry: what was read of the machine (docs/telemetry.md)", _READ,
+    yield Table("telemetry that was read (docs/telemetry.md)", _READ,
                 (Group("", tuple(rows)),))
     used = [(item, item.usage) for item in results.cases if item.usage is not None]
     if used:
-        yield Table("what a pass of each case used of the machine", _USED, (
-            Group("", tuple(_used_row(item, usage) for item, usage in used)),),
+        title = _short_titles([item for item, _ in used])
+        yield Table("use of the machine by a pass of each case", _USED, (
+            Group("", tuple(_used_row(item, usage, title) for item, usage in used)),),
             notes=(Line("counters of a node are of all its processes", "quiet"),))
 
 
@@ -102,12 +103,12 @@ def _newest(results: Results) -> list[RankTelemetry]:
     return [one for one in results.telemetry if one.attempt == newest]
 
 
-def _used_row(item: CaseResult, usage: Usage) -> Row:
+def _used_row(item: CaseResult, usage: Usage, title: Title) -> Row:
     clock: Cell = None
     if usage.clock_low_mhz is not None and usage.clock_high_mhz is not None:
         clock = Range(usage.clock_low_mhz, usage.clock_high_mhz)
     throttled = None if usage.throttled is None else ", ".join(usage.throttled_by) or "no"
-    return Row((item.case.label, usage.window_s, usage.energy_j, usage.mean_power_w, clock,
+    return Row((title(item), usage.window_s, usage.energy_j, usage.mean_power_w, clock,
                 throttled, usage.cpu_s, usage.wait_s, usage.steal_share, usage.sent_bytes,
                 usage.nvlink_bytes, usage.computed_bytes, usage.dropped),
                item.status, item.case.case_id)
