@@ -529,4 +529,5 @@ def _canary_course(canary: Canary) -> str:
     text = f" in {format_seconds(canary.runs[-1].since_start_s)}; medians {'..'.join(ends)} us"
     if canary.drift is None or canary.tau is None:
         return f"{text}; drift: fewer than {FEWEST_FOR_DRIFT} runs cannot tell"
-    return f"{text}; drift {canary.drift:+.1%} (tau {canary.tau:+.2f})"
+    drift = f"drift {canary.drift:+.1%}" if "drifting" in canary.quality else "no steady drift"
+    return f"{text}; {drift} (tau {canary.tau:+.2f})"

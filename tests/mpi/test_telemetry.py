@@ -122,4 +122,4 @@ def test_what_cannot_be_read_is_one_line(run: Run) -> None:
                if "." not in name and not why.startswith("not wanted")]
     assert len(lines) == bool(missing)
     assert all(name in lines[0] for name in missing)
-    assert "telemetry: what was read of the machine" in run.last.stdout  # with --verbose
+    assert "docs/telemetry.md" in run.last.stdout  # with --verbose
