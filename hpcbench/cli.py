@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hpcbench import __version__
 from hpcbench.commands.export import export
-from hpcbench.commands.flags import PRINTED, verbosity_of
+from hpcbench.commands.flags import PRINTED, TOPICS, verbosity_of
 from hpcbench.commands.generate import from_command, gen_config, gen_data, list_, schema
 from hpcbench.commands.imports import import_, lint
 from hpcbench.commands.jobs import plan, profile, run, suite, validate
@@ -34,7 +34,7 @@ from hpcbench.commands.results import (
     show,
 )
 from hpcbench.commands.traffic import record
-from hpcbench.errors import ExitCode, HpcbenchError
+from hpcbench.errors import ExitCode, HpcbenchError, UsageError
 from hpcbench.units import grouped
 
 _GROUPS: Mapping[str, Mapping[str, Callable[..., None]]] = {
@@ -62,6 +62,12 @@ class _Summary(TyperGroup):
             typer.echo(self.get_help(ctx))
             ctx.exit(ExitCode.USAGE)
         return list(super().parse_args(ctx, args))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; a topic of ``advise`` is answered with the line that it takes."""
+        if args and args[0] in TOPICS:
+            raise UsageError(f"{args[0]} is a topic: hpcbench advise RESULTS --only {args[0]}")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         lines = [f"Usage: {ctx.command_path} [--version] [--install-completion] COMMAND ...",

@@ -83,6 +83,9 @@ tuners = _named_in("hpcbench.formats.export.tuner_tables", "DIALECTS")
 exit_styles = _one_of("ci", "slurm", "nagios")
 dtypes = _named_in(_AXES, "DTYPES")
 primitives_of_ddlb = _one_of("tp_columnwise", "tp_rowwise")
+TOPICS = ("recommend", "diagnose", "waits", "conditions", "machine", "scaling", "cost", "bandwidth")
+"""Of ``advise``, without a job's recorded calls."""
+topics = _one_of(*TOPICS)
 
 
 MOST_RANKS = 2**17
@@ -93,7 +96,7 @@ FILES, CASES, MEASUREMENT, JOB, RESUMING, PRINTED = (
 
 VerboseOption = Annotated[bool, Option(
     "--verbose", "-v", rich_help_panel=PRINTED,
-    help="Print details and tracebacks on stderr.")]
+    help="Print every column and detail; tracebacks on stderr.")]
 QuietOption = Annotated[bool, Option(
     "--quiet", "-q", rich_help_panel=PRINTED, help="Print the result only, in its shortest form.")]
 JsonOption = Annotated[bool, Option(

@@ -193,7 +193,7 @@ def check(
         raise UsageError(f"--exit-style {style}: allowed are {', '.join(STYLES)}")
     try:
         if sum((limits is not None, bool(baseline), learn)) != 1:
-            raise UsageError("give one of --limits FILE, --baseline FILE and --learn")
+            raise UsageError("give one: --limits FILE, --baseline RESULTS or --learn")
         if learn:
             say(write_limits(results, output, share))
             return
@@ -213,7 +213,7 @@ def check(
 
 
 TUNER = Path("tuner")
-"""The word among results that calls for a table."""
+"""The word among results that may stand before ``--to``."""
 _TUNER = "Tuner table"
 
 
@@ -248,12 +248,13 @@ def _proof_lines(found: Proof, traffic: Path, output: Path, *, force: bool) -> l
 def advise(
     files: Annotated[list[Path], typer.Argument(
         metavar="RESULTS...",
-        help="results.h5 or its folder; several are analysed together. tuner: see --to.")],
+        help="results.h5 or its folder; several are analysed together.")],
     only: Annotated[Optional[list[str]], typer.Option(
-        "--only", metavar="TOPIC", help="Only this topic, such as recommend; repeatable.")] = None,
+        "--only", metavar="TOPIC", autocompletion=completion.topics,
+        help=f"Only {', '.join(completion.TOPICS)}; repeatable.")] = None,
     to: Annotated[Optional[str], typer.Option(
         "--to", metavar="LIBRARY", autocompletion=completion.tuners, rich_help_panel=_TUNER,
-        help="Behind tuner: write the table of nccl, rccl or ncclx.")] = None,
+        help="Write only the tuner table of nccl, rccl or ncclx.")] = None,
     output: Annotated[Optional[Path], typer.Option(
         "-o", "--output", metavar="FILE", rich_help_panel=_TUNER,
         help="File to write; default: standard output.")] = None,
@@ -278,7 +279,7 @@ def advise(
     Examples:
         hpcbench advise results/latest
         hpcbench advise results/latest --traffic traffic.json --prove prove.json
-        hpcbench advise results/latest tuner --to nccl -o tuner.csv
+        hpcbench advise results/latest --to nccl -o tuner.csv
     """
     from hpcbench.report import answer_lines
 
@@ -286,13 +287,13 @@ def advise(
     verbosity.details([f"reads {path.absolute()}" for path in files])
     runs = [path for path in files if path != TUNER]
     if to is not None or (len(runs) < len(files) and not TUNER.exists()):
-        if only or as_json or len(runs) == len(files) or to is None or not runs:
-            raise UsageError("a tuner's table takes: hpcbench advise RESULTS tuner --to nccl, "
-                             "rccl or ncclx, and -o FILE")
+        if only or as_json or to is None or not runs:
+            raise UsageError("a tuner table takes: hpcbench advise RESULTS --to nccl, rccl or "
+                             "ncclx, and -o FILE")
         _write_tuner(runs, to, output, force=force)
         return
     if output is not None or (force and prove is None):
-        raise UsageError("-o and --force are for: hpcbench advise RESULTS tuner --to nccl")
+        raise UsageError("-o and --force are for: hpcbench advise RESULTS --to nccl")
     if prove is not None and traffic is None:
         raise UsageError("--prove: proves what a recorded job gains; give --traffic traffic.json")
     options = answer_lines.topic_options(price, samples, traffic)

@@ -97,8 +97,10 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name closest to a misspelt one, or None if none is close."""
-    matches = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    """Return the known name closest to a misspelt or shortened one, or None if none is close."""
+    names = list(known)
+    matches = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6) or [
+        one for one in names if len(name) > 2 and one.startswith(name.lower())]  # iter, iterations
     return matches[0] if matches else None
 
 
@@ -110,7 +112,7 @@ def unknown_name(
     listed, and ``of_others`` are other tools' names.
     """
     names = list(allowed)
-    guess = (of_others.get(name.lower()) or nearest(name, [*names, *aliases])
+    guess = (of_others.get(name.lower()) or nearest(name, names) or nearest(name, aliases)
              if isinstance(name, str) else None)
     hint = f' did you mean "{guess}"?' if guess else ""
     read = f"; {YAML_SWITCHES}" if isinstance(name, bool) else ""
@@ -122,14 +124,14 @@ SCALING = "scaling"
 
 
 def unknown_kind(name: object, kinds: Iterable[str], aliases: Mapping[str, str]) -> str:
-    """Return the message for a kind that is not installed: which there are, with other names."""
+    """Return the message for a kind that is not there: which there are, with other names."""
     known = list(kinds)
-    guess = nearest(name, [*known, *aliases]) if isinstance(name, str) else None
-    hint = f' did you mean "{guess}"?' if guess else ""
+    guess = (nearest(name, known) or nearest(name, aliases)) if isinstance(name, str) else None
+    what = f'is not known; did you mean "{guess}"?' if guess else "is not installed;"
     there_are = ", ".join(
         kind + "".join(f" ({alias})" for alias, of in aliases.items() if of == kind)
         for kind in known)
-    return f"kind {quote(name)} is not installed;{hint} there are {there_are}"
+    return f"kind {quote(name)} {what} allowed, with other names: {there_are}"
 
 
 def quote(value: object) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from hpcbench.answers.topics import TOPICS
 from hpcbench.cli import COMMANDS, app
 from hpcbench.commands import flags as completion
 from hpcbench.config.axes import MODES, REQUIRABLE
@@ -82,6 +83,7 @@ def test_every_list_of_values_is_that_of_the_program() -> None:
     assert completion.strategies("f") == ["fsdp"]
     assert completion.benchmarks("tr") == ["training", "train"]
     assert "resnet50" not in completion.models_with_vocabulary("")
+    assert completion.topics("") == [one.name for one in TOPICS]
 
 
 def test_every_command_completes_values_where_another_does() -> None:

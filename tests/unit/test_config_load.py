@@ -66,6 +66,8 @@ def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:
     (with_block(dtype=["fp32", "x9"]), "benchmarks[0].dtype[1]", '"x9" is not known; allow'),
     (with_block(backend="glo"), "benchmarks[0].backend", 'did you mean "gloo"?'),
     (with_block(collective="all_reduse"), "benchmarks[0].collective", '"all_reduce"'),
+    (with_block(collective="allreduce2"), "benchmarks[0].collective", 'did you mean "all_reduce"?'),
+    (with_block(iter=3), "benchmarks[0].iter", 'did you mean "iterations"?'),
     (with_block(op=[]), "benchmarks[0].op", "the list is empty"),
     (with_block(size=[]), "benchmarks[0].size", "the list is empty"),
     (with_block(size="12 parsecs"), "benchmarks[0].size", "is not a size"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import configparser
 import shutil
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -87,11 +89,17 @@ def name(one: DocCommand) -> str:
     return f"{one.page}: {one.text}"
 
 
+@cache
+def every_command() -> Any:
+    """Return what parses all commands; to make it takes longer than to parse one."""
+    return typer.main.get_command(app)
+
+
 def parsed(words: list[str]) -> str | None:
     """Parse the words of a command without running it; return its name."""
-    group = typer.main.get_command(app)
+    group = every_command()
     with group.make_context("hpcbench", _with_resumed_folder(words)) as context:
-        found, command, rest = group.resolve_command(  # type: ignore[attr-defined]
+        found, command, rest = group.resolve_command(
             context, context._protected_args + context.args)
         command.make_context(found, rest, parent=context)
     return found
@@ -128,8 +136,8 @@ def instant() -> list[tuple[str, ...]]:
     make synthetic ones.
     """
     given = {tuple(PLACES.get(word, word) for word in one.ours or ()) for one in OURS
-             if one.words[0] not in LAUNCHERS and not {"--dry-run", "tuner", "--traffic"} & {
-                 *one.words}}
+             if one.words[0] not in LAUNCHERS and not {"--dry-run", "--traffic"} & {*one.words}
+             and not {"advise", "--to"} <= {*one.words}}
     return sorted(words for words in given if words[0] in INSTANT and (
         len(words) > 1 or words[0] not in (
             "show", "reduce", "compare", "advise", "gen-config")))
