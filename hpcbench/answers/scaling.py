@@ -60,8 +60,8 @@ def scaling(runs: Sequence[Run], options: TopicOptions) -> Scaling:
                *_of_collectives([one for one in found if one.kind == MOVED])]
     if not found:
         answers = [cannot_tell(
-            "scaling", "needs equal cases on several world sizes: set world_size to a list such as "
-            '[1, 2, "all"], or give several files')]
+            "scaling", "needs a case on several world sizes, of 2 ranks or more if it only "
+            'communicates: set world_size to a list such as [2, 4, "all"], or give several files')]
     return Scaling(with_command(answers, runs, "scaling", beside=caveats(runs)), tuple(found))
 
 

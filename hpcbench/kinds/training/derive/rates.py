@@ -45,7 +45,7 @@ def work(item: CaseResult, record: Any | None) -> CallWork | None:
     return CallWork(
         task=(trained_part(of), *((name, value) for name, value in asdict(of).items()
                                   if name not in left)),
-        title=" ".join((of.model, *step)),
+        title=" ".join((of.title, *step)),
         way=" ".join((of.strategy, *(f"{name}={value}" for name, value in of.options))),
         amount=of.global_batch, unit=SAMPLES, tokens=of.tokens, alone=alone_by(of),
         communication=record.exposure.exposed_share if record is not None else None)

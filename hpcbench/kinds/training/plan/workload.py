@@ -11,6 +11,7 @@ from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
 from hpcbench.plan.workload import Choice, Features, Label, Workload
+from hpcbench.units import plural
 
 CROSS_ENTROPY = "cross_entropy"  # the loss that is as torch has it: all logits at once
 CHUNKED = "chunked_cross_entropy"
@@ -102,6 +103,13 @@ class Training(Workload):
     @property
     def trains(self) -> bool:
         return self.communication == "on"
+
+    @property
+    def title(self) -> str:
+        """Return the model; of another shape than its name says, with that."""
+        wide = f"width {self.width}" if self.of_images else f"hidden {self.hidden}"
+        return f"{self.model} of {plural(self.layers, 'layer')}, {wide}" if self.changed else (
+            self.model)
 
     @property
     def global_batch(self) -> int:

@@ -236,8 +236,8 @@ def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
             cells.cell_text(found_rate, Show.NUMBER))
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     share = shares.get("exchange")
-    exchange = f", gradient exchange {100 * share:.0f} % of a step" if share else ""
-    yield Line(f"{rate} samples/s ({work.model}, {charts.strategy_text(work)}){exchange}",
+    exchange = f", exchange {100 * share:.0f} % of a step" if share else ""
+    yield Line(f"{rate} samples/s ({work.title}; {charts.strategy_text(work)}){exchange}",
                topic="training")
 
 
