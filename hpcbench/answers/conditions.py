@@ -280,9 +280,11 @@ def noise_answers(
         yield Answer(CANNOT_TELL, f"host noise: {'; '.join(shares)}; cost unknown",
                      (f"no case's passes follow it; {_FEW}", *before, _NOISE_TO_DO))
     elif _may_cost(both, lost := _lost(seen, WAITS), MOST_UNSEEN):
-        yield Answer(CANNOT_TELL, f"host noise: a rank waits for a core up to {100 * lost:.2g} % "
-                     "of a pass; cost unknown",
-                     (f"no case's passes follow it; {_FEW}", *before, _NOISE_TO_DO))
+        open_to = max((one.high for one in both), default=None)
+        why = _FEW if open_to is None else (
+            f"noise hides what it costs, up to {100 * open_to:.0f} %: use more passes")
+        yield Answer(CANNOT_TELL, f"host noise: {_most_waiting(seen)}; cost unknown",
+                     (f"no case's passes follow it; {why}", *before, _NOISE_TO_DO))
     else:
         yield Answer(NONE, "host noise: no significant effect (a rank waits for a core at most "
                      f"{100 * lost:.2g} % of a pass)",
@@ -358,6 +360,15 @@ def _lost(seen: Seen, name: str) -> float:
     lost = [float(np.nanmax(lower(one) if name == CLOCKS else one)) for one in values
             if np.isfinite(one).any()]
     return max(lost, default=0.0)
+
+
+def _most_waiting(seen: Seen) -> str:
+    """Return which rank waited most for a core in a pass, and in which case."""
+    share, rank, label = max(
+        (float(np.nanmax(waits)), rank, one.item.case.label) for one in seen.read.cases
+        for rank, waits in zip(seen.read.wait_ranks, one.waits, strict=True)
+        if np.isfinite(waits).any())
+    return f"rank {rank} waits for a core up to {100 * share:.2g} % of a pass of {label}"
 
 
 _INTERVAL = Column("interval", "99 % CI", Show.PERCENT, "%")

@@ -367,7 +367,8 @@ def opening_lines(attempt: RunAttempt, todo: Sequence[Case], folders: RankFolder
         yield ("note: workers run inline, unisolated: a crash or hang ends the job"
                + " (torchrun; mpirun and srun isolate them)" * by_torchrun(os.environ))
     elif any(case.backend in INLINE_BACKENDS for case in todo):
-        yield "note: backend mpi runs last, inside the MPI job: a crash or hang there ends the job"
+        yield ("note: backend mpi runs last in each pass, inside the MPI job: a crash or hang "
+               "there ends the job")
 
 
 @contextlib.contextmanager

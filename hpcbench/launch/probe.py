@@ -124,8 +124,7 @@ def _no_gpu(cases: Sequence[Case], ranks: Sequence[RankFacts]) -> str:
     reasons = [unavailable(case.backend, case.device, ranks[:case.world_size]) for case in of_gpus]
     if not of_gpus or not all(reasons):
         return ""
-    return (f"GPU job, no GPU: {len(of_gpus)} of {plural(len(cases), 'case')} cannot run: "
-            f"{reasons[0]}")
+    return f"no GPU: {len(of_gpus)} of {plural(len(cases), 'case')} cannot run ({reasons[0]})"
 
 
 def resolve_here(plan: Plan) -> Plan:

@@ -305,3 +305,13 @@ def test_the_benchmark_finds_strong_faults_of_few_runs() -> None:
     assert "Traceback" not in done.stderr and done.returncode in (0, 1)
     for text in ("clean, common                  0.00%", "waits, 30%                   100.00%"):
         assert text in done.stdout
+
+
+def test_waits_whose_cost_noise_hides_name_rank_case_and_bound() -> None:
+    """Times differ by a factor that no wait follows: what waits cost is open, not nothing."""
+    noisy = np.asarray(STEADY) * (1 + 0.5 * np.random.default_rng(1).random(PASSES))
+    turns = [0.29 if at % 3 else 0.02 for at in range(PASSES)]
+    answer = about(asked(timed(noisy), readings=waits(
+        lost([0.02] * PASSES, turns[::-1]))), "host noise")
+    assert answer.certainty == CANNOT_TELL and "rank 1 waits" in answer.sentence
+    assert "29 %" in answer.sentence and any("use more passes" in one for one in answer.evidence)

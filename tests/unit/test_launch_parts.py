@@ -273,7 +273,7 @@ def test_a_rank_without_the_gpu_that_is_required_fails_its_cases(
     found = resolve(job_of(*devices, require=require),
                     [RankFacts(rank, "a", rank, facts[rank]) for rank in range(2)])
     assert [*found.unmet.values()] == unmet and set(found.unmet) <= set(found.skips)
-    assert found.no_gpu.startswith("GPU job, no GPU: 1 of ") == says
+    assert found.no_gpu.startswith("no GPU: 1 of ") == says
     assert len(found.skips) == (gpus < 2 and "cuda" in devices)
 
 
