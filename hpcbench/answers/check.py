@@ -20,9 +20,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from hpcbench.answers.compare import FASTER, SAME, SLOWER, at_most, compare, scope_of
+from hpcbench.answers.compare import FASTER, LOOKS, SAME, SLOWER, at_most, compare, scope_of
 from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, launch_times, side_of
-from hpcbench.config.axes import unknown_name
+from hpcbench.config.axes import nearest, quote
 from hpcbench.config.load import commented_yaml
 from hpcbench.config.section import SCALES, Limit, Section, limit_below
 from hpcbench.errors import ConfigError, ExitCode, FileError, PluginError, UsageError
@@ -130,8 +130,8 @@ def _refuse_unclean(side: Side) -> None:
 
 GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
     "good", "slow", "wrong", "missing", "crashed", "cannot_tell")
-SEVERITY = (CRASHED, WRONG, MISSING, SLOW, CANNOT_TELL, GOOD)
-"""The outcome of all is the first of these that there is."""
+SEVERITY = (CRASHED, WRONG, SLOW, MISSING, CANNOT_TELL, GOOD)
+"""The outcome of all is the first of these that there is: what is missing hides nothing proven."""
 _NO_SAMPLES = (-1, 0, 0)
 _OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": MISSING,
               "not_run": MISSING}
@@ -158,10 +158,7 @@ class CheckResult:
     n_cases: int
 
     def exit_code(self, style: str) -> int:
-        """Return the code of the worst reason that has one: a missing case hides no slow one."""
-        codes = STYLES[style]
-        return next((codes[one.outcome] for one in self.reasons if codes[one.outcome]),
-                    codes[self.outcome])
+        return STYLES[style][self.outcome]
 
 
 def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
@@ -193,6 +190,9 @@ def concluded(reasons: Sequence[Reason], n_limits: int, n_cases: int) -> CheckRe
     return CheckResult(outcome, tuple(in_order), n_limits, n_cases)
 
 
+_ALL = "docs/results-file.md#columns"
+
+
 def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -> None:
     """Raise ConfigError with every column or unit that there is not."""
     lines = []
@@ -200,7 +200,9 @@ def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -
         for key, name in (("metric", limit.metric), *((f"select.{one}", one)
                                                       for one in limit.select)):
             if name not in columns:
-                lines.append(f"limits[{at}].{key}: {unknown_name(name, columns)}")
+                guess = nearest(name, columns)
+                hint = f'did you mean "{guess}"? ' if guess else ""
+                lines.append(f"limits[{at}].{key}: {quote(name)} is not known; {hint}all: {_ALL}")
         column = columns.get(limit.metric)
         if column is None:
             continue
@@ -446,8 +448,10 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
         elif case.verdict not in (FASTER, SAME):
             more = "" if case.more_launches is None else (
                 f"; use {at_most(case.more_launches)} launches a side")
+            undecided = f"undecided; {case.reason}{more}"
+            is_shown = min(case.launches) > 1 or case.reason.startswith(LOOKS)
             reasons.append(Reason(CANNOT_TELL, case.label,
-                                  f"{change}: undecided; {case.reason}{more}", case.key))
+                                  f"{change}: {undecided}" if is_shown else undecided, case.key))
     return concluded(reasons, 0, len(found.cases))
 
 

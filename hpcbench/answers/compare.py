@@ -39,12 +39,16 @@ from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
 FEWEST_LAUNCHES, MOST_LAUNCHES = 4, 50
 """Fewer launches a side hold no interval of 95 %, and more are not requested."""
+ENOUGH_PASSES = 9
+"""So many passes of one launch are requested where fewer decided nothing."""
 _ROUNDING = 1e-9
 SLOWER, FASTER, SAME, INCONCLUSIVE = "slower", "faster", "same", "inconclusive"
 VERDICTS = (SLOWER, FASTER, INCONCLUSIVE, SAME)
 """In the order of reports."""
 SUSPECT = 0.05
 """Of single launches: the medians of their passes do not overlap, and are so far apart."""
+LOOKS = "looks"
+"""First word of the reason of such launches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,7 @@ def compare(
     chances = [case.chance for case in made if case.chance is not None]
     shares = iter(benjamini_hochberg(chances))
     judged = tuple(_judged(replace(case, false_share=None if case.chance is None else next(shares)),
-                           smallest, len(made)) for case in made)
+                           smallest, len(made), len(chances)) for case in made)
     return SideComparison(*labels, smallest, judged, tuple(_unmatched(first, second, labels)),
                       (launches_needed(1), launches_needed(max(len(made), 1))))
 
@@ -222,7 +226,9 @@ def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide) -> CaseComparison
         phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs))
 
 
-def _judged(case: CaseComparison, smallest: float, family: int) -> CaseComparison:
+def _judged(
+    case: CaseComparison, smallest: float, family: int, tested: int,
+) -> CaseComparison:
     if case.low is not None and case.high is not None and case.chance is not None:
         if not case.low * (1 - _ROUNDING) <= case.ratio <= case.high * (1 + _ROUNDING):
             return replace(case, reason="launches of a side have several levels: the "
@@ -236,9 +242,21 @@ def _judged(case: CaseComparison, smallest: float, family: int) -> CaseCompariso
                 return replace(case, verdict=FASTER)
     is_hopeless = case.in_launch or case.reason == _IMPORTED
     wanted = None if is_hopeless else _launches_wanted(case, smallest, max(family, 1))
-    return replace(case, more_launches=wanted, reason=case.reason or (
-        "the interval includes 0 % and a change that matters" if case.low is not None else
-        "too few launches for an interval"))
+    return replace(case, more_launches=wanted, reason=case.reason or _unclear(case, tested))
+
+
+def _unclear(case: CaseComparison, tested: int) -> str:
+    """Return why a case that is one of ``tested`` comparisons has no verdict."""
+    if case.low is None or case.high is None:
+        return "too few launches for an interval"
+    passes = "" if not case.in_launch else (
+        f"; use {ENOUGH_PASSES} passes" if max(case.launches) < ENOUGH_PASSES else
+        "; use more passes")
+    if case.low <= 1 <= case.high:
+        return f"the interval includes 0 % and a change that matters{passes}"
+    if case.false_share is not None and case.false_share <= FALSE_SHARE:
+        return f"the interval includes changes too small to matter{passes}"
+    return f"not significant among {plural(tested, 'comparison')}{passes}"
 
 
 def _launches_wanted(case: CaseComparison, smallest: float, family: int) -> int:
@@ -270,7 +288,7 @@ def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
     if len(a) > 2 and len(b) > 2:
         for low, high, verdict in ((a, b, SLOWER), (b, a, FASTER)):
             if min(high) > max(low) * (1 + SUSPECT):
-                return f"one launch a side; suspect: every pass is {verdict}"
+                return f"{LOOKS} {verdict} in every pass, but one launch a side proves nothing"
     return "one launch a side: the spread between launches is unknown"
 
 
@@ -292,7 +310,8 @@ def _unmatched(
                                      (second, first, labels[1], labels[0])):
         for key, found in mine.items():
             if key not in other:
-                yield found.case.label, f"not in {there}"
+                yield found.case.label, (f"not in {there}" if found.launch_s else
+                                         f"{found.problem} in {here}")
             elif not found.launch_s and other[key].problem != found.problem:
                 yield found.case.label, f"{found.problem} in {here}"
             elif not found.launch_s and mine is first:
@@ -388,7 +407,7 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
     notes = [Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet")]
     table = Table(f"{found.second} beside {found.first}", columns, tuple(groups),
                   notes=tuple(notes if hidden else ()))
-    return table if full else _without_shared_reason(table)
+    return table if full else _without_shared(table, at_most(found.launches_needed[1]))
 
 
 def _headings(*sides: str) -> tuple[str, ...]:
@@ -398,16 +417,19 @@ def _headings(*sides: str) -> tuple[str, ...]:
     return names if short and len({*names}) == len(names) else ("first", "second")
 
 
-def _without_shared_reason(table: Table) -> Table:
-    """Return a table with the reason that all rows share, in its last column, below it."""
+def _without_shared(table: Table, needed: str) -> Table:
+    """Return a table with the reason that all rows share, in its last column, below it.
+
+    Without the launches that all rows need, too, where they are those of `needed_line`.
+    """
     reasons = {row.cells[-1] for row in table.rows}
-    if len(table.rows) < 2 or len(reasons) > 1 or not any(reasons):
-        return table
-    groups = tuple(replace(group, rows=tuple(
-        replace(row, cells=(*row.cells[:-1], None)) for row in group.rows))
-        for group in table.groups)
-    return replace(table, groups=groups,
-                   notes=(Line(f"all rows: {reasons.pop()}", "quiet"), *table.notes))
+    is_shared = len(table.rows) > 1 and len(reasons) == 1 and any(reasons)
+    is_known = {row.cells[-2] for row in table.rows} == {needed}
+    groups = tuple(replace(group, rows=tuple(replace(row, cells=(
+        *row.cells[:-2], None if is_known else row.cells[-2],
+        None if is_shared else row.cells[-1])) for row in group.rows)) for group in table.groups)
+    notes = (Line(f"all rows: {reasons.pop()}", "quiet"),) if is_shared else ()
+    return replace(table, groups=groups, notes=(*notes, *table.notes))
 
 
 def difference_table(differences: Sequence[SideDifference], labels: Sequence[str], *,
@@ -432,7 +454,7 @@ def unmatched_table(found: SideComparison) -> Table | None:
     reasons = grouped((why, label) for label, why in found.unmatched)
     rows = tuple(Row((len(labels), why, labels[0])) for why, labels in reasons.items())
     return Table("not compared", (Column("cases", "cases", Show.COUNT), Column("why", "why"),
-                                  Column("first", "first")), (Group("", rows),))
+                                  Column("first", "such as")), (Group("", rows),))
 
 
 def comparison_chart(found: SideComparison) -> DotChart | None:
@@ -457,21 +479,32 @@ def totals_line(found: SideComparison) -> str:
     over_all = f"; geometric mean {100 * (mean - 1):+.1f} %" if mean else ""
     where = f" {scope}" if scope else ""
     verdicts = f": {counts}" if counts else ""
+    if not found.cases and found.unmatched:
+        there = f" in {found.second}"
+        verdicts = ": " + next((why.removesuffix(there) for _, why in found.unmatched if
+                                why.endswith(there) and why != f"not{there}"),
+                               found.unmatched[0][1])
     return f"{plural(len(found.cases), 'case')} compared{where}{verdicts}{over_all}"
 
 
 def needed_line(found: SideComparison) -> str:
-    """Return how many launches a side there are and a verdict needs; empty where there are enough.
+    """Return why verdicts are impossible: one run on both sides, or too few launches; else empty.
     """
+    if found.cases and all(case.first_s == case.second_s for case in found.cases):
+        return "both sides have equal times in every case: they are probably the same run"
     each = [case.launches for case in found.cases if not case.in_launch]
     every, one = found.launches_needed
     if not each or min(map(min, each)) >= one:
         return ""
     spans = [(min(counts), max(counts)) for counts in zip(*each, strict=True)]
-    there = " and ".join(str(low) if low == high else f"{low} to {high}" for low, high in spans)
-    needs = at_most(one) if every == one else (
-        f"{every} if every case changed, {at_most(one)} if one did")
-    return f"launches a side: {there}; a verdict needs {needs} (other jobs, or --launches)"
+    there = " and ".join(dict.fromkeys(
+        str(low) if low == high else f"{low} to {high}" for low, high in spans))
+    decides = "decides" if there == "1" else "decide"
+    few = max(map(min, each)) < every
+    enough = f"; {every} are enough if all {len(each)} cases change" if few and every < one else ""
+    return (f"{there} {'launch' if there == '1' else 'launches'} a side {decides} "
+            f"{'nothing' if few else 'no single change'}: use {at_most(one)} "
+            f"(other jobs, or --launches){enough}")
 
 
 def _row(case: CaseComparison) -> Row:

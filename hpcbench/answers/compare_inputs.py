@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from hpcbench.config.axes import unknown_name
@@ -26,6 +27,7 @@ UNSET = "unset"
 PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph",
          "arrival")
 """Fields of every case that tell it from others, beside its workload and its environment."""
+IMPLEMENTATION = "implementation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,16 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     """Return value of ``key`` -> what else tells a case from others -> the case.
 
     Options that only some values have, such as those of an implementation, belong to the value.
-    Cases that differ in their number of iterations alone are distinguished by it. Raises UsageError
-    where no case has such a key, or all have the same value.
+    Of implementations the parts alone, such as compute_only, are left out if two others are there,
+    and the one that is the fastest of most tasks is the first. Cases that differ in their number of
+    iterations alone are distinguished by it. Raises UsageError where no case has such a key, or all
+    have the same value.
     """
     alike = [(value, rest, found) for cases in _same_tasks(side, key).values()
              for value, rest, found in _labelled(cases, key)]
+    if key == IMPLEMENTATION:
+        whole = [one for one in alike if one[2].case.workload.choice().task is not None]
+        alike = whole if len({value for value, _, _ in whole}) > 1 else alike
     often = Counter((value, rest) for value, rest, _ in alike)
     twice = {rest for (_, rest), count in often.items() if count > 1}
     values: dict[str, dict[str, CaseOfSide]] = {}
@@ -117,7 +124,17 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
             f"--by {unknown_name(key, known)}" if known else
             f"--by {key}: the cases of {side.label} differ in no key, so there is nothing to "
             "compare")
-    return values
+    return _fastest_first(values) if key == IMPLEMENTATION else values
+
+
+def _fastest_first(
+    values: dict[str, dict[str, CaseOfSide]],
+) -> dict[str, dict[str, CaseOfSide]]:
+    """Return the values, those that are the fastest of most tasks before the others."""
+    times = grouped((rest, (median(found.launch_s), value)) for value, cases in values.items()
+                    for rest, found in cases.items() if found.launch_s)
+    won = Counter(min(of_task)[1] for of_task in times.values())
+    return {value: values[value] for value in sorted(values, key=lambda one: -won[one])}
 
 
 def _labelled(

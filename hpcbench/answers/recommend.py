@@ -56,7 +56,7 @@ from hpcbench.views.chart import (
     is_wide,
 )
 from hpcbench.views.labels import without_shared
-from hpcbench.views.table import Column, Group, Row, Show, Table
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 RANKS, FEWEST = "world_size", 3
 """Fewer pairs tell nothing."""
@@ -433,14 +433,12 @@ def _in_tasks(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
 
 
 def _nearest(alike: Sequence[Preference]) -> str:
-    """Return the nearest rival and its ratio: ``gloo 1.08x mpi, CI 0.90 to 1.29``."""
-    one, pairs = alike[0], {(other.against, other.value) for other in alike}
-    who = f"{one.against} {{}} {one.value}" if len(pairs) == 1 else "the second best {} the best"
-    if len(alike) > 1:
-        return who.format(_ratios(alike))
-    ends = "" if one.paired.low is None or one.paired.high is None else (
-        f", CI {one.paired.low:.2f} to {one.paired.high:.2f}")
-    return f"{who.format(f'{one.paired.ratio:.2f}x')}{ends}"
+    """Return the nearest rival: ``gloo 1.08x as long as mpi, CI 0.90 to 1.29``."""
+    found, pairs = alike[0].paired, {(one.against, one.value) for one in alike}
+    against, value = pairs.pop() if len(pairs) == 1 else ("the second best", "the best")
+    ends = f"mean of {found.unit}" if len(alike) > 1 or found.low is None else (
+        f"CI {found.low:.2f} to {found.high:.2f}")
+    return f"{against} {_ratios(alike)} as long as {value}, {ends}"
 
 
 def _ratios(alike: Sequence[Preference]) -> str:
@@ -509,6 +507,7 @@ _COLUMNS = (
     Column("pairs", "pairs", Show.TEXT, optional=True),
     Column("verdict", "verdict"))
 VERDICTS = {True: "slower", False: "undecided"}
+_PAIRED = "time: median of all samples; times as long: mean of pairs, not the quotient of two times"
 
 
 def recommend_tables(found: Recommendations) -> Iterator[Table]:
@@ -516,7 +515,8 @@ def recommend_tables(found: Recommendations) -> Iterator[Table]:
     for (kind, key), same in grouped(((one.kind, one.key), one) for one in found.rankings).items():
         yield Table(f"which {short(key)} is fastest: {kind}",
                     (Column("way", short(key)), *_COLUMNS),
-                    tuple(Group(ranking.task, tuple(_rows(ranking))) for ranking in same))
+                    tuple(Group(ranking.task, tuple(_rows(ranking))) for ranking in same),
+                    notes=(Line(_PAIRED),))
 
 
 def _rows(ranking: Ranking) -> Iterator[Row]:

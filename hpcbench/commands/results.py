@@ -208,7 +208,7 @@ def check(
     if as_json:
         print_checked_json(checked)
     else:
-        print_checked(checked, quiet=quiet)
+        print_checked(checked, quiet=quiet, full=verbose)
     raise typer.Exit(checked.exit_code(style))
 
 
@@ -251,7 +251,7 @@ def advise(
         help="results.h5 or its folder; several are analysed together.")],
     only: Annotated[Optional[list[str]], typer.Option(
         "--only", metavar="TOPIC", autocompletion=completion.topics,
-        help=f"Only {', '.join(completion.TOPICS)}; repeatable.")] = None,
+        help=f"Only {', '.join(completion.TOPICS)}.")] = None,
     to: Annotated[Optional[str], typer.Option(
         "--to", metavar="LIBRARY", autocompletion=completion.tuners, rich_help_panel=_TUNER,
         help="Write only the tuner table of nccl, rccl or ncclx.")] = None,

@@ -145,12 +145,14 @@ SCALES: Mapping[str, tuple[str, float]] = {
 LAUNCHES_HAVE = "median_s"
 """The only column of which each launch has a value."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
+_SHORT = {"busbw": "busbw_bytes_per_s", "algbw": "algbw_bytes_per_s"}
 
 
 class Limit(Section):
     """One limit: of a column of ``/cases``, for the cases that ``select`` names."""
 
-    metric: Text = Field(description="Column of /cases, such as median_s or busbw_bytes_per_s.")
+    metric: Annotated[Text, AfterValidator(lambda name: _SHORT.get(name, name))] = Field(
+        description="Column of /cases, such as median_s or busbw_bytes_per_s; or busbw, algbw.")
     select: dict[str, Text | int | float | bool] = key(
         {}, "Column -> the value that a case must have; label takes a shell pattern.")
     min: Number | None = key(None, "Least value.")
@@ -178,7 +180,6 @@ class Limit(Section):
 
 FORM = "NAME[:SIZE]:METRIC=VALUE[UNIT], such as all_reduce:4MiB:busbw=1.2GB/s"
 RATE = "_per_s"
-_SHORT = {"busbw": "busbw_bytes_per_s", "algbw": "algbw_bytes_per_s"}
 _TEXT = re.compile(r"(?P<name>[^:=]+)(:(?P<size>[^:=]+))?:(?P<metric>\w+)=(?P<value>[^=]+)")
 _VALUE = re.compile(r"\s*(\d+\.?\d*(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
 

@@ -13,10 +13,12 @@ from rich.text import Text
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
 from hpcbench.answers.causes import TOPIC as CAUSES
+from hpcbench.answers.check import CANNOT_TELL as UNDECIDED
 from hpcbench.answers.check import CheckResult
 from hpcbench.answers.compare import (
     Compared,
     SideComparison,
+    at_most,
     comparison_table,
     difference_table,
     needed_line,
@@ -33,7 +35,7 @@ from hpcbench.operations.traffic import read_traffic
 from hpcbench.reduce.results_file import ResultsFile, each_once, open_results
 from hpcbench.report.terminal import print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity, say, valid
-from hpcbench.units import plural, with_sizes
+from hpcbench.units import grouped, plural, with_sizes
 from hpcbench.views.labels import short_labels, shortened
 from hpcbench.views.table import Table
 
@@ -194,7 +196,11 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text]:
         yield from table_lines(other)
     yield Text()
     if answer.in_launch and not any(map(needed_line, answer.comparisons)):
-        yield Text("one launch only: repeat with --launches 3 to generalise")
+        needed = max(one.launches_needed[1] for one in answer.comparisons)
+        yield Text("one launch only: others may differ by more; "
+                   f"use {at_most(needed)} launches (other jobs, or --launches)")
+    if any(case.in_launch for one in answer.comparisons for case in one.cases):
+        yield Text("times are geometric means of passes; hpcbench show has medians of all samples")
     scopes = (scope_of(one.cases) for one in answer.comparisons)
     for scope in dict.fromkeys(filter(None, scopes)):
         yield Text(f"{scope}: equal jobs may differ as much; run both in turn at other times and "
@@ -207,16 +213,26 @@ PREFIX = "HPCBENCH_CHECK"
 CHECK_SCHEMA = "hpcbench.check"
 
 
-def reason_lines(checked: CheckResult) -> Iterator[str]:
-    for reason in checked.reasons:
-        rank = f" [rank {reason.rank}]" if reason.rank is not None else ""
-        yield f"{PREFIX} {reason.outcome.upper()} {reason.what}{rank}: {reason.text}"
+_NAMED = 3
 
 
-def print_checked(checked: CheckResult, *, quiet: bool) -> None:
-    """Print a line for each reason, then the outcome; quietly the outcome alone."""
+def reason_lines(checked: CheckResult, *, full: bool = False) -> Iterator[str]:
+    """Yield a line for each reason; not ``full``: one of all cases undecided for the same."""
+    groups = grouped((one.text if one.outcome == UNDECIDED and not full else one, one)
+                     for one in checked.reasons)
+    for alike in groups.values():
+        if len(alike) > _NAMED:
+            yield f"{PREFIX} {UNDECIDED.upper()} {plural(len(alike), 'case')}: {alike[0].text}"
+            continue
+        for reason in alike:
+            rank = f" [rank {reason.rank}]" if reason.rank is not None else ""
+            yield f"{PREFIX} {reason.outcome.upper()} {reason.what}{rank}: {reason.text}"
+
+
+def print_checked(checked: CheckResult, *, quiet: bool, full: bool) -> None:
+    """Print `reason_lines`, then the outcome; quietly the outcome alone."""
     if not quiet:
-        for line in reason_lines(checked):
+        for line in reason_lines(checked, full=full):
             say(line)
     limits = f"{plural(checked.n_limits, 'limit')}, " if checked.n_limits else ""
     reasons = f", {plural(len(checked.reasons), 'reason')}" if checked.reasons else ""

@@ -23,6 +23,7 @@ from hpcbench.answers.compare import (
     comparison_chart,
     comparison_table,
     difference_table,
+    needed_line,
     totals_line,
     unmatched_table,
 )
@@ -102,6 +103,8 @@ def differences_section(runs: Sequence[Run], *, full: bool) -> ReportSection:
 def _items(found: Compared, *, full: bool) -> Iterator[Item]:
     for one in found.comparisons:
         yield Line(f"{one.second} beside {one.first}: {totals_line(one)}", "title")
+        if needed := needed_line(one):
+            yield Line(needed)
         yield comparison_table(one, full=full)
         if (unmatched := unmatched_table(one)) is not None:
             yield unmatched

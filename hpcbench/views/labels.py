@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+
+_SIZE = re.compile(r"\d+B")
 
 
 def short_labels(labels: Iterable[str]) -> Mapping[str, str]:
@@ -21,7 +24,8 @@ def shortened(text: str, labels: Mapping[str, str]) -> str:
 def distinct_names(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     """Return titles; those that several have, with those of their words that tell them apart.
 
-    A word is left out where all have it that have the words before it.
+    A word is left out where all have it that have the words before it; a size, only where all have
+    it.
     """
     alike: dict[tuple[str, ...], list[frozenset[str]]] = {}
     for title, words in titles:
@@ -30,7 +34,8 @@ def distinct_names(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     for title, words in titles:
         name: tuple[str, ...] = (title,)
         for word in filter(None, words):
-            if any(word not in other for other in alike[name]):
+            rivals = alike[(title,) if _SIZE.fullmatch(word) else name]
+            if any(word not in other for other in rivals):
                 longer = (*name, word)
                 if longer not in alike:
                     alike[longer] = [other for other in alike[name] if word in other]

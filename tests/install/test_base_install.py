@@ -31,10 +31,13 @@ def copy_sources(folder: Path) -> Path:
 
 
 def pip_install(venv: Path, *words: str, sources: Path | None = None) -> None:
-    """Install into an environment, of the versions that the sources name if there are any."""
+    """Install into an environment, of the versions that the sources name if there are any.
+
+    Our own pip does it, and compiles nothing: each takes as long as the rest.
+    """
     pinned = ["-c", sources / "constraints.txt"] if sources else []
-    command = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input",
-               "--disable-pip-version-check", *pinned, *words]
+    command = [sys.executable, "-m", "pip", "--python", venv, "install", "--quiet", "--no-input",
+               "--no-compile", "--disable-pip-version-check", *pinned, *words]
     done = subprocess.run(command, text=True, capture_output=True, timeout=500)
     offline = ("establish a new connection", "name resolution", "Max retries", "ProxyError")
     if any(text in done.stderr for text in offline) and not os.environ.get("CI"):
@@ -47,7 +50,8 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with hpcbench and no extras."""
     folder = tmp_path_factory.mktemp("base")
     sources = copy_sources(folder)
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True,
+                   timeout=120)
     pip_install(folder / "venv", "setuptools", sources=sources)
     pip_install(folder / "venv", "--no-build-isolation", str(sources), sources=sources)
     shutil.rmtree(sources / "hpcbench")
@@ -88,7 +92,7 @@ def test_list(venv: Path, tmp_path: Path) -> None:
 
 
 def test_gen_config(venv: Path, tmp_path: Path) -> None:
-    for name in HARDWARE:
+    for name in (min(HARDWARE), max(HARDWARE)):
         assert f"name: {name}" in hpcbench(venv, tmp_path, "gen-config", "--hardware", name)
 
 

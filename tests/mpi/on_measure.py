@@ -1,6 +1,6 @@
 """A program of a user, on some ranks: measures, and prints a line of JSON on each rank.
 
-    mpirun -np N python on_measure.py mpi|gloo TASK
+    mpirun -np N python on_measure.py mpi|gloo TASK...
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def done(task: str, group: Any, call: Callable[[], object]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    report = {"rank": COMM.rank, **done(sys.argv[2], *opened(sys.argv[1]))}
+    opened_group = opened(sys.argv[1])
+    report = {"rank": COMM.rank, **{task: done(task, *opened_group) for task in sys.argv[2:]}}
     sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()

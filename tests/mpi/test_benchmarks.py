@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -57,13 +58,14 @@ TINY = {
     "balance.py": Tiny("--passes 1 --iterations 2", ("as fast as rank 0", "ms a sample longer")),
     "causes_jobs.py": Tiny("--jobs 1 --causes stream_beside",
                            ("contention ", "goals:")),
-    "checking.py": Tiny("--passes 1 --iterations 20 --sizes 8", ("checks  after a check",),
-                        codes=(0,)),
+    "checking.py": Tiny("--ranks 1 --passes 1 --iterations 20 --sizes 8",
+                        ("checks  after a check",), codes=(0,)),
     "clock.py": Tiny("--ranks 2 --syncs 2", ("2 ranks", "between")),
-    "control.py": Tiny("--cases 3 --iterations 2", ("3 cases", "control and record")),
+    "control.py": Tiny("--ranks 1 --cases 3 --iterations 2", ("3 cases", "control and record")),
     "diagnose_runs.py": Tiny("--runs 1 --size 1KiB --passes 3 --iterations 3",
                              ("of 1 faulty runs", "of 1 clean ones")),
-    "fidelity.py": Tiny("--launches 1 --passes 2 --sizes 8", ("all_reduce", "send_recv")),
+    "fidelity.py": Tiny("--launches 1 --passes 2 --sizes 8 --ways primed cold",
+                        ("all_reduce", "send_recv")),
     "gemm.py": Tiny("--passes 2 --turn-ms 1 --shapes 64 --dtypes fp32 int8",
                     ("fp32 64", "int8 64", "A/A", "within 2%")),
     "memory.py": Tiny("--dtypes fp32 --shapes weights --strategies single",
@@ -72,10 +74,10 @@ TINY = {
     "overhead.py": Tiny("--passes 2 --warmup 1 --iterations 3 --sizes 8", ("at most 10 us",)),
     "overlap.py": Tiny("--passes 1 --iterations 2 --orders AG_before", ("x torch", "loopback")),
     "pairs.py": Tiny("--ranks 2 --iterations 2", ("2 links", "goals:")),
-    "quiet.py": Tiny("--ranks 2 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
+    "quiet.py": Tiny("--ranks 1 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
     "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 2 --parts",
                        ("4 ranks", "bare read", "goals:")),
-    "restart.py": Tiny("--ranks 2 --faults 1", ("right rank blamed 1 of 1",)),
+    "restart.py": Tiny("--ranks 1 --faults 1", ("right rank blamed 1 of 1",)),
     "shipped_job.py": Tiny("--runs 1 -- --only all_gather --iters 3 --passes 1 "
                            "--set output.plots=false --set output.report=false "
                            "--set measure.canary=false --set measure.noise_check_s=0", ("good",),
@@ -135,8 +137,13 @@ def test_without_a_compiler_stream_is_no_missed_goal(mpirun: MpiLauncher) -> Non
 
 @pytest.mark.mpi
 def test_nothing_outlives_a_benchmark_that_takes_too_long(mpirun: MpiLauncher) -> None:
-    with pytest.raises(TimeoutExpired):
-        mpirun.run(0, "--cases", "1000", command=program("control.py"), timeout=6)
+    with mpirun.start(0, "--cases", "1000", command=program("control.py")) as job:
+        deadline = time.monotonic() + 60
+        while len(job.processes()) < 5:  # it, mpirun, MPICH's proxy and two ranks
+            assert time.monotonic() < deadline, job.describe()
+            time.sleep(0.05)
+        with pytest.raises(TimeoutExpired):
+            job.wait(timeout=0.1)
     mpirun.assert_no_orphans(0)
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,7 +21,8 @@ from mpi.reading import sweep
 
 pytestmark = pytest.mark.mpi
 
-LAUNCHES = 5
+LAUNCHES, SHARE = 3, 0.3
+"""So many launches teach a limit that this share of launches holds."""
 OUTCOMES: Mapping[str, tuple[int, int, int]] = {
     "good": (0, 0, 0), "slow": (10, 1, 2), "wrong": (11, 1, 2), "missing": (12, 0, 3),
     "crashed": (13, 1, 2), "cannot_tell": (14, 0, 3)}
@@ -42,10 +44,9 @@ def clean(home: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def again(home: Path) -> Path:
-    """The same once more, on gloo alone."""
-    config = sweep("8", measure={"launches": LAUNCHES})
-    return folder_of(launcher_for("mpich", home / "again").run(2, config=config).check())
+def again(clean: Path, home: Path) -> Path:
+    """The same on gloo alone."""
+    return without(clean, home / "again", lambda case: case["backend"] == "mpi")
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def test_a_lost_trace_is_missing_and_drains_no_node(
     assert codes(folder, limits_file(tmp_path, ANY_TIME)) == OUTCOMES["missing"]
     assert check_baseline([folder], [clean], 0.03).outcome == "missing"
     with pytest.raises(UsageError, match="not clean"):
-        write_limits([folder], tmp_path / "learned.yaml", 0.5)
+        write_limits([folder], tmp_path / "learned.yaml", SHARE)
 
 
 def test_a_clean_run_is_good_and_a_limit_of_nothing_is_missing(clean: Path, tmp_path: Path) -> None:
@@ -120,17 +121,17 @@ def test_what_is_wrong_outside_every_limit_counts(
     faulty: Path, tmp_path: Path, sizes: tuple[int, ...], outcome: str,
 ) -> None:
     """Of a folder that lacks the cases of ``sizes``; the limit selects the sound one alone."""
-    folder = without(faulty, tmp_path / "part", sizes)
+    folder = without(faulty, tmp_path / "part",
+                     lambda case: case["workload"]["size_bytes"] in sizes)
     sound = [{"metric": "median_s", "select": {"size_bytes": 64}, "max": 1e6}]
     assert codes(folder, limits_file(tmp_path, sound)) == OUTCOMES[outcome]
 
 
-def without(run: Path, folder: Path, sizes: tuple[int, ...]) -> Path:
-    """Return a copy of a run whose plan never had the cases of these sizes."""
+def without(run: Path, folder: Path, out: Callable[[dict[str, Any]], bool]) -> Path:
+    """Return a copy of a run whose plan never had the cases that are ``out``."""
     shutil.copytree(run, folder)
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
-    plan["cases"] = [case for case in plan["cases"]
-                     if case["workload"]["size_bytes"] not in sizes]
+    plan["cases"] = [case for case in plan["cases"] if not out(case)]
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     reduce_folder(folder, allow_mixed=True)
     return folder
@@ -147,7 +148,7 @@ def test_runs_of_one_launch_hold_the_limits_that_they_taught(
 
 
 def test_a_run_holds_the_limits_that_it_taught(again: Path, tmp_path: Path) -> None:
-    learned = write_limits([again], tmp_path / "learned.yaml", 0.5)
+    learned = write_limits([again], tmp_path / "learned.yaml", SHARE)
     assert codes(again, learned) == OUTCOMES["good"]
     halved = yaml.safe_load(learned.read_text(encoding="utf-8"))
     for limit in halved["limits"]:
@@ -155,9 +156,9 @@ def test_a_run_holds_the_limits_that_it_taught(again: Path, tmp_path: Path) -> N
     assert codes(again, limits_file(tmp_path, halved["limits"])) == OUTCOMES["slow"]
 
 
-def test_launches_in_one_process_count_as_one(clean: Path, again: Path, tmp_path: Path) -> None:
+def test_launches_in_one_process_count_as_one(clean: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there are 1 "):
-        write_limits([clean], tmp_path / "learned.yaml", 0.5)
+        write_limits([clean], tmp_path / "learned.yaml", SHARE)
     other = Path(shutil.copytree(clean, tmp_path / "other"))
     texts = [reason.text for reason in check_baseline([other], [clean], 0.03).reasons
              if " mpi " in reason.what]

@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.operations.collectives import PART_BYTES
 from hpcbench.reduce.results import CaseResult
-from launcher import MpiLauncher, launcher_for
+from launcher import Finished, MpiLauncher, launcher_for
 from mpi.reading import Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -27,46 +27,71 @@ def _block(**options: Any) -> dict[str, Any]:
     return {"kind": "collective", **options}
 
 
-@pytest.mark.parametrize("ranks", [
-    2, pytest.param(3, marks=pytest.mark.soak), pytest.param(4, marks=pytest.mark.soak)])
-def test_reduce_gather_and_scatter_are_right_from_every_root(
-    mpirun: MpiLauncher, ranks: int,
-) -> None:
-    config = sweep(benchmarks=[
-        _block(collective=["gather", "scatter"], dtype=DTYPES, root=[0, ranks - 1], size="20KB"),
-        _block(collective="reduce", op=["sum", "prod", "min", "max"], dtype=DTYPES, size="20KB",
-               root=ranks - 1),
-        _block(collective="reduce", op="avg", dtype=FLOATING, size=["4", "100000"]),
-    ])
-    outcome = read(mpirun.run(ranks, config=config, timeout=100).check().folder)
-    mpirun.assert_no_orphans()
-    assert {item.status for item in outcome.results.cases} <= {"ok", "skipped"}
-    ran = [item for item in outcome.results.cases if item.status == "ok"]
-    assert len(ran) == 28 + 28 + 7  # 4 bytes of fp64 are rounded to nothing
+def _rooted(ranks: int) -> list[dict[str, Any]]:
+    """Return every type with the last root, and some of each operation."""
+    last, first = ({"root": root, "world_size": ranks} for root in (ranks - 1, 0))
+    return [
+        _block(name="rooted_types", collective=["gather", "scatter", "reduce"], dtype=DTYPES,
+               size="20KB", **last),
+        _block(name="rooted_first", collective=["gather", "scatter"], size="20KB", **first),
+        _block(name="rooted_ops", collective="reduce", op=["prod", "min", "max"],
+               dtype=["fp32", "int64"], size="20KB", **last),
+        _block(name="rooted_avg", collective="reduce", op="avg", dtype=FLOATING,
+               size=["4", "100000"], **first)]
+
+
+def _of(outcome: Outcome, *blocks: str) -> list[CaseResult]:
+    """Return the results of blocks whose names begin so."""
+    return [item for item in outcome.results.cases if item.case.block.startswith(blocks)]
+
+
+def _all_roots_are_right(outcome: Outcome) -> None:
+    cases = _of(outcome, "rooted")
+    assert {item.status for item in cases} <= {"ok", "skipped"}
+    ran = [item for item in cases if item.status == "ok"]
+    assert len(ran) == 21 + 2 + 6 + 7  # 4 bytes of fp64 are rounded to nothing
     assert all(item.n_wrong == 0 for item in ran)
+
+
+def test_reduce_gather_and_scatter_are_right_from_every_root(outcome: Outcome) -> None:
+    _all_roots_are_right(outcome)
 
 
 def _uneven(worlds: list[int], **options: Any) -> dict[str, Any]:
     return _block(collective=[*UNEVEN, "all_gather"], world_size=worlds, **options)
 
 
-@pytest.mark.parametrize("worlds", [[2, 3], pytest.param([4], marks=pytest.mark.soak)])
-def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
-    mpirun: MpiLauncher, worlds: list[int],
-) -> None:
-    """Each type in one split and each split with one type; the data are those of even parts."""
-    config = sweep(benchmarks=[
-        _uneven(worlds, name="types", uneven="linear", dtype=DTYPES, size="100000"),
-        _uneven(worlds, name="splits", uneven=["one_heavy", "empty"], size=["1KiB", "100000"])])
-    outcome = read(mpirun.run(max(worlds), config=config, timeout=100).check().folder)
-    for item in outcome.results.cases:
+def _splits(worlds: list[int]) -> list[dict[str, Any]]:
+    """Return each type in one split and each split with one type; the data are those of even parts.
+    """
+    return [_uneven(worlds[-1:], name="types", uneven="linear", dtype=DTYPES, size="100000"),
+            _uneven(worlds, name="splits", uneven=["one_heavy", "empty"],
+                    size=["1KiB", "100000"])]
+
+
+def _uneven_parts_are_right(outcome: Outcome, worlds: list[int]) -> None:
+    cases = _of(outcome, "types", "splits")
+    for item in cases:
         if item.case.workload.collective == "all_gather":
             assert item.status == "skipped" and "refuses parts of different" in item.reason
         else:
             assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
-    ran = [item.case.workload for item in outcome.results.cases if item.status == "ok"]
-    assert len(ran) == 2 * (7 + 2 * 2) * len(worlds)
+    ran = [item.case.workload for item in cases if item.status == "ok"]
+    assert len(ran) == 2 * (7 + 2 * 2 * len(worlds))
     assert all(work.size_bytes % PART_BYTES == 0 for work in ran)
+
+
+def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(outcome: Outcome) -> None:
+    _uneven_parts_are_right(outcome, [2, 3])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_so_they_are_of_more_ranks(mpirun: MpiLauncher, ranks: int) -> None:
+    config = sweep(benchmarks=[*_rooted(ranks), *_splits([ranks])])
+    outcome = read(mpirun.run(ranks, config=config, timeout=100).check().folder)
+    _all_roots_are_right(outcome)
+    _uneven_parts_are_right(outcome, [ranks])
 
 
 @pytest.mark.soak
@@ -100,13 +125,30 @@ WRONG = [{"case": "* root=1 40??B n=3", "rank": 1, "kind": "wrong", "iteration":
          {"case": "all_reduce * 8192B *", "rank": 3, "kind": "wrong"}]
 
 
+ASYNCHRONOUS = [
+    _block(name="async", collective=COLLECTIVES, size="64KiB", world_size=2,
+           **{"async": [False, True]}),
+    _block(name="async_uneven", collective=UNEVEN[1], size="64KiB", uneven="linear", world_size=2,
+           **{"async": True}),
+    _block(name="async_mpi", collective="all_reduce", backend="mpi", world_size=2,
+           **{"async": True}),
+    _block(name="async_pipelined", collective="all_reduce", mode="pipelined", world_size=2,
+           **{"async": True})]
+
+
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """Return what one job of four ranks found: groups, and results that a fault spoils."""
+def job(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Run what needs no limit of time of its own as one job of four ranks, most on some of them."""
     launcher = launcher_for("mpich", tmp_path_factory.mktemp("groups"))
-    config = sweep(benchmarks=[*_groups({4: 2, 3: 3}), *SPOILT], fault=WRONG)
-    job = launcher.run(4, config=config, timeout=100).check(1)
+    config = sweep(benchmarks=[*_groups({4: 2, 3: 3}), *SPOILT, *_rooted(2), *_splits([2, 3]),
+                               *ASYNCHRONOUS], fault=WRONG)
+    job = launcher.run(4, config=config, timeout=200).check(1)
     launcher.assert_no_orphans()
+    return job
+
+
+@pytest.fixture(scope="module")
+def outcome(job: Finished) -> Outcome:
     return read(job.folder)
 
 
@@ -165,7 +207,7 @@ def test_groups_of_one_rank_each(mpirun: MpiLauncher) -> None:
 
 
 def _each_has_its_own(outcome: Outcome, worlds: list[int]) -> None:
-    cases = [item for item in outcome.results.cases if not _spoilt(item)]
+    cases = _of(outcome, "all", "uneven", "roots")
     assert len(cases) == (2 * 9 + 1 + 2 + 4) * len(worlds)
     for item in cases:
         alone = item.case.group_size == 1
@@ -181,7 +223,7 @@ def _each_has_its_own(outcome: Outcome, worlds: list[int]) -> None:
 def test_a_wrong_element_shows_where_there_is_a_result_and_in_one_of_two_groups(
     outcome: Outcome,
 ) -> None:
-    found = list(filter(_spoilt, outcome.results.cases))
+    found = _of(outcome, "spoilt")
     (grouped,) = [item for item in found if item.case.world_size == 4]
     rooted = [item for item in found if item.case.world_size == 3]
     assert [(item.status, item.n_wrong, item.blamed_rank) for item in rooted] == [
@@ -189,11 +231,16 @@ def test_a_wrong_element_shows_where_there_is_a_result_and_in_one_of_two_groups(
     assert (grouped.status, grouped.n_wrong, grouped.blamed_rank) == ("wrong", 1, 3)
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
+ASTRAY = {"all_reduce": 1024, "broadcast": 2048, "gather": 3072, "all_to_all": 4096}
+
+
+@pytest.mark.parametrize(("ranks", "called"), [
+    pytest.param(2, ["all_reduce", "broadcast"], id="2"),
+    pytest.param(4, [*ASTRAY], id="4", marks=pytest.mark.soak)])
 def test_a_rank_that_calls_another_collective_is_named_with_what_it_called(
-    mpirun: MpiLauncher, ranks: int,
+    mpirun: MpiLauncher, ranks: int, called: list[str],
 ) -> None:
-    astray = {"all_reduce": 1024, "broadcast": 2048, "gather": 3072, "all_to_all": 4096}
+    astray = {name: ASTRAY[name] for name in called}
     rank_of = {name: number % ranks for number, name in enumerate(astray)}
     blocks = [_block(collective=name, size=size) for name, size in astray.items()]
     blocks.append(_block(collective="all_reduce", size=512))
@@ -205,10 +252,10 @@ def test_a_rank_that_calls_another_collective_is_named_with_what_it_called(
     outcome = read(job.folder)
     for name, size in astray.items():
         found = outcome.of_size(size)
-        called = "barrier" if name == "broadcast" else "broadcast"
+        other = "barrier" if name == "broadcast" else "broadcast"
         assert found.status == "timeout", found.reason
         assert found.blamed_rank == rank_of[name], found.reason
-        assert f"rank {rank_of[name]} called {called} in iteration 1 while" in found.reason
+        assert f"rank {rank_of[name]} called {other} in iteration 1 while" in found.reason
         assert f"called {name}: no end in 2 s" in found.reason
     assert outcome.of_size(512).status == "ok"
 
@@ -221,20 +268,17 @@ def test_a_call_astray_is_no_measurement_even_if_nothing_hangs(mpirun: MpiLaunch
     assert "rank 0 called broadcast in iteration 2 instead of all_reduce" in found.reason
 
 
-def test_asynchronous_calls_are_right_and_their_issue_is_timed(mpirun: MpiLauncher) -> None:
-    config = sweep(benchmarks=[
-        _block(collective=COLLECTIVES, size="64KiB", **{"async": [False, True]}),
-        _block(collective=UNEVEN[1], size="64KiB", uneven="linear", **{"async": True}),
-        _block(collective="all_reduce", backend="mpi", **{"async": True}),
-        _block(collective="all_reduce", mode="pipelined", **{"async": True})])
-    folder = mpirun.run(2, config=config, timeout=100).check().folder
+def test_asynchronous_calls_are_right_and_their_issue_is_timed(
+    job: Finished, outcome: Outcome,
+) -> None:
+    folder = job.folder
     assert folder is not None
-    outcome = read(folder)
-    apart = {item.case.case_id: item for item in outcome.results.cases
-             if "async" in item.case.label.split()}
-    skips = [item for item in outcome.results.cases if item.status == "skipped"]
+    cases = _of(outcome, "async")
+    assert {item.status for item in cases} == {"ok", "skipped"}
+    skips = [item for item in cases if item.status == "skipped"]
     assert len(skips) == 2 and all("async" in item.reason for item in skips)
-    ran = [item for item in apart.values() if item.status == "ok"]
+    apart = [item for item in outcome.results.cases if "async" in item.case.label.split()]
+    ran = [item for item in apart if item.status == "ok"]
     assert len(ran) == len(COLLECTIVES) + 1
     for item in outcome.results.cases:
         samples = outcome.samples[item.case.case_id]
@@ -248,7 +292,8 @@ def test_asynchronous_calls_are_right_and_their_issue_is_timed(mpirun: MpiLaunch
         assert (issue_ns > 0).all() and (issue_ns <= samples.end_ns - samples.start_ns).all()
     exported = subprocess.run(
         [sys.executable, "-m", "hpcbench", "export", str(folder), "--to", "nccl-tests",
-         "--only", "all_reduce gloo"], text=True, capture_output=True, check=True, timeout=60)
+         "--only", "all_reduce gloo * 65536B *"],
+        text=True, capture_output=True, check=True, timeout=60)
     titles = [line for line in exported.stdout.splitlines() if "layout of nccl-tests" in line]
     assert ["async" in title for title in titles] == [False, True]
     with (folder / "summary.csv").open() as file:

@@ -121,7 +121,7 @@ def test_a_sticky_folder_with_the_latest_of_another_user(
         return
     mpirun.folder = sticky
     words = (mpirun.program("python"), "-m", "hpcbench", "run", "config.json")
-    job = mpirun.run(2, "-o", str(sticky / "out"), config=CASE, before=before, owner=NOBODY,
+    job = mpirun.run(1, "-o", str(sticky / "out"), config=CASE, before=before, owner=NOBODY,
                      command=words).check()
     (note,) = [line for line in job.stdout.splitlines() if line.startswith("note: ")]
     assert "latest" in note and "Operation not permitted" in note
@@ -136,7 +136,7 @@ def test_plots_and_report_that_cannot_be_drawn(mpirun: MpiLauncher, tmp_path: Pa
     """The user's settings of matplotlib are no UTF-8, so that it cannot be imported."""
     (tmp_path / "matplotlibrc").write_bytes(b"font.family: \xfc\n")
     settings = {"MATPLOTLIBRC": str(tmp_path / "matplotlibrc")}
-    job = mpirun.run(2, config=DRAWN, env=settings).check()
+    job = mpirun.run(1, config=DRAWN, env=settings).check()
     notes = [line for line in job.stderr.splitlines() if "note: no " in line]
     assert len(notes) == 2 and all("hpcbench reduce" in line for line in notes)
     assert job.folder is not None and "Traceback" not in job.stderr

@@ -45,7 +45,7 @@ def _config(rank_of: dict[str, int]) -> dict[str, object]:
 
 
 @EVERY_MPI_IF_ALL
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_each_fault_costs_one_case_and_names_its_rank(mpirun: MpiLauncher, ranks: int) -> None:
     rank_of = {kind: number % ranks for number, kind in enumerate(FAULTS)}
     job = mpirun.run(ranks, config=_config(rank_of), timeout=100).check(1)
@@ -67,12 +67,12 @@ def test_each_fault_costs_one_case_and_names_its_rank(mpirun: MpiLauncher, ranks
 def test_a_failure_wakes_the_ranks_that_sleep(mpirun: MpiLauncher) -> None:
     """Four ranks in a ring: not every worker sees its peer die, so its supervisor must be told."""
     interval_s = 60.0
-    config = sweep("1024", "2048", block={"poll_interval_s": [interval_s]},
+    config = sweep("1024", block={"poll_interval_s": [interval_s]},
                    launch={"timeout_s": 90},
                    fault=[{"case": "*", "rank": 1, "kind": "kill", "iteration": 2}])
     job = mpirun.run(4, config=config, timeout=110).check(1)
     outcome = read(job.folder)
-    assert [item.blamed_rank for item in outcome.results.cases] == [1, 1]
+    assert [item.blamed_rank for item in outcome.results.cases] == [1]
     assert job.folder is not None
     for rank in range(4):
         for record in open_trace(trace_path(job.folder / "traces", rank)).records():
@@ -86,15 +86,17 @@ def test_a_hang_shows_stacks_and_positions_and_a_crash_the_last_lines(
     """The worker that is stopped is silent; the one that crashes has said why."""
     config = sweep("8", "16", "32", launch={"timeout_s": 2}, fault=[
         {"case": "* 8B *", "rank": 1, "kind": "stop"},
-        {"case": "* 32B *", "rank": 0, "kind": "segv"}])
+        {"case": "* 32B *", "rank": 2, "kind": "segv"}])
     outcome = read(mpirun.run(3, config=config).check(1).folder)
     found = outcome.of_size(8)
+    assert (found.status, found.blamed_rank) == ("timeout", 1)
     assert "phase run of iteration 0, case number 1" in found.detail["1"]["position"]
     assert "case number" not in found.reason  # 16777217 in the second pass, and no two alike
     for rank in ("0", "2"):  # first, because reports show the first lines only
         assert "all_reduce" in "".join(found.detail[rank]["stacks"].splitlines()[:4])
     crashed = outcome.of_size(32)
-    assert "Fatal Python error: Segmentation fault" in crashed.detail["0"]["output"]
+    assert (crashed.status, crashed.blamed_rank) == ("failed", 2)
+    assert "Fatal Python error: Segmentation fault" in crashed.detail["2"]["output"]
     assert outcome.of_size(16).status == "ok"
 
 
@@ -155,7 +157,7 @@ def test_a_crash_after_the_last_case_costs_nothing(mpirun: MpiLauncher) -> None:
 def test_a_memory_limit_ends_one_case_only(mpirun: MpiLauncher) -> None:
     config = sweep("8", "512MiB", "16", launch={"timeout_s": 30, "memory_limit_gb": 1.0},
                    measure={"warmup": 0, "iterations": 1})
-    outcome = read(mpirun.run(2, config=config, timeout=100).check(1).folder)
+    outcome = read(mpirun.run(1, config=config, timeout=100).check(1).folder)
     assert outcome.of_size(2**29).status == "failed"
     assert "out of memory" in outcome.of_size(2**29).reason
     assert outcome.of_size(8).status == outcome.of_size(16).status == "ok"
@@ -163,12 +165,12 @@ def test_a_memory_limit_ends_one_case_only(mpirun: MpiLauncher) -> None:
 
 @pytest.fixture
 def memory_cgroup() -> Iterator[Path]:
-    """Give a cgroup (v1) that holds its processes to 1200 MiB."""
+    """Give a cgroup (v1) that holds its processes to 700 MiB."""
     group = Path("/sys/fs/cgroup/memory") / f"hpcbench-{uuid.uuid4().hex[:8]}"
     if not os.access(group.parent, os.W_OK):
         pytest.skip("no writable memory cgroup")
     group.mkdir()
-    (group / "memory.limit_in_bytes").write_text("1200M")
+    (group / "memory.limit_in_bytes").write_text("700M")
     yield group
     group.rmdir()
 
@@ -178,7 +180,7 @@ def test_a_worker_that_the_kernel_kills_for_memory_says_so(
 ) -> None:
     config = sweep("8", "512MiB", "16", measure={"warmup": 0, "iterations": 1})
     enter = ["sh", "-c", f"echo $$ > {memory_cgroup}/cgroup.procs; exec \"$@\"", "sh"]
-    outcome = read(mpirun.run(2, config=config, before=enter).check(1).folder)
+    outcome = read(mpirun.run(1, config=config, before=enter).check(1).folder)
     mpirun.assert_no_orphans()
     assert "killed by the kernel for memory" in outcome.of_size(2**29).reason
     assert outcome.of_size(8).status == outcome.of_size(16).status == "ok"

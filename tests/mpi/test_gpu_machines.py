@@ -104,12 +104,12 @@ def test_list_names_what_the_probe_lost(
 
 
 @pytest.mark.parametrize(("machine", "lost"), [
-    ("h100", None), pytest.param("crashes", CRASHED, marks=pytest.mark.soak),
-    ("sleeps", "gave no answer in 3.12 s")])
+    ("h100", None), ("crashes", CRASHED),
+    pytest.param("sleeps", "gave no answer in 3.12 s", marks=pytest.mark.soak)])
 def test_validate_warns_of_what_the_probe_lost(
     mpirun: MpiLauncher, standins: Standins, machine: str, lost: str | None,
 ) -> None:
-    document = answer(mpirun, standins, machine, 2, "validate", "--json", "--timeout", "20")
+    document = answer(mpirun, standins, machine, 0, "validate", "--json", "--timeout", "20")
     (line,) = [one for one in document["lines"] if one["subject"] == "probe"]
     assert line["state"] == ("warn" if lost else "ok")
     if lost:

@@ -12,13 +12,14 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcbench.reduce.results_file import open_results
-from launcher import EVERY_MPI, ROOT, MpiLauncher
+from launcher import ROOT, MpiLauncher
 from mpi.reading import NOT_DRAWN
 
 SCRIPT = ROOT / "benchmarks" / "gpu.sh"
@@ -33,7 +34,7 @@ SWEEP = {
                 for kind, size in ON_GPUS.items())],
     "benchmarks": [
         {"kind": "collective", "collective": "all_reduce",
-         "size": [8, 64, 128, 512, 768, 1024, 1280, 1536, 1792]},
+         "size": [64, 128, 512, 768, 1024, 1280, 1536, 1792]},
         {"kind": "collective", "collective": "broadcast", "backend": "nccl", "size": 8}]}
 SMALL = {
     "name": "small", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 30},
@@ -41,11 +42,12 @@ SMALL = {
 SECRETS = {"HF_TOKEN": "hf_PlantedToken1", "AWS_SECRET_ACCESS_KEY": "Planted+Secret/2",
            "NCCL_NET_PLUGIN": "tcp://ops:Planted3@h", "NCCL_CONFIG_PASSWORD": "Planted-pass4"}
 PRODUCT = {
-    "name": "peak", "measure": ONCE, "output": NOT_DRAWN, "launch": {"timeout_s": 60},
+    "name": "peak", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 60},
     "benchmarks": [
         {"kind": "hardware", "test": "gemm", "shape": "256", "dtype": "fp32"},
         {"kind": "training", "model": "transformer-tiny", "layers": 2, "batch_size": 2,
          "strategies": "single"}]}
+REFUSED = {"OMPI_ALLOW_RUN_AS_ROOT": "0", "HYDRA_LAUNCHER": "no-such-launcher"}
 BEGINS = "import os, sys, time; print('begun', os.getpid(), flush=True)"
 BEGUN = re.compile(r"^begun (\d+)$", re.MULTILINE)
 UNTIL = f"""{BEGINS}
@@ -88,10 +90,22 @@ def session(
         "steps": {item["name"]: item for item in told["steps"]}}
 
 
-@pytest.mark.mpi
-def test_sweeps_are_run_and_judged(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Session:
+    """What the script left in ``folder`` and printed, and the verdicts by goal."""
+
+    folder: Path
+    printed: str
+    verdicts: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Return a session of steps that are done and of one whose launcher refuses to start."""
+    folder = tmp_path_factory.mktemp("whole")
+    prints = "import os, platform; print(dict(os.environ), platform.node(), os.getcwd())"
     steps = written(
-        tmp_path,
+        folder, step("prints", command=["{python}", "-c", prints]),
         step("faults", {"id": "all", "text": "all are ok", "judge": "all_ok"},
              {"id": "first", "text": "first calls", "judge": "told", "what": "first_call_s"},
              {"id": "kill", "text": "kill", "judge": "survived", "fault": "all_reduce* 64B *",
@@ -106,19 +120,29 @@ def test_sweeps_are_run_and_judged(tmp_path: Path) -> None:
              {"id": "memory", "text": "memory", "judge": "memory", "within": 1e9},
              {"id": "read", "text": "no GPU", "judge": "gpu_read"},
              sweep="product.json", ranks=1,
-             set={"hardware": {"peak_flops": {"fp32": 1e12}, "device_type": "cpu"}}))
-    printed, verdicts = session(tmp_path, "5", f"--steps={steps}", code=1)
+             set={"hardware": {"peak_flops": {"fp32": 1e12}, "device_type": "cpu"}}),
+        step("refused", {"id": "no", "text": "none runs", "judge": "all_ok"}, sweep="small.json",
+             ranks=2, env=REFUSED))
+    return Session(folder, *session(folder, "5", f"--steps={steps}", code=1, **SECRETS))
+
+
+@pytest.mark.mpi
+def test_sweeps_are_run_and_judged(whole: Session) -> None:
+    verdicts = whole.verdicts
     words = {goal: item["verdict"] for goal, item in verdicts.items() if goal != "steps"}
-    assert words == {"all": "missed", "first": "met", "kill": "met", "events": "missed",
-                     "peak": "met", "mfu": "met", "memory": "met", "read": "missed",
-                     **dict.fromkeys(ON_GPUS, "met")}, verdicts
+    assert words == {"prints_ends": "met", "all": "missed", "first": "met", "kill": "met",
+                     "events": "missed", "peak": "met", "mfu": "met", "memory": "met",
+                     "read": "missed", "no": "failed", **dict.fromkeys(ON_GPUS, "met")}, verdicts
     assert "of declared" in verdicts["mfu"]["detail"] and "of measured" in verdicts["mfu"]["detail"]
-    assert "3 missed" in printed and "verdicts.md" in printed
-    again, _ = session(tmp_path, "5", f"--steps={steps}", code=1)
-    assert again.count("earlier") == 2 and "..." not in again
+    assert "3 missed" in whole.printed and "verdicts.md" in whole.printed
+    assert verdicts["steps"]["refused"]["state"] == "failed"
+    assert "bootstrap" in verdicts["steps"]["refused"]["reason"]
+    steps = whole.folder / "steps.json"
+    again, _ = session(whole.folder, "5", f"--steps={steps}", code=1)
+    assert again.count("earlier") == 4 and "..." not in again
 
 
-@EVERY_MPI
+@pytest.mark.parametrize("mpirun", ["openmpi"], indirect=True)
 def test_a_launcher_that_refuses_is_a_failed_step_in_its_own_words(
     mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
@@ -127,13 +151,13 @@ def test_a_launcher_that_refuses_is_a_failed_step_in_its_own_words(
         tmp_path, step("runs", {"id": "ok", "text": "all are ok", "judge": "all_ok"},
                        sweep="small.json", ranks=2),
         step("refused", {"id": "no", "text": "none runs", "judge": "all_ok"}, sweep="small.json",
-             ranks=2, env={"OMPI_ALLOW_RUN_AS_ROOT": "0", "HYDRA_LAUNCHER": "no-such-launcher"}))
+             ranks=2, env=REFUSED))
     _, verdicts = session(tmp_path, "5", "--steps", str(steps), code=1,
                           HPCBENCH_PYTHON=mpirun.program("python"), without=("OMPI_", "PRTE_"))
     assert verdicts["ok"]["verdict"] == "met", verdicts
     refused = verdicts["steps"]["refused"]
     assert refused["state"] == verdicts["no"]["verdict"] == "failed"
-    assert "attempt to run as root" in refused["reason"] or "bootstrap" in refused["reason"]
+    assert "attempt to run as root" in refused["reason"]
 
 
 def names_host(text: str) -> bool:
@@ -160,18 +184,14 @@ def planted(folder: Path, verdict: str) -> dict[str, str]:
     return found
 
 
-def test_what_is_sent_back_has_the_results_and_no_secret(tmp_path: Path) -> None:
-    prints = "import os, platform; print(dict(os.environ), platform.node(), os.getcwd())"
-    steps = written(tmp_path, step("prints", command=["{python}", "-c", prints]),
-                    step("sweep", {"id": "ok", "text": "all are ok", "judge": "all_ok"},
-                         sweep="small.json", ranks=1))
-    printed, _ = session(tmp_path, "5", "--steps", str(steps), code=0, **SECRETS)
-    assert f"to send back: {tmp_path / 'session.tar.gz'} (" in printed
-    found = planted(tmp_path, "met")
+@pytest.mark.mpi
+def test_what_is_sent_back_has_the_results_and_no_secret(whole: Session) -> None:
+    assert f"to send back: {whole.folder / 'session.tar.gz'} (" in whole.printed
+    found = planted(whole.folder, "met")
     assert "HF_TOKEN" in found["steps/prints/output.log"], "the test prints its environment"
-    assert "steps/sweep/results/summary.json" in found
-    with open_results(tmp_path / "unpacked/gpu-session/steps/sweep/results") as file:
-        assert [item.status for item in file.results.cases] == ["ok"]
+    assert "steps/peak/results/summary.json" in found
+    with open_results(whole.folder / "unpacked/gpu-session/steps/peak/results") as file:
+        assert [item.status for item in file.results.cases] == ["ok", "ok"]
         texts = json.dumps(file.results.run.environment)
     assert not names_host(texts) and str(ROOT) not in texts
 
@@ -239,10 +259,15 @@ def verdicts_in(folder: Path) -> dict[str, str]:
 def test_an_interrupted_step_is_run_again_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals,
 ) -> None:
-    """That it is run again is the same after each signal: one shows it."""
+    """What comes after is the same after each signal: one shows it. A session that is killed leaves
+    its step running, and the next one awaits that.
+    """
     flag = tmp_path / "flag"
-    steps = written(tmp_path, step("first", command=["{python}", "-c", BEGINS]),
-                    step("second", command=["{python}", "-c", UNTIL, FLAG]))
+    notes = "open(sys.argv[2], 'a').write(f'{began} {time.time()}\\n')"
+    program = f"import time\nbegan = time.time()\n{UNTIL}\n{notes}"
+    steps = written(
+        tmp_path, step("first", command=["{python}", "-c", BEGINS]),
+        step("second", command=["{python}", "-c", program, FLAG, "{folder}/times"]))
     running, waiting = begun(tmp_path, steps)
     running.send_signal(number)
     printed, _ = running.communicate(timeout=100)
@@ -252,9 +277,22 @@ def test_an_interrupted_step_is_run_again_and_leaves_no_process(
     assert "steps/second/output.log" in planted(tmp_path, "not run")
     if number != signal.SIGTERM:
         return
-    flag.touch()
-    printed, verdicts = session(tmp_path, "--steps", str(steps), code=0)
-    assert printed.count("earlier") == 1 and verdicts["second_ends"]["verdict"] == "met"
+    (tmp_path / "session/steps/second/output.log").unlink()
+    running, _ = begun(tmp_path, steps)
+    running.kill()
+    running.communicate()
+    assert verdicts_in(tmp_path)["first_ends"] == "met"
+    with (tmp_path / "printed").open("w+b") as log:
+        again = started(tmp_path, steps, stdout=log)
+        wait_for(lambda: b"waiting for what still runs in" in (tmp_path / "printed").read_bytes())
+        flag.touch()
+        assert again.wait(100) == 0
+    assert (tmp_path / "printed").read_text().count("earlier") == 1
+    assert verdicts_in(tmp_path) == {"first_ends": "met", "second_ends": "met"}
+    assert not list((tmp_path / "session/steps").glob("*.old*"))
+    first, second = (list(map(float, line.split())) for line in (
+        tmp_path / "session/steps/second/times").read_text().splitlines())
+    assert first[1] <= second[0], "two of the same step ran at once"
 
 
 def test_a_step_that_is_run_again_costs_no_verdict_of_another(tmp_path: Path) -> None:
@@ -271,29 +309,6 @@ def test_a_step_that_is_run_again_costs_no_verdict_of_another(tmp_path: Path) ->
     assert verdicts_in(tmp_path) == {"second_ends": "not run", "third_ends": "met"}
     told = json.loads((tmp_path / "session/verdicts.json").read_text())["steps"]
     assert {item["name"]: item["state"] for item in told} == {"second": "cut", "third": "done"}
-
-
-def test_a_session_that_is_killed_goes_on_in_the_same_folder(tmp_path: Path) -> None:
-    """What the killed session left running is awaited."""
-    flag = tmp_path / "flag"
-    notes = "open(sys.argv[2], 'a').write(f'{began} {time.time()}\\n')"
-    program = f"import time\nbegan = time.time()\n{UNTIL}\n{notes}"
-    steps = written(
-        tmp_path, step("first", command=["{python}", "-c", BEGINS]),
-        step("second", command=["{python}", "-c", program, FLAG, "{folder}/times"]))
-    running, _ = begun(tmp_path, steps)
-    running.kill()
-    running.communicate()
-    assert verdicts_in(tmp_path)["first_ends"] == "met"
-    with (tmp_path / "printed").open("w+b") as log:
-        again = started(tmp_path, steps, stdout=log)
-        wait_for(lambda: b"waiting for what still runs in" in (tmp_path / "printed").read_bytes())
-        flag.touch()
-        assert again.wait(100) == 0
-    assert not list((tmp_path / "session/steps").glob("*.old*"))
-    first, second = (list(map(float, line.split())) for line in (
-        tmp_path / "session/steps/second/times").read_text().splitlines())
-    assert first[1] <= second[0], "two of the same step ran at once"
 
 
 def test_without_time_nothing_is_begun_and_what_was_done_is_left(tmp_path: Path) -> None:

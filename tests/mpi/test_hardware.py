@@ -22,13 +22,16 @@ CONFIG: dict[str, Any] = {
     "measure": {"iterations": 3, "warmup": 1, "passes": 1, "noise_check_s": 0, "canary": False},
     "output": {"folder": "results", "plots": True, "report": False},
     "benchmarks": [
-        {"kind": "hardware", "name": "gemm", "test": "gemm", "shape": ["64", "16x48x32"],
+        {"kind": "hardware", "name": "gemm", "test": "gemm", "shape": "64",
          "dtype": ["fp32", "fp64", "bf16", "fp16", "int8", "fp8_e4m3", "tf32"]},
+        {"kind": "hardware", "name": "other", "test": "gemm", "shape": "16x48x32"},
         {"kind": "hardware", "name": "alone", "test": "gemm", "shape": "64", "world_size": 1},
         {"kind": "hardware", "name": "stream", "test": "stream", "size": "1MiB",
-         "kernel": ["copy", "scale", "add", "triad", "read_modify_write"], "threads": [1, "all"]},
-        {"kind": "hardware", "name": "auto", "test": "stream", "kernel": "triad", "dtype": "fp64",
-         "iterations": 1, "warmup": 0},
+         "kernel": ["copy", "scale", "add", "triad", "read_modify_write"], "threads": 1},
+        {"kind": "hardware", "name": "threads", "test": "stream", "size": "1MiB",
+         "kernel": "add", "threads": "all"},
+        {"kind": "hardware", "name": "auto", "test": "stream", "kernel": "read_modify_write",
+         "iterations": 1, "warmup": 0, "validate": False},  # of hundreds of MiB on some machines
         {"kind": "hardware", "name": "storage", "test": "storage", "size": "1MiB",
          "folder": "files"},
         {"kind": "training", "model": "transformer-tiny", "batch_size": 1, "strategies": "data"}],
@@ -58,7 +61,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     launcher = launcher_for("mpich", tmp_path_factory.mktemp("jobs"))
     (home / "sweep.json").write_text(json.dumps(CONFIG))
     words = [launcher.program("python"), "-m", "hpcbench", "run", str(home / "sweep.json"),
-             "--resume", str(home / "job"), "--set", f"benchmarks.4.folder={home / 'files'}"]
+             "--resume", str(home / "job"), "--set", f"benchmarks.6.folder={home / 'files'}"]
     launcher.run(2, command=words, timeout=180).check(1)
     return Job(read(home / "job"), home, json.loads((home / "job" / "summary.json").read_text()))
 
@@ -66,7 +69,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 def test_every_test_of_the_machine_runs(job: Job) -> None:
     statuses = {item.case.label: item.status for item in job.cases}
     broken = {label: status for label, status in statuses.items() if status != "ok"}
-    assert sorted(broken.values()) == ["failed", "skipped", "skipped", "wrong"], broken
+    assert sorted(broken.values()) == ["failed", "skipped", "wrong"], broken
     assert {work_of(item.case).test for item in job.cases} == {
         "gemm", "stream", "storage"}
     assert all("tf32" in label for label, status in broken.items() if status == "skipped")
@@ -137,7 +140,7 @@ def test_reads_say_whether_they_were_cold(job: Job) -> None:
 
 def test_the_summaries_and_the_file_have_them(job: Job) -> None:
     hardware = job.summary["results"]["hardware"]
-    assert [len(hardware[test]) for test in ("gemm", "stream", "storage")] == [13, 10, 4]
+    assert [len(hardware[test]) for test in ("gemm", "stream", "storage")] == [8, 6, 4]
     assert all(row["rank_tflop_per_s"] > 0 for row in hardware["gemm"])
     with h5py.File(job.home / "job" / "results.h5") as file:
         assert file["cases/rank_bytes_per_s"].attrs["units"] == "bytes/s"

@@ -13,7 +13,7 @@ from launcher import ROOT, MpiLauncher
 from packages import hpcbench, install, offer, path_with
 
 SWEEP = {
-    "measure": {**ONCE, "warmup": 1, "iterations": 3}, "output": {"plots": True},
+    "measure": {**ONCE, "warmup": 1, "iterations": 3}, "output": {"report": False},
     "launch": {"timeout_s": 30}, "benchmarks": [
         {"kind": "sleep", "name": "naps", "milliseconds": [5, 20]},
         {"kind": "collective", "collective": "all_reduce", "size": "1KiB"},
@@ -34,7 +34,6 @@ def test_a_kind_goes_all_the_way_without_an_edit(
     mpirun: MpiLauncher, installed: Path, tmp_path: Path,
 ) -> None:
     job = mpirun.run(2, config=SWEEP, env=path_with(installed)).check(0)
-    assert "4 cases" in hpcbench(installed, "plan", job.command[-3], "--world-size", "2")
     assert job.folder is not None
     results = read(job.folder).results
     told = sorted((item.case.kind, item.status, item.reason) for item in results.cases)
@@ -66,11 +65,12 @@ def _is_summarised(folder: Path) -> None:
 def _is_read_where_it_is_not_installed(folder: Path, elsewhere: Path) -> None:
     """Without the package its rows have name, status and times, and a line says what is missing."""
     shutil.copytree(folder, elsewhere / "run")
-    for command in ("show", "reduce", "plot"):
-        told = hpcbench(elsewhere, command, str(elsewhere / "run"))
-        if command == "show":
-            assert "sleep milliseconds=5" in told and "kind sleep is not installed here" in told
-            assert "overslept" not in told and "all_reduce" in told
+    told = hpcbench(elsewhere, "show", str(elsewhere / "run"))
+    assert "sleep milliseconds=5" in told and "kind sleep is not installed here" in told
+    assert "overslept" not in told and "all_reduce" in told
+    shutil.rmtree(elsewhere / "run/plots")
+    hpcbench(elsewhere, "reduce", str(elsewhere / "run"))
+    assert (elsewhere / "run/plots").is_dir(), "it draws what it can, too"
     cases = json.loads((elsewhere / "run" / "summary.json").read_text("utf-8"))["cases"]
     rows = [row for row in cases if row["kind"] == "sleep"]
     assert len(rows) == 2 and all(row["status"] == "ok" and row["median_s"] > 0 for row in rows)

@@ -169,8 +169,8 @@ def _is_rank(process: psutil.Process) -> bool:
 
 def test_a_broken_link_is_a_timeout_that_names_the_node(mpirun: MpiLauncher) -> None:
     """MPI has a network of its own, so the job goes on, and the next case finds the link mended."""
-    options = _command(mpirun, 3, two=True)
-    with mpirun.start(3, config=_broken(8, interface="eth1"), **options) as job:
+    options = _command(mpirun, 2, two=True)
+    with mpirun.start(2, config=_broken(8, interface="eth1"), **options) as job:
         process = _process_in_second_case(job, "vh2")
         virtual_hosts.set_link(process, "eth1", "down")
         job.wait_for("] timeout all_reduce", timeout=90)

@@ -11,7 +11,7 @@ from reading import NOT_DRAWN, ONCE, read
 
 from hpcbench.kinds.memory.derive import PARTS
 from hpcbench.kinds.memory.plan import work_of
-from launcher import MpiLauncher
+from launcher import Finished, MpiLauncher, launcher_for
 
 pytestmark = pytest.mark.mpi
 
@@ -25,26 +25,35 @@ SWEEP: dict[str, Any] = {
         {**BLOCK, "name": "faulty", "strategies": "zero1"},
         {**BLOCK, "kind": "training", "strategies": "data", "iterations": 2, "warmup": 1}],
     "fault": [{"kind": "oom", "rank": 1, "case": "memory*zero1*"}]}
+"""What is predicted, and measured once."""
 
 LARGEST: dict[str, Any] = {
     "kind": "memory", "model": "gpt2", "layers": 1, "hidden": 16, "heads": 2, "vocab": 8192,
     "seq_length": 32, "strategies": "fsdp", "largest_batch": True}
 MOST_PREDICTED = 41
 """Samples of LARGEST that are predicted to fit into 128 MiB: the first try."""
-SEARCH: dict[str, Any] = {
-    "name": "largest", "measure": ONCE, "launch": {"timeout_s": 60},
-    "output": {"plots": True, "report": False}, "benchmarks": [
-        {**LARGEST, "memory_limit": "128MiB"},
-        {**LARGEST, "name": "none", "memory_limit": "16MiB", "vocab": 131072}],
-    "fault": [{"kind": "kill", "rank": 1, "case": f"memory*batch={MOST_PREDICTED} *"}]}
+SEARCHES: list[dict[str, Any]] = [
+    {**LARGEST, "name": "largest", "memory_limit": "128MiB"},
+    {**LARGEST, "name": "none", "memory_limit": "16MiB", "vocab": 131072}]
+KILLED = {"kind": "kill", "rank": 1, "case": f"memory*batch={MOST_PREDICTED} *"}
 
 
-def test_what_ranks_hold_is_measured_beside_what_was_predicted(mpirun: MpiLauncher) -> None:
-    job = mpirun.run(2, config=SWEEP, timeout=240).check(1)
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Run the sweep and the searches as one job, which is drawn once."""
+    mpirun = launcher_for("mpich", tmp_path_factory.mktemp("jobs"))
+    done = mpirun.run(2, timeout=240, config={
+        **SWEEP, "benchmarks": [*SWEEP["benchmarks"], *SEARCHES],
+        "fault": [*SWEEP["fault"], KILLED]}).check(1)
     mpirun.assert_no_orphans()
+    return done
+
+
+def test_what_ranks_hold_is_measured_beside_what_was_predicted(job: Finished) -> None:
+    assert job.folder is not None
     results = read(job.folder).results
     found = {item.case.workload.choice().axes["strategy"]: item for item in results.cases
-             if item.case.kind == "memory"}
+             if item.case.kind == "memory" and item.case.block not in ("largest", "none")}
     failed = found.pop("zero1")
     assert (failed.status, failed.blamed_rank) == ("failed", 1)
     assert "out of memory" in failed.reason and "; predicted 0.0124 GB" in failed.reason
@@ -56,7 +65,7 @@ def test_what_ranks_hold_is_measured_beside_what_was_predicted(mpirun: MpiLaunch
         assert 0 < (record.utilisation or 0) < 1
         assert 0 < (record.efficiency or 0) < 1
     rows = json.loads((job.folder / "summary.json").read_text("utf-8"))["results"]["memory"]
-    assert [row["kind"] for row in rows] == ["training", *["memory"] * 4]
+    assert [row["kind"] for row in rows] == ["training", *["memory"] * 5]  # not what has no peak
     assert list((job.folder / "plots").glob("memory*.png"))
     assert "predicted" in job.stdout
 
@@ -81,11 +90,11 @@ def test_a_job_that_was_killed_goes_on_with_what_it_had_not_measured(
     mpirun.assert_no_orphans()
 
 
-def test_the_largest_batch_is_found_by_tries_of_which_one_is_killed(mpirun: MpiLauncher) -> None:
-    job = mpirun.run(2, config=SEARCH, timeout=240).check(1)
-    mpirun.assert_no_orphans()
+def test_the_largest_batch_is_found_by_tries_of_which_one_is_killed(job: Finished) -> None:
+    assert job.folder is not None
     results = read(job.folder).results
-    found, none = results.cases
+    found, none = (next(item for item in results.cases if item.case.block == name)
+                   for name in ("largest", "none"))
     search, record = work_of(found.case).search, results.derived["memory"][found.case.case_id]
     assert search is not None and search.first == MOST_PREDICTED
     assert (found.status, found.n_wrong) == ("ok", 0), found.reason

@@ -44,7 +44,7 @@ def test_a_hang_ends_the_job_with_its_verdict_on_disk(
     mpirun: MpiLauncher, kind: str, blamed: int | None, status: str, words: str,
 ) -> None:
     """Each kind of fault with one MPI; that the other aborts as it should, another kind shows."""
-    job = mpirun.run(3, config=_with_fault(kind, 0 if blamed == 0 else 1), timeout=60)
+    job = mpirun.run(2, config=_with_fault(kind, 0 if blamed == 0 else 1), timeout=60)
     if (kind, job.returncode) != ("stop", 9):  # MPICH may report the stopped rank that it killed
         job.check(3)
     mpirun.assert_no_orphans()

@@ -40,8 +40,8 @@ def stalls_of(results: Results, item: CaseResult) -> Stalls:
 
 def test_the_slow_rank_is_named_and_no_rank_of_equal_ones(mpirun: MpiLauncher) -> None:
     """It starts a launch of its own; the step with a slow rank takes 40 ms more in its forward."""
-    command = (mpirun.program("python"), "-m", "hpcbench", "profile", "config.json", "-g", "3",
-               "-d", "6s", "-o", "out", "--tool", "none")
+    command = (mpirun.program("python"), "-m", "hpcbench", "profile", "config.json", "-g", "2",
+               "-d", "3s", "-o", "out", "--tool", "none")
     job = mpirun.run(0, config=CONFIG, command=command).check()
     mpirun.assert_no_orphans()
     results = results_of(job)

@@ -91,7 +91,7 @@ def test_a_generous_budget_is_not_a_time_out(mpirun: MpiLauncher) -> None:
     """A case that never becomes precise ends by its budget before its time limit."""
     measure = {**ONCE, "iterations": "auto", "precision": 1e-9, "budget_s": 600,
                "max_iterations": 1_000_000}
-    job = mpirun.run(2, config=sweep("8", measure=measure, launch={"timeout_s": 4})).check()
+    job = mpirun.run(1, config=sweep("8", measure=measure, launch={"timeout_s": 4})).check()
     (item,) = read(job.folder).results.cases
     assert item.timing is not None and item.timing.stop_reasons == ("budget",)
 
@@ -100,7 +100,7 @@ def test_a_pass_that_agrees_at_once_shows_more_than_a_moment(mpirun: MpiLauncher
     """It once ended after 8 ms: its samples agreed with one another, not with the next pass."""
     measure = {**ONCE, "iterations": "auto", "precision": 0.9, "budget_s": 60,
                "max_iterations": 1_000_000}
-    job = mpirun.run(2, config=sweep("8", block={"backend": "mpi"}, measure=measure)).check()
+    job = mpirun.run(1, config=sweep("8", block={"backend": "mpi"}, measure=measure)).check()
     outcome = read(job.folder)
     (item,) = outcome.results.cases
     samples = outcome.samples[item.case.case_id]
@@ -113,18 +113,18 @@ def test_launches_have_workers_of_their_own_and_all_count_beside_the_canary(
     mpirun: MpiLauncher,
 ) -> None:
     measure = {**ONCE, "passes": 2, "iterations": 3, "canary": True}
-    job = mpirun.run(2, "--launches", "3", config=sweep("8", measure=measure)).check()
+    job = mpirun.run(1, "--launches", "2", config=sweep("8", measure=measure)).check()
     found = records(job.folder, 0)
     assert [(record.launch, record.pass_index) for record in found] == [
-        (launch, number) for launch in range(3) for number in range(2)]
+        (launch, number) for launch in range(2) for number in range(2)]
     outcome = read(job.folder)
     assert len(outcome.results.plan.cases) == 1
     (item,) = outcome.results.cases
     assert item.statistics is not None and item.timing is not None
-    assert item.statistics.n == 3 * 2 * 3 and len(item.timing.launch_medians_s) == 3
+    assert item.statistics.n == 2 * 2 * 3 and len(item.timing.launch_medians_s) == 2
     assert item.timing.communicator_s is not None
     samples = outcome.samples[item.case.case_id]
-    assert samples is not None and set(samples.launch.tolist()) == {0, 1, 2}
+    assert samples is not None and set(samples.launch.tolist()) == {0, 1}
     _canaries_ran(job.folder, outcome)
 
 
@@ -132,7 +132,7 @@ def _canaries_ran(folder: Path | None, outcome: Outcome) -> None:
     assert folder is not None and outcome.results.canary is not None
     trace = open_trace(folder / "traces" / "rank00000.h5")
     canaries = [note.data for note in trace.notes if note.kind == "canary"]
-    assert len(canaries) >= 6 and {item["status"] for item in canaries} == {"ok"}
+    assert len(canaries) >= 4 and {item["status"] for item in canaries} == {"ok"}
     assert all(len(item["durations_ns"]) == 20 for item in canaries)
     assert [item["at_ns"] for item in canaries] == sorted(item["at_ns"] for item in canaries)
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher, Running, launcher_for
-from mpi.reading import Outcome, read, sweep
+from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher, Running
+from mpi.reading import NOT_DRAWN, Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
 
@@ -40,18 +38,21 @@ def whole(outcome: Outcome) -> bool:
                for item in outcome.results.cases)
 
 
-def stopped(mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: str) -> Finished:
+def stopped(
+    mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: str, ranks: int = 2,
+) -> Finished:
     """Run a job in ``folder`` and send it a signal when it has printed ``after``.
 
     If it is to stop in good order, its next case lasts until the signal has come.
     """
     config = folder.parent / f"{folder.name}.json"
-    slow = {"case": "* 64B *", "rank": 1, "kind": "slow", "iteration": 0, "seconds": 1.5}
+    slow = {"case": "* 64B *", "rank": ranks - 1, "kind": "slow", "iteration": 0,
+            "seconds": 1.5}
     config.write_text(json.dumps(sweep(
         *SIZES, **LONG, fault=[] if number == signal.SIGKILL else [slow])))
     words = [mpirun.program("python"), "-m", "hpcbench", "run", "-v", str(config), "--resume",
              str(folder)]
-    with mpirun.start(2, command=words) as job:
+    with mpirun.start(ranks, command=words) as job:
         job.wait_for(after)
         if number == signal.SIGKILL:
             job.kill()
@@ -60,33 +61,12 @@ def stopped(mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: st
         return job.wait(60)
 
 
-Copied = Callable[[str, Path], Finished]
-
-
-@pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Copied:
-    """Give what copies job-17 into a folder: SIGUSR1 has stopped it, once for each MPI."""
-    made: dict[str, tuple[Finished, Path]] = {}
-
-    def copy(mpi: str, to: Path) -> Finished:
-        if mpi not in made:
-            home = tmp_path_factory.mktemp(mpi)
-            launcher = launcher_for(mpi, tmp_path_factory.mktemp("jobs"))
-            job = stopped(launcher, home / "job-17", signal.SIGUSR1, "[ 3/10]").check(3)
-            made[mpi] = (job, home)
-        first, home = made[mpi]
-        shutil.copytree(home, to, symlinks=True, dirs_exist_ok=True)
-        return first
-
-    return copy
-
-
 @EVERY_MPI_IF_ALL
 def test_usr1_and_again_makes_one_whole_run(
-    mpirun: MpiLauncher, copied: Copied, tmp_path: Path,
+    mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
     folder = tmp_path / "job-17"
-    first = copied(mpirun.mpi, tmp_path)
+    first = stopped(mpirun, folder, signal.SIGUSR1, "[ 3/10]").check(3)
     second = resume(mpirun, folder.parent / "latest", "-v").check()
     runs = begun(first.stdout) + begun(second.stdout)
     assert len(runs) == 5 and set(runs.values()) == {2}
@@ -112,23 +92,24 @@ def test_sigkill_twice_and_again_makes_one_whole_run(mpirun: MpiLauncher, tmp_pa
 def killer(folder: Path) -> dict[str, Any]:
     """A sweep whose second case outlives the patience of whoever started the job."""
     return sweep("8", "16", "32", name=folder.name, fault=[
-        {"rank": 1, "kind": "slow", "iteration": 0, "seconds": 60, "case": "* 16B *"}])
+        {"rank": 0, "kind": "slow", "iteration": 0, "seconds": 60, "case": "* 16B *"}])
 
 
 def test_a_case_that_the_job_dies_in_twice_is_quarantined(
     mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
+    """What several ranks have noted, tests/unit/test_checks_attempts.py joins."""
     folder = tmp_path / "run"
     config = tmp_path / "killer.json"
     config.write_text(json.dumps(killer(folder)))
     words = [mpirun.program("python"), "-m", "hpcbench", "run", str(config), "--resume",
              str(folder)]
     for number in range(2):
-        with mpirun.start(2, command=words) as job:
+        with mpirun.start(1, command=words) as job:
             job.wait_for("[1/3]" if number == 0 else "attempt 2 of this run")
             _wait_for_second_case(job, folder, number)
             job.kill()
-    done = resume(mpirun, folder).check(1)
+    done = resume(mpirun, folder, ranks=1).check(1)
     outcome = read(folder)
     assert [outcome.of_size(size).status for size in (8, 16, 32)] == ["ok", "failed", "ok"]
     assert "quarantined: 2 attempts" in outcome.of_size(16).reason
@@ -149,23 +130,24 @@ def _wait_for_second_case(job: Running, folder: Path, attempt: int) -> None:
 
 
 def test_what_cannot_be_gone_on_with_is_refused(
-    mpirun: MpiLauncher, copied: Copied, tmp_path: Path,
+    mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
+    """Of a job of one rank; a job of two that wants to go on with it is refused by one line."""
     folder = tmp_path / "job-17"
-    copied(mpirun.mpi, tmp_path)
+    stopped(mpirun, folder, signal.SIGUSR1, "[ 3/10]", ranks=1).check(3)
     config = str(tmp_path / "job-17.json")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     refusals = {
-        "the run there is of 2 ranks, this job has 1": resume(mpirun, folder, ranks=1),
-        "the plan was": resume(mpirun, folder, config, "--iters", "5"),
-        "they cannot be one run": resume(mpirun, folder, config, "--passes", "1"),
+        "this job has 2: start as many": resume(mpirun, folder, ranks=2),
+        "the plan was": resume(mpirun, folder, config, "--iters", "5", ranks=1),
+        "they cannot be one run": resume(mpirun, folder, config, "--passes", "1", ranks=1),
         "no results folder": resume(mpirun, tmp_path, ranks=1),
-        "no flag can change it": resume(mpirun, folder, "--iters", "5"),
+        "no flag can change it": resume(mpirun, folder, "--iters", "5", ranks=1),
     }
     for words, job in refusals.items():
         assert words in job.check(2).stderr and "Traceback" not in job.stderr
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    forced = resume(mpirun, folder, config, "--iters", "5", "--force")
+    forced = resume(mpirun, folder, config, "--iters", "5", "--force", ranks=1)
     outcome = read(folder)
     assert {"HB150", "HB151"} <= outcome.codes(), forced
     assert (folder / "plan-before-attempt1.json").is_file()
@@ -174,7 +156,7 @@ def test_what_cannot_be_gone_on_with_is_refused(
 def test_without_a_folder_the_newest_run_goes_on(mpirun: MpiLauncher, tmp_path: Path) -> None:
     words = [mpirun.program("python"), "-m", "hpcbench", "run", str(tmp_path / "c.json"),
              "--resume"]
-    config = sweep("8", output={"plots": False, "folder": str(tmp_path / "out")})
+    config = sweep("8", output={**NOT_DRAWN, "folder": str(tmp_path / "out")})
     (tmp_path / "c.json").write_text(json.dumps(config))
     first = mpirun.run(1, command=words).check()
     assert len(list((tmp_path / "out").iterdir())) == 2 and "[1/1]" in first.stdout

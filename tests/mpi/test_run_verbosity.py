@@ -16,7 +16,7 @@ STAGES = ("start of MPI", "plan", "probe, with the start of the worker template"
 @EVERY_MPI_IF_ALL
 def test_a_quiet_run_prints_its_folder_and_what_failed(mpirun: MpiLauncher) -> None:
     config = sweep("8", block={"backend": ["gloo", "nccl"]}, required_backends=["nccl"])
-    job = mpirun.run(2, "--quiet", config=config).check(1)
+    job = mpirun.run(1, "--quiet", config=config).check(1)
     assert job.stdout == f"{job.folder}\n"
     assert "failed: 1 of 2 cases" in job.stderr and "nccl is required" in job.stderr
     assert "hpcbench: " not in job.stderr and " ok " not in job.stderr
@@ -40,7 +40,7 @@ def test_a_job_whose_reader_has_read_enough_goes_on_to_its_end(mpirun: MpiLaunch
     words = f"exec {mpirun.program('python')} -m hpcbench {{}} > >(true)"
     for arguments in ("validate --json", "run config.json"):
         command = ("bash", "-c", words.format(arguments))
-        job = mpirun.run(2, config=sweep("8"), command=command).check()
+        job = mpirun.run(1, config=sweep("8"), command=command).check()
         assert job.stdout == job.stderr == ""
     assert job.folder is not None
     written = {path.name for path in job.folder.iterdir()}

@@ -30,14 +30,16 @@ sys.meta_path.insert(0, NoReports())
 """
 
 
-def with_another_torch(mpirun: MpiLauncher, folder: Path, text: str, timeout_s: float) -> Finished:
-    """Run three ranks, the second of which finds a torch that is this text."""
+def with_another_torch(
+    mpirun: MpiLauncher, folder: Path, text: str, timeout_s: float, ranks: int,
+) -> Finished:
+    """Run ranks, the second of which finds a torch that is this text."""
     (folder / "torch").mkdir()
     (folder / "torch" / "__init__.py").write_text(text)
     command = ["sh", "-c", ONE_OTHER, "sh", str(folder), mpirun.program("python"), "-m",
                "hpcbench", "run", "config.json", "-o", "out"]
     config = sweep("8", launch={"init_timeout_s": timeout_s})
-    return mpirun.run(3, config=config, command=command)
+    return mpirun.run(ranks, config=config, command=command)
 
 
 def told(done: Finished) -> str:
@@ -48,8 +50,9 @@ def told(done: Finished) -> str:
 
 
 def test_a_rank_that_cannot_import_torch(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    done = with_another_torch(mpirun, tmp_path, "raise ImportError('libcudart.so.12: no file')", 60)
-    assert ("probing the machine failed on 1 of 3 ranks\n  rank 1: the worker template did not "
+    text = "raise ImportError('libcudart.so.12: no file')"
+    done = with_another_torch(mpirun, tmp_path, text, 60, ranks=2)
+    assert ("probing the machine failed on 1 of 2 ranks\n  rank 1: the worker template did not "
             "start: ImportError: libcudart.so.12: no file") in told(done)
     mpirun.assert_no_orphans()
 
@@ -58,7 +61,7 @@ def test_reports_that_rank_0_cannot_import(mpirun: MpiLauncher, tmp_path: Path) 
     """All ranks end with its message before anything is measured; none is aborted."""
     (tmp_path / "sitecustomize.py").write_text(NO_REPORTS)
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = mpirun.run(3, config=sweep("8"), env={"PYTHONPATH": path})
+    done = mpirun.run(2, config=sweep("8"), env={"PYTHONPATH": path})
     assert "[Errno 5] Input/output error: console.py" in told(done)
     assert "All ranks are ended" not in done.stderr
     mpirun.assert_no_orphans()
@@ -67,7 +70,7 @@ def test_reports_that_rank_0_cannot_import(mpirun: MpiLauncher, tmp_path: Path) 
 @pytest.mark.soak
 def test_a_rank_whose_workers_do_not_start_in_time(mpirun: MpiLauncher, tmp_path: Path) -> None:
     """It waits longer than told where ranks share cores (benchmarks/results/many_ranks.md)."""
-    done = with_another_torch(mpirun, tmp_path, "import time; time.sleep(300)", 25)
+    done = with_another_torch(mpirun, tmp_path, "import time; time.sleep(300)", 25, ranks=3)
     ranks_a_core = 3 / granted_cores(KernelFiles())
     assert ("failed on 1 of 3 ranks\n  rank 1: the worker template did not start: no answer in "
             f"{25 * max(1, ranks_a_core):g} s (launch.init_timeout_s)") in told(done)
@@ -106,7 +109,7 @@ def test_two_hosts_with_ipv6_alone(mpirun: MpiLauncher, launch: dict[str, str]) 
     """Open MPI starts ranks over it, as srun does; MPICH's mpirun has IPv4 only."""
     command = [*virtual_hosts.one_rank_each(2, "openmpi"), mpirun.program("python"), "-m",
                "hpcbench", "run", "config.json", "-o", "out"]
-    config = sweep("8", "64KiB", launch={"timeout_s": 30, **launch})
+    config = sweep("64KiB", launch={"timeout_s": 30, **launch})
     done = mpirun.run(2, config=config, command=command, env=virtual_hosts.OPENMPI_ENV,
                       before=virtual_hosts.inside(2, six=True)).check()
     outcome = read(done.folder)

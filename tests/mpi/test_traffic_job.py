@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from reading import read
+from reading import NOT_DRAWN, ONCE, QUICK, read
+from typer.testing import CliRunner
 
+from hpcbench.cli import app
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.operations.traffic import TrafficRecord, read_traffic
 from hpcbench.plan.expand import make_plan
 from hpcbench.traffic.imported import import_traffic
-from launcher import EVERY_MPI, ROOT, MpiLauncher
+from launcher import EVERY_MPI, ROOT, MpiLauncher, launcher_for
 
 pytestmark = pytest.mark.mpi
 STEPS, WIDTH = 5, 256
@@ -42,10 +41,7 @@ def test_the_calls_of_ddp_are_recorded_on_both_ranks(mpirun: MpiLauncher) -> Non
     home = mpirun.jobs[-1].home
     for rank in (0, 1):
         assert f"rank {rank}: " in job.stderr and "none lost" in job.stderr
-    done = subprocess.run([sys.executable, "-m", "hpcbench", "import", "rec", "-o", "traffic.json"],
-                          cwd=home, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    traffic = read_traffic(home / "traffic.json")
+    traffic = imported(home)
     assert traffic.world_size == 2 and traffic.missing == ()
     assert [group.ranks for group in traffic.groups] == [(0, 1)]
     gradients, = (one for one in traffic.signatures if one.collective == "all_reduce")
@@ -66,21 +62,45 @@ def test_the_calls_of_ddp_are_recorded_on_both_ranks(mpirun: MpiLauncher) -> Non
     assert gradients.transfer is not None and gradients.transfer.n == STEPS
 
 
-def recorded(
-    mpirun: MpiLauncher, ranks: int, example: str, home: Path, *more: str,
-    arguments: Sequence[str] = (),
-) -> TrafficRecord:
-    python = mpirun.program("python")
-    mpirun.run(ranks, command=(
-        python, "-m", "hpcbench", "record", *more, "-o", str(home / "rec"), "--", python,
-        str(ROOT / "examples" / example), free_port(), *arguments)).check()
+def imported(home: Path) -> TrafficRecord:
     import_traffic([home / "rec"], home / "traffic.json")
     return read_traffic(home / "traffic.json")
 
 
+RANKS = """
+import os, runpy, sys
+ranks, port, modules, program = sys.argv[1:5]
+for name in modules.split(","):
+    __import__(name)
+children = []
+for rank in range(int(ranks)):
+    if not (child := os.fork()):
+        os.environ.update(RANK=str(rank), WORLD_SIZE=ranks, MASTER_ADDR="127.0.0.1",
+                          MASTER_PORT=port)
+        sys.argv = [program, port]
+        runpy.run_path(program, run_name="__main__")
+        sys.exit()
+    children.append(child)
+sys.exit(any(os.waitpid(child, 0)[1] for child in children))
+"""
+"""Starts ranks that share what torch takes most of their time to import. DDP is under mpirun."""
+
+
+def recorded(
+    mpirun: MpiLauncher, ranks: int, program: Path, home: Path, *more: str,
+    modules: str = "torch.distributed",
+) -> TrafficRecord:
+    python = mpirun.program("python")
+    mpirun.run(0, command=(
+        python, "-m", "hpcbench", "record", *more, "-o", str(home / "rec"), "--", python,
+        "-c", RANKS, str(ranks), free_port(), modules, str(program))).check()
+    return imported(home)
+
+
 def test_the_calls_of_fsdp(mpirun: MpiLauncher, tmp_path: Path) -> None:
     """Of a layer of 65,792 parameters; gloo's reduce_scatter is an all_reduce of all of them."""
-    traffic = recorded(mpirun, 2, "traffic_fsdp.py", tmp_path, "--profile", "2-3")
+    traffic = recorded(mpirun, 2, ROOT / "examples/traffic_fsdp.py", tmp_path, "--profile", "2-3",
+                       modules="torch._dynamo,torch.distributed.fsdp")
     parameters = WIDTH * WIDTH + WIDTH
     assert [(one.collective, one.elements_in, one.elements_out, one.bytes, one.count)
             for one in traffic.signatures] == [
@@ -96,9 +116,10 @@ def test_the_calls_of_fsdp(mpirun: MpiLauncher, tmp_path: Path) -> None:
 
 
 def test_the_messages_of_a_pipeline(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    """4 stages, each part of the batch sent on, and its gradient back."""
-    ranks, parts = 4, 4
-    traffic = recorded(mpirun, ranks, "traffic_pipeline.py", tmp_path)
+    """3 stages, each part of the batch sent on, and its gradient back."""
+    ranks, parts = 3, 4
+    traffic = recorded(mpirun, ranks, ROOT / "examples/traffic_pipeline.py", tmp_path,
+                       modules="torch._dynamo,torch.distributed.pipelining")
     sent = {one.pair: (one.bytes, one.count) for one in traffic.signatures
             if one.dtype == "fp32" and one.count > 1}
     between = [pair for left in range(ranks - 1) for pair in ((left, left + 1), (left + 1, left))]
@@ -110,45 +131,61 @@ def test_the_messages_of_a_pipeline(mpirun: MpiLauncher, tmp_path: Path) -> None
         assert order.dropped == 0
 
 
-def late_job(mpirun: MpiLauncher, home: Path) -> TrafficRecord:
+LATE = """
+import os, time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.broadcast(torch.ones(7, dtype=torch.int64), 0)
+for _ in range(30):
+    time.sleep(0.03 * (os.environ["RANK"] == "0"))
+    dist.all_reduce(torch.ones(65_536))
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrafficRecord]:
     """Record a job of which rank 0 comes 30 ms late in each of 30 steps."""
-    return recorded(mpirun, 2, "traffic_ddp.py", home, "--durations",
-                    arguments=("--steps", "30", "--late-ms", "30"))
+    home = tmp_path_factory.mktemp("late")
+    (home / "late.py").write_text(LATE)
+    mpirun = launcher_for("mpich", tmp_path_factory.mktemp("jobs"))
+    return home / "traffic.json", recorded(mpirun, 2, home / "late.py", home, "--durations")
 
 
 def test_a_rank_that_is_late_on_purpose_is_the_cause(
-    mpirun: MpiLauncher, tmp_path: Path,
+    mpirun: MpiLauncher, late: tuple[Path, TrafficRecord],
 ) -> None:
     """Run the calls of a late job isolated, and ask why they took long."""
-    late_job(mpirun, tmp_path)
-    mpirun.run(2, command=(
-        mpirun.program("python"), "-m", "hpcbench", "run", str(tmp_path / "traffic.json"), "-o",
-        str(tmp_path / "out"), "--only", "all_reduce", "--iters", "30", "--passes", "1")).check()
-    done = subprocess.run(
-        [sys.executable, "-m", "hpcbench", "advise", "out/latest", "--traffic", "traffic.json",
-         "--only", "causes", "--json"], cwd=tmp_path, text=True, capture_output=True, check=True)
+    path, _ = late
+    job = mpirun.run(2, str(path), "--only", "all_reduce", "--iters", "30", "--passes", "1",
+                     *QUICK).check()
+    done = CliRunner().invoke(app, ["advise", str(job.folder), "--traffic", str(path), "--only",
+                                    "causes", "--json"])
+    assert done.exit_code == 0, done.output
     found = next(one for one in json.loads(done.stdout)["topics"]["causes"]["forms"]
                  if one["matched"] == 30)
     assert (found["cause"], found["late"]) == ("arrival", [0])
 
 
-def test_with_its_own_gaps_a_late_job_stays_late(mpirun: MpiLauncher, tmp_path: Path) -> None:
+def test_with_its_own_gaps_a_late_job_stays_late(
+    mpirun: MpiLauncher, late: tuple[Path, TrafficRecord],
+) -> None:
     """Replay the first steps in order."""
-    traffic = late_job(mpirun, tmp_path)
+    path, traffic = late
     job = mpirun.run(2, config={
-        "measure": {"warmup": 1, "iterations": 3, "passes": 1},
-        "output": {"plots": False, "report": False},
-        "benchmarks": [{"kind": "replay", "traffic": str(tmp_path / "traffic.json"), "calls": 14,
+        "measure": {**ONCE, "warmup": 1, "iterations": 3}, "output": NOT_DRAWN,
+        "benchmarks": [{"kind": "replay", "traffic": str(path), "calls": 9,
                         "gaps": ["recorded", "together", "none"]}]}).check()
     cases = {str(item.case.workload.to_json()["gaps"]): item for item in read(
         job.folder).results.cases}
     assert {item.status for item in cases.values()} == {"ok"}
     assert {item.n_wrong for item in cases.values()} == {0}
     work = cases["recorded"].case.workload.to_json()
-    assert work["n_calls"] == 14
+    assert work["n_calls"] == 9
     assert work["recorded_calls"] == sum(one.count for one in traffic.signatures)
     assert work["size_bytes"] == sum(
-        traffic.signatures[index].bytes for index in traffic.order[0].signature[:14])
+        traffic.signatures[index].bytes for index in traffic.order[0].signature[:9])
     times = {gaps: item.statistics.median_s for gaps, item in cases.items() if item.statistics}
     assert times["recorded"] > times["together"] + 0.1
     assert times["recorded"] > 0.9 * work["recorded_ns"] / 1e9
@@ -160,16 +197,18 @@ STRATEGIES: dict[int, Any] = {
     2: {"data": {"bucket_mb": 1}, "fsdp": {}, "tensor": {}, "pipeline": {}},
     4: {"hybrid": {"tp": 2, "data": "replicate"}, "hsdp": {}, "zero1": {}}}
 AS_GLOO_CALLS = {"reduce_scatter": "all_reduce"}
-STEPS_OF_RUNS, MORE_STEPS = (2, 4), 2
+STEPS_OF_BLOCKS, MORE_STEPS = (2, 4), 2
+BETWEEN = {"kind": "collective", "collective": "reduce", "size": "8", "iterations": 1}
+"""Which no training calls."""
 
 
 @pytest.mark.parametrize("ranks", STRATEGIES)
 def test_a_step_of_each_strategy_calls_what_its_plan_predicts(
     mpirun: MpiLauncher, tmp_path: Path, ranks: int,
 ) -> None:
-    """Of two runs one takes more steps: they differ by the calls of these, and by nothing else."""
-    shorter, longer = (
-        own_calls(mpirun, ranks, tmp_path / f"of{steps}", steps) for steps in STEPS_OF_RUNS)
+    """Of two blocks one takes more steps: they differ by the calls of these, and by nothing else.
+    """
+    shorter, longer = own_calls(mpirun, ranks, tmp_path)
     longer.subtract(shorter)
     predicted = Counter[tuple[str, str]]()
     sweep = check_config({"benchmarks": [MODEL | {"strategies": STRATEGIES[ranks]}]}, "test")
@@ -182,24 +221,26 @@ def test_a_step_of_each_strategy_calls_what_its_plan_predicts(
 
 
 def own_calls(
-    mpirun: MpiLauncher, ranks: int, home: Path, steps: int,
-) -> Counter[tuple[str, str]]:
-    """Record trainings, and return calls and bytes that rank 0 makes, or sends, in fp32."""
-    home.mkdir()
+    mpirun: MpiLauncher, ranks: int, home: Path,
+) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
+    """Record trainings; return calls and bytes that rank 0 makes, or sends, in fp32, by block."""
+    shorter, longer = (MODEL | {"strategies": STRATEGIES[ranks], "iterations": steps,
+                                "name": f"of{steps}"} for steps in STEPS_OF_BLOCKS)
     (home / "sweep.json").write_text(json.dumps({
-        "measure": {"warmup": 1, "iterations": steps, "passes": 1, "canary": False,
-                    "noise_check_s": 0},
-        "output": {"plots": False, "report": False},
-        "benchmarks": [MODEL | {"strategies": STRATEGIES[ranks]}]}))
+        "measure": {**ONCE, "warmup": 1, "validate": False}, "output": NOT_DRAWN,
+        "benchmarks": [shorter, BETWEEN, longer]}))
     python = mpirun.program("python")
     mpirun.run(ranks, command=(
         python, "-m", "hpcbench", "record", "-o", str(home / "rec"), "--", python, "-m",
         "hpcbench", "run", str(home / "sweep.json"), "--inline", "-o", str(home))).check()
-    import_traffic([home / "rec"], home / "traffic.json")
-    traffic, found = read_traffic(home / "traffic.json"), Counter[tuple[str, str]]()
+    traffic = imported(home)
+    found: tuple[Counter[tuple[str, str]], ...] = Counter(), Counter()
+    block = 0
     for index in traffic.order[0].signature:
         one = traffic.signatures[index]
-        if one.dtype == "fp32" and (one.pair is None or one.pair[0] == 0):
-            found[one.collective, "calls"] += 1
-            found[one.collective, "bytes"] += one.bytes
-    return found
+        if one.collective == "reduce":
+            block = 1
+        elif one.dtype == "fp32" and (one.pair is None or one.pair[0] == 0):
+            found[block][one.collective, "calls"] += 1
+            found[block][one.collective, "bytes"] += one.bytes
+    return found[0], found[1]

@@ -12,6 +12,7 @@ from hpcbench.cli import app
 from hpcbench.operations.traffic import CallGroup, RankOrder, Signature, TrafficRecord, traffic_text
 from hpcbench.reduce.reduce import reduce_folder
 from launcher import MpiLauncher
+from mpi.reading import QUICK
 from synthetic import make_case, plan_of, write_synthetic_run
 
 pytestmark = pytest.mark.mpi
@@ -43,7 +44,7 @@ def test_both_settings_are_measured_in_the_same_passes(
     assert done.exit_code == 0 and proof.exists(), done.output
     job = mpirun.run(2, command=(
         mpirun.program("python"), "-m", "hpcbench", "run", str(proof), "-o", str(tmp_path / "out"),
-        "--passes", str(PASSES), "--iters", "20")).check()
+        "--passes", str(PASSES), "--iters", "20", *QUICK)).check()
     assert "gloo" in job.stdout and "mpi" in job.stdout
     done = CliRunner().invoke(app, ["advise", str(tmp_path / "out/latest"), *words, "--only",
                                     "what-if", "--json"])

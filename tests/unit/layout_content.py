@@ -47,7 +47,7 @@ def shared() -> Iterator[Module]:
 def kinds_spelled() -> Iterator[tuple[str, str]]:
     """Yield strings of shared code that are a kind's name, or a module of its room."""
     for module in shared():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and (
                     node.value in NAMES or room_of(node.value.partition(":")[0])):
                 found = f"{module.file}: {node.value!r}"
@@ -65,7 +65,7 @@ def own_fields() -> frozenset[str]:
 def members(module: Module) -> frozenset[str]:
     """Return what the workload classes of a module define."""
     found = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef) and "Workload" in {
                 node.name, *("Workload" if ast.unparse(base).endswith("Work") else
                              ast.unparse(base) for base in node.bases)}:
@@ -79,7 +79,7 @@ def fields_used() -> Iterator[tuple[str, str]]:
     """Yield fields of one kind's workloads that shared code reads."""
     own = own_fields()
     for module in shared():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Attribute) and node.attr in own and is_workload(node.value):
                 yield f"{module.file}: workload.{node.attr}", f"line {node.lineno}"
 
@@ -99,7 +99,7 @@ def arithmetic() -> Iterator[tuple[str, str]]:
     for name, module in modules().items():
         if not name.startswith(f"{PACKAGE}.report"):
             continue
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if computes(node) and reads_results(node):
                 yield f"{module.file}: {ast.unparse(node)}", f"line {node.lineno}"
 
@@ -168,7 +168,7 @@ def names_with_two_meanings() -> Iterator[tuple[str, str]]:
     """Yield classes of the package that have the name of another."""
     first: dict[str, str] = {}
     for name, module in modules().items():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef) and not name.startswith(SAME_MEANING):
                 place = f"{module.file}:{node.lineno}"
                 if first.setdefault(node.name, place) != place:

@@ -40,6 +40,11 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All that is in the tree, walked once for all rules."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def file(self) -> str:
         return self.path.relative_to(ROOT).as_posix()
@@ -49,7 +54,7 @@ class Module:
         return tuple(_imports(self.tree.body, lazy=False, typing=False))
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield node
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -80,9 +81,15 @@ def notes(rank: int) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "worker_output", {"text": f"File \"/home/alice/run.py\" on {NODES[1]}, rank {rank}"}
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("written") / "acme-run")
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return write_run(tmp_path / "acme-run")
+def run(written: Path, tmp_path: Path) -> Path:
+    """Return a run that a test may change."""
+    return shutil.copytree(written, tmp_path / "acme-run", symlinks=True)
 
 
 def write_run(folder: Path, *, sealed: bool = True) -> Path:

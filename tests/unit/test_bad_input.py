@@ -24,7 +24,7 @@ from synthetic import make_plan, write_synthetic_run
 
 LIMIT_S = 110
 SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
-COUNTS = [("sweeps", 60), ("lines", 100), ("results", 150), ("run", 12)]
+COUNTS = [("sweeps", 30), ("lines", 50), ("results", 60), ("run", 6)]
 SOAKS = [("sweeps", 4000), ("lines", 3000), ("results", 2500), ("run", 500)]
 """10,000 together."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -25,9 +24,13 @@ from hpcbench.answers.compare import (
     SLOWER,
     CaseComparison,
     compare,
+    compare_by,
     compare_sides,
+    comparison_table,
     launches_needed,
+    needed_line,
     scope_of,
+    totals_line,
 )
 from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, read_side, split_by
 from hpcbench.cli import app
@@ -37,6 +40,7 @@ from hpcbench.reduce.results_file import each_once
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
 from launcher import ROOT
 from results_factory import flagged, in_launches, in_passes, make_case, make_results
+from test_command_flags import hpcbench
 
 SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
 
@@ -159,17 +163,43 @@ def test_sides_have_names(tmp_path: Path) -> None:
     file.write_bytes(Path(RESULTS["mixed"]).read_bytes())
     assert read_side(f"old={RESULTS['mixed']},{file}").label == "old"
     assert read_side(str(file)).label == str(file)
-    done = hpcbench(f"old={RESULTS['mixed']}", f"new={file}")
+    done = hpcbench("compare", f"old={RESULTS['mixed']}", f"new={file}")
     assert done.returncode == 0 and "new beside old" in done.stdout, done
-    assert done.stdout.index("a verdict needs") < done.stdout.index("new beside old")
+    assert done.stdout.index("the same run") < done.stdout.index("new beside old")
+
+
+def test_too_few_launches_say_once_how_many_decide() -> None:
+    sides = [{f"{at}": CaseOfSide(case(), (by + at,)) for at in range(27)} for by in (1.0, 1.1)]
+    found = compare(*sides, ("A", "B"))
+    assert needed_line(found) == (
+        "1 launch a side decides nothing: use 7 (other jobs, or --launches); 4 are enough if all "
+        "27 cases change")
+    rows = comparison_table(found).rows
+    assert {row.cells[-2:] for row in rows} == {(None, None)}
+    assert {row.cells[-2] for row in comparison_table(found, full=True).rows} == {"7"}
+    assert "the same run" in needed_line(compare(sides[0], sides[0], ("A", "B")))
+
+
+def test_why_passes_of_one_launch_do_not_decide() -> None:
+    passes = {"among": (2.0, 3.0, 4.0), "noise": (0.5, 1.25, 3.0), "small": (1.02, 1.03, 1.04) * 4}
+    first, second = ({key: CaseOfSide(case(), (1.0,), times if at else (1.0,) * len(times))
+                      for key, times in passes.items()} for at in (0, 1))
+    del first["small"]
+    wide = compare(first, second, ("A", "B"), in_launch=True).cases
+    assert [one.verdict for one in wide] == [INCONCLUSIVE] * 2 and (wide[0].low or 0) > 1
+    assert [one.reason for one in wide] == [
+        "not significant among 2 comparisons; use 9 passes",
+        "the interval includes 0 % and a change that matters; use 9 passes"]
+    small = compared((1.0,), (1.0,), in_launch=True, passes=((1.0,) * 12, passes["small"]))
+    assert small.reason == "the interval includes changes too small to matter; use more passes"
 
 
 def test_single_launches_are_at_most_suspect() -> None:
     passes = ((1.0, 1.01, 0.99), (1.2, 1.21, 1.19))
     suspect = compared((1.0,), (1.2,), passes=passes)
-    assert suspect.verdict == INCONCLUSIVE and "suspect" in suspect.reason
+    assert suspect.verdict == INCONCLUSIVE and "looks slower" in suspect.reason
     assert suspect.more_launches == 4
-    assert "suspect" not in compared((1.0,), (1.2,)).reason
+    assert "looks" not in compared((1.0,), (1.2,)).reason
 
 
 def test_passes_of_one_launch_are_compared_in_pairs() -> None:
@@ -191,6 +221,8 @@ def test_what_is_not_compared_says_why() -> None:
     found = compare({"x": ok, "y": bad, "z": ok}, {"y": bad, "z": bad}, ("A", "B"))
     assert [why for _, why in found.unmatched] == [
         "not in B", "skipped: no GPU on both sides", "skipped: no GPU in B"]
+    nothing = compare({"x": ok}, {"y": bad}, ("A", "B"))
+    assert totals_line(nothing) == "0 cases compared: skipped: no GPU"
 
 
 def test_the_largest_part_of_a_change_comes_first() -> None:
@@ -201,26 +233,24 @@ def test_the_largest_part_of_a_change_comes_first() -> None:
         ("wait", 0.75), ("forward", 0.25)]
 
 
-def hpcbench(*words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    return subprocess.run([sys.executable, "-m", "hpcbench", "compare", *words], cwd=ROOT, env=env,
-                          text=True, capture_output=True, timeout=60, check=False)
-
-
 def test_a_run_beside_itself_has_no_verdict_of_one_launch() -> None:
     file = str(RESULTS["mixed"])
-    done = hpcbench(file, file)
+    done = hpcbench("compare", file, file)
     assert done.returncode == 0 and "7 undecided" in done.stdout, done
-    document = json.loads(hpcbench(file, file, "--json").stdout)
+    document = json.loads(hpcbench("compare", file, file, "--json").stdout)
     assert document["schema"] == "hpcbench.compare"
     assert {case["ratio"] for case in document["comparisons"][0]["cases"]} == {1.0}
 
 
 def test_inside_a_file_by_a_key_and_as_a_figure(tmp_path: Path) -> None:
     figure = tmp_path / "ratios.svg"
-    done = hpcbench(str(RESULTS["primitive"]), "--by", "implementation", "--plot", str(figure))
+    done = hpcbench("compare", str(RESULTS["primitive"]), "--by", "implementation", "--plot",
+                    str(figure))
     assert done.returncode == 0 and "one launch only" in done.stdout, done
     assert "ratio of times" in figure.read_text(encoding="utf-8")
+    sides = compare_by([str(RESULTS["primitive"])], "implementation", 0.03)
+    assert not [label for label in sides.sides if "_only" in label]
+    assert sides.comparisons[0].first == sides.sides[0]
 
 
 def test_a_variable_that_is_not_set_is_a_value() -> None:
@@ -278,7 +308,7 @@ def test_a_file_is_not_two_runs(command: list[str]) -> None:
     (("{mixed}", "{training}", "--plot", "a.gif"), "the name must end with .png"),
 ])
 def test_bad_input_is_one_line(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    done = hpcbench(*(word.format(**RESULTS) for word in words))
+    done = hpcbench("compare", *(word.format(**RESULTS) for word in words))
     assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done
 
 

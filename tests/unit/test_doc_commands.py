@@ -46,7 +46,7 @@ RUN_BY = {
     "mpirun run": "mpi/test_main_job.py::test_every_collective_on_every_dtype_is_right",
     "mpirun suite":
         "mpi/test_suite.py::test_a_member_that_fails_or_cannot_run_does_not_stop_the_others",
-    "mpirun validate": "mpi/test_validate.py::test_four_ranks_give_one_verdict",
+    "mpirun validate": "mpi/test_validate.py::test_ranks_give_one_verdict",
     "mpirun profile":
         "mpi/test_profile.py::test_the_slow_rank_is_named_and_no_rank_of_equal_ones",
     "srun run": "mpi/test_slurm.py::test_ranks_that_are_alone_in_their_mpi_are_refused",
@@ -54,7 +54,7 @@ RUN_BY = {
         "mpi/test_torchrun.py::test_ranks_of_torchrun_run_inline_and_are_not_isolated",
     "python run": "mpi/test_launch.py::test_without_mpirun_there_is_one_rank",
     "hpcbench run": "mpi/test_launch.py::test_without_mpirun_there_is_one_rank",
-    "hpcbench validate": "mpi/test_validate.py::test_four_ranks_give_one_verdict",
+    "hpcbench validate": "mpi/test_validate.py::test_ranks_give_one_verdict",
     "hpcbench profile":
         "mpi/test_profile.py::test_the_slow_rank_is_named_and_no_rank_of_equal_ones",
     "hpcbench suite":

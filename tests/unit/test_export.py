@@ -37,6 +37,7 @@ from hpcbench.formats.imported_rows import Given
 from hpcbench.formats.linted import Linting
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.clock import ClockModel
+from test_command_flags import hpcbench
 
 ALL_REDUCE = "all_reduce gloo cpu fp32 sum * n=2"
 PROGRAMS = {"all_reduce_perf": "all_reduce", "all_gather_perf": "all_gather",
@@ -553,8 +554,7 @@ def test_ranks_of_several_clocks_are_put_on_one(opened: ExportedRun) -> None:
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "hpcbench", "export", *map(str, words)],
-                          capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    return hpcbench("export", *map(str, words))
 
 
 def test_the_command_writes_whole_files_and_replaces_none(tmp_path: Path) -> None:
@@ -592,8 +592,7 @@ def test_what_is_left_out_is_a_line_for_each_reason() -> None:
 
 
 def test_every_format_is_in_the_help_and_on_the_page() -> None:
-    told = subprocess.run([sys.executable, "-m", "hpcbench", "export", "--help"], text=True,
-                          capture_output=True, cwd=ROOT, check=True, timeout=120).stdout
+    told = run("--help").stdout
     page = (ROOT / "docs" / "other-tools.md").read_text(encoding="utf-8")
     for name in FORMATS:
         assert re.search(rf"\b{name}\b", told) and f"`{name}`" in page

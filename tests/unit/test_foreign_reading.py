@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import subprocess
-import sys
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from hpcbench.formats.lint import lint as lint_table
 from hpcbench.formats.reading.detect import tables_of
 from hpcbench.formats.tables import CommTable, MatrixTable, NodeTable, ProductTable
 from launcher import ROOT
+from test_command_flags import hpcbench
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"
 SAID = Given("all_reduce", 4, "nccl", "uint8", "tp_columnwise")
@@ -253,8 +253,7 @@ def test_a_log_is_streamed(tmp_path: Path) -> None:
 
 
 def lint(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "hpcbench", "lint", *words], cwd=ROOT, text=True,
-                          capture_output=True, timeout=120, check=False)
+    return hpcbench("lint", *words)
 
 
 def test_the_command() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,7 @@ from hpcbench.errors import ConfigError, FileError, UsageError
 from hpcbench.gen_config import generate, generate_here, sweep_here
 from hpcbench.plan.expand import make_plan
 from launcher import ROOT
+from test_command_flags import hpcbench as in_this_process
 
 DDLB = ROOT / "tests/data/ddlb.json"
 
@@ -52,9 +51,7 @@ SWEEPS = [ROOT / "config.json", *files_of_other_tools(), *sorted((ROOT / "jobs")
 
 
 def hpcbench(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "hpcbench", *map(str, words)], text=True,
-                          capture_output=True, timeout=60, check=False,
-                          env=os.environ | {"PYTHONPATH": str(ROOT)})
+    return in_this_process(*map(str, words))
 
 
 def case_ids(config: Config) -> list[str]:

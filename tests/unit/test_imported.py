@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from hpcbench.report.console import print_results
 from hpcbench.report.plots import plot_file
 from hpcbench.report.report_file import open_runs, write_report
 from launcher import ROOT
+from test_command_flags import hpcbench
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"
 NCCL = FOREIGN / "all_reduce_8.txt"
@@ -174,9 +173,7 @@ def test_what_cannot_be_imported_leaves_no_file(
 def test_the_command_writes_over_nothing(tmp_path: Path) -> None:
     output = tmp_path / "a.h5"
     for code in (0, 2):
-        done = subprocess.run(
-            [sys.executable, "-m", "hpcbench", "import", str(NCCL), "-o", str(output)], cwd=ROOT,
-            text=True, capture_output=True, timeout=60, check=False)
+        done = hpcbench("import", str(NCCL), "-o", str(output))
         assert done.returncode == code
         assert len((done.stderr if code else done.stdout).splitlines()) == 1
     with pytest.raises(FileError):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,6 +23,7 @@ from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
 from hpcbench.report.plots import plot_file
 from launcher import ROOT
+from test_command_flags import hpcbench
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"
 RANKS = 4
@@ -259,12 +258,11 @@ def test_they_are_shown_plotted_and_never_significant(
     assert {one.low for one in found.cases} == {None}
 
 
-def test_the_command_asks_and_writes(tmp_path: Path) -> None:
+def test_the_command_asks_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOREIGN)
     output = tmp_path / "a.h5"
     for words, code in ((("inspector.jsonl", "--dtype", "bf17"), 2),
                         (("ddlb.csv", "--primitive", "tp_columnwise"), 0)):
-        done = subprocess.run(
-            [sys.executable, "-m", "hpcbench", "import", *words, "-o", str(output)],
-            cwd=FOREIGN, text=True, capture_output=True, timeout=60, check=False)
+        done = hpcbench("import", *words, "-o", str(output))
         assert (done.returncode, output.exists()) == (code, code == 0)
         assert len((done.stderr if code else done.stdout).splitlines()) == 1

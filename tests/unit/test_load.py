@@ -47,7 +47,7 @@ def test_samples_are_those_of_the_file(name: str) -> None:
     runs = hpcbench.load(str(RESULTS[name]))
     frame = runs.to_pandas(samples=True)
     with open_results(RESULTS[name]) as file:
-        for case in runs.cases:
+        for case in runs.cases[::4]:  # each question reads the whole file
             raw = file.samples(case.case_id)
             if raw is None:
                 assert case.samples.size == 0

@@ -15,6 +15,11 @@ def test_words_that_all_of_a_title_have_are_left_out() -> None:
     assert short_labels([]) == {} and short_labels(["barrier"]) == {"barrier": "barrier"}
 
 
+def test_a_size_is_left_out_only_where_all_have_it() -> None:
+    assert [*short_labels(["sum gloo 8B", "sum gloo 9B", "sum mpi 8B"]).values()] == [
+        "sum gloo 8B", "sum gloo 9B", "sum mpi 8B"]
+
+
 def test_a_label_that_begins_as_another_one_is_replaced_as_a_whole() -> None:
     text = f"{LABELS[1]} and {LABELS[0]} beside {LABELS[3]}"
     assert shortened(text, short_labels(LABELS)) == (

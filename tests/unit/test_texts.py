@@ -209,7 +209,7 @@ def test_half_a_character_in_a_sweep_file_is_one_line(tmp_path: Path) -> None:
 
 
 CONSOLES: Mapping[str, Mapping[str, str]] = {
-    "as usual": {}, "ascii": {"PYTHONIOENCODING": "ascii"},
+    "ascii": {"PYTHONIOENCODING": "ascii"},
     "C": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     "POSIX, strict": {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
                       "PYTHONIOENCODING": "ascii:strict"}}
@@ -222,8 +222,7 @@ def test_any_console_shows_a_plan_and_an_error(tmp_path: Path, console: str) -> 
     folder = tmp_path / os.fsdecode(b"caf\xe9\x1b[1m")
     folder.mkdir()
     (folder / "c.json").write_text(json.dumps(sweep))
-    for words, code in ((("plan", "c.json"), 0), (("plan", str(folder / "none.json")), 2),
-                        (("show", str(folder)), 2)):
+    for words, code in ((("plan", "c.json"), 0), (("show", str(folder)), 2)):
         done = subprocess.run([sys.executable, "-m", "hpcbench", *words], cwd=folder, timeout=60,
                               env={**os.environ, **CONSOLES[console]}, capture_output=True)
         assert done.returncode == code, done.stderr
@@ -259,8 +258,9 @@ ASCII of a program that has the standard library only."""
 
 def calls(of: str) -> Iterator[tuple[str, int]]:
     for name, module in modules().items():
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == of:
+        for node in module.nodes:
+            if isinstance(node, ast.Call) and isinstance(
+                    node.func, (ast.Name, ast.Attribute)) and ast.unparse(node.func) == of:
                 yield name, node.lineno
 
 

@@ -35,7 +35,7 @@ def torch_names() -> Mapping[str, frozenset[str]]:
         for node in _outermost(module.tree):
             if (name := _full_name(node, aliases)) and _MAY_DIFFER.fullmatch(name):
                 found[name] |= set()
-        for call in ast.walk(module.tree):
+        for call in module.nodes:
             if isinstance(call, ast.Call) and (name := _full_name(call.func, aliases)) in found:
                 found[str(name)] |= {word.arg for word in call.keywords if word.arg}
     return {name: frozenset(keywords) for name, keywords in sorted(found.items())}
@@ -62,7 +62,7 @@ def recognised_texts() -> frozenset[str]:
 def _aliases(module: Module) -> Aliases:
     """Return which names of a module stand for which of torch's."""
     found: dict[str, str] = {}
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 name = alias.name if alias.asname else alias.name.partition(".")[0]

@@ -5,9 +5,10 @@ to mix devices as it does with a GPU. fake_cuda.cpp is preloaded, so that autogr
 stands here for torch.cuda is the device, not the library: streams and events do nothing, but refuse
 what CUDA leaves undefined. Groups refuse what NCCL would have to guess.
 
-    python on_fake_cuda.py cases SWEEP WORLD_SIZE  # a JSON list of [kind, label, error or nothing]
-    python on_fake_cuda.py groups  # what groups under test are bound to, by backend
-    python on_fake_cuda.py memory  # what is counted as free, and the sets of a cold collective
+    python on_fake_cuda.py SWEEP WORLD_SIZE
+
+It prints JSON: "cases", a list of [kind, label, error or nothing]; "memory", what is counted as
+free, and the sets of a cold collective; "groups", what groups under test are bound to, by backend.
 """
 
 from __future__ import annotations
@@ -294,6 +295,5 @@ if __name__ == "__main__":
     let_meshes_be_real()
     demand_devices()
     demand_layouts()
-    what, *words = sys.argv[1:]
-    print(json.dumps(groups() if what == "groups" else memory() if what == "memory" else
-                     cases(Path(words[0]), int(words[1]))))
+    print(json.dumps({"cases": cases(Path(sys.argv[1]), int(sys.argv[2])), "memory": memory(),
+                      "groups": groups()}))  # the last one alters torch.distributed

@@ -35,7 +35,7 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": {"lora": {"over": ["data", "fsdp"]}}, "checkpointing": "full"},
 ]
 
-WORDY = SMALL | {"vocab": 50257, "world_size": 4}
+WORDY = SMALL | {"vocab": 50257, "world_size": 4, "layers": 2}
 """Its logits, its table of words and the gradient of this are each as large as the others."""
 HELD: list[dict[str, Any]] = [
     {"strategies": ["data", "fsdp"], "dtype": ["fp32", "bf16"]},
@@ -45,7 +45,7 @@ HELD: list[dict[str, Any]] = [
      "inner": 128},
     {"strategies": {"tensor": [{}, {"sequence_parallel": True, "loss_parallel": True}]},
      "vocab": 50260, "heads": 4},
-    {"strategies": {"pipeline": {"schedule": ["1F1B", "GPipe"]}}},
+    {"strategies": {"pipeline": {"schedule": ["1F1B", "GPipe"]}}, "layers": 4},
     {"strategies": {"hybrid": [{"tp": 2, "data": "fsdp"}, {"pp": 2, "data": "fsdp"}]},
      "dtype": "bf16", "vocab": 50260},
     {"strategies": {"lora": {"over": ["data", "fsdp"]}, "qlora": {"over": "data"}}},
@@ -79,7 +79,7 @@ def _left() -> Iterator[None]:
 @pytest.mark.usefixtures("_left")
 @pytest.mark.parametrize("work", works(), ids=lambda work: work.strategy)
 def test_calls_bytes_and_flops_are_those_that_were_predicted(work: Training) -> None:
-    for rank in range(2):
+    for rank in (0,) if work.pp == 1 and work.strategy != "zero1" else (0, 1):  # else all alike
         world = open_counting_world(2, CallLog(counts=False), rank)
         place = Place(rank, 2, world, torch.device("cpu"))
         operation = TrainingOperation(work, place, validate=False)

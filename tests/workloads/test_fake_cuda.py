@@ -24,23 +24,25 @@ from hpcbench.operations.collectives import collectives
 
 HERE = Path(__file__).parent
 RANKS = 4
-MODEL = {"model": "transformer-tiny", "layers": 2, "hidden": 64, "seq_length": 16, "vocab": 96,
+MODEL = {"model": "transformer-tiny", "layers": 1, "hidden": 64, "seq_length": 16, "vocab": 96,
          "batch_size": 4}
 BLOCKS: list[dict[str, Any]] = [
     {"kind": "collective", "collective": list(collectives()), "size": "64KiB",
      "dtype": ["fp32", "bf16", "int32"]},
     {"kind": "collective", "collective": ["all_gather", "all_to_all"], "size": "64KiB",
      "uneven": "linear"},
-    {"kind": "primitive", "primitive": [spec.name for spec in PRIMITIVES], "m": 64, "n": 32,
-     "k": 32, "options": {"chunks": 2}, "dtype": ["fp32", "bf16"],
+    {"kind": "primitive", "primitive": [spec.name for spec in PRIMITIVES], "m": 16, "n": 8,
+     "k": 8, "options": {"chunks": 2}, "dtype": ["fp32", "bf16"],
      "order": list(dict.fromkeys(order for spec in PRIMITIVES for order in spec.orders)),
      "implementations": ["compute_only", "comm_only", "torch", "functional", "dtensor",
                          "chunked_pipeline", "p2p_ring", "symm_mem", "symm_mem_fallback"]},
     {"kind": "training", **MODEL, "dtype": ["bf16", "fp16"],
      "strategies": ["single", "fsdp", "hsdp", "tensor"]},
+    {"kind": "training", **MODEL, "dtype": "bf16", "strategies": {"hybrid": {"tp": 2}}},
     {"kind": "training", **MODEL, "layers": 4, "dtype": "bf16",
-     "strategies": {"pipeline": {}, "model": {}, "hybrid": {"tp": 2}}},
-    {"kind": "training", "model": "resnet50", "batch_size": 2, "strategies": "fsdp"},
+     "strategies": ["pipeline", "model"]},
+    {"kind": "training", "model": "resnet50", "layers": 8, "width": 8, "batch_size": 2,
+     "strategies": "fsdp"},
     {"kind": "memory", **MODEL, "strategies": "fsdp"},
     {"kind": "hardware", "test": ["stream", "pairs"]},
     {"kind": "hardware", "test": "gemm", "dtype": [
@@ -67,21 +69,24 @@ def gpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def on_gpus(library: Path, *words: str) -> Any:
-    env = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(HERE.parents[1])}
-    done = subprocess.run([sys.executable, str(HERE / "on_fake_cuda.py"), *words], env=env,
-                          text=True, capture_output=True, timeout=300, check=False)
+@pytest.fixture(scope="module")
+def told(gpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what one process on these GPUs tells: to start it takes as long as many cases."""
+    sweep = tmp_path_factory.mktemp("sweep") / "sweep.json"
+    sweep.write_text(json.dumps({"benchmarks": [{**one, "backend": "nccl"} for one in BLOCKS]}))
+    env = {**os.environ, "LD_PRELOAD": str(gpus), "PYTHONPATH": str(HERE.parents[1])}
+    done = subprocess.run([sys.executable, str(HERE / "on_fake_cuda.py"), str(sweep), str(RANKS)],
+                          env=env, text=True, capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 @pytest.fixture(scope="module")
-def outcomes(gpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+def outcomes(told: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return by kind the label of each case of BLOCKS, and the error it ended with or nothing."""
-    sweep = tmp_path_factory.mktemp("sweep") / "sweep.json"
-    sweep.write_text(json.dumps({"benchmarks": [{**one, "backend": "nccl"} for one in BLOCKS]}))
     found: dict[str, dict[str, str]] = {}
-    for kind, label, error in on_gpus(gpus, "cases", str(sweep), str(RANKS)):
+    for kind, label, error in told["cases"]:
         found.setdefault(kind, {})[label] = error
     return found
 
@@ -105,16 +110,18 @@ def test_an_older_torch_is_asked_for_groups_as_it_takes_them(
     assert asked == [[0, 1], [2, 3]]
 
 
-def test_groups_of_nccl_are_bound_to_the_gpu_of_their_rank_and_others_are_not(gpus: Path) -> None:
+def test_groups_of_nccl_are_bound_to_the_gpu_of_their_rank_and_others_are_not(
+    told: dict[str, Any],
+) -> None:
     lines = [[0, 1], [2, 3], [0], [1], [2], [3]]
-    found = on_gpus(gpus, "groups")
+    found = told["groups"]
     assert found["nccl"] == [["nccl", line, "cuda:3"] for line in lines]
     assert found["gloo"] == [["gloo", line, None] for line in lines]
 
 
 def test_what_is_kept_by_torch_is_free_and_cold_buffers_are_by_the_cache_of_the_gpu(
-    gpus: Path,
+    told: dict[str, Any],
 ) -> None:
-    found = on_gpus(gpus, "memory")
+    found = told["memory"]
     assert found["free"] == (10**8 + 3 * 10**8) // 2  # half of what is free, and of what is kept
     assert found["sets"] == 4 * 50 // 25  # four times an H100's 50 MiB

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,7 +127,10 @@ def test_the_librarys_model_has_our_parameters_and_flops(name: str) -> None:
     with torch.device("meta"):
         model = LibraryModel(shape, name)
     assert sum(item.numel() for item in model.parameters()) == parameters(shape)
-    assert counted(model, 2) == dict(flops(shape, 2))["counted"]
+    few = replace(shape, layers=2)  # each block more is another of the same
+    with torch.device("meta"):
+        short = LibraryModel(few, name)
+    assert counted(short, 2) == dict(flops(few, 2))["counted"]
     for attention in model.modules():
         assert "Dropout" not in type(attention).__name__ or attention.p == 0
 
@@ -205,7 +209,7 @@ def test_our_model_with_the_librarys_weights_computes_the_same(name: str) -> Non
     ("single", Single, {"dtype": "fp32"}),
     ("data", Data, {"dtype": "fp16", "checkpointing": "selective", "accumulation": 2}),
     ("fsdp", Fsdp, {"dtype": "bf16", "checkpointing": "full"})])
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", ["gpt2", "bert-large", "mistral-7b"])  # one of each family
 def test_the_librarys_model_is_trained_right(
     place: Place, name: str, strategy: str, kind: type[Strategy], changes: dict[str, Any],
 ) -> None:

@@ -64,19 +64,21 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
                    {"tp": 2, "data": "fsdp"}, {"pp": 2, "data": "fsdp"}]}},
                {"world_size": 4, "accumulation": 2, **SGD, "strategies": {"hybrid": [
                    {"tp": 2, "data": ["replicate", "fsdp"]},
-                   {"pp": 2, "data": ["replicate", "fsdp"], "schedule": ["1F1B", "DualPipeV"]}]}},
+                   {"pp": 2, "data": "replicate", "schedule": "1F1B"},
+                   {"pp": 2, "data": "fsdp", "schedule": "DualPipeV"}]}},
                {"world_size": 8, "dtype": "bf16", "layers": 2, **SGD, "strategies": {"hybrid": [
                    {"tp": 2, "data": "fsdp", "sequence_parallel": True, "loss_parallel": True},
-                   {"tp": 2, "pp": 2, "data": ["replicate", "fsdp"],
-                    "sequence_parallel": BOTH}]}}],
+                   {"tp": 2, "pp": 2, "data": "fsdp"},
+                   {"tp": 2, "pp": 2, "data": "replicate", "sequence_parallel": True}]}}],
     **{name: [
         {"strategies": {name: [
             {"over": "data", "targets": "attention", "bucket_mb": 1, "rank": 32},
             {"over": "fsdp", "reshard": False}]}},
-        {"model": ["bert-large", "mistral-7b"], "hidden": 256, "accumulation": 2, "dtype": "bf16",
+        {"model": ["bert-large", "mistral-7b"], "layers": 2, "hidden": 256, "accumulation": 2,
+         "dtype": "bf16",
          "strategies": {name: {"over": ["data", "fsdp"]}}},
         {"model": FAMILIES, "hidden": 256, "heads": 4, "kv_heads": 2, "inner": 192, "layers": 1},
-        LIBRARYS | {"model": OF_LIBRARY[name], "hidden": 768, "strategies": {
+        LIBRARYS | {"model": OF_LIBRARY[name], "hidden": 384, "strategies": {
             name: {"over": ["data", "fsdp"]}}}] for name in ("lora", "qlora")},
 }
 """Of each strategy what changes what is called."""
