@@ -2,7 +2,8 @@
 
 ``python bad_input_process.py KIND SEED COUNT FOLDER`` prints a line of JSON for each input that was
 answered badly, and at the end one with totals. Limits: `MEMORY_BYTES` of private memory beyond what
-the program holds when it has read everything it needs, `CPU_S` of CPU time an input.
+the program holds when it has read everything it needs, `CPU_S` of CPU time an input. Other tests
+call a command by `hpcbench`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -21,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from bad_inputs import RunFiles, command_line, sweep_file
 from hpcbench.__main__ import main
@@ -44,6 +47,16 @@ def draws(kind: str, folder: Path) -> Draw:
         return command_line
     files = RunFiles(folder)
     return files.results if kind == "results" else files.run
+
+
+def hpcbench(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Call a command in this process: to start another one takes several times as long.
+
+    It prints to a text, not to a terminal, and ends as a program does.
+    """
+    with mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1", **variables}), \
+            mock.patch.object(sys, "argv", sys.argv):
+        return subprocess.CompletedProcess(words, *call(list(words)))
 
 
 def call(words: list[str]) -> tuple[int, str, str]:

@@ -15,6 +15,7 @@ from hpcbench.views.table import (
     cell_text,
     format_measured,
     format_number,
+    time_texts,
 )
 
 
@@ -39,6 +40,18 @@ def test_a_median_and_its_interval_have_the_same_last_digit() -> None:
     assert cell_text(Range(cell.low, cell.high), Show.US) == "2910..3890"
     assert cell_text(cell, Show.MS) == "3.45"
     assert cell_text(Range(0.1, 0.2, 0.1234), Show.PERCENT) == "12.3 (10.0..20.0)"
+
+
+def test_without_an_interval_times_and_rates_have_three_digits() -> None:
+    assert [cell_text(time_s, Show.US) for time_s in (10794.9e-6, 587.51e-6, 41.28e-6)] == [
+        "10800", "588", "41.3"]
+    assert cell_text(123.45e9, Show.GB_PER_S) == "123"
+    assert cell_text(1128.7e6, Show.MB) == "1128.7"
+
+
+def test_a_time_in_its_own_unit_has_the_digits_of_a_table() -> None:
+    assert time_texts(590e-6, 495e-6, 776e-6) == ("590 us", "490..780")
+    assert time_texts(1.23e-3, None, None) == ("1.23 ms", "-")
 
 
 @given(st.floats(1e-6, 1e9), st.floats(0, 1e9), st.floats(0, 1e9))

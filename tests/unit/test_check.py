@@ -15,6 +15,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bad_input_process import hpcbench as in_this_process
 from golden import RESULTS
 from hpcbench.answers.check import (
     MISSING,
@@ -37,7 +38,6 @@ from hpcbench.reduce.kind_facts import CaseColumn
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from results_factory import flagged, in_launches, make_case, make_results, not_ok, ok
-from test_command_flags import hpcbench as in_this_process
 
 FILE = RESULTS["collective"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"\| (HB\d{3}) \| (.+) \| ([a-z, ]+) \|")
-SCOPES = {"run", "rank", "case", "note"}
+SCOPES = {"run", "rank", "case", "warning"}
 
 
 def rows() -> list[tuple[str, set[str]]]:

@@ -12,12 +12,11 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import typer
 
-from bad_input_process import call
+from bad_input_process import hpcbench
 from golden import RESULTS
 from hpcbench.__main__ import _with_resumed_folder
 from hpcbench.cli import COMMANDS, app, help_and_examples
@@ -34,16 +33,6 @@ SWEEP = {"name": "small", "benchmarks": [
     {"kind": "collective", "collective": ["all_reduce", "all_to_all"], "backend": ["gloo", "nccl"],
      "size": [8, 1024], "iterations": 7}]}
 SECRET = "s3cret-word-that-nobody-may-read"
-
-
-def hpcbench(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Call a command in this process: to start another one takes several times as long.
-
-    It prints to a text, not to a terminal, and ends as a program does.
-    """
-    with mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1", **variables}), \
-            mock.patch.object(sys, "argv", sys.argv):
-        return subprocess.CompletedProcess(words, *call(list(words)))
 
 
 @cache

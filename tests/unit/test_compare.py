@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, mannwhitneyu
 from typer.testing import CliRunner
 
+from bad_input_process import hpcbench
 from golden import RESULTS
 from hpcbench.answers.compare import (
     FASTER,
@@ -40,7 +41,6 @@ from hpcbench.reduce.results_file import each_once
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
 from launcher import ROOT
 from results_factory import flagged, in_launches, in_passes, make_case, make_results
-from test_command_flags import hpcbench
 
 SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
 

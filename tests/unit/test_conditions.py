@@ -134,7 +134,7 @@ def test_one_case_that_drifts_is_named_alone() -> None:
 
 def test_passes_that_do_not_drift_say_what_is_excluded() -> None:
     answer = asked(timed(STEADY)).answers[0]
-    assert answer.certainty == NONE and "detectable change 3.2 %" in answer.sentence
+    assert answer.certainty == NONE and "at most 3.2 %" in answer.sentence
 
 
 def test_few_and_unequal_passes_cannot_tell() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from bad_input_process import hpcbench
 from golden import EXPECTED, RESULTS, ROOT
 from hpcbench.errors import UsageError
 from hpcbench.formats.export.cases import (
@@ -37,7 +38,6 @@ from hpcbench.formats.imported_rows import Given
 from hpcbench.formats.linted import Linting
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.clock import ClockModel
-from test_command_flags import hpcbench
 
 ALL_REDUCE = "all_reduce gloo cpu fp32 sum * n=2"
 PROGRAMS = {"all_reduce_perf": "all_reduce", "all_gather_perf": "all_gather",

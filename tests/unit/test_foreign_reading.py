@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import foreign_tables as written
+from bad_input_process import hpcbench
 from hpcbench.errors import FileError, HpcbenchError
 from hpcbench.formats.imported import import_files
 from hpcbench.formats.imported_rows import Given
@@ -25,7 +26,6 @@ from hpcbench.formats.lint import lint as lint_table
 from hpcbench.formats.reading.detect import tables_of
 from hpcbench.formats.tables import CommTable, MatrixTable, NodeTable, ProductTable
 from launcher import ROOT
-from test_command_flags import hpcbench
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"
 SAID = Given("all_reduce", 4, "nccl", "uint8", "tp_columnwise")

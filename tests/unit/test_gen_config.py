@@ -16,6 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bad_input_process import hpcbench as in_this_process
 from hpcbench.config.dialects.traffic import TrafficFile
 from hpcbench.config.load import (
     DIALECTS,
@@ -32,7 +33,6 @@ from hpcbench.errors import ConfigError, FileError, UsageError
 from hpcbench.gen_config import generate, generate_here, sweep_here
 from hpcbench.plan.expand import make_plan
 from launcher import ROOT
-from test_command_flags import hpcbench as in_this_process
 
 DDLB = ROOT / "tests/data/ddlb.json"
 

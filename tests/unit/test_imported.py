@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import foreign_tables as written
+from bad_input_process import hpcbench
 from golden import RESULTS
 from hpcbench.answers.check import check_file
 from hpcbench.answers.compare import INCONCLUSIVE, compare_sides
@@ -19,7 +20,6 @@ from hpcbench.report.console import print_results
 from hpcbench.report.plots import plot_file
 from hpcbench.report.report_file import open_runs, write_report
 from launcher import ROOT
-from test_command_flags import hpcbench
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"
 NCCL = FOREIGN / "all_reduce_8.txt"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import foreign_tables as written
+from bad_input_process import hpcbench
 from hpcbench.answers.compare import INCONCLUSIVE, compare_sides
 from hpcbench.errors import FileError, UsageError
 from hpcbench.formats import imported_operations, imported_rows
@@ -23,7 +24,6 @@ from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
 from hpcbench.report.plots import plot_file
 from launcher import ROOT
-from test_command_flags import hpcbench
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"
 RANKS = 4

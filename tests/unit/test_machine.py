@@ -61,7 +61,7 @@ def test_where_noise_hides_a_large_drop_equal_links_are_no_all_clear() -> None:
 def test_equal_links_name_nothing_and_say_what_would_be(what: str) -> None:
     found = asked(measured(what=what))
     (answer,) = found.answers
-    assert answer.certainty == NONE and "smallest detectable" in answer.sentence
+    assert answer.certainty == NONE and "each would show a drop" in answer.sentence
     assert not [*machine_tables(found), *machine_charts(found)]
 
 

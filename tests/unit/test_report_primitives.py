@@ -61,14 +61,14 @@ def test_the_table_of_primitives(capsys: Capture, tmp_path: Path) -> None:
     print_all(comparison(), tmp_path)
     lines = table(capsys.readouterr().out)
     assert lines[0].split() == [
-        "implementation", "options", "time", "p50", "95", "%", "CI", "rank", "all",
+        "implementation", "options", "time", "p50", "95", "%", "CI", "per", "rank", "all",
         "ranks", "busbw", "exposed", "overlap", "x", "longest", "x", "torch", "#wrong", "n",
         "status"]
     assert lines[1].split() == ["(us)", "(us)", "(TFLOP/s)", "(TFLOP/s)", "(GB/s)", "(us)", "%"]
     assert lines[2] == ("tp_columnwise AG_before  gloo (cpu)  4 ranks  fp32  m=4096 n=1024 k=512  "
                         "weight=sharded  isolated, fold global")
     # flops 1.07e9 a rank; 8 MiB gathered by 4 ranks in 8 ms; medians are those of the later pass
-    assert [line.removesuffix("       0  20  ok").split() for line in lines[3:]] == [
+    assert [line.removesuffix("       0  20  ok").split() for line in lines[3:8]] == [
         ["compute_only", "size=sharded", "12000", "11880..12240", "0.0895",
          "0.358", "-", "-", "-", "-", "-"],
         ["comm_only", "8000", "7920..8160", "-", "-", "0.786", *["-"] * 4],
@@ -79,6 +79,7 @@ def test_the_table_of_primitives(capsys: Capture, tmp_path: Path) -> None:
         ["chunked_pipeline", "chunks=4", "12000", "11880..12240", "0.0895",
          "0.358", "-", *["unclear"] * 4],  # 38 (-25..100) %, 1.29 (0.91..1.67)
     ]
+    assert [line for line in lines[8:] if "medians over passes" in line] == lines[8:]
 
 
 def test_a_single_case_says_all_of_its_options_and_why_it_is_not_compared(

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import hpcbench
+from bad_input_process import hpcbench as in_this_process
 from hpcbench.api import saved
 from hpcbench.errors import FileError
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import new_results, open_results
 from launcher import ROOT
 from results_factory import all_ok, sweep
-from test_command_flags import hpcbench as in_this_process
 
 PROGRAM = """
 import sys, hpcbench
