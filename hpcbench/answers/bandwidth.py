@@ -32,6 +32,9 @@ LEAST_COUNTED, MOST_COUNTED = 0.1, 1.25
 LEAST_MESSAGE_BYTES = 64 * 1024
 """Below, headers and control messages are most of what interfaces count: no share is stated."""
 UNKNOWN = "unknown"
+BYPASSED = "bypassed the interfaces (shared memory)"
+_LOGS = {"nccl": "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING", "ucc": "UCC_COLL_TRACE=info"}
+"""Backend -> what makes it log algorithm and protocol (`measurement.library_log`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ def _carried(
     elif share is not None and share > MOST_COUNTED:
         problem = "more sent than predicted"
     elif share is not None and share < LEAST_COUNTED:
-        problem = "bypassed the interfaces (shared memory)"
+        problem = BYPASSED
     return replace(case, problem=problem)
 
 
@@ -168,7 +171,11 @@ def _of_library(cases: Sequence[Carried]) -> Answer:
     seen = grouped(((case.backend, case.algorithm, case.protocol), case.label) for case in cases
                    if case.algorithm != UNKNOWN or case.protocol != UNKNOWN)
     if not seen:
-        return cannot_tell("algorithm and protocol", "no library logged them")
+        settings = [setting for backend, setting in _LOGS.items()
+                    if any(case.backend == backend for case in cases)]
+        return cannot_tell("algorithm and protocol",
+                           f"not logged: set env {' and '.join(settings)}" if settings else
+                           f"only {' and '.join(_LOGS)} log them")
     text = "; ".join(f"{backend} {algorithm} {protocol} in {plural(len(same), 'case')}"
                      for (backend, algorithm, protocol), same in seen.items())
     return Answer(CLEAR, f"algorithm and protocol: {text}")
@@ -177,21 +184,26 @@ def _of_library(cases: Sequence[Carried]) -> Answer:
 def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
     if not found.cases:
         return
+    partly = {case.backend for case in found.cases
+              if (share := case.counted_share) is not None and share >= LEAST_COUNTED}
     yield plain_table("bandwidth beside links and counters", (
         Column("case", "case"),
         Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more"),
         Column("of_link", "of link", Show.PERCENT, "%", "of what the declared links allow",
                optional=True),
-        Column("of_best", "of best", Show.PERCENT, "%", "of the highest of the backend"),
+        Column("of_best", "of backend's best", Show.PERCENT, "%", "of the highest of the backend"),
         Column("counted", "counted", Show.MB, "MB", "sent by interfaces in a pass", optional=True),
-        Column("computed", "computed", Show.MB, "MB", "predicted", optional=True),
-        Column("share", "counted / computed", Show.RATIO, optional=True),
+        Column("computed", "predicted", Show.MB, "MB", "what all ranks send by formulas",
+               optional=True),
+        Column("share", "counted / predicted", Show.RATIO, optional=True),
         Column("algorithm", "algorithm", optional=True),
         Column("protocol", "protocol", optional=True),
         Column("problem", "note", optional=True),
     ), (Row((case.label, case.busbw_bytes_per_s, case.of_link, case.of_best,
              case.counted_bytes, case.computed_bytes, case.counted_share,
-             _known(case.algorithm), _known(case.protocol), case.problem or None),
+             _known(case.algorithm), _known(case.protocol),
+             None if case.problem == BYPASSED and case.backend not in partly else  # its answer
+             case.problem or None),
             case_id=case.case_id) for case in found.cases))
 
 

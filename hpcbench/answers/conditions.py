@@ -120,7 +120,7 @@ def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[A
     precise = [one for one in rest if one.reach <= PRECISE]
     if precise and not named and not drifting:
         worst = max(precise, key=lambda one: one.reach)
-        yield Answer(NONE, f"drift: none (smallest detectable change {100 * worst.reach:.2g} %)",
+        yield Answer(NONE, f"drift: none (changes are at most {100 * worst.reach:.2g} %)",
                      (f"checked {_series_text(len(precise))}; widest interval: {worst.label}, "
                       f"{_change(worst)} over {worst.passes} passes",
                       *map(_canary_text, canaries)))
@@ -237,7 +237,7 @@ def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
         return
     if "clocks" in read.missing:
         missing = read.missing["clocks"]
-        yield cannot_tell("throttling", "no clock frequency was read",
+        yield cannot_tell("throttling", "no clock frequency was read; -v says why",
                           (*([missing] if missing else ()), *reasons))
     elif lowered or _may_cost(compared, lost := _lost(seen, CLOCKS), LEAST_EFFECT):
         yield cannot_tell("throttling", f"clocks fell, no case follows them; {_FEW}", reasons)
@@ -274,7 +274,7 @@ def noise_answers(
         return
     if "waits" in seen.read.missing and "cores" in seen.read.missing:
         missing = seen.read.missing["waits"]
-        yield cannot_tell("host noise", "no waits for cores were read",
+        yield cannot_tell("host noise", "no waits for cores were read; -v says why",
                           (*([missing] if missing else ()), *before))
     elif shares:
         yield Answer(CANNOT_TELL, f"host noise: {'; '.join(shares)}; cost unknown",

@@ -156,10 +156,9 @@ def _answers(
     precise = [one for one in rest if one.most_share <= PRECISE]
     if precise and not named:
         most = max(precise, key=lambda one: one.most_share)
-        of_all = f"{len(precise)} of " * (len(rest) > len(precise))
         yield Answer(
-            NONE, f"stragglers: none ({of_all}{plural(len(rest), 'check')}; smallest detectable "
-            f"delay {100 * most.most_share:.2g} %)", (
+            NONE, f"stragglers: none ({plural(len(precise), 'check')}; delays are at most "
+            f"{100 * most.most_share:.2g} % of a call)", (
                 f"widest interval: {most.label}, rank {most.rank} is {_times(most.behind_s)} "
                 f"behind rank {most.next_rank}",
                 "ranks that are late together cannot be separated"))
@@ -206,11 +205,11 @@ def _unknown(
     reasons = Counter(one.reason for one in not_comparable)
     evidence = [f"{one.label}: {one.reason}" for one in not_comparable[:MOST_NAMED]]
     if wide:
-        most = max(one.most_share for one in wide)
-        yield Answer(CANNOT_TELL, f"stragglers: cannot tell in {plural(len(wide), 'check')} "
-                     "(too noisy); use more passes",
-                     (f"their intervals reach over {100 * PRECISE:.0f} % of a call, to "
-                      f"{100 * most:.3g} %", *evidence))
+        most = max(wide, key=lambda one: one.most_share)
+        more = f"and {plural(len(wide) - 1, 'more check')} " * (len(wide) > 1)
+        yield Answer(CANNOT_TELL, f"stragglers: cannot tell in {most.label} {more}(noise hides "
+                     f"delays up to {100 * most.most_share:.3g} % of its time); use more passes",
+                     (f"their intervals reach over {100 * PRECISE:.0f} % of a call", *evidence))
     if reasons:
         texts = [f"{reason} ({plural(count, 'check')})" for reason, count in reasons.most_common()]
         yield Answer(CANNOT_TELL, f"stragglers: not enough data: {texts[0]}",

@@ -399,11 +399,10 @@ def _clear(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
     one = alike[0]
     if one.has_default and one.value == UNSET:
         return f"{short(one.key)}: keep the default; fastest {_in_tasks(alike, n_tasks, subject)}"
-    what = short(one.key) if one.key.startswith(ENV) else f"fastest {short(one.key)}"
     against = ", ".join(dict.fromkeys(other.against for other in alike))
     take = "take" if "," in against else "takes"
-    return (f"{what}: {one.value} {_in_tasks(alike, n_tasks, subject)}; {against} {take} "
-            f"{_ratios(alike)} as long")
+    return (f"{short(one.key)}: {one.value} fastest {_in_tasks(alike, n_tasks, subject)}; "
+            f"{against} {take} {_ratios(one.paired.ratio for one in alike)} as long")
 
 
 def _none(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
@@ -411,39 +410,39 @@ def _none(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
     if one.has_default and UNSET in one.among:
         return (f"{short(one.key)}: keep the default; no value is faster "
                 f"{_in_tasks(alike, n_tasks, subject)}")
-    return f"{_label(alike, n_tasks, subject)}: no clear winner ({_nearest(alike)})"
+    return (f"{short(one.key)}: no clear winner {_in_tasks(alike, n_tasks, subject)} "
+            f"({_nearest(alike)})")
 
 
 def _undecided(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
-    one, label = alike[0], _label(alike, n_tasks, subject)
+    one, which = alike[0], _in_tasks(alike, n_tasks, subject)
     if all(other.paired.n < FEWEST for other in alike):
-        return f"{label}: not enough data; use at least {FEWEST} passes"
+        return f"{short(one.key)}: not enough data {which}; use at least {FEWEST} passes"
     keep = f"; keep the default {short(one.key)}" if one.has_default else ""
-    return f"{label}: undecided, too noisy ({_nearest(alike)}); use more passes{keep}"
-
-
-def _label(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
-    """Return the task, or the key where there are several."""
-    return subject if len(alike) == 1 else (
-        f"{short(alike[0].key)} of {len(alike)} of {plural(n_tasks, 'task')}")
+    return (f"{short(one.key)}: undecided {which}, too noisy ({_nearest(alike)}); use more passes"
+            f"{keep}")
 
 
 def _in_tasks(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
-    return f"for {subject}" if n_tasks == 1 else f"in {len(alike)} of {plural(n_tasks, 'task')}"
+    return (f"for {subject}" if len(alike) == 1 else
+            f"in {len(alike)} of {plural(n_tasks, 'task')}")
 
 
 def _nearest(alike: Sequence[Preference]) -> str:
     """Return the nearest rival: ``gloo 1.08x as long as mpi, CI 0.90 to 1.29``."""
     found, pairs = alike[0].paired, {(one.against, one.value) for one in alike}
-    against, value = pairs.pop() if len(pairs) == 1 else ("the second best", "the best")
+    if len(pairs) > 1:  # the one with the lower median may take longer in most pairs
+        apart = _ratios(max(one.paired.ratio, 1 / one.paired.ratio) for one in alike)
+        return f"the two best are {apart} apart, mean of {found.unit}"
     ends = f"mean of {found.unit}" if len(alike) > 1 or found.low is None else (
         f"CI {found.low:.2f} to {found.high:.2f}")
-    return f"{against} {_ratios(alike)} as long as {value}, {ends}"
+    ratios = _ratios(one.paired.ratio for one in alike)
+    return f"{alike[0].against} {ratios} as long as {alike[0].value}, {ends}"
 
 
-def _ratios(alike: Sequence[Preference]) -> str:
-    """Return ``3.0x to 27x``: the least and the greatest ratio of the tasks."""
-    ratios = [one.paired.ratio for one in alike]
+def _ratios(each: Iterable[float]) -> str:
+    """Return ``3.0x to 27x``: the least and the greatest."""
+    ratios = [*each]
     return " to ".join(dict.fromkeys(map(times_text, (min(ratios), max(ratios)))))
 
 

@@ -342,5 +342,5 @@ def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> TimeSeries
                                           for ranks, value in values if value)))
 
 
-TOPIC = Topic("scaling", "scaling over ranks", scaling,
+TOPIC = Topic("scaling", "efficiency and bandwidth over ranks", scaling,
               scaling_tables, scaling_charts)

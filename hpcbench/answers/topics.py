@@ -31,6 +31,8 @@ TOPICS: tuple[Topic, ...] = (
     cost.TOPIC, bandwidth.TOPIC)
 """In the order in which they are shown."""
 MOST_ANSWERS = 3
+MOST_FLAGGED = 2
+"""Rows of a flag that the summary names."""
 CANNOT_TRUST = "?"
 _DID_NOT_RUN = ("skipped", "not_run")
 _CASE = re.compile(r"^case (.+) \([0-9a-f]+\): ")
@@ -126,7 +128,7 @@ def warning_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]
 
 
 def _flag_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
-    """Yield which flags rows have and the first such row; or that none has any.
+    """Yield which flags rows have and the first such rows; or that none has any.
 
     Late starts are left to their warning, which says how late.
     """
@@ -137,10 +139,11 @@ def _flag_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
     for flag, items in flagged.items():
         if flag == "late_starts" and warned:
             continue
-        name = FLAGS.get(flag, "unreliable CI")
-        more = f" and {len(items) - 1} more" if len(items) > 1 else ""
-        yield Line(f"{labels[items[0].case.label]}{more}: {QUALITIES[flag]}", "warning",
-                   f"{len(items)} {name} row{'s' * (len(items) > 1)}")
+        name = f"flag {FLAGS[flag]}" if flag in FLAGS else f"unreliable CI ({CANNOT_TRUST})"
+        rows = ", ".join(labels[item.case.label] for item in items[:MOST_FLAGGED])
+        more = len(items) - MOST_FLAGGED
+        yield Line(f"{rows}{f' and {more} more' if more > 0 else ''}: {QUALITIES[flag]}",
+                   "warning", name)
     stats = [item.statistics for item in timed if item.statistics]
     unknown = sum(one.ci_low_s is None and one.launch_low_s is None for one in stats)
     if not flagged and unknown:

@@ -273,8 +273,8 @@ def _no_cause(found: Sequence[Cause]) -> Iterator[Answer]:
     widest = sorted(found, key=lambda one: -one.high_share)
     seen = [one for one in widest if one.high_share <= MOST_UNSEEN]
     if seen:
-        yield Answer(NONE, f"slow compute or link: none ({plural(len(seen), 'check')}; smallest "
-                     f"detectable {100 * seen[0].high_share:.2g} %)", (_widest(seen[0]),))
+        yield Answer(NONE, f"slow compute or link: none ({plural(len(seen), 'check')}; at most "
+                     f"{100 * seen[0].high_share:.2g} % slower)", (_widest(seen[0]),))
     if blind := widest[:len(widest) - len(seen)]:
         yield Answer(CANNOT_TELL, f"slow compute or link: {plural(len(blind), 'check')} too noisy, "
                      f"up to {100 * blind[0].high_share:.3g} %; use more passes",
@@ -308,8 +308,8 @@ def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
                cannot_tell("waiting for the slowest rank", f"{bound}; use more steps", evidence))
     yield from _varying(found)
     if not found:
-        yield cannot_tell("waiting for the slowest rank", "no case on several ranks has stamps "
-                          "that separate waiting from work")
+        yield cannot_tell("waiting for the slowest rank", "only training steps separate waiting "
+                          "from work: add a block of kind training")
     reasons = Counter(one.missing or NO_INTERVAL for one in found
                       if one.missing or one.share is not None and one.high is None)
     if reasons:

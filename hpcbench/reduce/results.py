@@ -22,7 +22,7 @@ QUALITIES = {
     "missed_lateness": "ranks entered 10 % or more off their planned lateness in over 20 % of the "
                        "samples",
     "late_starts": "late starts (over 10 us in 20 % of the samples) move the median",
-    "fragile": "outliers move the median beyond its interval",
+    "fragile": "the median depends on late samples and outliers; repeat on an idle machine",
     "two_modes": "the times have two modes around the median",
     "ci_unreliable": "interval unreliable: too few or autocorrelated samples, drift, or passes "
                      "that differ",

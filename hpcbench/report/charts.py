@@ -579,5 +579,6 @@ def _canary_caption(canary: Canary) -> str:
     text += f" {canary.n_not_ok} more runs were not ok." if canary.n_not_ok else ""
     if canary.drift is None or canary.tau is None:
         return f"{text} Fewer than {FEWEST_FOR_DRIFT} runs cannot tell drift."
-    how = ", ".join([f"Kendall's tau {canary.tau:+.2f}", *canary.quality])
-    return f"{text} Drift: {canary.drift:+.1%} ({how})."
+    slope = f"slope {canary.drift:+.1%} over the run, Kendall's tau {canary.tau:+.2f}"
+    is_clear = "drifting" in canary.quality
+    return f"{text} {'Steady drift' if is_clear else 'No steady drift'}: {slope}."

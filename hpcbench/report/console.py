@@ -92,7 +92,7 @@ def print_results(
         detail_lines(results) if full else (),
         lines.outcome_lines(results, lines.NOT_OK if full else lines.FAILED, full=full),
         lines.finding_lines(results if full else _refusing(results), full=full),
-        _summary(results, advice), [Text()], closing_lines(results, folder)))
+        _summary(results, advice, full=full), [Text()], closing_lines(results, folder)))
 
 
 def _refusing(results: Results) -> Results:
@@ -101,9 +101,13 @@ def _refusing(results: Results) -> Results:
         finding for finding in results.findings if finding.scope != "note"))
 
 
-def _summary(results: Results, advice: Sequence[TopicResult]) -> Iterator[Text]:
+def _summary(
+    results: Results, advice: Sequence[TopicResult], *, full: bool,
+) -> Iterator[Text]:
+    """Yield the summary; ``full``: without the warnings, which are among the findings above it."""
     telemetry = telemetry_line(results)
-    shown = [*summary_lines(results, advice),
+    shown = [*(line for line in summary_lines(results, advice)
+               if not (full and (line.topic or "").startswith("warning["))),
              *(replace(line, topic="limits") for line in limit_lines(results)),
              *([Line(telemetry, "quiet", "telemetry")] if telemetry else ())]
     if shown:

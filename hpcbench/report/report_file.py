@@ -192,7 +192,7 @@ _OUTCOMES = (
 _FINDINGS = (
     Column("code", "code", meaning="explained in docs/checks.md"),
     Column("scope", "of", meaning="run: not to be trusted as one run; rank: a trace was left out; "
-           "case: it was rejected or contradicts another; note: nothing was left out"),
+           "case: it was rejected or contradicts another; warning: nothing was left out"),
     Column("message", "finding and remedy"))
 _FACTS = (Column("key", "fact"), Column("value", "value"))
 _LABELS, _EVIDENCE_LINES, _PHRASES, _LONGEST = 3, 12, 4, 300
@@ -229,7 +229,8 @@ def sections_of(run: Run, *, answers: bool = False) -> Iterator[ReportSection]:
         Table("cases that are not ok, by reason", _OUTCOMES, (Group("", bad),)),) if bad else (),
         short="Not ok")
     findings = Table("findings of the checks", _FINDINGS, (Group("", tuple(
-        Row((one.code, one.scope, one.message), "ok" if one.scope == "note" else "wrong")
+        Row((one.code, "warning" if one.scope == "note" else one.scope, one.message),
+            "ok" if one.scope == "note" else "wrong")
         for one in results.findings)),))
     yield ReportSection("findings", "Findings", (findings,) if results.findings else ())
     yield ReportSection("environment", "Environment", tuple(_environment(results)))

@@ -31,7 +31,7 @@ from hpcbench.reduce.timing import FEWEST_LAUNCHES, FEWEST_PASSES
 from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
 from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.plan_lines import by_rule, in_order, note_lines, rule_line
-from hpcbench.report.terminal import STATUS_STYLES, table_lines
+from hpcbench.report.terminal import STATUS_STYLES, table_lines, wrapped
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds, grouped, plural, rank_list, rough_time
 from hpcbench.views.columns import TABLED, any_results, slow_rank_lines, telemetry_tables
@@ -237,7 +237,7 @@ def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
             shown.append(f"and {len(messages) - SHOWN_FINDINGS} more: see summary.json")
         for message in shown:
             text = f"warning[{code}]" if scope == "note" else f"error[{code}] ({scope})"
-            yield Text(f"  {text}: {message}", style="" if scope == "note" else "red")
+            yield Text(wrapped(f"  {text}: {message}", 4), style="" if scope == "note" else "red")
 
 
 def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
@@ -270,7 +270,7 @@ def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
 
 def brief_tables_of(results: Results) -> Iterator[Table]:
     """Yield the tables of a run with what varies only, and without details."""
-    passes = f", median of {repeats_text(results.plan)}"
+    passes = f", median of the samples of {repeats_text(results.plan)}"
     for table in _blocks(results, results.cases, brief=True):
         yield replace(table, title=f"{table.title}{passes}")
     for kind, items in items_by_kind(results.cases).items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -107,7 +108,18 @@ def listing_lines(item: Line | Table) -> Iterator[Text]:
 def tone_line(line: Line) -> Text:
     """Return a line in the style of its tone."""
     begun = "" if line.topic is None else f"{GAP}{line.topic:<{_TOPIC_WIDTH}} "
-    return Text(f"{begun}{line.text}", style=TONE_STYLES[line.tone])
+    return Text(wrapped(f"{begun}{line.text}", len(begun)), style=TONE_STYLES[line.tone])
+
+
+def wrapped(text: str, indent: int) -> str:
+    """Return a sentence wrapped at the terminal's width, below its first ``indent`` characters;
+    where the output is no terminal, as it is."""
+    console = open_console()
+    if not console.is_terminal or len(text) <= console.width or console.width < 2 * indent:
+        return text
+    return textwrap.fill(
+        text.replace(" %", "\N{NO-BREAK SPACE}%"), console.width, subsequent_indent=" " * indent,
+        break_long_words=False, break_on_hyphens=False).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _spans(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> str:

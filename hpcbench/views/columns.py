@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison, comparison_counts
+from hpcbench.reduce.comparison import NEEDED, Comparison, comparison_counts
 from hpcbench.reduce.records import comparisons
 from hpcbench.reduce.results import (
     CaseResult,
@@ -64,7 +64,7 @@ _USED = (
            optional=True),
     Column("sent", "sent", Show.MB, "MB", "by interfaces, loopback included", optional=True),
     Column("nvlink", "NVLink", Show.MB, "MB", optional=True),
-    Column("computed", "expected", Show.MB, "MB", "what all ranks send by formulas",
+    Column("computed", "predicted", Show.MB, "MB", "what all ranks send by formulas",
            optional=True),
     Column("dropped", "dropped", Show.NUMBER, "packets", better="less", optional=True),
 )
@@ -286,8 +286,8 @@ def slow_rank_lines(results: Results) -> Iterator[str]:
     """Yield which comparisons of ranks were made and how many hold; then who starts late."""
     known = comparison_counts(comparisons(results))
     if known.n_made:
-        yield (f"slow ranks: {known.n_clear} in {plural(known.n_made, 'comparison')}; false alarms "
-               f"in at most {FALSE_ALARMS:.0%} of reports")
+        yield (f"slow ranks: {known.n_clear or 'none'} named in {plural(known.n_made, 'test')}; "
+               "the summary's stragglers say which were too noisy")
     if known.n_too_few:
         yield f"slow ranks: not enough data in {plural(known.n_too_few, 'comparison')}: {NEEDED}"
     late = _late_starts(results)

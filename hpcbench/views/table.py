@@ -40,7 +40,8 @@ TONES = ("plain", "title", "quiet", "warning")
 class Show(Enum):
     """How the values of a column are shown; a value is in the unit given in brackets.
 
-    Seconds and rates are shown with at least three significant digits and without an exponent.
+    Times and rates have the digits that their interval allows, without one three significant
+    ones; other numbers at least three. None has an exponent.
     """
 
     TEXT = "text"
@@ -279,11 +280,16 @@ def format_measured(value: float, low: float, high: float) -> str:
     if not (half > 0 and math.isfinite(half)):
         return format_number(value)
     allowed = max(1 - _magnitude(half), 1 - _magnitude(value))
-    decimals = min(allowed, _decimals(value))
+    return _rounded(value, min(allowed, _decimals(value)))
+
+
+def _rounded(value: float, decimals: int) -> str:
     return f"{round(value, decimals):.{max(decimals, 0)}f}"
 
 
 _TIMES = {Show.US: 1e-6, Show.MS: 1e-3, Show.S: 1.0}
+_MEASURED = (*_TIMES, Show.GB_PER_S, Show.TFLOP_PER_S)
+"""Without an interval these have three significant digits."""
 
 
 def _in_unit(column: Column, cells: Iterable[Cell]) -> Column:
@@ -328,7 +334,7 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
         return MISSING
     if isinstance(cell, str):
         return cell
-    text = _TEXTS.get(show) or _number_text(cell, NUMBERS.get(show, float))
+    text = _TEXTS.get(show) or _number_text(cell, show)
     if isinstance(cell, WithInterval):
         return text(cell.value)
     if not isinstance(cell, Range):
@@ -340,11 +346,11 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
     return middle if least == greatest else f"{middle} ({least}..{greatest})"
 
 
-def _number_text(
-    cell: float | Range | WithInterval, number_of: Callable[[Any], Any],
-) -> Callable[[float], str]:
+def _number_text(cell: float | Range | WithInterval, show: Show) -> Callable[[float], str]:
+    number_of, is_measured = NUMBERS.get(show, float), show in _MEASURED
     if not isinstance(cell, (Range, WithInterval)):
-        return lambda value: format_number(number_of(value))
+        return lambda value: (_rounded(number_of(value), 2 - _magnitude(number_of(value)))
+                              if is_measured else format_number(number_of(value)))
     ends = (cell.least, cell.greatest) if isinstance(cell, Range) else (cell.low, cell.high)
     low, high = (number_of(end) for end in ends)
     return lambda value: format_measured(number_of(value), low, high)
@@ -355,9 +361,9 @@ def time_texts(value: float, low: float | None, high: float | None) -> tuple[str
     scale, unit = seconds_unit(value)
     if low is None or high is None:
         return format_seconds(value), MISSING
-    text = format_measured(value * scale, low * scale, high * scale)
-    decimals = len(text.partition(".")[2])
-    return f"{text} {unit}", f"{low * scale:.{decimals}f}..{high * scale:.{decimals}f}"
+    text, *ends = (format_measured(one * scale, low * scale, high * scale)
+                   for one in (value, low, high))
+    return f"{text} {unit}", "..".join(ends)
 
 
 def like_median(value: float | None, median: Cell) -> Cell:
@@ -510,7 +516,7 @@ def flag_cell(item: CaseResult, show: Show = Show.US) -> str:
         "two_modes": " ".join(f"{cell_text(mode.median_s, show)} {show.value} {mode.share:.0%}"
                               for mode in item.timing.modes),
         "fragile": "" if unflagged_s is None else (
-            f"{cell_text(unflagged_s, show)} {show.value} without late samples")}
+            f"{cell_text(unflagged_s, show)} {show.value} without late samples and outliers")}
     return ", ".join(f"{FLAGS[flag]}: {figures.get(flag, '')}".rstrip(": ")
                      for flag in item.timing.quality if flag in FLAGS)
 

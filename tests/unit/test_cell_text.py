@@ -50,7 +50,7 @@ def test_without_an_interval_times_and_rates_have_three_digits() -> None:
 
 
 def test_a_time_in_its_own_unit_has_the_digits_of_a_table() -> None:
-    assert time_texts(590e-6, 495e-6, 776e-6) == ("590 us", "490..780")
+    assert time_texts(590e-6, 494e-6, 776e-6) == ("590 us", "490..780")
     assert time_texts(1.23e-3, None, None) == ("1.23 ms", "-")
 
 

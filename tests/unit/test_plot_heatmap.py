@@ -84,7 +84,7 @@ def test_ranks_may_finish_early_where_a_part_is_empty() -> None:
     for split, waits in (("even", True), ("linear", True), ("zero", False)):
         case = shaped(split, 1, 0)
         (note,) = rank_iteration(ok(case), make_samples(case, 1e-3)).notes
-        assert ("No rank can finish before all have arrived" in note) == waits, split
+        assert ("no rank can finish before all have arrived" in note) == waits, split
 
 
 def test_a_case_of_a_kind_that_is_not_installed_is_mapped_after_all_others() -> None:

@@ -100,7 +100,7 @@ def test_the_primitives_own_options_make_sections_and_the_unsharded_product_no_l
 
 
 def test_what_two_passes_cannot_tell_is_said() -> None:
-    after = texts_of(drawn(problem(*NAMES))).partition("\n18.00\n")[2]
+    after = texts_of(drawn(problem(*NAMES))).partition("\n18.0\n")[2]
     assert after.splitlines()[:3] == ["unclear"] * 3
 
 
@@ -113,7 +113,7 @@ def test_the_figure_says_times_overlap_bound_and_what_they_mean(
         monkeypatch.setitem(MEDIANS, name, medians_s)
     figure = drawn(problem(*NAMES))
     shown = said_first(make_results(tuple(problem(*NAMES))))
-    for words in ("20.00", "37 (36..39)", "1.42", "1.17", "overlap %", "AG_before",
+    for words in ("20.0", "37 (36..39)", "1.42", "1.17", "overlap %", "AG_before",
                   "longer of the two: perfect overlap", "negative where t is longer than one",
                   "whisker: from the least to the greatest median of a pass", "Mode isolated"):
         assert words in " ".join(shown.split()), words

@@ -237,8 +237,8 @@ def test_rows_tell_the_interval() -> None:
                   for index, mode in enumerate(("isolated", "barrier_start")))
     items = [ok(cases[0], 1e-3), as_version_1(ok(cases[1], 1e-3))]
     shown = texts_of(first_figure(make_results(tuple(items))))
-    assert "1000.0 us +-2.0%, " in shown
-    assert "1000.0 us, " in shown
+    assert "1000 us +-2.0%, " in shown
+    assert "1000 us, " in shown
 
 
 def test_the_canary_is_drawn_from_three_runs_on(tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ def test_the_canary_is_drawn_from_three_runs_on(tmp_path: Path) -> None:
     names = [path.name for path in plot_results(drifted, MemorySamples(drifted), tmp_path)]
     assert names[-1] == "canary.png"
     shown = said_of(canary_chart(canary, drifted.plan), drifted)
-    for words in ("n = 20", "Drift: +10.0%", "within 3%", "Fold local_max", "order statistics",
-                  canary.label):
+    for words in ("n = 20", "Steady drift: slope +10.0%", "within 3%", "Fold local_max",
+                  "order statistics", canary.label):
         assert words in shown
 
 

@@ -50,7 +50,7 @@ TOLD = {
         "report/report_file.py", "validation/job.py", "validation/machine.py",
         "answers/compare.py", "answers/recommend.py", "answers/check.py",
         "answers/topics.py", "answers/causes.py", "answers/what_if.py", "operations/traffic.py",
-        "commands/results.py", "formats/export/tuner_tables.py"), NAME),
+        "commands/results.py", "formats/export/tuner_tables.py", "report/answer_lines.py"), NAME),
     "cli.py": "examples of --help, which tests/unit/test_command_flags.py parses",
     "launch/supervisor.py": "tests/mpi/test_mpi_backend.py reduces such a folder",
     "report/summary.py": "tests/mpi/test_conveniences.py reduces such a folder",

@@ -12,7 +12,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import case_rows
-from hpcbench.report.terminal import table_lines
+from hpcbench.report.terminal import table_lines, tone_line
 from hpcbench.views.presenter import Presenter, presenter_of
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table, cell_text
 from results_factory import make_case, make_plan, make_results, not_ok, ok
@@ -23,8 +23,8 @@ SLEEP = UnknownWorkload({"milliseconds": 5, "dtype": "uint8", "groups": 1})
 
 @pytest.mark.parametrize(("cell", "show", "text"), [
     (None, Show.US, "-"), ("?", Show.PERCENT, "?"), (0, Show.COUNT, "0"),
-    (1.5e-6, Show.US, "1.50"), (0.25, Show.MS, "250.00"), (0.0, Show.DURATION, "0 ns"),
-    (12.5e9, Show.GB_PER_S, "12.50"), (2**21, Show.MIB, "2.00"), (0.125, Show.PERCENT, "12.5"),
+    (1.5e-6, Show.US, "1.50"), (0.25, Show.MS, "250"), (0.0, Show.DURATION, "0 ns"),
+    (12.5e9, Show.GB_PER_S, "12.5"), (2**21, Show.MIB, "2.00"), (0.125, Show.PERCENT, "12.5"),
     (-0.625, Show.WHOLE_PERCENT, "-62"), (0.00125, Show.SIGNIFICANT_PERCENT, "0.125"),
     (Range(1e-3, 2e-3), Show.US, "1000..2000"), (Range(2, 8), Show.COUNT, "2..8"),
     (Range(0.5, 1.5, 1), Show.RATIO, "1.00 (0.50..1.50)"),
@@ -45,12 +45,21 @@ def test_values_line_up_below_titles_and_units() -> None:
     lines = [line.plain for line in table_lines(make_table(("a", 1e-3, 0.5), ("long", None, None)))]
     assert lines == [
         "", "block x", "what it means",
-        "name    time    CI",
-        "        (us)   +-%",
+        "name  time    CI",
+        "      (us)   +-%",
         "all of one",
-        "a     1000.0  50.0",
-        "long       -     -",
+        "a     1000  50.0",
+        "long     -     -",
         "  one row lacks it"]
+
+
+def test_a_terminal_wraps_sentences_below_their_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line("a rank delays the others by 19 % of a call", topic="stragglers")
+    assert "\n" not in tone_line(line).plain
+    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "53"), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    first, second = tone_line(line).plain.split("\n")
+    assert first.endswith(" others by") and second == f"{'':24}19 % of a call"
 
 
 def test_a_row_has_one_cell_a_column() -> None:

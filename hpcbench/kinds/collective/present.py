@@ -472,12 +472,12 @@ def _interval_text(items: Sequence[CaseResult]) -> str:
 
 
 def collective_heat_map_case(case: Case) -> HeatMapCase:
-    """Return what is called, how, and why a row may be shorter; an all_reduce goes first."""
+    """Return what is called, how, and why a row may be dark; an all_reduce goes first."""
     work = collective_of(case)
     size = f" of {size_text(work.size_bytes)}" if work.traits.moves_data else ""
     group = " of its group" if work.groups > 1 else ""
-    note = (f"No rank can finish before all{group} have arrived, so a row that is shorter than the "
-            "others is a rank that arrives late and is waited for.")
+    note = (f"Dark row, others bright: this rank arrives last, and the others{group} wait for it; "
+            "no rank can finish before all have arrived.")
     parts = (form_text(work), work.dtype, work.op or "", "in place" if work.in_place else "")
     order = (work.collective == "all_reduce", case.world_size, work.size_bytes)
     return HeatMapCase(

@@ -31,10 +31,10 @@ Items = Sequence[CaseResult]
 Records = Mapping[str, FunctionRecord]
 MOST_BARS = 24
 _RATES = (
-    Column("rank_tflops", "rank", Show.TFLOP_PER_S, "TFLOP/s", "flops of a call over time p50, "
+    Column("rank_tflops", "per rank", Show.TFLOP_PER_S, "TFLOP/s", "flops of a call over time "
+           "p50, mean of the ranks", "more", optional=True),
+    Column("rank_bandwidth", "per rank", Show.GB_PER_S, "GB/s", "bytes of a call over time p50, "
            "mean of the ranks", "more", optional=True),
-    Column("rank_bandwidth", "rank", Show.GB_PER_S, "GB/s", "bytes of a call over time p50, mean "
-           "of the ranks", "more", optional=True),
     Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "as nccl-tests computes it", "more",
            optional=True),
     Column("speedup", "speed-up", Show.RATIO, "", "time p50 of the baseline over this one", "more",
@@ -42,7 +42,7 @@ _RATES = (
 _END = (columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
 _NOTHING = FunctionRecord()
 DEFINITION = (
-    "functions: rank = flops or bytes that the function states of a call on a rank / time p50;",
+    "functions: per rank = flops or bytes that the function states of a call on a rank / time p50;",
     "  speed-up = time p50 of the baseline / time p50, at the same arguments that all have")
 
 

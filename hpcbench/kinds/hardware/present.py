@@ -126,7 +126,7 @@ class _Rates:
         if groups := _by_place(items, lambda item: [self._row(item, _record(item, derived))]):
             rates = tuple(Column(f"{name}{self.suffix}", text, self.show, self.show.value, meaning,
                                  "more") for name, text, meaning in (
-                ("rank", "rank", "of each rank, all at once"),
+                ("rank", "per rank", "of each rank, all at once"),
                 ("all", "all ranks", "all ranks together"),
                 ("own", "own", "slowest to fastest rank")))
             yield Table(title, (*self.columns, columns.TIME, columns.INTERVAL, *rates, *self.more,
@@ -173,9 +173,9 @@ class _Rates:
 
 class _Gemm(_Rates):
     definitions = (
-        "gemm: rank = 2 m n k / time p50, or / the device's own time where the column clock says "
-        "device,",
-        "  in TFLOP/s (1e12), while all ranks multiply; all ranks = rank x ranks;",
+        "gemm: per rank = 2 m n k / time p50, or / the device's own time where the column clock "
+        "says device,",
+        "  in TFLOP/s (1e12), while all ranks multiply; all ranks = per rank x ranks;",
         "  own = slowest to fastest rank, each in its own times; peak = the best of its type here")
     rate_fields = ("rank_tflop_per_s", "all_ranks_tflop_per_s", "own_tflop_per_s")
     fields = ("gemm_m", "gemm_n", "gemm_k", "gemm_shape", "gemm_right", "gemm_fast_accumulation",
@@ -216,8 +216,8 @@ class _Gemm(_Rates):
 
 class _Stream(_Rates):
     definitions = (
-        "stream: rank = bytes that a rank moves / time p50, or / the device's own time where the "
-        "column clock says device,",
+        "stream: per rank = bytes that a rank moves / time p50, or / the device's own time where "
+        "the column clock says device,",
         "  all ranks at once; copy and scale move two arrays, add and triad three;",
         "  array = bytes of one; own = slowest to fastest rank, each in its own times;",
         "  of best = of the best kernel; of declared = rank over "
@@ -268,7 +268,7 @@ class _Stream(_Rates):
 
 class _Storage(_Rates):
     definitions = (
-        "storage: rank = bytes of a rank's call / time p50, all ranks at once; writes end with "
+        "storage: per rank = bytes of a rank's call / time p50, all ranks at once; writes end with "
         "fsync;",
         "  cache: cold where no read found its data in the page cache, warm where all did")
     rate_fields = ("storage_rank_gb_per_s", "storage_all_ranks_gb_per_s", "storage_own_gb_per_s")

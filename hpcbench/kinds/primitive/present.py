@@ -169,10 +169,10 @@ def _offered(spec: PrimitiveSpec | ImplementationSpec) -> str:
 
 
 DEFINITIONS = (
-    "rank = TFLOP/s (1e12) of the rank that has most to do, all ranks = of all together, from time "
-    "p50;",
-    "  of gemm = rank over the best product of its type in this run (kind hardware); of peak: over "
-    "hardware.peak_flops;",
+    "per rank = TFLOP/s (1e12) of the rank that has most to do, all ranks = of all together, from "
+    "time p50;",
+    "  of gemm = per rank over the best product of its type in this run (kind hardware); of peak: "
+    "over hardware.peak_flops;",
     "  busbw of comm_only = its collectives' sizes x nccl-tests' factors / time p50",
     "exposed = t - t(compute_only); overlap = (t(compute_only) + t(comm_only) - t) / the shorter "
     "of these two,",
@@ -200,12 +200,13 @@ _GROUP_COLUMNS = (Column("cases", "cases", Show.COUNT), *_WHO,
 _RESULT_COLUMNS = (
     Column("implementation", "implementation"),
     Column("options", "options", optional=True), columns.TIME, columns.INTERVAL,
-    Column("rank_flops", "rank", Show.TFLOP_PER_S, "TFLOP/s", "the rank with most to do", "more"),
+    Column("rank_flops", "per rank", Show.TFLOP_PER_S, "TFLOP/s", "the rank with most to do",
+           "more"),
     Column("all_flops", "all ranks", Show.TFLOP_PER_S, "TFLOP/s", "all ranks together", "more",
            detail=True),
     Column("of_measured", "of gemm", Show.WHOLE_PERCENT, "%",
-           "rank, of the best product of its type in this run", "more", optional=True),
-    Column("of_declared", "of peak", Show.WHOLE_PERCENT, "%", "rank, of hardware.peak_flops",
+           "per rank, of the best product of its type in this run", "more", optional=True),
+    Column("of_declared", "of peak", Show.WHOLE_PERCENT, "%", "per rank, of hardware.peak_flops",
            "more", optional=True),
     Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "bus bandwidth of comm_only", "more",
            detail=True),
@@ -263,8 +264,8 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
     if groups:
         yield Table(title, _RESULT_COLUMNS, tuple(
             _group(*names, group, derived) for names, group in groups.items()),
-            notes=tuple(_not_compared(
-                _record(item, derived) for group in groups.values() for item in group)))
+            notes=tuple(_notes([
+                _record(item, derived) for group in groups.values() for item in group])))
 
 
 def _group(title: str, timed: str, group: Sequence[CaseResult], derived: Records) -> Group:
@@ -323,7 +324,12 @@ def _details(item: CaseResult) -> tuple[str, ...]:
     return (*options, backend_text(item.case), device_type(item), mode_text(item))
 
 
-def _not_compared(records: Iterator[PrimitiveRecord]) -> Iterator[Line]:
+def _notes(records: Sequence[PrimitiveRecord]) -> Iterator[Line]:
+    known = [record.efficiency for record in records if record.efficiency is not None]
+    if known:
+        yield Line("exposed, overlap and x torch: medians over passes, not quotients of this row")
+    if any(one.tells and one.median < 0 for one in known):
+        yield Line("overlap below 0: slower than communication and product one after the other")
     counts = Counter(reason for record in records for reason in record.missing)
     for reason, count in counts.items():
         yield Line(f"{plural(count, 'row')} not compared: {reason}", "quiet")

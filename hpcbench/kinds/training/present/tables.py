@@ -65,7 +65,7 @@ COLUMNS = (
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more",
            optional=True, detail=True),
     Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
-    Column("growth", "growth", Show.MIB, "MiB", "most of any rank", "less", optional=True,
+    Column("growth", "process growth", Show.MIB, "MiB", "most of any rank", "less", optional=True,
            detail=True),
     Column("parity", "parity", meaning="error, in % of what is allowed", optional=True),
     replace(columns.N, optional=True),
@@ -133,7 +133,8 @@ def definitions(items: charts.Items, derived: charts.Records) -> Iterator[str]:
     if allocated := ", ".join(name for name in peaks if name != GROWTH):
         yield f"memory = the most that any rank used ({allocated})"
     if GROWTH in peaks:
-        yield "growth = the most that the process of any rank grew, buffers of libraries included:"
+        yield ("process growth = the most that the process of any rank grew, buffers of libraries "
+               "included:")
         yield "  no counterpart of the memory that plan predicts, which is of tensors"
 
 
@@ -199,7 +200,7 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
 
 def _parity_cell(item: CaseResult, record: TrainingRecord) -> str | None:
     text = charts.parity_text(item, record)
-    return f"ok ({float(text[:-1]):.2g} %)" if text and text[-1] == "%" else text
+    return f"ok ({float(text[:-1]):.2g} % of tolerance)" if text and text[-1] == "%" else text
 
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
@@ -317,13 +318,14 @@ def _notes(listed: Sequence[tuple[CaseResult, rates.Counted]]) -> Iterator[Line]
                    f"{kinds}", "quiet")
 
 
-FACTORS = {"load_balance": "load balance", "communication": "communication",
+FACTORS = {"load_balance": "load balance", "communication": "communication efficiency",
            "serialisation": "serialisation", "transfer": "transfer"}
 """Field of the efficiency -> what it is called."""
 _OF_COMMUNICATION = ("serialisation", "transfer")
 EFFICIENCY_DEFINITION = (
-    "score = useful time of all ranks / (ranks x step) = load balance x communication, in %;",
-    "  communication = serialisation x transfer; global = score x computation scaling;",
+    "score = useful time of all ranks / (ranks x step) = load balance x communication efficiency, "
+    "in %;",
+    "  communication efficiency = serialisation x transfer; global = score x computation scaling;",
     "  limits: the smallest factor, where it is below 80 % (docs/hardware.md)",
 )
 _COLUMNS = (
