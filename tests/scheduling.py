@@ -33,8 +33,8 @@ APART = tuple(f"{JOBS}test_{test}" for test in (
     "faults.py::test_each_fault_", "faults.py::test_the_blame_",
     "measure_in_programs.py::test_it_agrees_with_run",
     "measure_in_programs.py::test_several_clocks_",
-    "measure_in_programs.py::test_all_ranks_get_one_result[gloo-2",  # one job for all of gloo
-    "measure_in_programs.py::test_an_exception_on_one_rank_is_raised_on_all[gloo-2",
+    "measure_in_programs.py::test_all_ranks_get_one_result",  # one job for all of gloo
+    "measure_in_programs.py::test_an_exception_on_one_rank_is_raised_on_all",
     "profiling.py::test_every_case_", "protocol.py::test_a_", "protocol.py::test_passes_",
     "traffic_job.py::test_a_rank_that_is_late_", "traffic_job.py::test_with_its_own_gaps_",
     "training_balance.py::test_a_slow_rank_"))

@@ -19,7 +19,7 @@ from hpcbench.answers.compare_inputs import parameters
 from hpcbench.errors import FileError, how_to_install
 from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, kind_columns, plain, row_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
-from hpcbench.reduce.results_file import each_once, open_results
+from hpcbench.reduce.results_file import FILE_NAME, each_once, open_again, open_results
 from hpcbench.reduce.stack import counts, has_flag
 from hpcbench.texts import to_json
 from hpcbench.trace.schema import Flag
@@ -32,6 +32,15 @@ _SAMPLE_COLUMNS: Mapping[str, type] = MappingProxyType({
     "launch": int, "pass": int, "counted": bool, "seconds": float})
 """Columns of a row for each sample of a rank."""
 Seconds = npt.NDArray[np.float64]
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when a file is written or replaced; None of one that is gone."""
+    try:
+        found = (path / FILE_NAME if path.is_dir() else path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class LoadedRun:
@@ -53,7 +62,7 @@ class LoadedRun:
         self.started, self.hosts, self.world_size = run.started_at, run.nodes, run.world_size
         self.versions: Mapping[str, str] = {"hpcbench": run.hpcbench_version, **run.versions}
         self.config: Mapping[str, Any] = results.plan.config
-        self._results = results
+        self._results, self._state = results, _state(path)
 
     @cached_property
     def rows(self) -> Mapping[str, Mapping[str, Any]]:
@@ -69,7 +78,9 @@ class LoadedRun:
 
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the raw stamps of a case; None if none were recorded."""
-        with open_results(self.path) as file:
+        # To check the whole file again for each case takes long.
+        is_same = self._state is not None and _state(self.path) == self._state
+        with open_again(self.path, self._results) if is_same else open_results(self.path) as file:
             return file.samples(case_id)
 
     @property

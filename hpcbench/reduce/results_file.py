@@ -444,6 +444,16 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
         yield results
 
 
+@contextlib.contextmanager
+def open_again(path: Path, results: records.Results) -> Iterator[ResultsFile]:
+    """Yield a results file that was checked and read before, and has not changed since then."""
+    file_path = path / FILE_NAME if path.is_dir() else path
+    with open_container(file_path) as file:
+        with expected_content(file_path):
+            opened = ResultsFile(file, results)
+        yield opened
+
+
 def _read_results(file: h5py.File, path: Path) -> records.Results:
     if _USE not in file:
         raise trace_source.UnreadableTrace(

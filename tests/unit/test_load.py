@@ -18,6 +18,7 @@ from golden import RESULTS
 from hpcbench.errors import FileError
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.schema import Flag
+from hpcbench.trace.source import UnreadableTrace
 from launcher import ROOT
 
 EXPECTED = ROOT / "tests/data/golden/expected"
@@ -47,7 +48,7 @@ def test_samples_are_those_of_the_file(name: str) -> None:
     runs = hpcbench.load(str(RESULTS[name]))
     frame = runs.to_pandas(samples=True)
     with open_results(RESULTS[name]) as file:
-        for case in runs.cases[::4]:  # each question reads the whole file
+        for case in runs.cases:
             raw = file.samples(case.case_id)
             if raw is None:
                 assert case.samples.size == 0
@@ -138,6 +139,26 @@ def test_a_file_is_loaded_once_by_its_own_path(tmp_path: Path) -> None:
     runs = hpcbench.load(str(tmp_path / "*" / "results.h5"))
     assert [one.path for one in runs.runs] == [tmp_path / "run" / "results.h5"]
     assert len(hpcbench.load([tmp_path / "run", tmp_path / "latest/results.h5"])) == 1
+
+
+def test_samples_of_a_file_that_was_replaced_or_removed(tmp_path: Path) -> None:
+    """They are those of the new file, which is checked; there are none where it is gone."""
+    file = tmp_path / "results.h5"
+    shutil.copy2(RESULTS["collective"], file)
+    loaded = hpcbench.load(file)
+    one = next(case for case in loaded.cases if case.samples.size)
+    before = one.samples
+    damaged = bytearray(file.read_bytes())
+    damaged[-1] ^= 1
+    file.unlink()
+    file.write_bytes(damaged)
+    with pytest.raises(UnreadableTrace):
+        _ = one.samples
+    shutil.copy(RESULTS["collective"], file)
+    assert (one.samples == before).all()
+    file.unlink()
+    with pytest.raises(FileError):
+        _ = one.samples
 
 
 def test_without_samples_the_columns_are_there() -> None:
