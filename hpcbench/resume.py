@@ -101,7 +101,8 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
     request.verbosity.details([f"goes on with the run in {folder}"])
     before = read_plan(folder)
     if before.world_size != world_size:
-        raise UsageError(f"{folder}: the run there is of {before.world_size} ranks, this job has "
+        there = plural(before.world_size, "rank")
+        raise UsageError(f"{folder}: the run there is of {there}, this job has "
                          f"{world_size}: start as many, or give a new folder")
     if request.overrides and request.config is None:
         raise UsageError(f"{folder}: without a config the run there goes on as it was planned, so "

@@ -29,6 +29,7 @@ from hpcbench.resume import LATEST, Overrides, RunRequest
 from hpcbench.run import as_job, run
 from hpcbench.texts import Verbosity, masked, path_of, say
 from hpcbench.trace.container import SUITE_FILE, is_suite
+from hpcbench.units import plural
 
 if TYPE_CHECKING:
     from hpcbench.reduce.suite_file import Member, Suite
@@ -204,7 +205,7 @@ def _begun_before(request: SuiteRequest, world_size: int) -> Path:
                          f"{job_command_line(world_size, 'run', '--resume', folder)}")
     before = read_suite(folder).world_size
     if before != world_size:
-        raise UsageError(f"{folder}: the suite there is of {before} ranks, this job has "
+        raise UsageError(f"{folder}: the suite there is of {plural(before, 'rank')}, this job has "
                          f"{world_size}: start as many, or begin a new suite")
     return folder
 
