@@ -65,7 +65,7 @@ class _Summary(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; a topic of ``advise`` is answered with the line that it takes."""
-        if args and args[0] in TOPICS:
+        if args and args[0] in TOPICS and not ctx.resilient_parsing:
             raise UsageError(f"{args[0]} is a topic: hpcbench advise RESULTS --only {args[0]}")
         return super().resolve_command(ctx, args)
 
