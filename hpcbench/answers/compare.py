@@ -12,6 +12,7 @@ it lies outside the interval nothing is concluded.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,6 +103,11 @@ class CaseComparison:
     @property
     def interval(self) -> Interval:
         return Interval(self.ratio, self.low, self.high)
+
+    @property
+    def takes_launches(self) -> bool:
+        """Return whether more launches could decide it."""
+        return not self.in_launch and self.reason != _IMPORTED
 
     @property
     def is_within_jobs(self) -> bool:
@@ -240,8 +246,7 @@ def _judged(
                 return replace(case, verdict=SLOWER)
             if case.ratio <= 1 / (1 + smallest) and case.high < 1 / (1 + NEAR):
                 return replace(case, verdict=FASTER)
-    is_hopeless = case.in_launch or case.reason == _IMPORTED
-    wanted = None if is_hopeless else _launches_wanted(case, smallest, max(family, 1))
+    wanted = _launches_wanted(case, smallest, max(family, 1)) if case.takes_launches else None
     return replace(case, more_launches=wanted, reason=case.reason or _unclear(case, tested))
 
 
@@ -481,18 +486,22 @@ def totals_line(found: SideComparison) -> str:
     verdicts = f": {counts}" if counts else ""
     if not found.cases and found.unmatched:
         there = f" in {found.second}"
-        verdicts = ": " + next((why.removesuffix(there) for _, why in found.unmatched if
-                                why.endswith(there) and why != f"not{there}"),
-                               found.unmatched[0][1])
+        own = [why for _, why in found.unmatched if why.endswith(there) and why != f"not{there}"]
+        reasons = Counter(own or [why for _, why in found.unmatched])
+        several = len(reasons) > 1
+        verdicts = ": " + "; ".join(f"{n} x " * several + why.removesuffix(there)
+                                    for why, n in reasons.items())
     return f"{plural(len(found.cases), 'case')} compared{where}{verdicts}{over_all}"
 
 
 def needed_line(found: SideComparison) -> str:
     """Return why verdicts are impossible: one run on both sides, or too few launches; else empty.
     """
-    if found.cases and all(case.first_s == case.second_s for case in found.cases):
-        return "both sides have equal times in every case: they are probably the same run"
-    each = [case.launches for case in found.cases if not case.in_launch]
+    decidable = [case for case in found.cases if case.takes_launches]
+    each = [case.launches for case in decidable]
+    if decidable and all(case.first_s == case.second_s for case in decidable):
+        return (f"{found.second} has the times of {found.first} in every case: it is probably the "
+                "same run")
     every, one = found.launches_needed
     if not each or min(map(min, each)) >= one:
         return ""

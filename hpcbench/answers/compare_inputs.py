@@ -133,7 +133,7 @@ def _fastest_first(
     """Return the values, those that are the fastest of most tasks before the others."""
     times = grouped((rest, (median(found.launch_s), value)) for value, cases in values.items()
                     for rest, found in cases.items() if found.launch_s)
-    won = Counter(min(of_task)[1] for of_task in times.values())
+    won = Counter(min(of_task)[1] for of_task in times.values() if len(of_task) > 1)
     return {value: values[value] for value in sorted(values, key=lambda one: -won[one])}
 
 

@@ -110,7 +110,7 @@ def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[A
                 and canary.tau is not None]
     for one in named[:MOST_NAMED]:
         yield _of_series(one, len(series), named, canaries)
-    drifting = [one for one in canaries if "drifting" in one.quality]
+    drifting = [one for one in canaries if one.is_drifting]
     if not named:
         yield from (Answer(
             CLEAR, f"drift: {_canary_text(one)}",
@@ -145,7 +145,7 @@ def _of_series(
 def _canary_text(one: Canary) -> str:
     assert one.drift is not None and one.tau is not None
     lasted_s = one.runs[-1].since_start_s - one.runs[0].since_start_s
-    does = f"changes steadily by {100 * one.drift:+.3g} %" if "drifting" in one.quality else (
+    does = f"changes steadily by {100 * one.drift:+.3g} %" if one.is_drifting else (
         "does not change steadily")
     return (f"the canary ({one.label}) {does} over {plural(len(one.runs), 'run')} in "
             f"{lasted_s:.0f} s (Kendall's tau {one.tau:+.2f})")
@@ -280,7 +280,7 @@ def noise_answers(
         yield Answer(CANNOT_TELL, f"host noise: {'; '.join(shares)}; cost unknown",
                      (f"no case's passes follow it; {_FEW}", *before, _NOISE_TO_DO))
     elif _may_cost(both, lost := _lost(seen, WAITS), MOST_UNSEEN):
-        open_to = max((one.high for one in both), default=None)
+        open_to = max((one.high for one in seen.of(WAITS)), default=None)
         why = _FEW if open_to is None else (
             f"noise hides what it costs, up to {100 * open_to:.0f} %: use more passes")
         yield Answer(CANNOT_TELL, f"host noise: {_most_waiting(seen)}; cost unknown",

@@ -308,8 +308,8 @@ def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
                cannot_tell("waiting for the slowest rank", f"{bound}; use more steps", evidence))
     yield from _varying(found)
     if not found:
-        yield cannot_tell("waiting for the slowest rank", "only training steps separate waiting "
-                          "from work: add a block of kind training")
+        yield cannot_tell("waiting for the slowest rank", "only steps of a training on 2 ranks "
+                          "or more separate waiting from work")
     reasons = Counter(one.missing or NO_INTERVAL for one in found
                       if one.missing or one.share is not None and one.high is None)
     if reasons:

@@ -19,7 +19,7 @@ from hpcbench.answers.compare_inputs import parameters
 from hpcbench.errors import FileError, how_to_install
 from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, kind_columns, plain, row_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
-from hpcbench.reduce.results_file import FILE_NAME, each_once, open_again, open_results
+from hpcbench.reduce.results_file import each_once, file_of, open_again, open_results
 from hpcbench.reduce.stack import counts, has_flag
 from hpcbench.texts import to_json
 from hpcbench.trace.schema import Flag
@@ -37,7 +37,7 @@ Seconds = npt.NDArray[np.float64]
 def _state(path: Path) -> tuple[int, int, int] | None:
     """Return what changes when a file is written or replaced; None of one that is gone."""
     try:
-        found = (path / FILE_NAME if path.is_dir() else path).stat()
+        found = path.stat()
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -317,7 +317,7 @@ def load(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Ru
     patterns = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     files = [file for one in patterns for file in _matches(os.fspath(one))]
     found = []
-    for path in each_once(files):
+    for path in map(file_of, each_once(files)):
         with open_results(path) as file:
             found.append(LoadedRun(path, file.results))
     return Runs(tuple(found))

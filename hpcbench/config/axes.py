@@ -96,12 +96,17 @@ YAML_SWITCHES = "YAML reads on and yes as true, off and no as false: put such a 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name closest to a misspelt or shortened one, or None if none is close."""
-    names = list(known)
-    matches = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6) or [
-        one for one in names if len(name) > 2 and one.startswith(name.lower())]  # iter, iterations
-    return matches[0] if matches else None
+def nearest(name: str, known: Iterable[str], aliases: Iterable[str] = ()) -> str | None:
+    """Return the name closest to a misspelt or shortened one, or None if none is close.
+
+    An alias stands for one of the known names, so it is returned only if none of these is close.
+    """
+    for names in (list(known), list(aliases)):
+        matches = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6) or [
+            one for one in names if len(name) > 2 and one.startswith(name.lower())]  # as iter does
+        if matches:
+            return matches[0]
+    return None
 
 
 def unknown_name(
@@ -112,7 +117,7 @@ def unknown_name(
     listed, and ``of_others`` are other tools' names.
     """
     names = list(allowed)
-    guess = (of_others.get(name.lower()) or nearest(name, names) or nearest(name, aliases)
+    guess = (of_others.get(name.lower()) or nearest(name, names, aliases)
              if isinstance(name, str) else None)
     hint = f' did you mean "{guess}"?' if guess else ""
     read = f"; {YAML_SWITCHES}" if isinstance(name, bool) else ""
@@ -126,7 +131,7 @@ SCALING = "scaling"
 def unknown_kind(name: object, kinds: Iterable[str], aliases: Mapping[str, str]) -> str:
     """Return the message for a kind that is not there: which there are, with other names."""
     known = list(kinds)
-    guess = (nearest(name, known) or nearest(name, aliases)) if isinstance(name, str) else None
+    guess = nearest(name, known, aliases) if isinstance(name, str) else None
     what = f'is not known; did you mean "{guess}"?' if guess else "is not installed;"
     there_are = ", ".join(
         kind + "".join(f" ({alias})" for alias, of in aliases.items() if of == kind)

@@ -148,10 +148,14 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 _SHORT = {"busbw": "busbw_bytes_per_s", "algbw": "algbw_bytes_per_s"}
 
 
+def _column(metric: str) -> str:
+    return _SHORT.get(metric, metric)
+
+
 class Limit(Section):
     """One limit: of a column of ``/cases``, for the cases that ``select`` names."""
 
-    metric: Annotated[Text, AfterValidator(lambda name: _SHORT.get(name, name))] = Field(
+    metric: Annotated[Text, AfterValidator(_column)] = Field(
         description="Column of /cases, such as median_s or busbw_bytes_per_s; or busbw, algbw.")
     select: dict[str, Text | int | float | bool] = key(
         {}, "Column -> the value that a case must have; label takes a shell pattern.")
@@ -194,7 +198,7 @@ def limit_below(text: str) -> Limit:
     value = _VALUE.fullmatch(found["value"]) if found else None
     if found is None or value is None:
         raise ValueError(f"write {FORM}")
-    metric = _SHORT.get(found["metric"], found["metric"])
+    metric = _column(found["metric"])
     if not metric.endswith(RATE):
         raise ValueError(f'"{metric}" is no rate, so less of it is no failure; use busbw, algbw, '
                          f"or a column that ends with {RATE}; of times give limits with max")

@@ -82,6 +82,10 @@ class Canary:
     quality: tuple[str, ...]
     tau: float | None
 
+    @property
+    def is_drifting(self) -> bool:
+        return "drifting" in self.quality
+
 
 CANARY_QUALITIES = {"drifting": "the canary case drifts steadily by more than 3 %"}
 """Word -> what it says of the whole run (docs/method.md)."""

@@ -424,14 +424,19 @@ def _by_latest(path: Path) -> bool:
 
 
 def _real(path: Path) -> str:
-    return os.path.realpath(path / FILE_NAME if path.is_dir() else path)
+    return os.path.realpath(file_of(path))
+
+
+def file_of(path: Path) -> Path:
+    """Return the results file that a file, or the folder of a run, stands for."""
+    return path / FILE_NAME if path.is_dir() else path
 
 
 @contextlib.contextmanager
 def open_results(path: Path) -> Iterator[ResultsFile]:
     """Yield a results file, given it or its folder, after checking it. Raises FileError if there is
     none, UnreadableTrace for a damaged, foreign or other-version file."""
-    file_path = path / FILE_NAME if path.is_dir() else path
+    file_path = file_of(path)
     if not file_path.exists():
         raise FileError(_no_results(path, file_path))
     verify(file_path, FORMAT, records.SCHEMA_VERSION)
@@ -447,9 +452,8 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
 @contextlib.contextmanager
 def open_again(path: Path, results: records.Results) -> Iterator[ResultsFile]:
     """Yield a results file that was checked and read before, and has not changed since then."""
-    file_path = path / FILE_NAME if path.is_dir() else path
-    with open_container(file_path) as file:
-        with expected_content(file_path):
+    with open_container(path) as file:
+        with expected_content(path):
             opened = ResultsFile(file, results)
         yield opened
 

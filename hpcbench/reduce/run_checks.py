@@ -526,7 +526,7 @@ def canary_findings(canary: Canary) -> Iterator[Finding]:
         yield Finding("HB147", "note", f"{canary.n_not_ok} of {canary.n_not_ok + len(canary.runs)} "
                       f"runs of the canary ({canary.label}) were not ok on every rank: what the "
                       "machine did around them is unknown; see the traces' notes")
-    if canary.drift is not None and "drifting" in canary.quality:
+    if canary.drift is not None and canary.is_drifting:
         duration_s = canary.runs[-1].since_start_s
         yield Finding("HB145", "note", f"the machine drifted during the sweep: {canary.label} "
                       f"changed by {100 * canary.drift:+.1f} % over {len(canary.runs)} runs in "

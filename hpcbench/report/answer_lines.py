@@ -33,7 +33,7 @@ from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import read_traffic
 from hpcbench.reduce.results_file import ResultsFile, each_once, open_results
-from hpcbench.report.terminal import print_document, print_lines, table_lines, wrapped
+from hpcbench.report.terminal import Sentence, print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity, say, valid
 from hpcbench.units import grouped, plural, with_sizes
 from hpcbench.views.labels import short_labels, shortened
@@ -154,9 +154,9 @@ def _short_table(one: SideComparison) -> Table:
 
 
 def answer_lines(answer: Answer, *, full: bool = False) -> Iterator[Text]:
-    yield Text(wrapped(f"  {answer.sentence}", 4), style=_STYLES.get(answer.certainty, ""))
+    yield Sentence(f"  {answer.sentence}", 4, _STYLES.get(answer.certainty, ""))
     if full:
-        yield from (Text(wrapped(f"      {phrase}", 8), style="dim") for phrase in answer.evidence)
+        yield from (Sentence(f"      {phrase}", 8, "dim") for phrase in answer.evidence)
 
 
 COMPARE_SCHEMA = "hpcbench.compare"

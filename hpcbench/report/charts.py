@@ -580,5 +580,4 @@ def _canary_caption(canary: Canary) -> str:
     if canary.drift is None or canary.tau is None:
         return f"{text} Fewer than {FEWEST_FOR_DRIFT} runs cannot tell drift."
     slope = f"slope {canary.drift:+.1%} over the run, Kendall's tau {canary.tau:+.2f}"
-    is_clear = "drifting" in canary.quality
-    return f"{text} {'Steady drift' if is_clear else 'No steady drift'}: {slope}."
+    return f"{text} {'Steady drift' if canary.is_drifting else 'No steady drift'}: {slope}."

@@ -31,7 +31,7 @@ from hpcbench.reduce.timing import FEWEST_LAUNCHES, FEWEST_PASSES
 from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
 from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.plan_lines import by_rule, in_order, note_lines, rule_line
-from hpcbench.report.terminal import STATUS_STYLES, table_lines, wrapped
+from hpcbench.report.terminal import STATUS_STYLES, Sentence, table_lines
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds, grouped, plural, rank_list, rough_time
 from hpcbench.views.columns import TABLED, any_results, slow_rank_lines, telemetry_tables
@@ -237,7 +237,7 @@ def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
             shown.append(f"and {len(messages) - SHOWN_FINDINGS} more: see summary.json")
         for message in shown:
             text = f"warning[{code}]" if scope == "note" else f"error[{code}] ({scope})"
-            yield Text(wrapped(f"  {text}: {message}", 4), style="" if scope == "note" else "red")
+            yield Sentence(f"  {text}: {message}", 4, "" if scope == "note" else "red")
 
 
 def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
@@ -529,5 +529,5 @@ def _canary_course(canary: Canary) -> str:
     text = f" in {format_seconds(canary.runs[-1].since_start_s)}; medians {'..'.join(ends)} us"
     if canary.drift is None or canary.tau is None:
         return f"{text}; drift: fewer than {FEWEST_FOR_DRIFT} runs cannot tell"
-    drift = f"drift {canary.drift:+.1%}" if "drifting" in canary.quality else "no steady drift"
+    drift = f"drift {canary.drift:+.1%}" if canary.is_drifting else "no steady drift"
     return f"{text}; {drift} (tau {canary.tau:+.2f})"

@@ -55,7 +55,24 @@ def print_lines(lines: Iterable[Text], stream: TextIO | None = None) -> None:
     """Print each line as it comes; a narrow terminal wraps it, and nothing is cut."""
     console = open_console(stream)
     for line in lines:
-        console.print(line, soft_wrap=True)
+        console.print(line.wrapped(console.width) if isinstance(line, Sentence) and
+                      console.is_terminal else line, soft_wrap=True)
+
+
+class Sentence(Text):
+    """A line of prose, which a terminal wraps below its first ``indent`` characters."""
+
+    def __init__(self, text: str, indent: int, style: str = "") -> None:
+        super().__init__(text, style=style)
+        self.indent = indent
+
+    def wrapped(self, width: int) -> Text:
+        if len(self) <= width or width < 2 * self.indent:
+            return self
+        space = "\N{NO-BREAK SPACE}"  # before a unit no line ends
+        return Text(textwrap.fill(
+            self.plain.replace(" %", f"{space}%"), width, subsequent_indent=" " * self.indent,
+            break_long_words=False, break_on_hyphens=False).replace(space, " "), style=self.style)
 
 
 def print_document(document: Mapping[str, Any]) -> None:
@@ -108,18 +125,7 @@ def listing_lines(item: Line | Table) -> Iterator[Text]:
 def tone_line(line: Line) -> Text:
     """Return a line in the style of its tone."""
     begun = "" if line.topic is None else f"{GAP}{line.topic:<{_TOPIC_WIDTH}} "
-    return Text(wrapped(f"{begun}{line.text}", len(begun)), style=TONE_STYLES[line.tone])
-
-
-def wrapped(text: str, indent: int) -> str:
-    """Return a sentence wrapped at the terminal's width, below its first ``indent`` characters;
-    where the output is no terminal, as it is."""
-    console = open_console()
-    if not console.is_terminal or len(text) <= console.width or console.width < 2 * indent:
-        return text
-    return textwrap.fill(
-        text.replace(" %", "\N{NO-BREAK SPACE}%"), console.width, subsequent_indent=" " * indent,
-        break_long_words=False, break_on_hyphens=False).replace("\N{NO-BREAK SPACE}", " ")
+    return Sentence(f"{begun}{line.text}", len(begun), TONE_STYLES[line.tone])
 
 
 def _spans(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> str:

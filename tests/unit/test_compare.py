@@ -33,7 +33,14 @@ from hpcbench.answers.compare import (
     scope_of,
     totals_line,
 )
-from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, read_side, split_by
+from hpcbench.answers.compare_inputs import (
+    CaseOfSide,
+    Side,
+    _fastest_first,
+    cases_of,
+    read_side,
+    split_by,
+)
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import Case, planned_canary
@@ -178,6 +185,8 @@ def test_too_few_launches_say_once_how_many_decide() -> None:
     assert {row.cells[-2:] for row in rows} == {(None, None)}
     assert {row.cells[-2] for row in comparison_table(found, full=True).rows} == {"7"}
     assert "the same run" in needed_line(compare(sides[0], sides[0], ("A", "B")))
+    imported = {key: replace(one, is_imported=True) for key, one in sides[0].items()}
+    assert needed_line(compare(imported, imported, ("A", "B"))) == ""  # launches decide nothing
 
 
 def test_why_passes_of_one_launch_do_not_decide() -> None:
@@ -223,6 +232,10 @@ def test_what_is_not_compared_says_why() -> None:
         "not in B", "skipped: no GPU on both sides", "skipped: no GPU in B"]
     nothing = compare({"x": ok}, {"y": bad}, ("A", "B"))
     assert totals_line(nothing) == "0 cases compared: skipped: no GPU"
+    worse = replace(bad, problem="failed: hang")
+    several = compare({"x": ok}, {"y": bad, "z": worse, "w": worse}, ("A", "B"))
+    assert totals_line(several) == (
+        "0 cases compared: 1 x skipped: no GPU; 2 x failed: hang")
 
 
 def test_the_largest_part_of_a_change_comes_first() -> None:
@@ -251,6 +264,12 @@ def test_inside_a_file_by_a_key_and_as_a_figure(tmp_path: Path) -> None:
     sides = compare_by([str(RESULTS["primitive"])], "implementation", 0.03)
     assert not [label for label in sides.sides if "_only" in label]
     assert sides.comparisons[0].first == sides.sides[0]
+
+
+def test_an_implementation_is_the_fastest_only_of_tasks_that_others_have() -> None:
+    one, rest = CaseOfSide(case(), (1.0,)), {f"{at}": CaseOfSide(case(), (9.0,)) for at in range(3)}
+    slow, fast = {"x": replace(one, launch_s=(2.0,)), **rest}, {"x": one}
+    assert [*_fastest_first({"slow": slow, "fast": fast})] == ["fast", "slow"]
 
 
 def test_a_variable_that_is_not_set_is_a_value() -> None:

@@ -139,6 +139,8 @@ def test_a_file_is_loaded_once_by_its_own_path(tmp_path: Path) -> None:
     runs = hpcbench.load(str(tmp_path / "*" / "results.h5"))
     assert [one.path for one in runs.runs] == [tmp_path / "run" / "results.h5"]
     assert len(hpcbench.load([tmp_path / "run", tmp_path / "latest/results.h5"])) == 1
+    (run,) = hpcbench.load(tmp_path / "run").runs
+    assert run.path == tmp_path / "run" / "results.h5"
 
 
 def test_samples_of_a_file_that_was_replaced_or_removed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import case_rows
-from hpcbench.report.terminal import table_lines, tone_line
+from hpcbench.report.terminal import print_lines, table_lines, tone_line
 from hpcbench.views.presenter import Presenter, presenter_of
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table, cell_text
 from results_factory import make_case, make_plan, make_results, not_ok, ok
@@ -54,11 +55,15 @@ def test_values_line_up_below_titles_and_units() -> None:
 
 
 def test_a_terminal_wraps_sentences_below_their_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Line("a rank delays the others by 19 % of a call", topic="stragglers")
-    assert "\n" not in tone_line(line).plain
+    """It is the stream on which they are printed that is a terminal, or none."""
+    line = tone_line(Line("a rank delays the others by 19 % of a call", topic="stragglers"))
+    log, terminal = StringIO(), StringIO()
+    print_lines([line], log)
+    assert log.getvalue().count("\n") == 1
     for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "53"), ("TERM", "xterm")):
         monkeypatch.setenv(name, value)
-    first, second = tone_line(line).plain.split("\n")
+    print_lines([line], terminal)
+    first, second = terminal.getvalue().splitlines()
     assert first.endswith(" others by") and second == f"{'':24}19 % of a call"
 
 

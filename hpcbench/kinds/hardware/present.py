@@ -220,7 +220,7 @@ class _Stream(_Rates):
         "the column clock says device,",
         "  all ranks at once; copy and scale move two arrays, add and triad three;",
         "  array = bytes of one; own = slowest to fastest rank, each in its own times;",
-        "  of best = of the best kernel; of declared = rank over "
+        "  of best = of the best kernel; of declared = per rank over "
         "hardware.memory_bandwidth_gb_per_s")
     rate_fields = ("rank_gb_per_s", "all_ranks_gb_per_s", "own_gb_per_s")
     fields = ("stream_kernel", "stream_memory", "numa_node", "threads", "array_bytes",

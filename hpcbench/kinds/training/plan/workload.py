@@ -105,11 +105,14 @@ class Training(Workload):
         return self.communication == "on"
 
     @property
+    def shape_text(self) -> str:
+        wide = f"width {self.width}" if self.of_images else f"hidden {self.hidden}"
+        return f"{plural(self.layers, 'layer')}, {wide}"
+
+    @property
     def title(self) -> str:
         """Return the model; of another shape than its name says, with that."""
-        wide = f"width {self.width}" if self.of_images else f"hidden {self.hidden}"
-        return f"{self.model} of {plural(self.layers, 'layer')}, {wide}" if self.changed else (
-            self.model)
+        return f"{self.model} of {self.shape_text}" if self.changed else self.model
 
     @property
     def global_batch(self) -> int:

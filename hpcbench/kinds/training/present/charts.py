@@ -54,12 +54,11 @@ def model_text(work: Training) -> str:
 
     Then other extents that it was given, and ``shrunk`` or ``changed``.
     """
-    wide = f"width {work.width}" if work.of_images else f"hidden {work.hidden}"
     sample = (f"images of {work.image_size} pixels" if work.of_images else
               f"sequence {work.seq_length}")
     others = [f"{_SPOKEN.get(name, name)} {extent}" for name, extent in work.named_extents]
     marks = ["shrunk"] if work.shrunk else ["changed"] if work.changed else []
-    return ", ".join([plural(work.layers, "layer"), wide, sample, *others, *marks])
+    return ", ".join([work.shape_text, sample, *others, *marks])
 
 
 def strategy_text(work: Training) -> str:
