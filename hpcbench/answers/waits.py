@@ -36,18 +36,12 @@ from hpcbench.answers.answer import (
 )
 from hpcbench.answers.diagnose import RankComparison, diagnose
 from hpcbench.reduce.comparison import FALSE_ALARMS
-from hpcbench.reduce.kind_facts import (
-    BEFORE_THE_CALL,
-    EXCHANGE,
-    RankWork,
-    Variation,
-    Waiting,
-)
+from hpcbench.reduce.kind_facts import EXCHANGE, RankWork, Variation, Waiting
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.hypothesis_tests import MIN_PASSES, find_slowest, holm
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
-from hpcbench.views.table import Column, Range, Row, Show, Table
+from hpcbench.views.table import Column, Range, Row, Show, Table, cell_text
 
 LEAST = 0.05
 COMPUTE, LINK, WORK = "slow compute", "slow link", "uneven work"
@@ -102,7 +96,7 @@ class Stalled:
         path, case_id, label: of which results and case.
         share: of the ranks' time in a call, spent waiting for the last one; ``low`` to ``high``
             is its 95 % interval.
-        late_rank: the rank that is named as late within the call; ``late_share`` is what its
+        late_rank: the rank that is named as late, most of a case; ``late_share`` is what its
             lateness explains of that share.
         variation: how the exchange varies; None where that is not known.
         missing: why something is not known.
@@ -132,8 +126,8 @@ class RankWaits:
 
 
 def waits(runs: Sequence[Run], options: TopicOptions) -> RankWaits:
-    late = {(one.path, one.case_id): one for one in diagnose(runs, options).checks
-            if one.is_clear and one.phase != BEFORE_THE_CALL}
+    checks = sorted(diagnose(runs, options).checks, key=lambda one: one.share.value)
+    late = {(one.path, one.case_id): one for one in checks if one.is_clear}
     stalled: list[Stalled] = []
     causes: list[Cause] = []
     for run in runs:
@@ -255,7 +249,7 @@ def cause_answers(found: Sequence[Cause]) -> Iterator[Answer]:
             finding = f"uneven work: {who}, on each of its {plural(one.ranks, 'rank')},"
         yield Answer(
             CLEAR, f"{finding} takes {seconds_text(one.excess_s, one.low_s, one.high_s)} longer "
-            f"than the next, {100 * one.share:.3g} %: {one.label}",
+            f"than the next, {cell_text(one.share, Show.PERCENT)} %: {one.label}",
             (f"explains {one.explains:.0%} of the delay; significant among "
              f"{plural(len(found), 'comparison')}; false alarms in at most {FALSE_ALARMS:.0%} of "
              "reports", _TO_DO.get(one.cause, _SHARE_TO_DO)), subject=who)

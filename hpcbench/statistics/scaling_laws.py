@@ -162,14 +162,19 @@ def of_two_factors(useful_s: Sequence[float], elapsed_s: float) -> Efficiency | 
     return Efficiency(mean / elapsed_s, mean / greatest, greatest / elapsed_s)
 
 
-def of_steps_that_meet(before_s: Times, after_s: Times, step_s: Times) -> Efficiency | None:
+def of_steps_that_meet(
+    before_s: Times, after_s: Times, step_s: Times, late_s: Times | float = 0.0,
+) -> Efficiency | None:
     """Return all factors of steps in which ranks meet once; None of no time. ``before_s`` and
     ``after_s``, (rank, step), are useful seconds before and after it, ``step_s`` (step,) the whole.
-    On an ideal network a step takes the greatest of either."""
+    On an ideal network a step takes the greatest of either, the former from when the first rank
+    begins: others do ``late_s`` later."""
     known = of_two_factors((before_s + after_s).sum(axis=1).tolist(), float(step_s.sum()))
     if known is None:
         return None
-    ideal_s = float((before_s.max(axis=0) + after_s.max(axis=0)).sum())
+    busy_s = before_s.max(axis=0) + after_s.max(axis=0)
+    until_met_s = (late_s + before_s).max(axis=0) + after_s.max(axis=0)
+    ideal_s = float(np.maximum(busy_s, np.minimum(until_met_s, step_s)).sum())
     greatest = float((before_s + after_s).sum(axis=1).max())
     return Efficiency(known.parallel, known.load_balance, known.communication,
                       greatest / ideal_s, ideal_s / float(step_s.sum()))

@@ -34,6 +34,18 @@ def test_ranks_that_are_slow_in_turn_are_balanced_and_serialised() -> None:
     assert found.serialisation == found.parallel == pytest.approx(0.75)
 
 
+def test_a_late_begin_is_serialised_and_no_step_is_longer_than_it_was() -> None:
+    """The second rank begins 3 s late and is ready after 7 s; the medians of late begins may be
+    longer than a step."""
+    times = np.array([[4.0], [4.0]]), np.zeros((2, 1)), np.array([8.0])
+    found = of_steps_that_meet(*times, np.array([[0.0], [3.0]]))
+    assert found
+    assert (found.serialisation, found.transfer) == pytest.approx((4 / 7, 7 / 8))
+    found = of_steps_that_meet(*times, np.array([[0.0], [9.0]]))
+    assert found
+    assert (found.serialisation, found.transfer) == pytest.approx((0.5, 1))
+
+
 def test_without_stamps_there_are_two_factors() -> None:
     found = of_two_factors([3.0, 1.0], 4.0)
     assert found

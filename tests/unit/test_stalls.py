@@ -11,12 +11,13 @@ import numpy.typing as npt
 import pytest
 
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
-from hpcbench.kinds.training.derive.slow_ranks import SlowAlone
+from hpcbench.kinds.training.derive.slow_ranks import SlowAlone, counted_steps
 from hpcbench.kinds.training.derive.stalls import Stalls, sync_variance
 from hpcbench.kinds.training.present.charts import findings, profile, stall_charts
 from hpcbench.plan.case import Case
 from hpcbench.reduce.records import Observations, with_records
-from hpcbench.reduce.results import Arrival, CaseSamples
+from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples
+from hpcbench.reduce.stack import pass_slices
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, Flag
 from hpcbench.views.table import Line, Table
 from results_factory import make_results
@@ -64,15 +65,24 @@ def samples_of(
         flags, {name: values.astype(np.int64) for name, values in stamps.items()})
 
 
-def recorded(samples: CaseSamples, case: Case = CASE) -> TrainingRecord:
-    """Return the record of a report of one case, with what holds of its comparisons."""
+def arrived(item: CaseResult, samples: CaseSamples) -> CaseResult:
+    """Return it with when ranks arrive in each pass, by the one clock that they read here."""
     buckets = sorted(int(name.removeprefix(ARRIVAL)) for name in samples.phases
                      if name.startswith(ARRIVAL))
-    item = trained(case, 0.03)
+    late_ns = samples.start_ns - samples.start_ns.min(axis=0)
+    _, counted = counted_steps(item.case, samples)
     assert item.timing is not None and item.timing.steps is not None
     steps = replace(item.timing.steps, arrivals=tuple(
-        Arrival(number, (), 0, 0.0, 0.0) for number in buckets))
-    item = replace(item, timing=replace(item.timing, steps=steps))
+        Arrival(number, (), 0, 0.0, 0.0, tuple(
+            tuple(np.median((late_ns + samples.phases[f"{ARRIVAL}{number}"])[:, part][
+                :, counted[part]] / 1e9, axis=1).tolist()) for part in pass_slices(samples)))
+        for number in buckets))
+    return replace(item, timing=replace(item.timing, steps=steps))
+
+
+def recorded(samples: CaseSamples, case: Case = CASE) -> TrainingRecord:
+    """Return the record of a report of one case, with what holds of its comparisons."""
+    item = arrived(trained(case, 0.03), samples)
     observed = Observations()
     observed.add(item, samples)
     record = with_records(make_results((item,)), observed=observed).record_of(item)
@@ -108,9 +118,14 @@ def test_the_rank_that_computes_longer_is_named_with_its_lateness_and_its_share(
     assert known.stall_share.value == pytest.approx(0.75 * 10 / 32, rel=0.05)
 
 
-def test_start_skew_is_no_lateness() -> None:
+def test_start_skew_is_no_lateness_but_the_others_wait_for_it() -> None:
     skew = np.array([0, 0, 0, 15.0])[:, None] * MS
-    assert found(samples_of(steady(), skew_ns=skew)).last is None
+    record = recorded(samples_of(steady(), skew_ns=skew))
+    assert record.stalls is not None and record.stalls.last is None
+    assert record.stalls.stall_share is not None and record.pop is not None
+    assert record.stalls.stall_share.value == pytest.approx(0.75 * 15 / 37, rel=0.05)
+    assert record.pop.efficiency.transfer == pytest.approx(35 / 37, rel=0.02)
+    assert record.pop.efficiency.serialisation == pytest.approx(20 / 35, rel=0.05)
 
 
 def test_ranks_that_are_slow_together_are_not_told_apart() -> None:

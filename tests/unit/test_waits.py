@@ -28,7 +28,7 @@ from hpcbench.kinds.training.derive.deriver import rank_work, waiting
 from hpcbench.reduce.kind_facts import EXCHANGE, OWN_WORK, RankWork, Variation
 from hpcbench.reduce.results import CaseResult, CaseSamples, Steps
 from results_factory import MemorySamples, make_case, make_results, ok
-from test_stalls import Noise, recorded, samples_of, steady
+from test_stalls import Noise, arrived, recorded, samples_of, steady
 from training_cases import make_training, make_training_case
 from training_results import trained
 
@@ -181,10 +181,20 @@ def test_stamps_tell_the_exchange_from_when_all_are_ready() -> None:
     case = make_training_case(make_training(dp=4), world_size=4)
     item = trained(case, 0.03, {"forward": 0.3, "backward": 0.5, "exchange": 0.1})
     samples = samples_of(steady({2: 1.5}))
-    found = rank_work(item, lambda: samples)
+    assert rank_work(item, lambda: samples) is None  # no clock shows when ranks begin
+    found = rank_work(arrived(item, samples), lambda: samples)
     assert found is not None and found.what == EXCHANGE
     assert np.mean(found.times_s) == pytest.approx(2e-3, rel=0.1)
     assert np.mean(found.ready_s[2]) == pytest.approx(30e-3, rel=0.1)
+
+
+def test_the_wait_for_a_rank_that_begins_late_is_no_slow_link_of_those_that_wait() -> None:
+    case = make_training_case(make_training(dp=2), world_size=2)
+    samples = samples_of(steady(ranks=2), skew_ns=np.array([0, 15.0])[:, None] * 1_000_000)
+    item = trained(case, 0.03, {"forward": 0.3, "backward": 0.5, "exchange": 0.1})
+    found = rank_work(arrived(item, samples), lambda: samples)
+    assert found is not None and named(found) == []
+    assert np.mean(found.times_s) == pytest.approx(2e-3, rel=0.1)
 
 
 def test_kinds_that_know_nothing_of_it_are_left_alone() -> None:

@@ -88,9 +88,11 @@ def rank_work(item: CaseResult, read: Callable[[], CaseSamples | None]) -> RankW
 
 
 def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
-    stamps = stalls.stamps_of(item.case, samples)
-    after_s = stamps.phase_s["exchange"] - (stamps.ready_s.max(axis=0) - stamps.ready_s)
-    medians = [tuple(map(tuple, found.tolist())) for times in (after_s, stamps.ready_s)
+    if slow_ranks.arrival(item) is None:  # a late begin of another rank looks like a slow exchange
+        return None
+    stamps = stalls.stamps_of(item, samples)
+    after_s, ready_s = stamps.phase_s["exchange"] - stamps.wait_s, stamps.late_s + stamps.ready_s
+    medians = [tuple(map(tuple, found.tolist())) for times in (after_s, ready_s)
                if (found := pass_medians(times, stamps.passes)) is not None]
     if len(medians) < 2:
         return None

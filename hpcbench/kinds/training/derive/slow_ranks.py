@@ -467,19 +467,21 @@ def waits_within(work: Training) -> bool:
 
 def late_rank(item: CaseResult) -> LateRank | None:
     steps = _alike(item)
-    if steps is None or not steps.arrivals:
+    last = arrival(item)
+    if steps is None or last is None:
         return None
-    first, last = steps.arrivals[0], _deciding(item, steps.arrivals)
     if last.last_share < CLEAR_SHARE or last.behind_s < CLEAR_PART * max(steps.step_s):
         return None
+    first = steps.arrivals[0]
     is_same = first is last or first.last_rank != last.last_rank
     return LateRank(last.last_rank, last.last_share, last.behind_s, last.bucket,
                     None if is_same else first.behind_s)
 
 
-def _deciding(item: CaseResult, arrivals: Sequence[Arrival]) -> Arrival:
-    """Return the exchange that shows who is late: if it blocks the rank, the first."""
-    return arrivals[0 if item.case.backend == BLOCKING else -1]
+def arrival(item: CaseResult) -> Arrival | None:
+    """Return those at the exchange that shows who is late: if it blocks the rank, the first."""
+    arrivals = item.timing.steps.arrivals if item.timing and item.timing.steps else ()
+    return arrivals[0 if item.case.backend == BLOCKING else -1] if arrivals else None
 
 
 def slow_alone(exposure: Exposure) -> SlowAlone | None:
@@ -510,8 +512,7 @@ def comparisons(item: CaseResult, samples: CaseSamples) -> Iterator[Comparison]:
     if not work.trains:
         yield over(STEP, fold.sample_durations_ns(samples))
         return
-    if steps.arrivals:
-        at = _deciding(item, steps.arrivals)
+    if (at := arrival(item)) is not None:
         yield over(READY, samples.phases[f"{ARRIVAL}{at.bucket}"])
         if at.pass_median_s and are_enough(passes):
             yield compared(ARRIVES, steps.ranks, np.array(at.pass_median_s).T, least_s)

@@ -1,7 +1,8 @@
 """Stalls of training steps, from their stamps, and which share of the ranks' time is useful.
 
 A rank is ready when it has its own last gradient, on its own clock from its own begin of the step:
-neither start skew nor clock error is in it. Ready ranks wait for the last one.
+neither start skew nor clock error is in it. Ready ranks wait for whoever is ready last, late begins
+included, so that no wait is taken for a slow exchange.
 
 Where ranks meet once a step, the time until ready and the optimizer is useful, the rest is waiting
 and communication. Where they meet within a pass, only steps without communication show it.
@@ -9,7 +10,7 @@ and communication. Where they meet within a pass, only steps without communicati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import NEEDED, Comparison
-from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples
 from hpcbench.statistics import scaling_laws
 from hpcbench.statistics.hypothesis_tests import MIN_N, chance_of_excess, dispersion
 from hpcbench.statistics.interval import median_interval
@@ -102,8 +103,8 @@ class Stalls:
     """What the stamps of a training show; None and a reason (``missing``) where they show nothing.
 
     Of each of ``ranks`` medians: ``ready_s`` from its begin to its last gradient, ``wait_s`` from
-    there until the last is ready. ``stall_share``: the share of step time in such waits, 95 %
-    interval.
+    there until the last is ready, which may have begun late. ``stall_share``: the share of step
+    time in such waits, 95 % interval.
     """
 
     n_steps: int = 0
@@ -120,13 +121,22 @@ class Stalls:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """Seconds of the counted steps, (rank, step); ``passes``: the number of steps of each pass."""
+    """Seconds of the counted steps, (rank, step); ``passes``: the number of steps of each pass.
+    ``late_s``: how much later than the first rank each begins, the median of its pass; 0 where no
+    clock shows it."""
 
     ranks: tuple[int, ...]
     passes: tuple[int, ...]
     step_s: Times
     ready_s: Times
     phase_s: Mapping[str, Times]
+    late_s: Times
+
+    @property
+    def wait_s(self) -> Times:
+        """Return from when each rank is ready until the last one is."""
+        arrive_s = self.late_s + self.ready_s
+        return np.asarray(arrive_s.max(axis=0) - arrive_s)
 
 
 def stalls(item: CaseResult, samples: CaseSamples, ready: Comparison | None) -> Stalls:
@@ -134,8 +144,8 @@ def stalls(item: CaseResult, samples: CaseSamples, ready: Comparison | None) -> 
     work = training_of(item.case)
     if missing := why_not(item.case, work, samples):
         return Stalls(missing=missing)
-    stamps = stamps_of(item.case, samples)
-    wait_s = stamps.ready_s.max(axis=0) - stamps.ready_s
+    stamps = stamps_of(item, samples)
+    wait_s = stamps.wait_s
     stalled = wait_s.mean(axis=0) / stamps.step_s.max(axis=0)
     interval = median_interval(stalled, 0.95, stamps.passes)
     ends = (interval.low, interval.high) if interval and interval.reliable else (None, None)
@@ -164,14 +174,27 @@ def _arrivals(samples: CaseSamples) -> list[str]:
     return sorted(names, key=lambda name: int(name.removeprefix(ARRIVAL)))
 
 
-def stamps_of(case: Case, samples: CaseSamples) -> Stamps:
-    passes, counted = slow_ranks.counted_steps(case, samples)
+def stamps_of(item: CaseResult, samples: CaseSamples) -> Stamps:
+    passes, counted = slow_ranks.counted_steps(item.case, samples)
     arrivals = _arrivals(samples)
-    ready = arrivals[0 if case.backend == slow_ranks.BLOCKING else -1]
+    ready = arrivals[0 if item.case.backend == slow_ranks.BLOCKING else -1]
+    ready_s = samples.phases[ready][:, counted] / 1e9
     return Stamps(
-        samples.ranks, passes, fold.sample_durations_ns(samples)[:, counted] / 1e9,
-        samples.phases[ready][:, counted] / 1e9,
-        {name: times[:, counted] / 1e9 for name, times in fold.durations(samples).items()})
+        samples.ranks, passes, fold.sample_durations_ns(samples)[:, counted] / 1e9, ready_s,
+        {name: times[:, counted] / 1e9 for name, times in fold.durations(samples).items()},
+        _late_s(slow_ranks.arrival(item), ready_s, passes))
+
+
+def _late_s(arrival: Arrival | None, ready_s: Times, passes: Sequence[int]) -> Times:
+    """Return how late each rank begins: when it arrives after the first one's begin, by the global
+    clock, less what it takes until then, by its own."""
+    if arrival is None or len(arrival.pass_median_s) != len(passes):
+        return np.zeros_like(ready_s)
+    parts = np.split(ready_s, np.cumsum(passes)[:-1], axis=1)
+    late_s = np.stack([np.subtract(arrive_s, np.median(part, axis=1)) if part.size else
+                       np.zeros(len(part))
+                       for arrive_s, part in zip(arrival.pass_median_s, parts, strict=True)], 1)
+    return np.repeat(late_s - late_s.min(axis=0), passes, axis=1)
 
 
 def last_rank(stamps: Stamps, ready: Comparison | None) -> tuple[LastRank | None, str]:
@@ -240,16 +263,16 @@ def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
     if len(samples.ranks) == 1 and case.batch == 1:
         _, counted = slow_ranks.counted_steps(case, samples)
         step_s = fold.sample_durations_ns(samples)[:, counted] / 1e9
-        before_s, after_s = step_s, np.zeros_like(step_s)
+        before_s, after_s, late_s = step_s, np.zeros_like(step_s), np.zeros_like(step_s)
     elif (why_not(case, work, samples) or case.backend == slow_ranks.BLOCKING
           or "broadcast" in work.calls):
         return None  # the last: ranks send each other in the optimizer what they updated
     else:
-        stamps = stamps_of(case, samples)
-        step_s, before_s = stamps.step_s, stamps.ready_s
+        stamps = stamps_of(item, samples)
+        step_s, before_s, late_s = stamps.step_s, stamps.ready_s, stamps.late_s
         after_s = stamps.phase_s.get("optimizer", np.zeros_like(step_s))
     longest_s = step_s.max(axis=0)
-    found = scaling_laws.of_steps_that_meet(before_s, after_s, longest_s)
+    found = scaling_laws.of_steps_that_meet(before_s, after_s, longest_s, late_s)
     if found is None:
         return None
     useful_s = tuple((before_s + after_s).mean(axis=1).tolist())
