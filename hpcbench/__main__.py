@@ -34,13 +34,13 @@ def end_with(command: Callable[[], int]) -> NoReturn:
     our own."""
     sys.stdout, sys.stderr = _outlasting(sys.stdout), _outlasting(sys.stderr)
     if announced_rank(os.environ) > 0:
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (rank 0 says it for all)
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (rank 0 reports for all)
     code = _exit_code(command)
     reason = _lost_output()
     if reason and code == ExitCode.OK:
         say(f"hpcbench: standard output cannot be written: {reason}", sys.stderr)
         code = int(ExitCode.USAGE)
-    gc.freeze()  # memory ends with the process: to look through all of it takes up to 0.2 s
+    gc.freeze()  # memory ends with the process: to traverse all of it takes up to 0.2 s
     sys.exit(code)
 
 
@@ -59,8 +59,8 @@ class _Outlet(io.FileIO):
 def _outlasting(stream: TextIO) -> TextIO:
     """Return a standard stream that neither a reader who leaves nor a text can make fail.
 
-    A terminal of ASCII gets other characters as escapes. It is None where whoever started us
-    closed it, and has no number where a test holds it.
+    A terminal of ASCII gets other characters as escapes. The stream is None where the parent
+    process closed it, and has no descriptor where a test holds it.
     """
     if not isinstance(stream, io.TextIOWrapper):
         return stream
@@ -103,7 +103,7 @@ def _exit_code(command: Callable[[], int]) -> int:
 def _with_resumed_folder(arguments: list[str]) -> list[str]:
     """Return the arguments with ``latest`` behind a --resume without folder, which typer lacks.
 
-    What follows ``--`` is another program's.
+    Arguments behind ``--`` are another program's.
     """
     own = arguments[:arguments.index("--")] if "--" in arguments else arguments
     found = []
@@ -120,7 +120,7 @@ def _internal_error() -> int:
 
 
 def _lost_output() -> str | None:
-    """Return why what was printed cannot be written; then let it go.
+    """Return why standard output cannot be written, or None; what is left of it is discarded.
 
     Python would try again at its end, and end with 120 instead of our exit code.
     """

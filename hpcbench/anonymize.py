@@ -1,11 +1,11 @@
-"""Copies of a run's files in which texts are others, and all else is the same and sealed again.
+"""Copies of a run's files with texts replaced, all else the same, and sealed again.
 
 A copy of a run that can be given away: other names for hosts, users, paths, addresses and jobs.
 
 Names are first collected from all files, then each file is copied with them replaced, alike in all;
-a text is gone through once, so that no replacement is replaced. Known are the words that are found
-(hosts, users, ids of jobs), and what has a form of its own: paths, URLs, addresses, UUIDs. Numbers
-are copied as they are. Summaries, plots and the report are made from the copy.
+a text is gone through once, so that no replacement is replaced. Names are the words that are found
+(hosts, users, ids of jobs), and texts with a form of their own: paths, URLs, addresses, UUIDs.
+Numbers are copied as they are. Summaries, plots and the report are made from the copy.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _STATIC = ("format", "description", "attributes")
 
 
 class Texts(Protocol):
-    """What replaces texts."""
+    """Replaces texts."""
 
     def text(self, text: str) -> str:
-        """Return another text."""
+        """Return the text that replaces this one."""
 
     def json(self, value: Any, key: str = "") -> Any:
         """Return a JSON value with other texts; it stands under ``key``."""
 
 
 def other_lines(text: str, texts: Texts) -> str:
-    """Return a text of lines with others, those as JSON that are objects or lists of it."""
+    """Return a text with its lines replaced; lines that are JSON objects or lists, as JSON."""
     return "\n".join(_other_line(line, texts) for line in text.split("\n"))
 
 
@@ -106,7 +106,7 @@ def _copy_attributes(
 def copy_journal(path: Path, target: Path, texts: Texts) -> int:
     """Write a journal's whole frames with other texts; return how many places are damaged.
 
-    Those are left out: nothing tells what they hold. Raises FileError.
+    Those are left out: their content is unknown. Raises FileError.
     """
     damaged = 0
     with whole_file(target) as beside, beside.open("wb") as stream:
@@ -165,21 +165,21 @@ _OF_THE_JOB = (
     (re.compile(r"\w*PARTITION"), "partition"), (re.compile(r"\w*QUEUE"), "queue"),
     (re.compile(r"\w*QOS"), "qos"), (re.compile(r"\w*ACCOUNT"), "account"),
     (re.compile(r"USER|LOGNAME|USERNAME|\w+_LOGNAME|\w+_USER"), "user"))
-"""Variables of a job -> what their whole value is."""
+"""Pattern of a job's variable -> the kind of name that its whole value is."""
 _SHORT, _MOST_TEXTS = 200, 200_000
 """Texts that are kept with their replacement: a profile has few, each many times."""
 _NUMBERED = re.compile(r"(.*?[A-Za-z-])(\d+)")
 
 
 def kind_of(key: str) -> str:
-    """Return what the whole value of a variable of the job is; nothing of any other key."""
+    """Return the kind of name that a job variable's whole value is; "" for any other key."""
     return next((kind for pattern, kind in _OF_THE_JOB if pattern.fullmatch(key)), "")
 
 
 class Pseudonyms:
     """One other name for each name: ``node1``, ``user2``, ``path3``, in the order they are met.
 
-    ``names`` are by their kind; ``environ`` holds secrets, which become ``***``. Words
+    ``names``: name -> kind; ``environ`` holds secrets, which become ``***``. Words
     ``kept`` are also words of results: they are replaced only where a field holds nothing else.
     """
 
@@ -232,8 +232,8 @@ class Pseudonyms:
     def json(self, value: Any, key: str = "") -> Any:
         """Return a JSON value with every text in it replaced, keys included.
 
-        ``key`` is that under which it stands: some tell what a whole value is. Versions of four
-        parts are no addresses.
+        ``key`` is the value's own key, which can determine the kind of the whole value. Versions
+        of four parts are no addresses.
         """
         if isinstance(value, str):
             return self._of_key(value, key)
@@ -244,7 +244,7 @@ class Pseudonyms:
         return [self.json(part, key) for part in value] if isinstance(value, list) else value
 
     def _of_key(self, value: str, key: str) -> str:
-        """Return what stands for a text under a key, which may tell what the whole of it is."""
+        """Return the replacement of a text, whose key can determine the kind of all of it."""
         if key == "switches":
             return self.name("switch", value)
         if key == "SLURM_TOPOLOGY_ADDR":
@@ -282,7 +282,7 @@ class Pseudonyms:
         return re.compile("|".join(f"(?P<{kind}>{form})" for kind, form in forms.items()))
 
     def _stems(self) -> set[str]:
-        """Return what hosts with numbers begin with: other hosts of the machine do, too."""
+        """Return the stems of numbered hosts: other hosts of the machine have them, too."""
         found = (_NUMBERED.match(name.partition(".")[0]) for name in self._names
                  if self._names[name] == "node")
         return {match[1] for match in found if match and len(match[1]) > 3
@@ -314,7 +314,7 @@ class Pseudonyms:
         return text if local else self.name("address", text)
 
     def _path(self, text: str) -> str:
-        """Return the path by its number; what a package or a library calls itself stays."""
+        """Return the path replaced; its part below site-packages, or a library's name, stays."""
         ending = text[len(text.rstrip("./")):]
         path = text.removesuffix(ending)
         folder, package, rest = path.rpartition("/site-packages/")
@@ -332,7 +332,7 @@ _HOST_KEYS = ("hostname", "nodes", "hosts", "node", "NodeName", "SLURMD_NODENAME
 _HOME = re.compile(r"(?:/(?:home|homes|Users|users|u|people|scratch)/|(?<![\w/])~)"
                    r"([A-Za-z0-9_][\w.-]*)")
 _LEAST_DIGITS = 5
-"""Shorter numbers of jobs are replaced only where a variable tells what they are."""
+"""Shorter numbers of jobs are replaced only as values of a job's variables."""
 
 
 @dataclass
@@ -381,8 +381,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class Anonymized:
-    """What became of a run: what was replaced by kind, and the files that were left out, with why.
-    """
+    """The outcome: replacements by kind of name, and the files that were left out, with why."""
 
     names: Mapping[str, Mapping[str, str]]
     left_out: Sequence[str]
@@ -489,7 +488,7 @@ def _collect_part(name: str, item: h5py.Group | h5py.Dataset, found: _Found) -> 
 
 
 def _collect_here(found: _Found) -> None:
-    """Take who and where this is: most often whoever copies a run has measured it."""
+    """Collect this host, user and job: most runs are copied where they were measured."""
     for host in (platform.node(), socket.gethostname()):
         found.host(host)
     with suppress(KeyError, OSError, ImportError):  # a container's user without an entry
@@ -522,7 +521,7 @@ def _copied(run: Path, files: Sequence[Path], target: Path, names: Pseudonyms) -
 
 
 def _prove_same(run: Path, copy: Path) -> None:
-    """Raise FileError unless the copy's results can be read and say the same."""
+    """Raise FileError unless the copy's results can be read and equal the run's."""
     with open_results(run) as before, open_results(copy) as after:
         of_both = [[(item.case.case_id, item.status, item.statistics, item.n_wrong)
                     for item in file.results.cases] for file in (before, after)]
@@ -532,7 +531,7 @@ def _prove_same(run: Path, copy: Path) -> None:
 
 
 def write_mapping(path: Path, names: Mapping[str, Mapping[str, str]]) -> None:
-    """Write what stands for what, for the owner alone. Raises FileError; nothing is replaced."""
+    """Write names and replacements, for the owner alone. Raises FileError, also if it exists."""
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:

@@ -35,7 +35,7 @@ def how_to_install(extras: str) -> str:
 
 
 class ExitCode(IntEnum):
-    """What every command returns; see docs/method.md."""
+    """The exit codes of all commands; see docs/method.md."""
 
     OK = 0
     FINDINGS = 1
@@ -51,7 +51,7 @@ class HpcbenchError(Exception):
 
 
 class UsageError(HpcbenchError):
-    """Something the user can fix; the message says where, what, and how."""
+    """Something the user can fix; the message gives place, problem and remedy."""
 
     exit_code = ExitCode.USAGE
 
@@ -79,7 +79,7 @@ class RankLostError(HpcbenchError):
 
 
 class MeasureError(HpcbenchError):
-    """What is measured in a user's program raised on ``rank``; raised on all ranks."""
+    """A function measured in a user's program raised on ``rank``; raised on all ranks."""
 
     def __init__(self, rank: int, text: str) -> None:
         super().__init__(f"rank {rank}: {text}")
@@ -91,4 +91,4 @@ class CaseError(HpcbenchError):
 
 
 class PluginError(CaseError):
-    """A plug-in that cannot be used; costs its cases only. The message says what is wrong."""
+    """A plug-in that cannot be used; costs its cases only. The message gives the problem."""

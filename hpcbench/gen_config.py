@@ -50,7 +50,7 @@ def generate(
 ) -> str:
     """Return the sweep file as YAML or, after writing it to ``output``, a line about that.
 
-    Raises UsageError of names and suffixes that are none, ConfigError of a ``source`` that is no
+    Raises UsageError for unknown names and suffixes, ConfigError for a ``source`` that is no
     sweep, FileError if the file cannot be written, or is there and ``force`` is not given.
     """
     if hardware is None and source is None:
@@ -79,7 +79,7 @@ def write_sweep(sweep: Sweep, output: Path | None, *, force: bool) -> str:
 
 _HERE = Path(__file__).parent / "config" / "here.json"
 MOST_BYTES = 256 * 2**20
-"""Of a collective's buffer; less where memory is short."""
+"""The largest buffer of a collective; less where memory is short."""
 _OF_MEMORY = 64
 """A buffer has at most this part of a rank's memory: there are several, and checks copy them."""
 _LARGE_BYTES = 16 * 10**9
@@ -186,7 +186,7 @@ def _check_output(path: Path, *, force: bool) -> None:
 
 
 def read_sweep(source: Path) -> Sweep:
-    """Return a sweep file in the canonical form; what of another tool's is lost becomes remarks."""
+    """Return a sweep file in the canonical form; losses of another tool's become remarks."""
     config = load_config(source)
     dumped = config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     content = {key: value for key, value in dumped.items() if value not in ({}, [])}
@@ -200,7 +200,7 @@ def read_sweep(source: Path) -> Sweep:
 
 
 def _readable(content: Mapping[str, Any], number: int, config: Config) -> Any:
-    """Return a block with single values for lists of one, if that means the same, as of axes."""
+    """Return a block with single values for lists of one, if that means the same, as in axes."""
     short = _without_lists_of_one(content["benchmarks"][number])
     try:
         same = check_config({"benchmarks": [short]}, "").benchmarks[0] == config.benchmarks[number]
@@ -250,14 +250,14 @@ def _kept(own: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _merged(known: Any, own: Any) -> Any:
-    """Return the own value of a key, else the known one; of mappings both, the own ones first."""
+    """Return the own value of a key, else the known one; mappings are merged, own values win."""
     if isinstance(known, dict) and isinstance(own, dict):
         return {**known, **own}
     return known if own is None else own
 
 
 def as_json(sweep: Sweep) -> str:
-    """Return a sweep as JSON, which has no comments: what they say stands in ``notes``."""
+    """Return a sweep as JSON, which has no comments: those stand in ``notes``."""
     sources = (f"hardware.{key}: {text}" for key, text in sweep.sources.items())
     notes = [*sweep.content.get("notes", ()), *sweep.remarks, *sources]
     content = {"$schema": SCHEMA_FILE, **sweep.content, **({"notes": notes} if notes else {})}

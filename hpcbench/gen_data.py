@@ -21,10 +21,10 @@ _CHUNK = 2**22
 def generate(
     path: Path, count: int, vocab: int | None, model: str | None, seed: int, *, force: bool,
 ) -> str:
-    """Write ``count`` uniformly random tokens and what they are; return a line about them.
+    """Write ``count`` uniformly random tokens and their description; return a line about them.
 
-    Raises UsageError of a vocabulary that is none, FileError if a file cannot be written, or is
-    there and ``force`` is not given.
+    Raises UsageError for a missing or unknown vocabulary, FileError if a file cannot be written, or
+    is there and ``force`` is not given.
     """
     vocab_size = _vocabulary(vocab, model)
     dtype, beside = dtype_of(vocab_size), sidecar(path)

@@ -15,7 +15,7 @@ _START = (
     "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; import hpcbench, runpy; "
     "sys.path.append(sys.path.pop(0)); del sys.argv[1]; "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)")
-"""Of ``python -c``: import hpcbench from the folder that is given, all else from the usual ones."""
+"""Program of ``python -c``: hpcbench is imported from the given folder, all else as usual."""
 
 
 def leave_out_current_folder() -> None:

@@ -1,7 +1,7 @@
-"""What packages beside hpcbench may import (docs/plugins.md); names stay here when modules move.
+"""The names for packages beside hpcbench (docs/plugins.md); they stay here when modules move.
 
 Nothing is imported before it is used: a specification that takes its classes from here can be
-read where torch is not installed. The imports below are for type checkers; at run time they say
+read where torch is not installed. The imports below are for type checkers; at run time they show
 where each name is.
 """
 

@@ -1,4 +1,4 @@
-"""What can be named: what this package has, and what packages beside it offer by entry points.
+"""Objects by name: those of this package, and those that other packages offer by entry points.
 
 There is one registry for each thing that a plug-in can add (docs/plugins.md).
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Offer(Generic[T]):
     """One entry point: its name, its distribution and version, and the objects that it names.
 
-    ``problem`` says why none of them is used; it is empty where all are.
+    ``problem``: why none of them is used; it is empty where all are.
     """
 
     name: str
@@ -33,7 +33,7 @@ def _names(one: Any) -> tuple[str, ...]:
 
 
 def _order(item: tuple[str, Any]) -> tuple[int, str]:
-    """Return what objects are sorted by that have an ``order``; others stay as they come."""
+    """Return the sort key: objects with an ``order`` by that; others stay as they come."""
     name, one = item
     return (one.order, name) if hasattr(one, "order") else (0, "")
 
@@ -50,9 +50,9 @@ class Registry(Mapping[str, T]):
     nothing but itself: it is an offer with a ``problem``.
 
     Args:
-        title: what a name is of: ``kind {}``.
+        title: the text for a name: ``kind {}``.
         names: gives the names of an object; the first is its key, the others are aliases.
-        adopted: gives what is kept of a plug-in's object. What it raises is the problem.
+        adopted: returns the object to keep for a plug-in's. Its error is the problem.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """How a run begins: afresh, or where an earlier attempt at the same plan ended.
 
-Rank 0 alone reads configs and traces, so what that takes is imported there only.
+Rank 0 alone reads configs and traces, so the imports for that are made there only.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from hpcbench.units import plural
 
 Overrides = Sequence[tuple[str, object]]
 LATEST = Path(container.LATEST)
-"""What ``--resume`` without a folder means: the newest run in output.folder, if there is one."""
+"""The value of ``--resume`` without a folder: the newest run in output.folder, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What the command line asks for. ``folder`` is None where every run makes a new one.
+    """The request of the command line. ``folder`` is None where every run makes a new one.
 
     ``retry``: cases of these statuses are run again, where a run goes on.
     ``inline``: a new run is to have its workers in the ranks' own processes. ``explain``: the
@@ -44,7 +44,7 @@ class RunRequest:
 
 
 def plan_run(request: RunRequest, world_size: int) -> PlannedRun:
-    """Return what this job does, on rank 0. Raises UsageError if it cannot go on where it is to."""
+    """Return the run of this job, on rank 0. Raises UsageError if it cannot be resumed as asked."""
     from hpcbench.reduce.history import is_fresh
 
     folder = request.folder
@@ -126,7 +126,7 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
 
 
 def _refuse_changed_files(plan: Plan, folder: Path) -> None:
-    """Raise UsageError if a file that has what cases run is not what it was."""
+    """Raise UsageError if a file of functions that cases run has changed or is gone."""
     files = {pair: None for case in plan.cases for pair in case.workload.features.files.items()}
     for path, before in files:
         try:

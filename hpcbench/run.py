@@ -83,7 +83,7 @@ def run(
 
 
 def _collect(comm: Communicator, folders: RankFolders, *, measured: bool) -> None:
-    """Seal this rank's trace, and have rank 0 get what it does not see."""
+    """Seal this rank's trace, and send rank 0 the files that it does not see."""
     on_all(comm, "sealing the trace",
            lambda: seal_traces(folders.own, comm.rank, measured=measured))
     for problem in collect_profiles(comm, folders):
@@ -94,7 +94,7 @@ def _collect(comm: Communicator, folders: RankFolders, *, measured: bool) -> Non
 
 
 def _plan(session: Session, request: RunRequest) -> PlannedRun:
-    """Have rank 0 plan, once it has what killed ranks of an earlier attempt left elsewhere."""
+    """Have rank 0 plan, once it has the traces that killed ranks of an earlier attempt left."""
     # With torchrun there is no MPI process to protect, and no supervisor beside it.
     request, comm = replace(request, inline=by_torchrun(os.environ)), session.comm
     if request.folder is not None and (
@@ -132,7 +132,7 @@ def _probe(
 
 
 def _machine_lines(attempt: RunAttempt) -> Iterator[str]:
-    """Yield what this rank runs with, and each case that cannot run here, by its label."""
+    """Yield the versions of this rank, and each case that cannot run here, by its label."""
     found = versions(attempt.topology, attempt.machine.ranks[attempt.comm.rank].facts)
     yield f"versions: {', '.join(f'{name} {version}' for name, version in found.items())}"
     for case in attempt.plan.cases:
@@ -144,7 +144,7 @@ def _machine_lines(attempt: RunAttempt) -> Iterator[str]:
 def _progress(
     attempt: RunAttempt, folders: RankFolders, verbosity: Verbosity, stolen_share: float,
 ) -> Iterator[CaseReport]:
-    """Give what to call after each case; only rank 0 prints.
+    """Give the call after each case; only rank 0 prints.
 
     ``stolen_share`` is the share of its core that others took before.
     """

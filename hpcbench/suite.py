@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from hpcbench.reduce.suite_file import Member, Suite
 
 LATEST_SUITE = Path("results") / LATEST
-"""What ``--resume`` without a folder means."""
+"""The folder of ``--resume`` without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteRequest:
-    """What the command line asks for: ``files`` to begin with, or ``resume`` to go on there.
+    """The request of the command line: ``files`` to begin with, or ``resume`` to go on there.
 
     ``output`` is where suite.json is written, too. ``force``: over a file that is there, and with
     ``resume`` in spite of changed software. ``retry``: cases of these statuses are run again.
@@ -230,13 +230,13 @@ def _now() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Ledger:
-    """What rank 0 writes and says of the suite in ``folder``; its methods are for rank 0 alone."""
+    """Rank 0's records and output on the suite in ``folder``; its methods are for rank 0 alone."""
 
     folder: Path
     request: SuiteRequest
 
     def begin(self, index: int) -> str:
-        """Note that a member begins, and say so; return its folder."""
+        """Record and print that a member begins; return its folder."""
         from hpcbench.reduce.suite_file import RUNNING, read_suite
         from hpcbench.report.console import print_member
 
@@ -249,7 +249,7 @@ class _Ledger:
         return str(self.folder / member.folder)
 
     def end(self, index: int, code: int, error: str, spent_s: float) -> None:
-        """Note what became of a member."""
+        """Record the outcome of a member."""
         from hpcbench.reduce.suite_file import ended, read_suite
         from hpcbench.report.console import print_error, print_outcome
 

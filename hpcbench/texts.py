@@ -4,10 +4,9 @@ Python keeps each byte of a name, a variable or an argument that is not UTF-8 as
 surrogate pair (PEP 383). UTF-8, strict readers of JSON and HDF5 refuse it, so it is stored and
 shown with ``\xfc`` in place of the byte. `stored_path` and `path_of` keep paths reversible.
 
-Secrets are never written: the value of a variable whose name says so, user and password of a URL,
-a bearer token, and what follows a name that says so (``token=``, ``password:``, ``--secret``).
-What looks like none of these is like any other text. So variables are also recorded by an
-allow-list only.
+Secrets are never written: the value of a variable with a name for secrets, user and password of a
+URL, a bearer token, and the text behind such a name (``token=``, ``password:``, ``--secret``).
+Other secrets cannot be recognised. So variables are also recorded by an allow-list only.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ _PATTERNS = (
 
 
 def holds_secret(name: str, value: str) -> bool:
-    """Return whether a variable's name says that its value is a secret.
+    """Return whether a variable's name shows that its value is a secret.
 
     InfiniBand's partition keys (``NCCL_IB_PKEY=0x7fff``) are none: they number partitions.
     """
@@ -237,12 +236,12 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _with_replacements(value: str) -> str:
-    """Return a value as it is in what another program printed, which is decoded so."""
+    """Return a value as it appears in the output of another program, which is decoded so."""
     return value.encode("utf-8", "surrogateescape").decode(errors="replace").strip()
 
 
 class Verbosity(Enum):
-    """What the user requested; a command gets it as an argument and passes it on."""
+    """The output that the user requested; a command gets it as an argument and passes it on."""
 
     QUIET = "quiet"
     NORMAL = "normal"
@@ -266,12 +265,12 @@ class Verbosity(Enum):
             say(f"hpcbench: {masked(line, os.environ)}", sys.stderr)
 
     def announce(self, line: str) -> None:
-        """Say on standard output what goes on now, unless only the result is wanted."""
+        """Print a line of progress on standard output, unless only the result is wanted."""
         if not self.is_quiet:
             say(masked(line, os.environ))
 
     def complain(self, line: str) -> None:
-        """Say on standard error what has failed without ending the command; call in ``except``."""
+        """Print a failure that does not end the command on standard error; call in ``except``."""
         self.traceback()
         say(f"hpcbench: {masked(line, os.environ)}", sys.stderr)
 

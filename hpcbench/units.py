@@ -137,7 +137,7 @@ def to_gb_per_s(bytes_per_s: float) -> float:
 def in_summary_units(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by name; rates as the summaries have them: ``x_bytes_per_s`` as ``x_gb_per_s``.
 
-    ``x_flops_per_s`` becomes ``x_tflop_per_s``; what there is not stays None.
+    ``x_flops_per_s`` becomes ``x_tflop_per_s``; absent values stay None.
     """
     found = {}
     for name, value in values.items():
@@ -189,9 +189,9 @@ def in_parts(values: Sequence[Value], most: int) -> Iterator[tuple[str, Sequence
 def equal_groups(world_size: int, groups: int, stride: int = 1) -> tuple[range, ...]:
     """Return the ranks of each of ``groups`` equal groups, whose ranks are ``stride`` apart.
 
-    Groups that lie between each other's ranks fill a span of ranks; spans follow one another. Of 8
-    ranks 4 groups of stride 2 are (0, 2), (1, 3), (4, 6) and (5, 7); of stride 1, pairs; of stride
-    4, (0, 4), (1, 5) and so on. ``stride`` divides ``groups``, which divide ``world_size``.
+    Groups that lie between each other's ranks fill a span of ranks; spans follow one another. With
+    8 ranks, 4 groups of stride 2 are (0, 2), (1, 3), (4, 6) and (5, 7); of stride 1, pairs; of
+    stride 4, (0, 4), (1, 5) and so on. ``stride`` divides ``groups``, which divide ``world_size``.
     """
     span = max(world_size // groups, 1) * stride
     return tuple(range(first, first + span, stride) for start in range(0, world_size, span)

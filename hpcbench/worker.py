@@ -1,4 +1,4 @@
-"""What a worker does: join the process group, then take a case, set it up, measure, answer.
+"""A worker: it joins the process group, then takes a case, sets it up, measures, answers.
 
 A worker owns torch, the device and the process group. It is disposable: any failure is answered
 if it can be, and its supervisor ends it.
@@ -114,7 +114,7 @@ class Worker:
         self._runner = cache(runner_of)
 
     def answer(self, request: Request) -> Answer:
-        """Carry out one request; an exception becomes an answer that says what and where."""
+        """Carry out one request; an exception becomes an answer with its kind and first line."""
         try:
             return self._carry_out(request)
         except Exception as error:  # the top level of the worker process
@@ -174,7 +174,7 @@ class Worker:
         return self._membership
 
     def _run_case(self, request: CaseRequest) -> CaseAnswer:
-        """Set the case up, measure it, and return what the supervisor records."""
+        """Set the case up, measure it, and return the answer that the supervisor records."""
         begin_ns, case = time.perf_counter_ns(), request.case
         self._progress.begin(request.number)
         self._progress.mark(WorkerPhase.SETUP)
@@ -188,8 +188,8 @@ class Worker:
                                self._surroundings(request, operation))
             end_ns = time.perf_counter_ns()
             memory = (operation.place.group.staging.how(device.torch_device.type)
-                      if case.backend in INLINE_BACKENDS else None)  # other libraries do not tell
-            reported = close(operation)  # may take one more step: what around says holds of it
+                      if case.backend in INLINE_BACKENDS else None)  # unknown of other libraries
+            reported = close(operation)  # may take one more step, within the operation's context
         self._progress.mark(WorkerPhase.IDLE)
         n_wrong, wrong = total_wrong(measured.wrong, checked=checked)
         phases = reported.pop("phases", None) or {"names": [], "ns": []}
@@ -225,7 +225,6 @@ class Worker:
     def _opened(
         self, case: Case, device: AnyDevice, *, validate: bool,
     ) -> Iterator[AnyOperation]:
-        """Give the operation of a case."""
         with opened(self._runner(case.kind), case.workload, self._place(case, device),
                     validate=validate) as operation:
             if isinstance(operation, Stepping):
@@ -285,7 +284,7 @@ class Worker:
         return start if case.world_size > 1 else of_one_rank(start)
 
     def _delay_ns(self, case: Case, entry: LateEntry) -> Callable[[], int]:
-        """Return what gives how late this rank enters the sample that comes."""
+        """Return a function that gives this rank's delay in ns before the coming sample."""
         ranks = next(ranks for ranks in case.group_ranks if self._member.rank in ranks)
         rank, progress = ranks.index(self._member.rank), self._progress
         return lambda: entry.delay_ns(rank, len(ranks), progress.iteration)
@@ -348,7 +347,7 @@ def _undraggable(seconds: float) -> None:
 
 
 def _group_key(case: Case) -> tuple[object, ...]:
-    """Return what group a case needs; the canary's is its own, so that it warms up no other."""
+    """Return the key of a case's group; the canary has its own, so that it warms up no other."""
     return case.backend, case.group_ranks, case.case_id if case.index < 0 else ""
 
 

@@ -1,1 +1,1 @@
-"""What programs of others call: measure a function, read results."""
+"""The functions for users' own programs: measure a function, read results."""

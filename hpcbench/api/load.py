@@ -35,7 +35,7 @@ Seconds = npt.NDArray[np.float64]
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file is written or replaced; None of one that is gone."""
+    """Return inode, size and modification time in ns; None for a file that is gone."""
     try:
         found = path.stat()
     except OSError:
@@ -85,7 +85,7 @@ class LoadedRun:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Return what identifies the run, as JSON values."""
+        """Return the identity of the run, its hosts and versions, as JSON values."""
         return {"run": self.run_id, "name": self.name, "started": self.started,
                 "hosts": list(self.hosts), "world_size": self.world_size,
                 "versions": dict(self.versions), "path": os.fspath(self.path)}
@@ -191,7 +191,7 @@ class Cases(Sequence[LoadedCase]):
             name in each and _is_one_of(each[name], value) for name, value in wanted.items()))
 
     def __getitem__(self, at: Any) -> Any:
-        """Return the case at a position or with an id; of a slice, cases."""
+        """Return the case at a position or with an id; for a slice, cases."""
         if isinstance(at, str):
             return next((one for one in self._found if one.case_id == at), None) or _missing(at)
         return Cases(self._found[at]) if isinstance(at, slice) else self._found[at]
@@ -229,7 +229,7 @@ class Runs:
     def to_pandas(self, *, samples: bool = False) -> Any:
         """Return a DataFrame: a row a case, or with ``samples`` a row a sample of a rank.
 
-        What identifies the runs is in ``attrs["runs"]``. Raises ImportError without pandas.
+        The identities of the runs are in ``attrs["runs"]``. Raises ImportError without pandas.
         """
         frame = _library("pandas").DataFrame(self._columns(samples=samples))
         frame.attrs["runs"] = [run.metadata for run in self.runs]
@@ -278,7 +278,7 @@ def _sample_columns(run: LoadedRun) -> Iterator[dict[str, Any]]:
 
 
 def _seconds(item: CaseResult, found: CaseSamples) -> Seconds:
-    """Return (rank, sample): the time of a call; one for its check is a sample of its own."""
+    """Return the seconds of a call, (rank, sample); a sample for a check alone is one call."""
     calls = np.where(has_flag(found, Flag.SINGLE), 1, item.case.batch)
     seconds: Seconds = (found.end_ns - found.start_ns) / (1e9 * calls)
     return seconds
@@ -311,7 +311,7 @@ def load(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Ru
 
     A folder stands for the ``results.h5`` in it. Samples are read when they are asked for.
 
-    Raises hpcbench.errors.FileError for what is no results file, or if a pattern matches nothing,
+    Raises hpcbench.errors.FileError for a file without results, or a pattern without a match,
     UsageError for a file that is given twice, but through ``latest``.
     """
     patterns = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)

@@ -78,7 +78,7 @@ def measure(
         TypeError, ValueError: for an argument, or one that differs between ranks.
         FileError: ``save`` cannot take it.
         MeasureError: on all ranks, if ``fn``, ``setup`` or ``check`` raises on one; names the
-            rank. Of one rank alone the exception itself.
+            rank. With one rank alone the exception itself.
     """
     request = MeasureRequest(fn, setup, check, bytes, flops, seconds, _plain(iterations),
                              _plain(warmup),
@@ -107,7 +107,7 @@ class MeasureRequest:
     save: Any
 
     def check_values(self) -> None:
-        """Raise TypeError or ValueError for the first argument that cannot be."""
+        """Raise TypeError or ValueError for the first invalid argument."""
         if not callable(self.fn):
             raise TypeError(f"measure: fn is {_shown(self.fn)}, not callable; give a function "
                             "without arguments, such as lambda: step(batch)")
@@ -130,7 +130,7 @@ class MeasureRequest:
 
     @property
     def alike(self) -> Mapping[str, Any]:
-        """Return what must be the same on all ranks."""
+        """Return the values that must be the same on all ranks, by name."""
         return {"seconds": self.seconds, "iterations": self.iterations, "warmup": self.warmup,
                 "check": self.check is not None, "save": self.save is not None}
 
@@ -176,8 +176,8 @@ def _name_of(fn: Any) -> str:
 
 
 def _agreed(ranks: Ranks, request: MeasureRequest, device: Any) -> tuple[Opened, Path | None]:
-    """Return what gives the device, and on rank 0 the file to save to. Raises on all ranks where
-    arguments are bad or differ."""
+    """Return the device's context manager, and on rank 0 the file to save to. Raises on all ranks
+    where arguments are bad or differ."""
     def prepared() -> tuple[Opened, Path | None]:
         request.check_values()
         saves = request.save is not None and ranks.rank == 0
@@ -194,7 +194,7 @@ def _agreed(ranks: Ranks, request: MeasureRequest, device: Any) -> tuple[Opened,
 
 
 def _on_all(ranks: Ranks, work: Callable[[], T]) -> T:
-    """Return what this rank's work gives. Where it raises on one rank, all raise."""
+    """Return the result of this rank's work. Where it raises on one rank, all raise."""
     done: list[T] = []
     problem: Exception | None = None
     try:
@@ -226,7 +226,8 @@ _DEVICE = re.compile(r"(cpu|mps|cuda)(?::(\d+))?")
 
 
 def open_device(device: Any) -> Opened:
-    """Return what gives the device, which is the current one meanwhile. Raises ValueError."""
+    """Return the context manager that gives the device, the current one meanwhile. Raises
+    ValueError."""
     if device is None:
         torch = sys.modules.get("torch")
         in_use = torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()
@@ -270,7 +271,7 @@ class UserCalls:
     name: str
 
     def check(self) -> object | None:
-        """Return what is wrong, or None."""
+        """Return why the result is wrong, or None."""
         try:
             return wrong_elements(self.checker())[1] or None if self.checker else None
         except AssertionError as error:
@@ -333,7 +334,7 @@ def _stopping(
     request: MeasureRequest, most: int, control: Control, progress: SharedProgress, *,
     decides: bool,
 ) -> loop.Stopping:
-    """Return what ends the measurement: rank 0 ``decides`` for all."""
+    """Return the rule that ends the measurement: rank 0 ``decides`` for all."""
     if request.iterations is not None:
         return loop.FixedCount(request.iterations)
     seconds = 1.0 if request.seconds is None else float(request.seconds)
@@ -385,8 +386,8 @@ _ONLY = PassKey(0, 0)
 def _case(
     request: MeasureRequest, ranks: Ranks, names: tuple[str, str], limits: tuple[int, int],
 ) -> Case:
-    """Return the measurement as the case of a plan: what the statistics are made by. ``names`` are
-    those of the function and the device."""
+    """Return the measurement as the case of a plan, for the statistics. ``names`` are those of the
+    function and the device."""
     least, most = limits
     return identified(Case(
         case_id="", index=0, block="functions", kind=PROGRAM_KIND, backend=ranks.library,

@@ -1,4 +1,4 @@
-"""What `hpcbench.measure` returns."""
+"""The result of `hpcbench.measure`."""
 
 from __future__ import annotations
 

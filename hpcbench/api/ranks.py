@@ -1,6 +1,6 @@
 """The ranks of a user's program: an mpi4py communicator, a torch.distributed group, or one alone.
 
-What lines them up leaves the user's own group alone, but for one exchange at the beginning: after
+Lining them up leaves the user's own group alone, but for one exchange at the beginning: after
 an exception on one rank, messages of the function under test may still be under way in it.
 """
 
@@ -44,8 +44,8 @@ class LineUp(Control, Protocol):
 class Ranks:
     """A group of ranks of ``library``: mpi4py, a backend of torch, or "" of one rank.
 
-    ``gather`` returns what each rank gave, in the order of ranks; ``communicator`` what compares
-    clocks, None where nothing can. ``close`` is collective.
+    ``gather`` returns each rank's value, in the order of ranks; ``communicator`` one that compares
+    clocks, None where there is none. ``close`` is collective.
     """
 
     rank: int
@@ -59,7 +59,7 @@ class Ranks:
 
 def open_ranks(group: Any) -> Ranks:
     """Return the ranks of a group; None: torch's default group if there is one, else this process
-    alone. Collective. Raises TypeError for what is no group, ValueError outside of it."""
+    alone. Collective. Raises TypeError for anything but a group, ValueError outside of it."""
     torch, mpi = sys.modules.get("torch"), sys.modules.get("mpi4py.MPI")
     dist = torch.distributed if torch is not None and torch.distributed.is_available() else None
     if group is None:
@@ -159,7 +159,7 @@ class _GlooLine:
         return agreed
 
     def gather(self, value: Any) -> list[Any]:
-        """Return what each rank gave."""
+        """Return each rank's value."""
         data = np.frombuffer(pickle.dumps(value), dtype=np.uint8)
         lengths = [int(part[0]) for part in self._gathered(np.array([data.size]))]
         padded = np.zeros(max(lengths), dtype=np.uint8)
@@ -227,7 +227,7 @@ def _over_store(name: str, rank: int, size: int) -> Communicator | None:
 
 
 def _lined_up(ranks: Ranks) -> Ranks:
-    """Return the ranks, lined up in shared memory where that serves."""
+    """Return the ranks, lined up in shared memory where that is possible."""
     shared = control_in_memory(ranks.rank, ranks.size, PATIENT_S, ranks.gather)
     return ranks if shared is None else replace(ranks, line=shared)
 

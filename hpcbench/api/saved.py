@@ -1,8 +1,8 @@
 """Results files of what `hpcbench.measure` timed in a program, for `show`, `compare`, `report`.
 
 A file has a case for each function and kind of call. Each run of the program adds a launch to it,
-which is what `compare` needs to know the spread between runs. What one process measures again
-takes the place of what it measured before: that would be no other launch.
+which is what `compare` needs to know the spread between runs. A repeated measurement of one process
+replaces the one before: that would be no other launch.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Records = Mapping[int, Sequence[Record]]
 
 @dataclass(frozen=True, slots=True)
 class SavedFile:
-    """What is in a file: its run, cases with their records, and for each case the process of each
-    launch, and what each found wrong, by rank."""
+    """A file's content: its run, cases with their records, and for each case the process of each
+    launch, and the wrong elements in each, by rank."""
 
     path: Path
     run: RunInfo
@@ -51,7 +51,7 @@ class SavedFile:
 
 
 def saved_path(save: Any) -> Path:
-    """Return the file to save to. Raises TypeError for what is no path, FileError for a file of
+    """Return the file to save to. Raises TypeError for anything but a path, FileError for a file of
     other results, of another machine or of other versions."""
     if not isinstance(save, (str, os.PathLike)):
         raise TypeError(f"measure: save is of type {type(save).__name__}; give the path of a "
@@ -75,7 +75,7 @@ def _refuse_others(path: Path, earlier: Results) -> None:
 
 
 def _read(path: Path) -> SavedFile:
-    """Return what is saved already. Raises FileError as `saved_path` does."""
+    """Return the saved content, empty without a file. Raises FileError as `saved_path` does."""
     if not path.exists():
         return SavedFile(
             path, _this_run(path.parent.name if path.name == FILE_NAME else path.stem), {}, {}, {})
@@ -112,8 +112,8 @@ def _this_run(name: str) -> RunInfo:
 def _records_of(
     item: CaseResult, samples: CaseSamples, by_launch: Sequence[Sequence[int]] | None,
 ) -> Records:
-    """Return what was stacked to ``samples``, as records again; ``by_launch`` are wrong elements
-    of each rank, None of a file that has only their sum."""
+    """Return the records that ``samples`` were stacked from; ``by_launch``: wrong elements of each
+    rank by launch, None for a file that has only their sum."""
     columns = np.stack([getattr(samples, name) for name in SAMPLE_COLUMNS], axis=-1)
     launches = sorted(set(samples.launch.tolist()))
     reasons = item.timing.stop_reasons if item.timing else ("",) * len(launches)
@@ -200,7 +200,7 @@ def _append(saved: SavedFile, case: Case, records: Mapping[int, Record]) -> None
 
 
 def _context(case: Case, launches: int, run: RunInfo) -> OutcomeContext:
-    """Return what a case is judged against: ranks of one node, which share a clock."""
+    """Return the context in which a case is judged: ranks of one node, which share a clock."""
     ranks = range(case.world_size)
     clocks = RankClocks(dict.fromkeys(ranks, 0), {}, frozenset())
     return OutcomeContext(

@@ -113,7 +113,7 @@ _UCS_FALSE = ("n", "no", "off", "0")  # ucs_config_sscanf_bool of UCX's parser.c
 
 @dataclass(frozen=True, slots=True)
 class RankFacts:
-    """What one rank's machine has (`backends.facts.gather_facts`) and where the rank sits on it."""
+    """The facts of one rank's machine (`backends.facts.gather_facts`), and its place on it."""
 
     rank: int
     hostname: str
@@ -175,7 +175,7 @@ def is_gpu_lost(case: Case, ranks: Sequence[RankFacts]) -> bool:
 
 
 def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    """Return why some rank's ucc or mps lacks what is called, its op or its dtype, or None."""
+    """Return why ucc or mps lacks a call, its op or its dtype on some rank, or None."""
     if device == "mps" and case.workload.dtype == "bf16":
         refusals = [rank.facts["mps"]["without_bf16"] for rank in ranks]
         return (refusal := first_reason(ranks, refusals)) and f"mps has no bf16 here: {refusal}"
@@ -203,7 +203,7 @@ def _lacks(case: Case, call: Call, device: str, ranks: Sequence[RankFacts]) -> s
 
 
 def _lacking_among_ranks(case: Case, call: Call, device: str) -> str | None:
-    """Return what UCC lacks with 2 or more ranks, which the probe's one rank cannot show.
+    """Return why UCC lacks a call with 2 or more ranks, which the probe's one rank cannot show.
 
     UCC 1.10, run with 2 and 4 ranks: ec_cpu_reduce.c has no float16, and ucc_schedule.h overwrites
     the error, so that the call seems to succeed; torch_ucc ends the process there.
@@ -237,14 +237,14 @@ def _no_device(backend: str, device: str, facts: Mapping[str, Any]) -> str | Non
 
 
 def gpu_indices(ranks: Sequence[RankFacts]) -> list[int | None]:
-    """Return which of its visible GPUs each rank takes, None where none is left for it."""
+    """Return the index of each rank's GPU among those it sees, None where none is left for it."""
     return assign_gpus([
         (rank.hostname, visible_gpus(rank.facts["cuda"]["uuids"], rank.facts["cuda"]["visible"]))
         for rank in ranks])
 
 
 def known_uuid(uuid: str) -> str:
-    """Return a UUID of torch, "" for one of zeros: what HIP says of a GPU without one."""
+    """Return a UUID of torch, "" for one of zeros: HIP reports that for a GPU without one."""
     return uuid if uuid.strip("0-") else ""
 
 
@@ -365,7 +365,7 @@ def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:
 
 
 def gpu_refusals(rank: RankFacts, index: int | None) -> NvmlRefusals:
-    """Return what came of asking NVML or amdsmi for a rank's GPU in a child of the probe."""
+    """Return the findings of the probe's child on a rank's GPU, by NVML or amdsmi."""
     who = "amdsmi" if is_rocm_build(rank.facts) else "nvml"
     lost = rank.facts["lost"].get(who, "").partition(":")[0]
     refused = None if index is None else rank.facts["cuda"]["refused"][index]
@@ -373,14 +373,14 @@ def gpu_refusals(rank: RankFacts, index: int | None) -> NvmlRefusals:
 
 
 def lost_lines(ranks: Sequence[RankFacts]) -> Iterator[str]:
-    """Yield what children of the probe that crashed or hung cost, with the ranks and a remedy."""
+    """Yield the loss by each child of the probe that crashed or hung, the ranks and a remedy."""
     lost = grouped((line, rank.rank) for rank in ranks for line in rank.facts["lost"].values())
     for line, numbers in lost.items():
         yield line if len(numbers) == len(ranks) else f"rank {rank_list(numbers)}: {line}"
 
 
 COMPILER = "compiler"
-"""The need of implementations that compile; every other need is a module (`Workload.needs`)."""
+"""The need of implementations that compile; every other need is a module (`Features.needs`)."""
 _RUNNER = "runner "
 """Before the name of a kind of a plug-in."""
 _EXTRAS = {
@@ -394,7 +394,7 @@ _SOURCE = "#include <Python.h>\nint main(void) { return 0; }\n"
 
 
 def wanted_tools(cases: Iterable[Case]) -> list[str]:
-    """Return what the machine must have: modules, ``compiler``, and runners of plug-ins' kinds."""
+    """Return the tools that cases need: modules, ``compiler``, torch's backends, kinds' runners."""
     runs = [case for case in cases if not case.skip]
     return sorted({need for case in runs for need in case.workload.features.needs}
                   | {case.backend for case in runs if case.backend.startswith(TORCH)}
@@ -404,8 +404,8 @@ def wanted_tools(cases: Iterable[Case]) -> list[str]:
 def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
     """Return why each tool cannot be used here, or None, as plain JSON values.
 
-    For ``compiler`` {device: reason} of what torch.compile and Triton start. A module is looked up,
-    not imported; a runner is made.
+    For ``compiler`` {device: reason}, by the compilers that torch.compile and Triton start; for a
+    backend of torch ``devices`` and ``reason``. A module is found, not imported; a runner is made.
     """
     return {name: _compilers() if name == COMPILER else
             _no_runner(name.removeprefix(_RUNNER)) if name.startswith(_RUNNER) else
@@ -414,7 +414,7 @@ def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
 
 
 def _backend_of_torch(name: str) -> dict[str, Any]:
-    """Return why torch has no such backend here, or None, and the devices that it has it for.
+    """Return ``devices`` that torch has the backend for, and ``reason``: why it is absent, or None.
 
     ``name`` is one backend, or DEVICE:BACKEND pairs between commas.
     """
@@ -438,7 +438,7 @@ def _backend_of_torch(name: str) -> dict[str, Any]:
 
 
 def missing_tool(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    """Return why what is measured cannot run on ``device`` on these ranks, or None if it can."""
+    """Return why a case's workload cannot run on ``device`` on these ranks, or None if it can."""
     work, devices = case.workload, case.workload.features.only_on
     reasons = [rank.facts.get("tools", {}).get(_RUNNER + case.kind) for rank in ranks]
     if reason := first_reason(ranks, reasons):
@@ -460,7 +460,7 @@ def missing_tool(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | N
 
 
 def _unfit_gpu(case: Case, ranks: Sequence[RankFacts]) -> str | None:
-    """Return what the GPU of some rank is too old, too small or too large for, or None."""
+    """Return why the GPU of some rank is too old or too small, or its cache too large, or None."""
     work, indices = case.workload, gpu_indices(ranks)
     if least := work.features.least_capability:
         reasons = [_older(rank, index, least) for rank, index in zip(ranks, indices, strict=True)]
@@ -477,7 +477,7 @@ def _unfit_gpu(case: Case, ranks: Sequence[RankFacts]) -> str | None:
 def _unfit_size(
     features: Features, multiprocessors: int | None, cache_bytes: int | None,
 ) -> str | None:
-    """Return for what a GPU is too small, or its cache too large; None: unknown."""
+    """Return why a GPU is too small, or its cache too large, or None; sizes may be unknown."""
     least = features.least_multiprocessors
     if multiprocessors is not None and multiprocessors < least:
         return f"the GPU has {multiprocessors} multiprocessors, and {least} are needed"
@@ -493,7 +493,7 @@ def _fact_of_gpu(rank: RankFacts, what: str, index: int) -> int | None:
 
 
 def _older(rank: RankFacts, index: int | None, least: tuple[int, ...]) -> str | None:
-    """Return what the rank's GPU lacks for a compute capability, or None; of ROCm all."""
+    """Return in words the GPU that is needed, or None if the rank's suffices; ROCm's never does."""
     if is_rocm_build(rank.facts):
         return "CUDA: on ROCm it was never tried"
     if index is None or tuple(own := rank.facts["cuda"]["capabilities"][index]) >= least:
@@ -523,7 +523,7 @@ def _no_module(name: str) -> str | None:
 
 
 def _compilers() -> dict[str, str | None]:
-    """Return what is wrong with the compiler for each device.
+    """Return by device why its compiler cannot be used, or None.
 
     For the CPU torch.compile starts $CXX, else g++ (torch._inductor.config, ``cpp.cxx``); for CUDA
     Triton starts $CC, else gcc or clang (triton.runtime.build).

@@ -38,7 +38,7 @@ _LAST_LINE = re.compile(rb'(^|\n){"end": .*\n$')
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a child answered by name, and how it ended before it had answered all, or None."""
+    """A child's answers by name, and how it ended before it had given all, or None."""
 
     values: dict[str, Any]
     lost: str | None
@@ -57,7 +57,7 @@ def run_in_children(
 def kept_child(
     question: ChildTask | None, limit_s: float,
 ) -> Iterator[Callable[[], Answers | None]]:
-    """Give the call that waits for the answers of a child; it lives until the end of the block."""
+    """Give the call that waits for a child's answers; the child lives until the block ends."""
     if question is None:
         yield lambda: None
         return
@@ -72,7 +72,7 @@ class Child:
     """A fork of this process that answers a question. Fork before threads, and before CUDA."""
 
     def __init__(self, question: ChildTask) -> None:
-        """Start it. It stays after its last answer, with what it has open, until `close`."""
+        """Start the child. It stays after its last answer, with its open files, until `close`."""
         self._answers, answers = os.pipe()
         self._stack, stack = os.pipe()
         stay, self._stay = os.pipe()
@@ -86,14 +86,14 @@ class Child:
         self._status: int | None = None
 
     def wait(self, limit_s: float) -> Answers:
-        """Return what it answers within ``limit_s`` of its start; then it is killed."""
+        """Return the answers given within ``limit_s`` of the start; then the child is killed."""
         try:
             return self.answers(limit_s)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Have it end, without what libraries do at exit, and close what belongs to it."""
+        """End the child, without the exit handlers of libraries, and close its pipes."""
         os.close(self._stay)
         self._reap(_REPORT_S)
         self._signal(signal.SIGKILL)
@@ -101,7 +101,7 @@ class Child:
         os.close(self._stack)
 
     def answers(self, limit_s: float) -> Answers:
-        """Return what was answered within ``limit_s`` of the start; a child that is done stays
+        """Return the answers given within ``limit_s`` of the start; a child that is done stays
         until `close`."""
         left_s = max(limit_s - (time.monotonic() - self._began_s), _REPORT_S)
         printed, in_time = self._printed(time.monotonic() + left_s)
@@ -152,7 +152,7 @@ class Child:
             os.kill(self._pid, number)
 
     def _where(self, timeout_s: float) -> str:
-        """Return the function in which it crashed or hangs, "" if it does not say."""
+        """Return the function in which it crashed or hangs, "" if it reports none."""
         data, deadline = b"", time.monotonic() + timeout_s
         while not (found := _WHERE.search(data)):
             left_s = max(deadline - time.monotonic(), 0)
@@ -172,7 +172,7 @@ def ending(code: int | None) -> str:
 
 
 class _ChildFiles(NamedTuple):
-    """What a child keeps open: pipes for its answers, its stack, and the end of its stay."""
+    """The files that a child keeps open: pipes for answers, for its stack, and for its stay."""
 
     answers: int
     stack: int
@@ -201,7 +201,7 @@ def _answer(question: ChildTask, parent: int, files: _ChildFiles) -> None:
 
 
 def _keep_only(files: Iterable[int]) -> None:
-    """Close what this fork has of its parent's files, print to its stderr, and dump no core."""
+    """Close the parent's files in this fork, print to its stderr, and dump no core."""
     os.dup2(2, 1)
     sys.stdout = sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     for file in _open_files() - {0, 1, 2, *files}:

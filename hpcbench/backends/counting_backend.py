@@ -21,11 +21,11 @@ from hpcbench.backends.python_group import FinishedWork, PythonGroup, Tensors, r
 Tally = dict[str, list[int]]
 """Collective -> the sizes of its calls in bytes, as nccl-tests counts them, in order."""
 Lines = Sequence[Sequence[int]]
-"""Which ranks have a group each, that they are divided into."""
+"""The groups that ranks are divided into: the ranks of each."""
 
 
 class TensorSpec(NamedTuple):
-    """A tensor without what was in it."""
+    """A tensor without its values."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -90,7 +90,7 @@ class CallLog:
 
 
 _SPARE, _STEP = 4096, 997
-"""Noise is longer than what is received by the first, and begins by the second later each time."""
+"""Elements: noise is longer than a received tensor by the first, and begins the second later."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -126,7 +126,7 @@ class CompletedCall(FinishedWork):
     """A call that was complete when it returned; ``number`` is its entry in the log, if kept."""
 
     def __init__(self, outputs: Iterable[torch.Tensor], call_log: CallLog | None = None) -> None:
-        """``call_log``: where it is entered that somebody waits."""
+        """``call_log`` records each wait for this call."""
         super().__init__(outputs)
         self.number: int | None = None
         self._call_log = call_log
@@ -255,7 +255,7 @@ class CountingGroup(PythonGroup):
         return CompletedCall(outputs)
 
     def _own_part(self, output: torch.Tensor, source: torch.Tensor) -> None:
-        """Put this rank's part of what is to be reduced into the output."""
+        """Copy this rank's part of the input of a reduction into the output."""
         with torch.no_grad():
             output.view(-1).copy_(source.reshape(self._size, -1)[self._rank])
 
@@ -291,6 +291,6 @@ def is_counted(group: Any) -> bool:
 
 
 def _open_counting(options: Any, own: tuple[CallLog, Lines | None] | None) -> CountingGroup:
-    """Return the group that torch wants; one that it opens by itself uses the default's log."""
+    """Return the group for torch; one that torch opens by itself uses the default's log."""
     call_log, lines = own or (dist.group.WORLD.call_log, None)
     return CountingGroup(options.group_rank, options.group_size, call_log, lines)

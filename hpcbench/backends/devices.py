@@ -35,7 +35,7 @@ _OUT_OF_MEMORY = (
     "not enough memory", "_alloc_failed", "allocation_failed", "statusallocfailed",
     "status_memory_error", "failed to cuda malloc", "failed to cuda calloc",
     "failed to cuda host alloc", "failed to malloc")
-"""What is said where memory is refused, in lower case, by: torch's allocators of CUDA, HIP and MPS,
+"""Texts by which memory is refused, in lower case, of: torch's allocators of CUDA, HIP and MPS,
 both runtimes (also through NCCL's "Cuda failure" and "Triton Error"); torch's allocator on the
 host; the system; C++; torch on Windows; cuBLAS, cuFFT, cuSOLVER, hipBLAS and older cuDNN; cuDNN 9;
 MIOpen; rocBLAS; NCCL and RCCL."""
@@ -167,7 +167,7 @@ class MpsDevice(_StreamDevice):
 
 _WITH_INFINITY_CACHE = ("gfx94", "gfx95")
 _INFINITY_CACHE_BYTES = 256 * 10**6
-"""Of an MI300 and its successors (AMD's CDNA 3 white paper); HIP reports the 4 MB of one die."""
+"""An MI300's and its successors' (AMD's CDNA 3 white paper); HIP reports the 4 MB of one die."""
 AnyDevice = CpuDevice | CudaDevice | MpsDevice
 
 
@@ -184,7 +184,7 @@ def cache_bytes(device: torch.device) -> int | None:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return what this process can still allocate on a GPU: free memory and torch's cache."""
+    """Return the bytes that can still be allocated on a GPU: free memory and torch's cache."""
     free, _ = torch.cuda.mem_get_info(device)
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(free + kept)
@@ -193,7 +193,7 @@ def free_bytes(device: torch.device) -> int:
 def add_in_fp32() -> None:
     """Have cuBLAS add partial sums of fp16 and bf16 products in fp32.
 
-    Otherwise the bounds of checked results (`kinds.primitive.run.expected`) would be too small.
+    Otherwise the bounds of checked results (`kinds.primitive.run.operands`) would be too small.
     """
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False

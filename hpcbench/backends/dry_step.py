@@ -80,18 +80,18 @@ class _ParameterParts:
 
 NeedsValues = (DataDependentOutputException, DynamicOutputShapeException,
                UnsupportedFakeTensorException, UnsupportedOperatorException)
-"""What is raised where something cannot go on without the values of a fake tensor."""
+"""Errors of operators that need the values of a fake tensor."""
 _MOST = 2**16
 """Elements of a tensor that stays real: all that decides about calls is far smaller."""
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-"""What models compute with: of these dtypes only single numbers are real."""
+"""Dtypes of models' arithmetic: of these only single numbers are real."""
 _OF_VALUES = (float, torch.Generator)
 """Types of arguments that decide about values only."""
 _PLAIN = frozenset({torch.Tensor, nn.Parameter, getattr(nn, "Buffer", nn.Parameter), FakeTensor})
 _META = torch.device("meta")
 _ENLARGING = frozenset({"repeat", "new_empty", "new_zeros", "new_ones", "new_full", "cat", "stack",
                         "new_empty_strided", "constant_pad_nd", "repeat_interleave", "index"})
-"""Operators whose result may be larger than all that they are given."""
+"""Operators whose result may be larger than all their inputs."""
 _MADE_OF_OTHERS = torch._C.DispatchKey.CompositeImplicitAutograd
 """Operators such as ``to``, which make a view or a copy: torch takes them apart."""
 _DEVICE = torch.ops.prim.device.default
@@ -114,7 +114,7 @@ _CALLS: Mapping[str, Callable[[Any, Made, Made], Any]] = MappingProxyType({
     "all_to_all_single":
         lambda group, made, inputs: group.alltoall_base(made[0], inputs[0], [], []),
 })
-"""Functional collective -> the call of a group that it is: group, what is made, its inputs."""
+"""Functional collective -> the group's call for it, of the group, the results and the inputs."""
 
 
 @contextmanager
@@ -230,7 +230,7 @@ def _aliasing(func: Any) -> str:
 
 
 def _described(value: Any) -> Any:
-    """Return what decides shapes about an argument, as a key."""
+    """Return the traits of an argument that decide shapes, as a key."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype, isinstance(value, FakeTensor)
     if isinstance(value, (tuple, list)):
@@ -239,7 +239,7 @@ def _described(value: Any) -> Any:
 
 
 def _results(made: Any, kind: str) -> tuple[Any, ...] | None:
-    """Return the container of what was made and the form of each tensor; None: unknown."""
+    """Return the container of the results and the form of each tensor; None: unknown."""
     if kind in ("in_place", "out"):
         return (None,)
     several = isinstance(made, (tuple, list))
@@ -290,7 +290,7 @@ def _is_number(tensor: torch.Tensor) -> bool:
 
 
 def _is_bounded(func: Any, inputs: Made) -> bool:
-    """Return whether what an operator makes is no larger than what it is given."""
+    """Return whether an operator's results are no larger than its inputs."""
     shapes = {tuple(one.shape) for one in inputs if one.numel() != 1}
     name: str = func._schema.name.rpartition(":")[2]
     return len(shapes) < 2 and name not in _ENLARGING
@@ -309,7 +309,7 @@ def _as_meta(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _collective(func: Any, args: Any, kwargs: Any, inputs: Made) -> Any:
-    """Make what a functional collective returns, and have its group count it."""
+    """Return the results of a functional collective, which its group counts."""
     made = func(*args, **kwargs)
     name = func._schema.name.rpartition(":")[2]
     if name != "wait_tensor":
@@ -321,16 +321,16 @@ def _collective(func: Any, args: Any, kwargs: Any, inputs: Made) -> Any:
 
 
 Opener = Callable[[Place], AbstractContextManager[AnyOperation]]
-"""What sets the operation of a case up."""
+"""Gives the operation of a case, set up."""
 
 
 SMALL_BYTES = 2**25
-"""What a case may take with memory: so small ones are tried sooner than without."""
+"""Bytes up to which a case is tried with memory: for small ones that is faster than without."""
 
 
 class DryStep(NamedTuple):
-    """Collective -> (calls, bytes in all). ``needed``: what needed values, so that memory was used.
-    """
+    """``calls``: collective -> (calls, bytes in all). ``needed``: the error for missing values,
+    after which memory was used; "" without one."""
 
     calls: dict[str, tuple[int, int]]
     needed: str = ""

@@ -1,4 +1,4 @@
-"""What one machine has, gathered in a process of its own that imports torch."""
+"""The facts of one machine, gathered in a process of its own that imports torch."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ _CHILDREN = {
 }
 """By child: what it calls, the loss if it ends early, and the remedy."""
 _SHARE_OF_OTHERS = 0.3
-"""Of the time of CUDA's child, which starts the driver."""
+"""The other children's share of the time of CUDA's child, which starts the driver."""
 _VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc", "ucc", "ucx")}
-"""What of the versions is known from whom."""
+"""Child -> the versions that it reports."""
 
 
 def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
 
 
 def _costs(answers: Mapping[str, Answers | None]) -> dict[str, str]:
-    """Return a line for each child that crashed or hung: what happened, what it costs; a remedy."""
+    """Return a line for each child that crashed or hung: its end, the loss, a remedy."""
     return {name: f"the {who} probe {found.lost}: {cost}; {remedy}"
             for name, (who, cost, remedy) in _CHILDREN.items()
             if (found := answers.get(name)) is not None and found.lost}
@@ -149,13 +149,13 @@ def _unknown_versions(answers: Mapping[str, Answers | None]) -> dict[str, str]:
 
 
 def _cuda_task() -> ChildTask | None:
-    """Return what to ask a child; None where this torch can have no GPU."""
+    """Return the task of CUDA's child; None where this torch can have no GPU."""
     built = torch.version.cuda or torch.version.hip
     return (lambda: _cuda_answers().items()) if built else None
 
 
 def _cuda(answers: Answers | None) -> dict[str, Any]:
-    """Return what the child answered, or why there is no GPU."""
+    """Return the child's answers, or with ``reason`` why there is no GPU."""
     none: dict[str, Any] = {
         "available": False, "names": [], "uuids": [], "memory_bytes": [], "capabilities": [],
         "multiprocessors": [], "cache_bytes": [],
@@ -190,7 +190,7 @@ def _cuda_answers() -> dict[str, Any]:
 
 
 def _nvml_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Answer in the order of what is missed most; last what telemetry is going to ask."""
+    """Answer in the order of importance; the columns that telemetry will read come last."""
     with opened_nvml() as nvml:
         if nvml is None:
             return

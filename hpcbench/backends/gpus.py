@@ -37,7 +37,7 @@ class NvmlGpu:
 
     @property
     def handles(self) -> tuple[Any, ...]:
-        """Return whom to ask, in turn: NVML refuses most queries of a part."""
+        """Return the handles to query, in turn: NVML refuses most queries of a part."""
         return (self.handle,) if self.whole is None else (self.handle, self.whole)
 
 
@@ -286,7 +286,7 @@ _ALL_LINKS = 0xFFFFFFFF
 _UNIONS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Member of nvmlValue_t by nvmlValueType_t (nvml.h)."""
 NvmlCall = Callable[[Any, Any], int]
-"""Of NVML and a GPU: the value of a column."""
+"""(NVML, GPU) -> the value of a column."""
 
 
 def _nvml_field(name: str, scale: int = 1, scope: int = 0) -> NvmlCall:
@@ -385,7 +385,7 @@ class GpuReadings:
 
 
 def nvml_refusing(nvml: Any) -> tuple[type[Exception], ...]:
-    """Return what a call raises that this GPU, driver or pynvml does not have."""
+    """Return the errors of a call that this GPU, driver or pynvml does not have."""
     return (nvml.NVMLError, AttributeError, TypeError, ValueError, IndexError)
 
 
@@ -414,7 +414,7 @@ def _refused(
 
 _MIB = 2**20
 AmdCall = Callable[[Any, Any], int]
-"""Of amdsmi and a GPU: the value of a column."""
+"""(amdsmi, GPU) -> the value of a column."""
 
 
 def _power_mw(amdsmi: Any, gpu: Any) -> int:
@@ -450,7 +450,7 @@ AMD_CALLS: Mapping[str, AmdCall] = {
 }
 """Column -> the call for it; the other columns are NVML's."""
 _LIBRARY = (AttributeError, TypeError, ValueError, KeyError, StopIteration)
-"""What another version of amdsmi, or "N/A" in place of a number, raises here."""
+"""Errors here by another version of amdsmi, or by "N/A" in place of a number."""
 
 
 def amd_serial_of(uuid: str) -> str | None:
@@ -490,7 +490,7 @@ def opened_amd_gpu(uuid: str) -> tuple[Any, Any]:
 
 
 def amd_refusing(amdsmi: Any) -> tuple[type[Exception], ...]:
-    """Return what a call raises that this GPU or this amdsmi does not have."""
+    """Return the errors of a call that this GPU or this amdsmi does not have."""
     return (amdsmi.AmdSmiException, *_LIBRARY)
 
 

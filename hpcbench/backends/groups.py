@@ -124,7 +124,7 @@ def load_ucc() -> str | None:
     if importlib.util.find_spec(_PLUGIN) is None:
         return f"torch {torch.__version__} was built without it, and {_PLUGIN} is not installed"
     try:
-        with warnings.catch_warnings():  # it registers itself without saying for which devices
+        with warnings.catch_warnings():  # it registers itself without naming its devices
             warnings.filterwarnings("ignore", "Device capability of ucc unspecified")
             importlib.import_module(_PLUGIN)
     except (ImportError, OSError) as error:
@@ -133,13 +133,13 @@ def load_ucc() -> str | None:
 
 
 def ucc_task() -> ChildTask | None:
-    """Return what to ask a child for `ucc_facts`; None where there is no UCC to ask."""
+    """Return the task of the child for `ucc_facts`; None where there is no UCC."""
     found = dist.is_ucc_available() or importlib.util.find_spec(_PLUGIN) is not None
     return _try_everything if found else None
 
 
 def cuda_task() -> Iterator[tuple[str, Any]]:
-    """Reduce a tensor of this one rank on the first GPU: why it takes no GPU memory, or None."""
+    """Reduce a tensor of this rank on the first GPU; yield why UCC takes no GPU memory, or None."""
     _use_default_layers()
     load_ucc()
     yield "without_cuda", _refusal_of_one_rank("cuda")
@@ -302,7 +302,7 @@ def _bound(backend: str, device: torch.device | None) -> dict[str, Any]:
 
     Otherwise it connects at the first call, and a barrier before that takes GPU number (global rank
     modulo GPUs), which may be another rank's. torch 2.7.0 and older then connect in the background,
-    where NCCL 2.26 can hang (pytorch/pytorch#153960), unless the variable says no.
+    where NCCL 2.26 can hang (pytorch/pytorch#153960), unless the variable forbids it.
     """
     if backend.lower() != "nccl" or device is None or (
             "device_id" not in signature(dist.new_group).parameters):

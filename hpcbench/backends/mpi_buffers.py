@@ -27,7 +27,7 @@ from hpcbench.operations.place import Buffers
 
 _INT_MAX, _LARGE_COUNT = 2**31 - 1, 2**63 - 1
 _CHUNK = 2**20
-"""Bytes of a unit in which what nothing smaller divides is counted."""
+"""Bytes: a larger datatype is made of chunks of this size."""
 _OPS = (
     (dist.ReduceOp.SUM, MPI.SUM), (dist.ReduceOp.AVG, MPI.SUM), (dist.ReduceOp.MAX, MPI.MAX),
     (dist.ReduceOp.MIN, MPI.MIN), (dist.ReduceOp.PRODUCT, MPI.PROD), (dist.ReduceOp.BAND, MPI.BAND),
@@ -72,7 +72,7 @@ class MpiRequest(FinishedWork):
     source_rank = _source_rank
 
     def _is_ended_by(self, call: Callable[[Any], bool]) -> bool:
-        """Return whether a call of MPI finds the request complete; then copy what arrived."""
+        """Return whether a call of MPI finds the request complete; then copy the received data."""
         status = MPI.Status()
         if not call(status):
             return False
@@ -85,14 +85,14 @@ class MpiRequest(FinishedWork):
 
 
 class Message(list[Any]):
-    """What mpi4py takes: an address and its layout; it keeps the tensor alive.
+    """A message for mpi4py: an address and its layout; it keeps the tensor alive.
 
     An address, since mpi4py's ``__cuda_array_interface__`` has no bf16.
     """
 
     def __init__(self, tensor: torch.Tensor, *layout: Any) -> None:
         """Raises TypeError for a tensor that is neither in the host's memory nor in a GPU's."""
-        if tensor.is_cuda:  # MPI knows no streams: what was enqueued must be there before it looks
+        if tensor.is_cuda:  # MPI knows no streams: enqueued work must be complete before it reads
             torch.cuda.current_stream(tensor.device).synchronize()
         elif not tensor.is_cpu:
             raise TypeError(f"the mpi backend takes no tensor on {tensor.device}")
@@ -196,7 +196,7 @@ class Staging:
         return {"how": "staged" if staged else "direct", "reason": self.reason}
 
     def send_buffer(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what MPI reads: the tensor if it is contiguous and not staged, else a copy."""
+        """Return MPI's input: the tensor if it is contiguous and not staged, else a copy."""
         if self._staged(tensor):
             return self._host(tensor.shape, tensor).copy_(tensor.detach())
         return tensor if tensor.is_contiguous() else tensor.contiguous()
@@ -228,13 +228,13 @@ class Staging:
 
 
 def staging_of(mpi: Any) -> Staging:
-    """Return what ``mpi`` (mpi4py.MPI) needs: CUDA tensors are staged unless it takes them."""
+    """Return the staging for ``mpi`` (mpi4py.MPI): CUDA tensors are staged unless it takes them."""
     awareness = cuda_awareness(mpi)
     return Staging(cuda=not awareness["aware"], reason=awareness["reason"])
 
 
 def put_back(result: torch.Tensor, tensor: torch.Tensor) -> None:
-    """Give ``tensor`` the values of what MPI worked on in its place, if anything."""
+    """Copy ``result`` to ``tensor`` unless MPI worked on the tensor itself."""
     if result is not tensor:
         tensor.detach().copy_(result)
 

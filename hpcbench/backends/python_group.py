@@ -123,7 +123,7 @@ class Called(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """Where the tensors of an operation are whose size counts: an argument, or the result."""
+    """The place of the tensors whose size counts: an argument's index, or the result."""
 
     collective: str
     at: int | str
@@ -157,7 +157,7 @@ _METHODS: Mapping[str, _Form] = MappingProxyType({
 """Methods of a group in Python: its operations without the mark of what works in place."""
 _SILENT = frozenset({"recv_", "recv_any_source_", "irecv", "wait_tensor", "_wrap_tensor_autograd",
                      "check_for_nan"})
-"""What calls nothing, or what the rank counts that sends."""
+"""Operations that call nothing, or that the sending rank counts."""
 _SPACES = ("c10d", "_c10d_functional", "_dtensor")
 
 
@@ -204,7 +204,7 @@ def _bytes(tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:
 
 @contextlib.contextmanager
 def watched(groups: Iterable[Any], note: Callable[[Sequence[Called]], object]) -> Iterator[None]:
-    """Pass to ``note`` each outer call of those of the groups that are written in Python."""
+    """Pass each outer call of the groups in Python to ``note``."""
     own = {id(group): group for group in groups if isinstance(group, PythonGroup)}.values()
     names = {**{name: name for name in _METHODS}, **NEW_NAMES}
     try:

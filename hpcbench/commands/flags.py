@@ -84,7 +84,7 @@ exit_styles = _one_of("ci", "slurm", "nagios")
 dtypes = _named_in(_AXES, "DTYPES")
 primitives_of_ddlb = _one_of("tp_columnwise", "tp_rowwise")
 TOPICS = ("recommend", "diagnose", "waits", "conditions", "machine", "scaling", "cost", "bandwidth")
-"""Of ``advise``, without a job's recorded calls."""
+"""Topics of ``advise`` that need no job's recorded calls."""
 topics = _one_of(*TOPICS)
 
 
@@ -172,7 +172,7 @@ def sweep_overrides(context: typer.Context, **others: object) -> list[tuple[str,
     """Return (key path, value) pairs of a command's flags and ``others``, with __ for a dot."""
     flags = context.params
     given = {key: flags[name] for name, key in _SWEEP_KEYS.items()}
-    iters = flags["iters"]  # other text than a number: the config's check says so
+    iters = flags["iters"]  # the config's check refuses other text than a number
     given["measure.iterations"] = int(iters) if iters and iters.isdecimal() else iters
     given |= {name.replace("__", "."): value for name, value in others.items()}
     return overrides_of(given, flags["assignments"])

@@ -1,6 +1,6 @@
-"""``hpcbench run``, ``plan``, ``suite``, ``profile`` and ``validate``: what has a sweep file.
+"""``hpcbench run``, ``plan``, ``suite``, ``profile`` and ``validate``: commands of a sweep file.
 
-The flags that say which cases there are reach `sweep_overrides` by the context of the command.
+The flags that choose cases reach `sweep_overrides` by the context of the command.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ def run(
 
 
 def announce_start(environ: Mapping[str, str], verbosity: Verbosity) -> None:
-    """Say what begins, before MPI is started and anything heavy is imported; one rank speaks."""
+    """Announce the job on one rank, before MPI is started and anything heavy is imported."""
     if announced_rank(environ) == 0:
         size, launcher = announced_size(environ) or (1, "")
         ranks = plural(size, "rank") + (f" of {launcher}" if launcher else (
             "; nothing is communicated: for more put mpirun -np N in front"))
-        with contextlib.suppress(OSError):  # the job says so itself, and ends on all ranks
+        with contextlib.suppress(OSError):  # the job reports it itself, and ends on all ranks
             verbosity.announce(f"hpcbench {__version__}: starting {ranks}")
 
 
@@ -327,7 +327,7 @@ def profile(
     request = RunRequest(path, given, verbosity=verbosity)
     if ranks is None:
         ranks = gpus or default_ranks()
-        check_request(request, ranks)  # before mpirun says the same in many lines
+        check_request(request, ranks)  # before mpirun reports the same in many lines
         exec_mpirun(ranks, sys.argv[1:], os.environ)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     sys.stderr = sys.__stderr__

@@ -1,5 +1,4 @@
-"""The commands that read what a run has left: ``hpcbench reduce``, ``show`` and those after them.
-"""
+"""The commands that read a run's files: ``hpcbench reduce``, ``show`` and those after them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m hpcbench.compat.alltoall_perf``: what nccl-tests' program of this name does."""
+"""``python -m hpcbench.compat.alltoall_perf``: runs as nccl-tests' program of this name."""
 
 from hpcbench.compat.program import main
 

@@ -38,10 +38,10 @@ _MOST_CHARACTERS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is started: its name without folders, and its words.
+    """The program that is started: its name without folders, and its words.
 
-    ``before``: the words before it, those of a launcher among them. ``of_shell``: what follows a
-    redirection or a pipe.
+    ``before``: the words before it, those of a launcher among them. ``of_shell``: the words from a
+    redirection or a pipe on.
     """
 
     name: str
@@ -52,10 +52,10 @@ class Program:
 
 @dataclass(slots=True)
 class CommandLaunch:
-    """How a program is started: ``processes``, None if the command does not say.
+    """The launch of a program: ``processes``, None if the command does not give them.
 
     ``kept`` are the launcher's words beside those that count processes or set variables,
-    ``of_node`` those that say how many processes a node has, ``left_out`` words before it.
+    ``of_node`` those for the processes of a node, ``left_out`` words before the launcher.
     """
 
     launcher: str = ""
@@ -109,7 +109,7 @@ def _shown(text: str) -> str:
 
 
 def launch_of(before: Sequence[str]) -> CommandLaunch:
-    """Return what the words before a program say. Raises UsageError for counts that are none."""
+    """Return the launch in the words before a program. Raises UsageError for invalid counts."""
     words = _without_interpreter(before)
     at = next((at for at, word in enumerate(words) if _launcher(word)), len(words))
     launch = CommandLaunch(_launcher(words[at]) if at < len(words) else "")

@@ -16,7 +16,7 @@ SCRIPTS: Mapping[str, str] = MappingProxyType({
     "ds_bench": "", "run_all.py": "", "all_reduce.py": "all_reduce",
     "all_gather.py": "all_gather", "all_to_all.py": "all_to_all", "broadcast.py": "broadcast",
     "reduce_scatter.py": "reduce_scatter", "pt2pt.py": "pt2pt"})
-"""Program -> what it measures; empty: what its options say."""
+"""Program -> the operation that it measures; empty: by its options."""
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "pt2pt")
 _BY_DEFAULT = ("all_reduce", "all_gather", "all_to_all", "broadcast", "pt2pt")
 _PAIR = "pt2pt"

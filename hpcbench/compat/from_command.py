@@ -21,7 +21,7 @@ _PROGRAMS = re.compile(
     r"[a-z_]+_perf|" + PREFIX + r"\w+|" + "|".join(map(re.escape, SCRIPTS)))
 _FEWEST_SAMPLES = 6
 _MOST_CHARACTERS = 400
-"""Of an error, which repeats words of the command."""
+"""Characters of an error, which repeats words of the command."""
 _SPLIT = re.compile(r"\s*(DIV|/|MOD|%)\s*(\d{1,9})\s*", re.IGNORECASE)
 
 
@@ -36,7 +36,7 @@ class Translated:
 def translate(text: str, ranks: int | None = None, file: str = "FILE") -> Translated:
     """Return the sweep of a command line; ``ranks`` replace those that the command starts.
 
-    Raises UsageError in one line for what is no such command.
+    Raises UsageError in one line for another command.
     """
     try:
         return _translated(valid(text), ranks, file)
@@ -72,7 +72,7 @@ def _readable(size: Any) -> Any:
 def _sweep(
     program: Program, launch: CommandLaunch, ranks: int | None,
 ) -> tuple[dict[str, Any], int, tuple[str, ...]]:
-    """Return the sweep without variables, the ranks of the job, and what is lost."""
+    """Return the sweep without variables, the ranks of the job, and remarks on lost options."""
     name, words = program.name, program.words
     if name in PROGRAM_NAMES:
         return _of_nccl_tests(program, launch, ranks)

@@ -1,4 +1,4 @@
-"""The options of nccl-tests: what a command line means, and the sweep that measures it.
+"""The options of nccl-tests: the meaning of a command line, and the sweep that measures it.
 
 Defaults are those of nccl-tests 2.19.6 (``main`` of its src/common.cu), which also reads
 abbreviated long names, ``-n20`` and ``--iters=20``.
@@ -38,7 +38,7 @@ _NO_OPERATORS = ("mulsum",)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option: its letter, long name, value, what it is by default, and what it means."""
+    """An option: its letter, long name, form of its value, default and meaning."""
 
     letter: str
     name: str
@@ -85,7 +85,7 @@ OPTIONS = (
 _BY_LETTER = {f"-{one.letter}": one for one in OPTIONS}
 _BY_NAME = {f"--{one.name}": one for one in OPTIONS}
 _NOTHING = "no effect: "
-"""How the meaning of an option begins that changes nothing here."""
+"""The beginning of the meaning of an option that changes nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class NcclTestsOptions:
 
 
 def parse(program: str, argv: Sequence[str]) -> NcclTestsOptions:
-    """Return what the words after a program's name mean. Raises UsageError in one line."""
+    """Return the options in the words after a program's name. Raises UsageError in one line."""
     if program not in PROGRAM_NAMES:
         raise UsageError(f"{program}: there are {', '.join(PROGRAM_NAMES)}")
     letters = "".join(f"{one.letter}:" for one in OPTIONS) + "h"
@@ -176,7 +176,6 @@ def _one_of(text: str, allowed: Sequence[str]) -> str:
 
 
 def _problems(options: NcclTestsOptions) -> Iterator[str]:
-    """Yield what no run can be made of."""
     least = {"t": 1, "g": 1, "n": 1, "m": 1, "w": 0, "N": 0, "r": ALL_ROOTS, "c": 0, "T": 0, "G": 0}
     yield from (f"-{letter} {options.number(letter)}: must be at least {number}"
                 for letter, number in least.items() if options.number(letter) < number)
@@ -194,7 +193,7 @@ def _problems(options: NcclTestsOptions) -> Iterator[str]:
 def to_sweep(
     options: NcclTestsOptions, ranks: int, backend: str = "nccl",
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the sweep that measures the same, and a remark for each option that means otherwise.
+    """Return the sweep that measures the same, and a remark for each option of another meaning.
 
     The mapping is for `check_config`; ``ranks`` are those of the job. A remark begins with the
     option, and holds none of the words by which readers of nccl-tests' text find its lines.
@@ -207,7 +206,7 @@ def to_sweep(
 
 
 def _measure(options: NcclTestsOptions) -> dict[str, Any]:
-    """Return how it is measured: as nccl-tests a sample of all calls, or of each where it waits."""
+    """Return the section ``measure``: as there a sample is all calls, or each call if it waits."""
     n_calls, together = options.number("n"), options.number("m")
     if not (options.number("z") or options.number("I")):
         n_calls, together = -(-n_calls * together // _MOST_CALLS), min(
@@ -240,7 +239,7 @@ def _block(options: NcclTestsOptions, ranks: int, backend: str) -> dict[str, Any
 
 
 def _remarks(options: NcclTestsOptions, measure: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what of a command line means something else here."""
+    """Yield a remark for each option that has another meaning here."""
     number = options.number
     for option in OPTIONS:
         letter, value = option.letter, options.values[option.letter]

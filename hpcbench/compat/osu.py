@@ -162,7 +162,7 @@ def _collective(
 
 
 def _stripped(program: str, name: str) -> tuple[str, list[str], str]:
-    """Return our name of a collective, what is not its own in OSU's, and the backend."""
+    """Return our name of a collective, remarks on what OSU's name adds to it, and the backend."""
     remarks, backend = [], "mpi"
     if found := re.fullmatch("(?:xccl|nccl)_(.+)", name):
         name, backend = found[1], "nccl"

@@ -38,12 +38,12 @@ KEPT_IN = "HPCBENCH_OUTPUT"
 """Variable with the folder that keeps the results; without it they are gone with the program."""
 _FIRST_GPU = "NCCL_TESTS_DEVICE"
 _KFD = Path("/dev/kfd")
-"""There where ROCm's driver is."""
+"""Exists where ROCm's driver is."""
 _ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 _QUICK: Mapping[str, Mapping[str, Any]] = {
     "measure": {"order": "planned", "canary": False, "noise_check_s": 0},
     "telemetry": {"without": "all"}, "output": {"plots": False, "report": False}}
-"""What nccl-tests has nothing of, and what would only take time."""
+"""Settings that leave out what nccl-tests does not have, and what would only take time."""
 
 
 def main(program: str, argv: Sequence[str] | None = None) -> None:
@@ -104,7 +104,7 @@ def _start_here(
 ) -> None:
     """Become mpirun with a rank for each GPU that torch sees here, or as many as were typed.
 
-    Where that is one, go on as it.
+    Where that is one rank, go on as that rank.
     """
     from hpcbench.launch.session import RANKS_WITHOUT_GPUS, exec_mpirun
 
@@ -135,7 +135,7 @@ def _visible_gpus() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What all ranks do together; ``words`` are the program and its arguments."""
+    """The work of all ranks; ``words`` are the program and its arguments."""
 
     options: NcclTestsOptions
     words: tuple[str, ...]
@@ -159,7 +159,7 @@ class _Job:
         return int(code)
 
     def _prepared(self, ranks: int) -> dict[str, Any]:
-        """Write the sweep; return where it is, where results go, and what is to be said."""
+        """Write the sweep; return its path, the folder for results, and remarks."""
         file = self.options.text("J")
         if file and not path_of(file).absolute().parent.is_dir():
             raise UsageError(f"{self.options.program}: -J {file}: its folder does not exist")
@@ -205,7 +205,7 @@ class _Job:
 
 @contextlib.contextmanager
 def _only_for_now(scratch: Path, folder: Path) -> Iterator[None]:
-    """Remove the folder in the end, unless what went wrong left there what was measured."""
+    """Remove the folder in the end, unless an error left results in it."""
     done = False
     try:
         yield
@@ -217,7 +217,7 @@ def _only_for_now(scratch: Path, folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _standard_output_is_ours() -> Iterator[None]:
-    """Send what a run prints nowhere: its failures are in the text, too."""
+    """Discard the standard output of a run: its failures are in the text, too."""
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 
@@ -240,7 +240,7 @@ def free(file: Path) -> Path:
 
 
 def exit_code(table: PerfTable) -> int:
-    """Return what nccl-tests would end with."""
+    """Return the exit code that nccl-tests would end with."""
     ended = {case.item.status for case in table.bad}
     if others := ended - {"wrong"}:
         return TIMEOUT if others == {"timeout"} else FAILED

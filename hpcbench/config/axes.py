@@ -32,7 +32,7 @@ _OF_TORCH = re.compile(f"torch:({_WORD}|{_WORD}:{_WORD}(,{_WORD}:{_WORD}){{0,7}}
 DEVICES = ("auto", "cpu", "cuda", "mps")
 GPU_DEVICES = ("cuda", "mps")
 REQUIRABLE = (*BACKENDS, *GPU_DEVICES)
-"""What `required_backends` may name."""
+"""Names that `required_backends` may have."""
 DEVICE_TYPES = ("cpu", "cuda", "mps")
 
 DTYPES = tuple(DTYPE_BYTES)
@@ -62,9 +62,9 @@ PROFILERS = ("torch", "nsys", "none")
 TRIGGERS = ("always", "sync_stalls")
 """Which cases are profiled: all, or those whose ranks wait for each other."""
 TARGETS = ("sync_stalls", "compute", "communication")
-"""What a profile is to show: ranks that wait for each other, computing, or communication."""
+"""Targets of a profile: ranks that wait for each other, computing, or communication."""
 TELEMETRY = ("process", "cpu", "frequency", "energy", "network", "gpu")
-"""What supervisors read of the machine beside what they measure (docs/telemetry.md)."""
+"""Sources of telemetry, which supervisors read while workers measure (docs/telemetry.md)."""
 TELEMETRY_OFF = (*TELEMETRY, "all")
 PASSED_ENV = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TERM",
@@ -79,7 +79,8 @@ PASSED_ENV = (
     "HF_HOME", "HF_ENDPOINT", "HF_HUB_*", "HF_DATASETS_*", "TRANSFORMERS_*",
     "CC", "CXX", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "HPCBENCH_*",
 )
-"""Patterns of the variables that workers, and children that import a user's file, start with."""
+"""Patterns of the variables that workers, and children that import a user's file, start with.
+HF_TOKEN is not among them: models are made here, not loaded, so a secret would serve nothing."""
 
 
 def passed_variables(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[str, str]:
@@ -87,10 +88,7 @@ def passed_variables(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -
     patterns = (*PASSED_ENV, *pass_env)
     return {name: value for name, value in environ.items()
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
-"""Shell patterns of the variables that workers inherit; ``launch.pass_env`` adds to them.
 
-HF_TOKEN is not among them: models are made here, not loaded, so a secret would serve nothing.
-"""
 
 YAML_SWITCHES = "YAML reads on and yes as true, off and no as false: put such a text in quotes"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -129,7 +127,7 @@ SCALING = "scaling"
 
 
 def unknown_kind(name: object, kinds: Iterable[str], aliases: Mapping[str, str]) -> str:
-    """Return the message for a kind that is not there: which there are, with other names."""
+    """Return the message for an unknown kind, with the known ones and their other names."""
     known = list(kinds)
     guess = nearest(name, known, aliases) if isinstance(name, str) else None
     what = f'is not known; did you mean "{guess}"?' if guess else "is not installed;"
@@ -250,9 +248,9 @@ def torch_libraries(backend: str) -> Mapping[str, str]:
 
 
 def library_of(backend: str, device: str = "") -> str:
-    """Return which library a backend is: ``ucc`` of ucc/tl/ucp, ``gloo`` of torch:gloo.
+    """Return the library of a backend: ``ucc`` of ucc/tl/ucp, ``gloo`` of torch:gloo.
 
-    Of a backend with a library a device it is that of ``device``, or the one that all have.
+    A backend with a library a device has that of ``device``, or the one that all have.
     """
     libraries = torch_libraries(backend)
     if device in libraries or len(set(libraries.values())) == 1:
@@ -266,7 +264,7 @@ def is_backend(name: object) -> bool:
 
 
 def backend_or(known: Iterable[str]) -> Checked:
-    """Return the annotation of a backend's name, or one of those: ``known`` or torch:NAME."""
+    """Return the annotation of a backend's name, torch:NAME included, or one of ``known``."""
     names = tuple(known)
 
     def check(value: Any) -> str:
@@ -369,7 +367,7 @@ Sizes = Annotated[tuple[int, ...], Checked(_check_sizes, _sizes_schema)]
 
 
 def _check_groups(value: Any) -> int | dict[str, int]:
-    """Return a number of groups, or what their size and stride are; keys that say nothing go."""
+    """Return the number of groups, or their keys without those of no effect."""
     if not isinstance(value, Mapping):
         if type(value) is int and value >= 1:
             return value
@@ -410,7 +408,7 @@ _OF_ARRIVAL = ("late", "by")
 
 
 def _check_arrival(value: Any) -> str | dict[str, str | int]:
-    """Return ``together``, or who is late and by how much, with the shortest text of that."""
+    """Return ``together``, or who is late and by how much, in its shortest text."""
     if value == TOGETHER:
         return TOGETHER
     if not isinstance(value, Mapping):

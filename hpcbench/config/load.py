@@ -1,4 +1,4 @@
-"""Find, read, override and check a sweep file, also of other tools; all errors at once.
+"""Find, read, override and check a sweep file, also of other tools; report all errors together.
 
 Results that are given as a sweep file by mistake are recognised, with the command that reads them.
 """
@@ -82,7 +82,7 @@ def replace_names(raw: dict[str, Any], by: str) -> None:
 
     A block that names them all keeps its other names no longer, and everything else. In other
     blocks the keys that described what was named are left out, too. Each such block gets a line in
-    ``notes``. What is no name is left for the check of the file.
+    ``notes``. Values that are no names are left to the check of the file.
     """
     names, blocks = as_tuple(raw.get(by, ())), raw.get("benchmarks")
     named = names and all(isinstance(name, str) for name in names)
@@ -105,7 +105,7 @@ def _place_of_key(block: Any, by: str) -> Replaceable | None:
 
 
 def _replace(block: dict[str, Any], place: Replaceable, names: tuple[str, ...]) -> Iterator[str]:
-    """Replace the names of one block; yield what is lost by it."""
+    """Replace the names of one block; yield a line on the change, with what is lost by it."""
     content = block[place.key]
     with_options = isinstance(content, Mapping)
     before = [str(name) for name in (content if with_options else as_tuple(content))]
@@ -123,7 +123,7 @@ def _replace(block: dict[str, Any], place: Replaceable, names: tuple[str, ...]) 
 _SEALED = re.compile(rb"format (hpcbench-[a-z]+)\n")
 """How files of hpcbench begin that `trace.container` seals."""
 _JOURNAL = b"\x89HBJ\r\n\x1a\n"
-"""How journals of hpcbench begin (`trace.frames`)."""
+"""How journals of hpcbench begin (`trace.journal`)."""
 _CSV = b"case_id,"
 """How ``summary.csv`` begins (`report.summary`)."""
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -191,7 +191,7 @@ def _how(place: Path) -> str:
 
 
 def _run_of(trace: Path) -> Path:
-    """Return the folder of the run that a trace or journal in ``traces/`` is of."""
+    """Return the folder of the run to which a trace or journal belongs."""
     return trace.parent.parent if trace.parent.name == "traces" else trace.parent
 
 
@@ -209,7 +209,7 @@ _KNOWN: tuple[tuple[str, bool, Callable[[Mapping[str, Any]], bool]], ...] = (
     ("results of a benchmark", False, _has("timestamp", "results")),
     ("results of a benchmark", False, _has("world_size", "results")),
 )
-"""What the data are, whether they are hpcbench's own, and whether some data are that."""
+"""The kind of data, whether it is hpcbench's own, and the test for it."""
 
 
 PACKAGED = Path(__file__).with_name("default.json")
@@ -221,7 +221,7 @@ _MOST_TEXT = 32 * 2**20
 _OF_EVERY_CASE = {
     "measure.warmup": ("warmup",), "measure.iterations": ("iterations", "max_steps"),
     "measure.validate": ("validate",), "measure.mode": ("mode",)}
-"""Key -> the keys of blocks that say the same of the block alone."""
+"""Key -> the keys of blocks that set the same for the block alone."""
 
 
 def find_config(path: Path | None) -> Path:
@@ -399,7 +399,7 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def parse_text(text: str, file: Path) -> Any:
-    """Return what a JSON or YAML text holds, the latter by the suffix of ``file``."""
+    """Return the value of a JSON or YAML text, the latter by the suffix of ``file``."""
     try:
         if file.suffix.lower() in _YAML:
             return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 (a SafeLoader)
@@ -454,7 +454,7 @@ def parse_assignment(text: str) -> tuple[str, object]:
 
 
 def _override(raw: dict[str, Any], key: str, value: object) -> None:
-    """Set one key of the raw mapping; keys that say "of every case" win over the blocks'."""
+    """Set one key of the raw mapping; keys in `_OF_EVERY_CASE` win over those of blocks."""
     *parents, last = key.split(".")
     target: Any = raw
     for depth, part in enumerate(parents):

@@ -1,6 +1,6 @@
 """The sweep file as frozen, typed, range-checked objects; every key with its meaning.
 
-Below them: what is wrong with a file, in the words of the file, one line per problem.
+Below them: the problems of a file, in the words of the file, one line each.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Origin:
     overridden: tuple[str, ...] = field(default=(), compare=False)
 
     def line(self, key: str, message: str) -> str:
-        """Return what is wrong with a key, after the place that gave it."""
+        """Return the message on a key behind the place that gave it: ``place: key: message``."""
         where = key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}..."
         return ": ".join([part for part in (self._place(key), where) if part] + [message])
 
@@ -301,11 +301,11 @@ class Config(Section):
 
     @property
     def origin(self) -> Origin:
-        """Return the place that the keys come from, which names itself in messages about them."""
+        """Return the origin of the keys, which messages about them name."""
         return self._origin
 
     def from_origin(self, origin: Origin) -> Config:
-        """Return the same configuration, which knows where it comes from."""
+        """Return the same configuration with this origin."""
         copy = self.model_copy()
         copy._origin = origin
         return copy
@@ -414,7 +414,7 @@ def problems(
 
 
 def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str]]:
-    """Yield (key, message) of each name that nothing has, in blocks that are right but for that."""
+    """Yield (key, message) of each unknown name, in blocks that are valid without refused keys."""
     refused = [item["loc"] for item in error.errors(include_url=False)]
     blocks = raw.get("benchmarks") if isinstance(raw, Mapping) else None
     for number, content in enumerate(blocks if isinstance(blocks, list) else ()):

@@ -38,7 +38,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 Kind = Annotated[str, named(kinds(), kind_aliases(), names.unknown_kind)]
 Benchmark = Annotated[str, named((*kinds(), names.SCALING), kind_aliases(), names.unknown_kind)]
-"""What of a sweep is run: the blocks of a kind, or those that scale."""
+"""The part of a sweep that is run: the blocks of a kind, or those that scale."""
 CollectiveName = Annotated[str, named(collective_names(), collectives().aliases)]
 Backend = Annotated[str, names.backend_or(names.BACKENDS)]
 Requirable = Annotated[str, names.backend_or(names.REQUIRABLE)]
@@ -104,7 +104,7 @@ class Dialect(Section):
     def translated(self, file: str = "") -> dict[str, Any]:
         """Return the same sweep as a raw mapping of ours, for a file of that name.
 
-        Its ``notes`` say, one line each, what could not be carried over.
+        Its ``notes`` list, one line each, what could not be carried over.
         """
 
 
@@ -122,7 +122,7 @@ class Fault(Section):
 
 
 def fault_texts(stored: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return what each fault of a ``fault`` section does, in words; also of an older version's."""
+    """Return each fault of a ``fault`` section in words; also of an older version's."""
     return tuple(dict.fromkeys(map(_text, stored)))
 
 
@@ -192,7 +192,7 @@ def limit_below(text: str) -> Limit:
     """Return the limit of ``NAME[:SIZE]:METRIC=VALUE[UNIT]``: the least of a rate.
 
     NAME is the first word of labels, or a shell pattern of whole labels. SIZE is as in the sweep
-    file. Raises ValueError, which says what is wrong.
+    file. Raises ValueError with the problem.
     """
     found = _TEXT.fullmatch(text.strip())
     value = _VALUE.fullmatch(found["value"]) if found else None
@@ -232,7 +232,7 @@ Extent = Annotated[int, Field(ge=1, le=2**31)]
 class Replaceable:
     """A key of a block whose names another key, or a flag, can replace.
 
-    ``described_by`` are the keys that say more of what was named, and have no meaning for another.
+    ``described_by`` are the keys that describe the named further, and have no meaning for another.
     ``lacking`` maps other keys to the names for which they have no meaning.
     """
 
@@ -242,7 +242,7 @@ class Replaceable:
 
 
 class Block(Section):
-    """What every sweep has: where it runs, and how its cases are measured.
+    """The keys of every sweep: where it runs, and how its cases are measured.
 
     ``replaceable`` maps a key of the file, such as ``model``, to what it replaces in the block.
     ``scales``: whether ``benchmark: scaling`` runs it, on several numbers of ranks.
@@ -250,7 +250,7 @@ class Block(Section):
     of before, so that their runs can go on. ``own`` are the keys of a block that runs where
     ``benchmark`` names the kind, and the file has no block of it; empty: there is none.
     ``beside`` are keys whose values are paths relative to the sweep file. A file with this
-    ``suffix`` is a whole block, which names it by the first of them.
+    ``suffix`` is a whole block, whose first key of ``beside`` is the file.
     """
 
     scales: ClassVar[bool] = False

@@ -1,1 +1,1 @@
-"""Files of other programs: what they read is written from results, what they wrote is read."""
+"""Files of other programs: some are written from results, others are read."""

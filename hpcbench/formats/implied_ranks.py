@@ -13,7 +13,7 @@ MOST_RANKS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class ImpliedRanks:
-    """What a table's rates say of n: ``chosen`` is that stated, or the one that most rows mean.
+    """The n that a table's rates imply: ``chosen`` is the stated n, or that of most rows.
 
     ``agreeing`` of ``asked`` measurements allow n from ``least`` to ``most``.
     """
@@ -32,7 +32,7 @@ class ImpliedRanks:
 
 
 def implied(collective: str, half: Half) -> tuple[int, int] | None:
-    """Return the least and the greatest n that both rates allow; the former is greater if none is.
+    """Return the least and the greatest n that both rates allow; least > greatest if none is.
 
     None where the collective has no busbw, or a rate is missing or 0 to its printed digits.
     """
@@ -54,7 +54,7 @@ def implied(collective: str, half: Half) -> tuple[int, int] | None:
 
 
 def _first(holds: Callable[[int], bool]) -> int:
-    """Return the first n for which it holds, as it does for all that follow; none: one too many."""
+    """Return the first n from which on ``holds`` is true; MOST_RANKS + 1 if there is none."""
     low, high = 1, MOST_RANKS + 1
     while low < high:
         middle = (low + high) // 2
@@ -66,7 +66,7 @@ def _first(holds: Callable[[int], bool]) -> int:
 
 
 def most_likely(table: CommTable) -> ImpliedRanks:
-    """Return the n of a table: that stated, unless rows that contradict it mean one other n."""
+    """Return the n of a table: the stated one, unless rows that contradict it agree on another."""
     spans = [] if table.is_uneven else [
         span for row in table.rows for half in row.halves
         if (span := implied(table.collective, half)) is not None]

@@ -1,8 +1,7 @@
-"""Files of other programs as a results file: each time is what the program printed.
+"""Files of other programs as a results file: each time is as the program printed it.
 
 A row has the mean of so many calls back to back, or the median of single operations, and never an
-interval. What does not say which collective, how many ranks or which backend is asked for; nothing
-is guessed.
+interval. A collective, number of ranks or backend that a file lacks is asked for, never guessed.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _ONLY_RATES = "nvbandwidth prints rates without sizes and times: check them with
 def import_files(paths: Sequence[Path], output: Path, given: Given) -> list[str]:
     """Write the rows of all files to a new results file; return lines on what was done.
 
-    Raises FileError for an existing output, or files of which nothing can be taken; UsageError
-    for what has to be given.
+    Raises FileError for an existing output, or files without a row to import; UsageError
+    for facts that the user has to give.
     """
     if output.exists():
         raise FileError(f"{output} exists: give another name with -o, or remove it")
@@ -67,7 +66,7 @@ def _check(given: Given) -> None:
 
 
 def _take(table: ForeignTable, given: Given, found: Gathered, operations: Operations) -> None:
-    """Add the rows of a table. Raises UsageError for what it does not say and nobody gives."""
+    """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
     if isinstance(table, CommTable):
         take_collectives(table, given, found, operations)
     elif isinstance(table, ProductTable):

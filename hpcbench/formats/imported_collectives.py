@@ -32,14 +32,14 @@ _FORMS: Mapping[bool | None, str] = {None: "", False: "out of place", True: "in 
 _PARTS: Mapping[str, tuple[str, ...]] = {
     OSU: PARTS_IN_OSU,
     INSPECTOR: (*PARTS_IN_OSU, "reduce_scatter")}
-"""Their size is one rank's part in these programs, and that of all parts here."""
+"""Collectives whose size is one rank's part in these programs, and that of all parts here."""
 _MOST_BYTES = 2**62
 
 
 def take_collectives(
     table: CommTable, given: Given, found: Gathered, operations: Operations,
 ) -> None:
-    """Add the rows of a table. Raises UsageError for what it does not say and nobody gives."""
+    """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
     if why := _no_collective(table):
         found.left_out[why] += len(table.rows)
         return
@@ -81,7 +81,7 @@ def add_operations(operations: Operations, found: Gathered) -> None:
 
 
 def _no_collective(table: CommTable) -> str:
-    """Return why a table is of none of our collectives, or nothing."""
+    """Return why a table has none of our collectives, or ""."""
     if table.program == INSPECTOR and table.collective in ("", "send_recv"):
         return "NCCL Inspector: sent from one rank to another, or of a collective unknown here"
     if table.collective and (table.is_uneven or table.collective not in collectives()):
@@ -94,7 +94,7 @@ def _where(table: CommTable) -> str:
 
 
 def _place(table: CommTable, given: Given) -> RowPlace:
-    """Raises UsageError for what neither the table nor the user says."""
+    """Raises UsageError for a fact that neither the table nor the user gives."""
     ranks = given.ranks or (
         table.ranks if table.program == INSPECTOR else most_likely(table).chosen)
     if not ranks:
@@ -108,7 +108,7 @@ def _place(table: CommTable, given: Given) -> RowPlace:
 
 
 def _dtype(table: CommTable, row: CommRow, given: Given) -> str:
-    """Return the element type as it is written. Raises UsageError where nobody says it."""
+    """Return the element type as the table writes it. Raises UsageError where nobody gives it."""
     found = row.dtype or given.dtype or ("MPI_CHAR" if table.program == OSU else "")
     if not found:
         raise needed(_where(table), "which element type", "--dtype NAME, uint8 for bytes of any")
@@ -127,7 +127,7 @@ def _add_mean(place: RowPlace, row: CommRow, half: Half, found: Gathered) -> Non
 
 
 def _workload(place: RowPlace, row: CommRow, half: Half) -> Collective | str:
-    """Return what a row measured, or why it is no workload of ours."""
+    """Return the workload that a row measured, or why it is none of ours."""
     spec = collectives()[place.what]
     dtype = DTYPES.get(place.dtype)
     if dtype is None:
@@ -154,7 +154,7 @@ def _operator(place: RowPlace, row: CommRow, spec: CollectiveSpec) -> str | None
 
 
 def _in_place(place: RowPlace, half: Half, spec: CollectiveSpec) -> bool | None:
-    """Return whether it was; None where there is no such form, or it is not known."""
+    """Return whether a row was in place; None where there is no such form, or it is not known."""
     if half.in_place is None and place.program not in (INSPECTOR, SUPERBENCH) and spec.in_place:
         return spec.in_place[0]
     return half.in_place

@@ -1,6 +1,6 @@
 """Single operations, as ranks report them: the slowest rank of each, then their order statistics.
 
-They are calls of an application, each of which waited for whichever rank came last: no samples of
+They are calls of an application, each of which waited for the slowest rank: no samples of
 a benchmark, so no interval is made of them. Memory is 20 bytes an operation and rank.
 """
 
@@ -24,7 +24,7 @@ MOST_OPERATIONS = 10_000_000
 class Reports:
     """Reports of operations of one size: communicators by their index, numbers, times in us.
 
-    ``line`` is that of the first.
+    ``line`` is the line of the first report.
     """
 
     line: int

@@ -1,6 +1,6 @@
 """Rows of DDLB as cases of primitives: the same problem, solved by the same implementation.
 
-What DDLB means by its options is what `config.dialects.ddlb` makes of its sweep files: the whole
+DDLB's options have the meaning that `config.dialects.ddlb` gives them in sweep files: the whole
 weight on every rank, nccl where no backend is named.
 """
 
@@ -29,14 +29,14 @@ KIND = "primitive"
 PRIMITIVES: Mapping[str, tuple[PrimitiveSpec, Mapping[str, Option]]] = {
     TP_COLUMNWISE.name: (TP_COLUMNWISE, {"weight": "replicated"}),
     TP_ROWWISE.name: (TP_ROWWISE, {})}
-"""Those that DDLB has, with the options of ours that say what it measures."""
+"""DDLB's primitives, with the options of ours that match its measurement."""
 UNKNOWN_PART = "compute_only"
 MOST_FLOPS = 2**62
 _OPTION = re.compile(r"\s*(\w+)=([^,]*)(?:,|$)")
 
 
 def take_products(table: ProductTable, given: Given, found: Gathered) -> None:
-    """Add the rows of a table. Raises UsageError for what it does not say and nobody gives."""
+    """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
     where = f"{table.path}:{table.rows[0].line}"
     if not given.primitive:
         raise needed(where, "which primitive", f"--primitive {' or '.join(PRIMITIVES)}")
@@ -73,9 +73,9 @@ def _take_row(row: ProductRow, given: Given, ranks: int, found: Gathered) -> Non
 
 
 def _workload(spec: PrimitiveSpec, name: str, problem: Problem) -> tuple[Primitive, str | None]:
-    """Return the workload, with the work of the primitive, and why the problem is none.
+    """Return the workload, with the work of the primitive, and why the problem has none, or None.
 
-    What plug-ins' implementations call is not known here, whether they are installed or not.
+    The calls of plug-ins' implementations are not known here, whether they are installed or not.
     """
     return make_workload(spec, ImplementationSpec(
         ALIASES.get(name, name), "", {}, calls=None if name in ALIASES else ()), problem)
@@ -87,7 +87,7 @@ def _name(row: ProductRow) -> str:
 
 
 def _options(row: ProductRow) -> Iterator[tuple[str, Option]]:
-    """Yield its options, of the same label where there is no column of them."""
+    """Yield a row's options, by its label where there is no column of them."""
     text = row.option or row.implementation.partition(" (")[2].rstrip(")")
     for name, value in _OPTION.findall(text):
         is_number = value.isdecimal() and len(value) < 10

@@ -1,6 +1,6 @@
-"""What all imported rows have in common: a case, a result without an interval, what was left out.
+"""Common parts of imported rows: a case, a result without an interval, rows that were left out.
 
-Nothing is guessed: what a file does not say is given by the user, or the row is left out, counted.
+Nothing is guessed: a fact that a file lacks is given by the user, or the row is left out, counted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DTYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the user says of tables that do not; "" or None of each is not said."""
+    """Facts that the user gives of tables that lack them; "" or None: not given."""
 
     collective: str = ""
     ranks: int | None = None
@@ -50,10 +50,10 @@ def needed(place: str, what: str, flag: str) -> UsageError:
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """Where rows of a table were measured, and what; ``form`` is in place, say.
+    """Where rows of a table were measured, and what; ``form`` is such as "in place".
 
-    ``dtype`` is as the table writes it. ``label`` tells cases from others of the same work, such as
-    that of another communicator.
+    ``dtype`` is as the table writes it. ``label`` distinguishes cases of the same work, such as
+    those of two communicators.
     """
 
     program: str
@@ -72,7 +72,7 @@ class RowPlace:
 
     @property
     def own(self) -> dict[str, str]:
-        """Return what is part of the identity of its cases only where it is not the usual."""
+        """Return the fields that identify a case only where they are not the usual."""
         return {name: value for name, value, usual in (
             ("label", self.label, ""), ("mode", self.mode, "pipelined")) if value != usual}
 
@@ -92,7 +92,7 @@ class PrintedTimes:
 
 
 def mean_of(time_s: float, line: int, calls: int = 1, n_wrong: int | None = None) -> PrintedTimes:
-    """Return a mean that a program printed, of so many calls, 1 if it does not say."""
+    """Return a mean that a program printed, of so many calls; 1 if it does not state how many."""
     return PrintedTimes(np.array([time_s]), line, calls, n_wrong)
 
 
@@ -109,7 +109,7 @@ class Gathered:
 
     def add(self, place: RowPlace, work: Workload, measured: PrintedTimes) -> None:
         """Add a row, unless its case is there. Raises FileError for more than MOST_CASES."""
-        is_again = (place, work) in self._seen  # of a long log most are: no case is made of them
+        is_again = (place, work) in self._seen  # most of a long log are: no case is made of them
         case = None if is_again else _case(place, work, measured)
         if case is None or case.case_id in self.items:
             self.left_out["the same case again; import it to a file of its own"] += 1
@@ -121,7 +121,7 @@ class Gathered:
         self.items[case.case_id] = _result(case, measured)
 
     def left_out_lines(self) -> list[str]:
-        """Return what was left out, the most frequent reasons first."""
+        """Return a line for each reason why rows were left out, the most frequent first."""
         shown = self.left_out.most_common(MOST_REASONS)
         lines = [f"left out: {plural(count, 'row')}: {why}" for why, count in shown]
         rest = self.left_out.total() - sum(count for _, count in shown)
@@ -129,7 +129,7 @@ class Gathered:
 
 
 def _case(place: RowPlace, work: Workload, measured: PrintedTimes) -> Case:
-    """Return the case: the canary's, with all that the canary has of its own changed."""
+    """Return the case: the canary's, with all of the canary's own fields replaced."""
     device = resolve_device(place.backend, "auto")
     identity = {"imported": place.program, "work": work.to_json(), "device": device,
                 "backend": place.backend, "world_size": place.ranks, **place.own}

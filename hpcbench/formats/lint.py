@@ -1,7 +1,7 @@
 """A table of another program against its own arithmetic: a violation for each rule that it breaks.
 
-Numbers are compared as far as their digits go (`printed.Printed`), so that a table that is right
-breaks none, however few digits it has. What a table does not say is not checked.
+Numbers are compared as far as their digits go (`printed.Printed`), so that a correct table
+breaks none, however few digits it has. A fact that a table lacks is not checked.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _ranks(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
 
 
 def _factors(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
-    """Yield rows whose busbw is not that of this n, or not that of the n that most rows mean."""
+    """Yield rows whose busbw does not fit n; without one, the n that most rows mean."""
     if table.is_uneven:
         return
     low = table.ranks or judged.least

@@ -1,4 +1,4 @@
-"""What `hpcbench lint` found in some files: printed as it is found, and counted."""
+"""The findings of `hpcbench lint` in some files: printed as they are found, and counted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Linting:
         self._listed: list[BrokenRule] = []
 
     def read(self, path: Path) -> None:
-        """Check a file, and print what is found at once. Raises FileError as `tables_of`."""
+        """Check a file, and print findings as they are found, but for JSON. Raises FileError."""
         before = self.count
         self._files += 1
         for table in tables_of(path, self._collective):
@@ -48,7 +48,7 @@ class Linting:
             say(f"{found.path}:{found.line}: {found.rule}: {found.message}")
 
     def summary(self) -> str:
-        """Return what was checked in one line, and whether anything was found."""
+        """Return one line: how many findings there are, in how many rows and tables."""
         found = plural(self.count, "finding") if self.count else "no findings"
         what = ", ".join(f"{plural(count, 'table')} of {name}"
                          for name, count in self._tables.items())
@@ -61,7 +61,7 @@ class Linting:
 
 
 def program_of(table: ForeignTable) -> str:
-    """Return the program whose table it is."""
+    """Return the name of the program that printed a table."""
     if isinstance(table, CommTable):
         return table.program
     if isinstance(table, NodeTable):
@@ -70,7 +70,7 @@ def program_of(table: ForeignTable) -> str:
 
 
 def rows_of(table: ForeignTable) -> int:
-    """Return how many rows it has; of a node the metrics."""
+    """Return the number of rows of a table; for a node, that of its metrics."""
     if isinstance(table, NodeTable):
         return len(table.metrics)
     return len(table.matrix if isinstance(table, MatrixTable) else table.rows)

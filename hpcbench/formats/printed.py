@@ -16,7 +16,7 @@ _MOST_DIGITS, _TOO_MUCH = 19, 10**18
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A number that was printed; what it was before lies within ``half`` of ``value``."""
+    """A number that was printed; before rounding it was within ``half`` of ``value``."""
 
     value: float
     half: float
@@ -33,7 +33,7 @@ class Printed:
         return Printed(self.value * factor, self.half * factor)
 
     def widened(self, half: float) -> Printed:
-        """Return the same with at least this half: a program cut digits off, say."""
+        """Return the number with at least this half: such as for a program that cut digits off."""
         return Printed(self.value, max(self.half, half))
 
     def may_be(self, low: float, high: float) -> bool:

@@ -1,6 +1,6 @@
 """Tables of other programs, as they were read: nothing is computed, nothing of an environment kept.
 
-Times are microseconds and rates GB/s (1e9 bytes/s) where names do not say otherwise.
+Times are microseconds and rates GB/s (1e9 bytes/s) where names do not state otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Half:
     """One measurement of a row: out of place, in place, or the only one (``in_place`` None).
 
     ``wrong`` counts wrong elements, None where nothing was checked. ``low_us`` to ``high_us`` are
-    the extremes of what ``time_us`` is the mean of, ``percentiles_us`` in order of their share.
+    the extremes of the times whose mean ``time_us`` is, ``percentiles_us`` in order of their share.
     """
 
     in_place: bool | None = None
@@ -42,8 +42,8 @@ class Half:
 class CommRow:
     """One size of a table of communication: ``count`` in elements, ``size_bytes`` as printed.
 
-    ``passed`` is what a check of the whole row said, None without one. ``number`` is that of a
-    single operation, which all ranks of its communicator count alike; None of a mean.
+    ``passed`` is the result of a check of the whole row, None without one. ``number`` identifies a
+    single operation, alike on all ranks of its communicator; None for a mean.
     """
 
     line: int
@@ -77,16 +77,16 @@ class CommTable:
         program: whose format it is.
         path: the file, as it was named.
         line: of the first row or heading.
-        collective: our name of it; "" where the table does not say.
-        version: of the program, "" where it is not said.
+        collective: our name of it; "" where the table does not name it.
+        version: of the program, "" where it is not stated.
         rows: in the file's order.
         ranks: of a group, as the file states them; None where it does not.
         devices: the lines of nccl-tests that list them.
-        iterations: timed calls of a row, None where not said.
+        iterations: timed calls of a row, None where not stated.
         step_bytes: difference of neighbouring sizes, None where they grow by a factor.
         average: the mean bus bandwidth that the table ends with.
         failures: what the program itself calls failed, in words of ours.
-        out_of_bounds: wrong values of the whole table, None where not said.
+        out_of_bounds: wrong values of the whole table, None where not stated.
         old_columns: in which way its columns are those of another version; "" if they are not.
         damaged: lines that begin like a row and are none, with the count of their fields.
         is_cut: whether it has a heading, and not the end that belongs to it.
@@ -94,9 +94,9 @@ class CommTable:
         timed_rates: whether rates are those of the printed times.
         is_uneven: whether parts of different sizes were exchanged.
         floors_counts: whether a count is of a part that was rounded down to whole elements.
-        label: what tells it from other tables of the collective: a communicator, or a node.
+        label: distinguishes tables of one collective: a communicator, or a node.
         communicator: the id of the communicator whose single operations these are, "" of means.
-        rank: the rank of it that reports them, None where not said.
+        rank: the rank that reports them, None where not stated.
     """
 
     program: str
@@ -143,7 +143,7 @@ class MatrixTable:
 class ProductRow:
     """A row of DDLB: a product of m x k and k x n. Times in ms.
 
-    ``ranks`` and whether each call began after a barrier (``is_lined_up``) are None where not said.
+    ``ranks``, and whether each call began after a barrier (``is_lined_up``): None where not stated.
     """
 
     line: int

@@ -1,1 +1,1 @@
-"""One room for each kind of case; `kind` says what a kind is, `registry` which there are."""
+"""One package for each kind of case; `registry` lists them."""

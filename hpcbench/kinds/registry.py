@@ -30,8 +30,8 @@ class KindSpec:
     """A kind of case: its names, and where its block and its sides are, as ``module:object``.
 
     ``aliases`` are other names in sweep files. Kinds are listed by ``order``, then by name. Making
-    one imports nothing. ``problem`` says why a plug-in's kind cannot be used; stand-ins then make
-    its cases skips. ``catalogue_path``'s function gives group -> name -> facts, as JSON values.
+    one imports nothing. ``problem`` is why a plug-in's kind cannot be used; stand-ins then make its
+    cases skips. ``catalogue_path``'s function gives group -> name -> facts, as JSON values.
     """
 
     name: str
@@ -55,14 +55,14 @@ class KindSpec:
         return self._load(self.block, _resolved)
 
     def made(self, path: str) -> Any:
-        """Return what a path's class or function gives; ``runner_path`` imports torch.
+        """Return the object that a path's class or function makes; ``runner_path`` imports torch.
 
         Raises PluginError if a plug-in is at fault.
         """
         return self._load(path, _made)
 
     def guarded(self, side: str, path: str, stand_in: Callable[[str], S]) -> S:
-        """Return a side; where a plug-in's fails, what stands in for it, with the reason."""
+        """Return a side; where a plug-in's fails, its stand-in with the reason."""
         try:
             own = self.made(path)
         except PluginError as error:
@@ -71,7 +71,7 @@ class KindSpec:
         return guarded  # type: ignore[no-any-return]
 
     def _load(self, path: str, use: Callable[[Any], Any]) -> Any:
-        """Return what a path names, used. Raises PluginError if a plug-in is at fault."""
+        """Return ``use`` of a path's object. Raises PluginError if a plug-in is at fault."""
         if self.problem:
             raise PluginError(self.problem)
         try:
@@ -86,7 +86,7 @@ class KindSpec:
 class Guarded:
     """A side of a plug-in's kind that is not called again once it has raised.
 
-    What stands in for it answers then. ``problem`` says what it raised.
+    Its stand-in answers then. ``problem`` describes the exception.
     """
 
     def __init__(self, title: str, own: Any, stand_in: Callable[[str], Any]) -> None:
@@ -110,7 +110,7 @@ class Guarded:
 
 
 def in_this_package(path: str) -> bool:
-    """Return whether a ``module:name`` is ours, so that what it raises is no fault of a plug-in."""
+    """Return whether a ``module:name`` is ours: its exceptions are no fault of a plug-in."""
     return path.startswith("hpcbench.")
 
 
@@ -137,7 +137,7 @@ def kinds() -> Mapping[str, KindSpec]:
     """Return the kinds that are installed, by name, in the order in which they are listed.
 
     A plug-in that cannot be imported counts as a kind of the entry point's name; its cases are
-    skips. What is installed does not change while a process runs, so it is looked up once.
+    skips. The installed plug-ins do not change while a process runs, so they are read once.
     """
     found = Registry("kind {}", _rooms(), ENTRY_POINTS, (KindSpec,))
     broken = {name: KindSpec(name, problem=reason) for name, reason in found.broken.items()}
@@ -151,12 +151,12 @@ def _rooms() -> Iterator[KindSpec]:
 
 
 def spec_of(kind: str) -> KindSpec:
-    """Return a kind; of one that is not installed what makes its cases skips."""
+    """Return a kind; if it is not installed, a spec that makes its cases skips."""
     return kinds().get(kind) or KindSpec(kind, problem="it is not installed")
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
-    """Return what sweep files can name: group -> name -> facts, as JSON values, of all kinds.
+    """Return the names for sweep files of all kinds: group -> name -> facts, as JSON values.
 
     The catalogue of a plug-in that fails is left out.
     """

@@ -109,7 +109,7 @@ def _greeting(address: str, ports: tuple[int, int]) -> Iterator[tuple[int, str]]
 
 
 def _missed(address: str, port: int, greeting: bytes, limit_s: float) -> str:
-    """Return why the greeting is not to be had at this address, or "" if it is."""
+    """Return why the greeting cannot be received at this address, or "" if it can."""
     try:
         with socket.create_connection((address, port), limit_s) as connection:
             heard = connection.recv(len(greeting), socket.MSG_WAITALL)

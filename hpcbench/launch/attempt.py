@@ -57,7 +57,7 @@ HISTORY = TypeAdapter(History)
 
 @dataclass(frozen=True)
 class RunAttempt(PlannedRun):
-    """What this job runs, and on what; the same on all ranks, but for ``topology``."""
+    """This job's plan, machine and resolution; the same on all ranks, but for ``topology``."""
 
     comm: Communicator
     topology: RankIdentity

@@ -252,7 +252,7 @@ class _Leader:
     silence_limit_s: float
 
     def compared(self, record: SyncRecord) -> SyncRecord:
-        """Return the record with what was learnt from the parent, and checked against rank 0."""
+        """Return the record with the model learnt from the parent, checked against rank 0."""
         parent, children = parent_and_children(
             self.leaders.index(self.comm.rank), len(self.leaders))
         model = record.model if parent is None else self._learn(self.leaders[parent])
@@ -320,7 +320,7 @@ def _answer(pair: Pair, now_ns: Now, pings: int) -> None:
 
 
 def _send_model(pair: Pair, model: ClockModel, timeout_s: float) -> None:
-    """Send what a child needs of its parent's model, the floats as their bits."""
+    """Send the part of a parent's model that a child needs, the floats as their bits."""
     for value in struct.unpack("5q", struct.pack(
             "2q3d", model.t_ref_ns, model.offset_ns, model.slope, model.bound_ns,
             model.slope_bound)):
@@ -329,7 +329,7 @@ def _send_model(pair: Pair, model: ClockModel, timeout_s: float) -> None:
 
 
 def _received_model(pair: Pair, silence_limit_s: float) -> ClockModel:
-    """Return what `_send_model` sends, in its turn."""
+    """Return the model that `_send_model` sends, in its turn."""
     values = []
     for _ in range(5):
         values.append(pair.wait(silence_limit_s))

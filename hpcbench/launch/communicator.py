@@ -58,7 +58,7 @@ def raise_if_late(began: float, timeout_s: float | None, lost: str) -> None:
 
 
 class Inbox:
-    """What other ranks have posted to this one as [number, value], kept until it is taken."""
+    """Values that other ranks posted to this one as [number, value], kept until they are taken."""
 
     def __init__(self, posted: Callable[[], Iterable[tuple[int, Any]]]) -> None:
         """``posted`` is that of a communicator which nothing else reads meanwhile."""
@@ -199,7 +199,7 @@ class Pair:
         return self._value()
 
     def wait(self, timeout_s: float) -> int:
-        """Return the next value; looks only now and then."""
+        """Return the next value; checks only now and then."""
         self._expect()
         wait_quietly(self._arrived, self._while_waiting, timeout_s, lost=self._other)
         return self._value()
@@ -316,9 +316,9 @@ _POST_TAG = 78
 _BYTES_TAG = 80
 _ARRIVAL_S = 0.02  # a wake-up signal may overtake the notice it announces
 IDLE_PAUSE_S = 0.2
-"""Between looks of a rank that waits while others measure."""
+"""Between checks of a rank that waits while others measure."""
 LAST_PAUSE_S = 0.02
-"""Between looks when nothing is measured any more, but rank 0 has work to do."""
+"""Between checks when nothing is measured any more, but rank 0 has work to do."""
 _ALONE = "a single rank has no other"
 
 
@@ -340,7 +340,7 @@ class Communicator:
         return value
 
     def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
-        """Return when every rank has called; look only every ``pause_s`` seconds at the end."""
+        """Return when every rank has called; check only every ``pause_s`` seconds at the end."""
         self.allgather(None, timeout_s)
 
     def first(self, count: int) -> Communicator | None:
@@ -371,7 +371,7 @@ class Communicator:
         raise LookupError(_ALONE)
 
     def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
-        """Return what ``rank`` sends to this one next."""
+        """Return the next bytes that ``rank`` sends to this one."""
         raise LookupError(_ALONE)
 
     def abort(self, code: int) -> None:
@@ -536,7 +536,7 @@ class MpiCommunicator(Communicator):
             self._wakeup.send(self._neighbours[rank])
 
     def _keep(self, request: Any, buffer: Any) -> None:
-        """Hold on to a send, and to what it reads, until it is complete."""
+        """Keep a send and its buffer until it is complete."""
         self._sent.append((request, buffer))
         self._sent = [(kept, read) for kept, read in self._sent if not kept.Test()]
 

@@ -66,7 +66,7 @@ def has_terminal() -> bool:
 
 
 def _of_pmi(environ: Mapping[str, str]) -> str:
-    """Tell MPICH's mpirun, which numbers the ranks of a node, from Slurm's plug-in pmi2."""
+    """Distinguish MPICH's mpirun, which numbers a node's ranks, from Slurm's plug-in pmi2."""
     inside_step = "SLURM_STEP_ID" in environ and "MPI_LOCALRANKID" not in environ
     return "srun --mpi=pmi2" if inside_step else "MPICH's mpirun"
 

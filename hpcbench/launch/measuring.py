@@ -85,7 +85,7 @@ def profile_cases(job: SupervisorContext, pool: WorkerPool, folder: Path) -> str
     lacking = _lacking(job)
     if not lacking and attempt.config.profiling.tool == nsys.NSYS:
         devices = attempt.resolution.devices.values()
-        with contextlib.suppress(OSError):  # then nsys has no report, and the case's entry says so
+        with contextlib.suppress(OSError):  # then nsys has no report, as the case's entry states
             (folder / PROFILE_FOLDER / RANK_FILES).mkdir(parents=True, exist_ok=True)
         pool.renew_under(nsys.nsys_command(folder, job.comm.rank, cuda="cuda" in devices))
     todo = generations(attempt.runnable())
@@ -118,7 +118,7 @@ def opening_line(profiling: Profiling) -> str:
 
 
 def _lacking(job: SupervisorContext) -> str:
-    """Return what keeps all cases from being profiled, "" if nothing. Collective."""
+    """Return why no case can be profiled, "" if cases can. Collective."""
     tool = job.attempt.config.profiling.tool
     if tool == "none":
         return _NO_TOOL
@@ -243,7 +243,7 @@ def collect_profiles(comm: Communicator, folders: RankFolders) -> list[str]:
 
 _GROUP_TIMEOUT_MARGIN_S = 300.0
 _NOTABLE_SHARE = 0.05
-"""Of a core before the sweep: more is reported as a reason for slow cases."""
+"""Share of a core before the sweep: more is reported as a reason for slow cases."""
 
 
 def open_pool(
@@ -321,7 +321,7 @@ def header(attempt: RunAttempt, run_id: str) -> Header:
 
 
 def shared_cores_lines(topology: RankIdentity) -> Iterator[str]:
-    """Warn where ranks of rank 0's node share cores, by bindings or a cgroup's limit."""
+    """Yield a warning where ranks of rank 0's node share cores, by bindings or a cgroup's limit."""
     if topology.ranks_a_core > 1:
         yield (f"note: {topology.local_size} ranks on {topology.hostname} share cores, up to "
                f"{topology.ranks_a_core:.3g} a core: times include waits for a core and do not "
@@ -386,7 +386,7 @@ def open_journal(attempt: RunAttempt, folders: RankFolders) -> Iterator[Journal]
 
 
 def _note_beginning(attempt: RunAttempt, folders: RankFolders, journal: Journal) -> None:
-    """Note which ranks write elsewhere, and what the attempt goes on with."""
+    """Note which ranks write elsewhere, and the state in which the attempt continues a run."""
     if folders.separate:
         journal.note(FOLDERS_NOTE, {str(rank): place for rank, place in folders.separate.items()})
     history = attempt.history

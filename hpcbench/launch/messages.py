@@ -26,8 +26,8 @@ PlainCase = Annotated[Case, PlainSerializer(case_to_json), PlainValidator(case_f
 
 @dataclass(frozen=True, slots=True)
 class FactsRequest:
-    """Probe this machine; ``tools`` are modules and compilers. Calls that may hang have
-    ``limit_s``, those that depend on them as long again."""
+    """Probe this machine, and ``tools`` on it (`backends.availability.tool_facts`). Children for
+    calls that may hang have at most ``limit_s`` (`backends.facts`)."""
 
     tools: tuple[str, ...]
     limit_s: float
@@ -156,8 +156,8 @@ class CaseAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DryRunAnswer:
-    """Collective -> (calls, bytes in all). ``needed``: what needed values, so that memory was used.
-    """
+    """``calls``: collective -> (calls, bytes in all). ``needed``: the error for missing values,
+    after which memory was used; "" without one."""
 
     calls: Mapping[str, tuple[int, int]]
     needed: str = ""

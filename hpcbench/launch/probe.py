@@ -44,8 +44,8 @@ from hpcbench.units import plural
 
 _READY_TIMEOUT_S = 120.0
 _GPU_RESERVE_BYTES = 2 * 10**9
-"""Of a GPU left to no tensors: context, kernels, workspaces of cuBLAS and buffers of NCCL take 1 to
-3 GB, less of a small GPU (or a slice of one)."""
+"""Part of a GPU left to no tensors: context, kernels, workspaces of cuBLAS and buffers of NCCL take
+1 to 3 GB, less of a small GPU (or a slice of one)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class JobMachine:
 class Resolution:
     """Per case id: the device it runs on, or why it cannot run on this machine.
 
-    ``unmet``: of what cannot, the backend or device that ``required_backends`` names. ``no_gpu``
-    says that the plan is for GPUs and none of its cases has one, "" otherwise. ``failures``: cases
+    ``unmet``: for those that cannot, the backend or device that ``required_backends`` names.
+    ``no_gpu``: a line if the cases on GPUs all lack one, else "". ``failures``: cases
     that cannot run and have failed, as CUDA did not answer and their GPUs may be there.
     """
 
@@ -119,7 +119,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
 
 
 def _no_gpu(cases: Sequence[Case], ranks: Sequence[RankFacts]) -> str:
-    """Return that cases are for GPUs and none of them has what it takes, and why; else ""."""
+    """Return a line if there are cases on GPUs and none is available, with the reason; else ""."""
     of_gpus = [case for case in cases if case.device in GPU_DEVICES and not case.skip]
     reasons = [unavailable(case.backend, case.device, ranks[:case.world_size]) for case in of_gpus]
     if not of_gpus or not all(reasons):
@@ -230,7 +230,7 @@ def _mpi_facts_here(env: Mapping[str, str]) -> Any:
 def probe_ranks(
     session: Session, plan: Plan, pool: WorkerPool, *, allow_mixed: bool,
 ) -> tuple[RankFacts, ...]:
-    """Return what every rank's machine has; refuse ranks whose software differs. Collective."""
+    """Return the facts of all ranks' machines; refuse ranks whose software differs. Collective."""
     comm, topology = session
     facts = on_all(comm, "probing the machine",
                    lambda: {**pool.facts(wanted_tools(plan.cases)), "mpi": mpi_facts()})
@@ -249,7 +249,7 @@ def mpi_facts() -> dict[str, Any]:
 
 
 def versions(topology: RankIdentity, facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return what must be alike on all ranks, and in all attempts at one run."""
+    """Return the versions that must be alike on all ranks, and in all attempts at one run."""
     return {"hpcbench": __version__, "python": platform.python_version(), "mpi": topology.mpi,
             **facts["versions"]}
 

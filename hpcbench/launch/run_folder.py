@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 VISIBLE_WITHIN_S = 2.0
-"""How long a rank looks for what rank 0 has written: NFS clients may be late to see it."""
+"""How long a rank waits to see a file of rank 0: NFS clients may be late to see it."""
 _LONGEST_PAUSE_S = 0.2
 _MOST_LINES = 8
 
@@ -55,7 +55,7 @@ _MOST_LINES = 8
 class RunFolder:
     """``path`` holds config.json, plan.json, traces/, later results; ``attempt`` is this job.
 
-    ``notes``: what its file system refuses, and a run can do without.
+    ``notes``: refusals of its file system that a run can do without.
     """
 
     path: Path
@@ -202,7 +202,7 @@ class RankFolders:
 def open_folders(attempt: RunAttempt) -> RankFolders:
     """Return the folder of the run, and where each rank writes its trace; collective.
 
-    Rank 0 leaves a file with a new name in the folder; the others look for it. Raises AgreedError
+    Rank 0 leaves a file with a new name in the folder; the others try to see it. Raises AgreedError
     if a rank can write nowhere.
     """
     comm, topology = attempt.comm, attempt.topology
@@ -245,14 +245,14 @@ def _leave_token(path: Path) -> str:
 def sees(token: Path, limit_s: float = VISIBLE_WITHIN_S) -> bool:
     """Return whether the file is there within ``limit_s``.
 
-    Opening its folders makes an NFS client query the server anew; a look-up of the name need not.
+    Opening its folders makes an NFS client query the server anew; a query of the name need not.
     """
     deadline, pause_s = time.monotonic() + limit_s, 0.01
     while True:
         for folder in (token.parent.parent, token.parent):
             with contextlib.suppress(OSError):
                 os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-        if os.path.exists(token):  # noqa: PTH110  (Path.exists raises where a rank may not look)
+        if os.path.exists(token):  # noqa: PTH110  (Path.exists raises without permission)
             return True
         if time.monotonic() >= deadline:
             return False
@@ -305,7 +305,7 @@ def separate_folder(folder: RunFolder, hostname: str, rank: int) -> tuple[Path |
 
 
 def separate_folder_lines(folders: RankFolders) -> list[str]:
-    """Return the lines that say which ranks do not see the folder, and where they write."""
+    """Return the lines on the ranks that do not see the folder, and where they write."""
     lines = [f"  rank {rank_list(ranks)} on {place.host}: {place.path}"
              for place, ranks in by_value(folders.separate).items()]
     shown = lines[:_MOST_LINES] + ([f"  and on {len(lines) - _MOST_LINES} more hosts"]
@@ -329,7 +329,7 @@ def seal_traces(folder: RunFolder, rank: int, *, measured: bool) -> None:
     for traces in attempt_folders(folder.path / "traces"):
         journal, trace = journal_path(traces, rank), trace_path(traces, rank)
         earlier = () if traces == folder.traces else (UnreadableTrace,)
-        with contextlib.suppress(*earlier):  # the reducer says what is wrong with those
+        with contextlib.suppress(*earlier):  # the reducer reports what is wrong with those
             if journal.is_file() or (measured and traces == folder.traces):
                 seal(journal, trace)
                 with contextlib.suppress(OSError):  # readers take the trace where both are there
@@ -408,7 +408,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 def _receive_all(
     comm: Communicator, rank: int, place: SeparateFolder, traces: Path,
 ) -> Iterator[str]:
-    """Take what one rank has to send; yield what is wrong with it."""
+    """Receive one rank's files; yield a line for each that did not arrive."""
     try:
         comm.send(b"", rank, _ANSWER_S)
         while header := json.loads(comm.receive(rank, _ANSWER_S)):
@@ -424,7 +424,7 @@ def _receive_all(
 def _received(
     comm: Communicator, rank: int, header: Mapping[str, Any], target: Path,
 ) -> str:
-    """Write one file, whole or not at all; return what is wrong, or ""."""
+    """Write one file, whole or not at all; return the problem, or ""."""
     if "error" in header:
         return str(header["error"])
     pieces = iter(lambda: comm.receive(rank, _ANSWER_S), b"")
@@ -479,7 +479,7 @@ def fetch_stranded_traces(session: Session, run_path: str, run_id: str) -> list[
 
 
 def _sealed_below(folders: Iterable[Path], run_id: str) -> Mapping[str, Path]:
-    """Seal what is not yet, and return the traces of the run by their names below ``traces``."""
+    """Seal all journals, and return the traces of the run by their names below ``traces``."""
     by_name: dict[str, Path] = {}
     for folder in folders:
         for traces in attempt_folders(folder / "traces"):

@@ -182,7 +182,7 @@ def _import_mpi(environ: Mapping[str, str]) -> Any:
     problem = f"mpi4py is not installed: {how_to_install('run')}"
     if importlib.util.find_spec("mpi4py") is not None:
         try:
-            with warnings.catch_warnings():  # check_launch says the same with its fix
+            with warnings.catch_warnings():  # check_launch reports the same with its fix
                 warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
                 from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
@@ -209,7 +209,7 @@ def find_topology(comm: Communicator, library: str) -> RankIdentity:
 
 
 def topology_among(comm: Communicator, nodes: Mapping[int, str], library: str) -> RankIdentity:
-    """Return the place of this rank among those of which the nodes are known, by rank."""
+    """Return this rank's identity among the ranks whose nodes are known, by rank."""
     node = nodes[comm.rank]
     same = [rank for rank, other in nodes.items() if other == node]
     return RankIdentity(
@@ -255,7 +255,7 @@ def default_ranks() -> int:
 
 
 def count_gpus() -> Answers:
-    """Return as ``gpus`` how many NVML counts, if it is there."""
+    """Return NVML's number of GPUs as ``gpus``; nothing without NVML."""
     return Child(_counted).wait(_COUNT_LIMIT_S)
 
 

@@ -147,7 +147,7 @@ class StoreCommunicator(Communicator):
         return self._pop(self._letter(rank, self.rank), timeout_s, f"rank {rank}")
 
     def _pop(self, key: str, timeout_s: float | None, lost: str = "another rank") -> bytes:
-        """Return what another rank has put there for this one, and take it away."""
+        """Return the bytes that another rank left there for this one, and delete them."""
         self._await(key, timeout_s=timeout_s, lost=lost)
         data: bytes = self._store.get(key)
         self._store.delete_key(key)
@@ -165,7 +165,7 @@ class StoreCommunicator(Communicator):
     def _meet(
         self, name: str, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None,
     ) -> None:
-        """Return when every rank is here; the last one sets the key."""
+        """Return when every rank is here; the slowest rank sets the key."""
         if self._store.add(f"{name}/arrived", 1) == self.size:
             self._store.set(f"{name}/complete", "")
         self._await(f"{name}/complete", pause_s, timeout_s)
@@ -173,9 +173,9 @@ class StoreCommunicator(Communicator):
             self._read += [f"{name}/arrived", f"{name}/complete"]
 
     def _forget(self, *keys: str) -> None:
-        """Delete what was used before the meeting that is just over; note what it used itself.
+        """Delete the keys used before the meeting that is just over; note those of the meeting.
 
-        Who is in a later meeting has read all of an earlier one. The keys of this one are among
+        A rank in a later meeting has read all of an earlier one. The keys of this one are among
         the last two that rank 0 noted.
         """
         own = self._read[-2:] if self.rank == 0 else []
@@ -233,7 +233,7 @@ def meet(
     try:
         if problem := _contradiction(store, rank, size):
             store.set("refused", problem)
-            if rank and store.add("arrived", 0) >= size:  # rank 0 has gone on, and will not say it
+            if rank and store.add("arrived", 0) >= size:  # rank 0 has gone on, and reports nothing
                 say(f"hpcbench: {problem}", sys.stderr)
             raise LaunchError(problem)
         deadline = time.monotonic() + timeout_s

@@ -102,7 +102,7 @@ def run_tries(
 def _final(
     case: Case, tries: list[Tried], best: TriedCase | None, last: TriedCase,
 ) -> TriedCase:
-    """Return how the whole case ended: as its last try if that reports nothing but failure."""
+    """Return how the case ended: by an error or a stop, else by its best try, else by the last."""
     outcome, reason = last.outcome, last.outcome.verdict.reason
     if tries[-1].ended is Ended.ERROR:
         label = " ".join(tries[-1].workload.label(case.world_size).words)
@@ -209,7 +209,7 @@ class Watchdog:
 
 
 def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:
-    """Return what an inline worker has answered, or how far its progress word shows it to be."""
+    """Return the evidence of an inline worker: its answer, or its progress where it hangs."""
     answer, outcome, cause = worker.receive(), RankOutcome.OK, "its part was done"
     if answer is None:
         outcome, cause = RankOutcome.STUCK, last_seen(worker)

@@ -40,7 +40,7 @@ def worker_environment(
 
 
 def thread_variables(threads: int) -> dict[str, str]:
-    """Return the variables that give a worker so many threads (`measure.process`)."""
+    """Return the variables that give a worker so many threads (`measurement.process`)."""
     return {"OMP_NUM_THREADS": str(threads)}
 
 
@@ -94,7 +94,7 @@ _REPORT_WAIT_S = 60.0
 class TemplateProcess:
     """A process that imports torch and waits for `messages.LOAD_REQUESTS` on ``control``.
 
-    ``env`` are its variables. What it prints goes to the file ``output_fd``.
+    ``env`` are its variables. Its output goes to the file ``output_fd``.
     """
 
     def __init__(self, env: Mapping[str, str], wrapper: Sequence[str] = ()) -> None:

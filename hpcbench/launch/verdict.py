@@ -38,7 +38,7 @@ class RankOutcome(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one rank's supervisor knows at the end of a case.
+    """The knowledge of one rank's supervisor at the end of a case.
 
     Attributes:
         cause: one line.
@@ -49,8 +49,8 @@ class Evidence:
         wrong_iteration: the iteration in which it did.
         host: the rank's host, "" where all ranks have the same.
         link: what is wrong with the rank's network interface, or "".
-        step: which step within the sample, 0 for none; ``doing`` says it in words.
-        out_of_memory: whether memory was refused to the rank, and its worker said so.
+        step: which step within the sample, 0 for none; ``doing`` gives it in words.
+        out_of_memory: whether memory was refused to the rank, and its worker reported it.
         current_collective: the one in which the rank hangs (`profiling.flight`), or "".
     """
 
@@ -154,7 +154,7 @@ def _judged(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Ver
 
 
 def _desync(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Verdict:
-    """Blame the first rank that called something else, and say what came of it."""
+    """Blame the first rank that called something else, and name the consequence."""
     diverged = sorted((item for item in evidence if item.wrong_operation),
                       key=lambda item: (item.wrong_iteration, item.rank))
     first = diverged[0]

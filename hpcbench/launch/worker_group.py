@@ -71,7 +71,7 @@ def await_answer(worker: WorkerHandle, how: AnswerWait) -> Observation:
         remaining = deadline - time.monotonic()
         if worker.wait(min(how.wakeup_s, remaining), how.comm.wakeup_fd):
             return _answered(worker, how)
-        if how.comm.noticed(how.number):  # the own worker may say what it saw of that failure
+        if how.comm.noticed(how.number):  # the own worker may report what it saw of that failure
             return (_answered(worker, how) if worker.wait(_GRACE_S)
                     else _silent(worker, how, expired=False))
         if time.monotonic() >= deadline:
@@ -123,7 +123,7 @@ def _without_answer(
 
 
 def evidence_of(rank: int, worker: WorkerHandle, outcome: RankOutcome, cause: str = "") -> Evidence:
-    """Return evidence with what the progress word shows of how far the worker has come."""
+    """Return evidence with the worker's progress, as its progress word shows it."""
     progress = worker.progress
     return Evidence(rank, outcome, cause, progress.iteration, int(progress.phase),
                     wrong_operation=progress.wrong_operation,
@@ -131,19 +131,19 @@ def evidence_of(rank: int, worker: WorkerHandle, outcome: RankOutcome, cause: st
 
 
 def located(evidence: Evidence, case: Case) -> Evidence:
-    """Return evidence that says in words in which step of the case's samples the rank is."""
+    """Return evidence that names, in words, the rank's step in the case's samples."""
     return replace(evidence, doing=case.workload.step_words(
         evidence.rank, case.world_size, evidence.step))
 
 
 def last_seen(worker: WorkerHandle) -> str:
-    """Say where the worker's progress word last stood."""
+    """Return the last phase and iteration of the worker, in words."""
     progress = worker.progress
     return f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
 
 
 def _position(worker: WorkerHandle) -> str:
-    """Say where the worker was last seen, and what it called in place of the planned operation."""
+    """Return where the worker was last seen, and its call in place of the planned operation."""
     called, iteration = worker.progress.wrong_operation, worker.progress.wrong_iteration
     return last_seen(worker) + (f", called {called} in iteration {iteration}" if called else "")
 
@@ -156,7 +156,7 @@ class RankLocation:
     interface: str | None = None
 
     def sign(self, evidence: Evidence) -> Evidence:
-        """Return evidence with its host; of a failed case also if the link is down."""
+        """Return evidence with its host, and for a failed case with the problem of its link."""
         link = ""
         if self.host and self.interface and evidence.outcome not in (RankOutcome.OK,
                                                                      RankOutcome.HALTED):
@@ -167,7 +167,7 @@ class RankLocation:
 
 
 def with_advice(observation: Observation, case: Case, local_size: int) -> Observation:
-    """Add to a kill for memory what was predicted; ``local_size`` ranks share the limit."""
+    """Add the planner's advice to a kill for memory; ``local_size`` ranks share the limit."""
     evidence = observation.evidence
     if KILLED_FOR_MEMORY not in evidence.cause:
         return observation
@@ -228,7 +228,7 @@ class NoAgreement(RankLostError):
 
 @dataclass(frozen=True, slots=True)
 class CaseHooks:
-    """What is called for each case.
+    """The calls around each case.
 
     ``start`` returns a new worker or raises LaunchError. ``guard`` surrounds the case. ``due`` is
     called after it; rank 0's answer holds.

@@ -23,7 +23,7 @@ from hpcbench.measurement.process import spare_what_is_loaded, unsupervised
 from hpcbench.texts import masked
 
 _SHARE_OF_CUDA = 0.65
-"""Of the probe's time; other children have less (`backends.facts`)."""
+"""CUDA's share of the probe's time; other children have less (`backends.facts`)."""
 _START_OF_A_GPU_S = 3.0
 """A driver's start of one GPU where nothing holds it open (`backends.child.LIMIT_S`)."""
 Variables = tuple[tuple[str, str], ...]
@@ -116,7 +116,7 @@ class WorkerPool:
 
 
 def probe_timeout_s(ready_timeout_s: float, root: Path = Path("/")) -> float:
-    """Return how long a probe may take: as a worker to be ready, and as the GPUs of the node."""
+    """Return how long a probe may take: the time of a worker's start and that of the GPUs."""
     return ready_timeout_s + gpus_start_s(root)
 
 
@@ -132,7 +132,7 @@ def cuda_limit_s(timeout_s: float) -> float:
 def facts_of_child(
     tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
 ) -> Mapping[str, Any]:
-    """Return the same from a process without supervision. Raises LaunchError."""
+    """Return `backends.facts.gather_facts` of a process without supervision. Raises LaunchError."""
     try:
         facts: Mapping[str, Any] = printed_json(module_command(
             "hpcbench.backends.facts", str(cuda_limit_s(timeout_s)), *tools), env, timeout_s)

@@ -62,7 +62,7 @@ class WorkerOutput:
         self.tidy()
 
     def since_mark(self) -> bytes:
-        """Return what was printed since: all, or the lines in its first and last KEPT_BYTES."""
+        """Return the output since the mark: all, or the lines in its ends of KEPT_BYTES each."""
         end = self.size()
         if end - self._mark <= 2 * KEPT_BYTES:
             return os.pread(self.fd, 2 * KEPT_BYTES, self._mark)
@@ -99,7 +99,7 @@ def read_tail(fd: int, size_bytes: int) -> str:
 
 
 def text_of(output: bytes) -> str:
-    """Return what a worker printed, without the secrets that it may have from this environment."""
+    """Return a worker's output as text, without secrets that it may have from this environment."""
     return masked(output.decode(errors="replace"), os.environ)
 
 
@@ -123,7 +123,7 @@ _GONE_S = 5.0
 _GONE_ON_GPU_S = 50.0
 """A driver frees a GPU's memory, and waits for a kernel, when the process ends."""
 _GONE_STEP_S = 0.2
-"""How often it is seen meanwhile whether the rank is to stop."""
+"""How often a request to stop the rank is checked meanwhile."""
 
 
 class WorkerHandle(Protocol):
@@ -205,7 +205,7 @@ class Template:
             early = None
         self._started = early or TemplateProcess(self.env, wrapper)
         self._control = self._started.control
-        with contextlib.suppress(OSError):  # it has ended: `fork` says why
+        with contextlib.suppress(OSError):  # it has ended: `fork` reports why
             self._control.send(messages.encoded(messages.LOAD_REQUESTS, tuple(spec.kinds)))
 
     def close(self) -> None:
@@ -377,7 +377,7 @@ class WorkerProcess(WorkerHandle):
         return ended
 
     def kill(self) -> None:
-        """End it now, and close what belongs to it; `await_end` waits until it is gone."""
+        """End it now, and close its files here; `await_end` waits until it is gone."""
         if self._template.exit_code(self._pid, 0.0) is None:  # else the pid may be another's
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)

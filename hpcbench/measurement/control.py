@@ -1,9 +1,9 @@
-"""What ranks line up by while a case is measured, and the stamps that a worker leaves.
+"""How ranks line up while a case is measured, and the stamps that a worker leaves.
 
-Never the group under test. A group of gloo has threads of its own. On cores that ranks fill, they
-still run when the operation under test begins, and the kernel lets one of them keep a core for a
-tick of its clock. So ranks of one node use memory that all map. Stamps and progress are in memory
-that the supervisor shares: after a crash or a hang they show how far the worker came.
+They never use the group under test. A group of gloo has threads of its own. On cores that ranks
+fill, they still run when the operation under test begins, and the kernel lets one of them keep a
+core for a tick of its clock. So ranks of one node use memory that all map. Stamps and progress are
+in memory that the supervisor shares: after a crash or a hang they show how far the worker came.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _WORDS_OF_TURN = 8
 CAPACITY = 512
 """Values of a rank in one exchange; more are exchanged in several."""
 _YIELDS_S = 1e-3
-"""So long a rank that waits looks again at once; then it sleeps, for a share of its wait."""
+"""So long a waiting rank checks without a pause; then it sleeps, for a share of its wait."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _SHARE = 5e-5, 2e-3, 0.05
 _WORD = 8
 
@@ -131,8 +131,8 @@ _NAME = "hpcbench-control"
 def control_in_memory(
     rank: int, ranks: int, timeout_s: float, gather: Callable[[Any], Sequence[Any]],
 ) -> SharedControl | None:
-    """Return what lines ranks up in memory of rank 0; None on all ranks where that does not serve.
-    Collective: ``gather`` returns what each rank gave.
+    """Return the control in memory of rank 0; None on all ranks where it cannot be used.
+    Collective: ``gather`` returns each rank's value.
 
     Ranks need a core each (a waiting rank would take one from those it waits for), and must see
     each other's files, as in containers and on other nodes they do not.
@@ -198,7 +198,7 @@ _HEAD_AT = 8 * _ITERATION
 
 
 class WorkerPhase(IntEnum):
-    """What a worker is doing, in the order of one iteration."""
+    """The activity of a worker, in the order of one iteration."""
 
     IDLE = 0
     JOIN = 1

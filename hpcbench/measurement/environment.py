@@ -1,6 +1,6 @@
 """Environment of a rank: machine, libraries, network, and an allow-list of variables as plain JSON,
-without secrets (`hpcbench.texts`). Unknown is None; an unreadable topic says why. Libraries are
-identified by the linker's build id, else by a hash of size, beginning and end."""
+without secrets (`hpcbench.texts`). Unknown is None; an unreadable topic has the reason. Libraries
+are identified by the linker's build id, else by a hash of size, beginning and end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LOOPBACK_TYPE = 772  # ARPHRD_LOOPBACK, include/uapi/linux/if_arp.h
 
 
 def host(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return who the machine is. ``container`` is a hint."""
+    """Return the identity of the machine. ``container`` is a hint."""
     system = files.fields("etc/os-release").get("PRETTY_NAME")
     uptime = files.line("proc/uptime")
     return {
@@ -347,7 +347,7 @@ _RECORDED = re.compile(
     r"|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS|MODULE_LOADING)"
     r"|(NVIDIA|ROCR)_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|PYTHON(OPTIMIZE|HASHSEED|DEVMODE)")
 _OF_THE_LAUNCHER = re.compile(r"OMPI_MCA_(orte|ess|pmix|PREFIXES|initial_wdir)\w*")
-"""What Open MPI sets by itself under names of its parameters: job ids, addresses, keys."""
+"""Variables that Open MPI sets by itself under names of its parameters: ids, addresses, keys."""
 _OF_THE_SCHEDULER = re.compile(
     r"SLURM_(JOB_(ID|NAME|NODELIST|NUM_NODES|PARTITION|QOS|CPUS_PER_NODE)|NTASKS|NTASKS_PER_NODE"
     r"|CPUS_PER_TASK|CPU_BIND|CPU_BIND_TYPE|MEM_BIND|MEM_BIND_TYPE|DISTRIBUTION|GPUS_ON_NODE"
@@ -372,14 +372,14 @@ def _allowed(environ: Mapping[str, str], allows: Callable[[str], bool]) -> dict[
 
 
 def node_identity() -> str:
-    """Return what is the same for all ranks that share one machine's clock and memory."""
+    """Return a text that is the same for all ranks that share a machine's clock and memory."""
     return f"{socket.gethostname()}/{_boot_id(Path('/proc'))}"
 
 
 def clock_identity(proc: Path = Path("/proc")) -> str:
-    """Return what is the same for processes with the same CLOCK_MONOTONIC: boot and time namespace
-    with its offset. Equal offsets in two namespaces count as two clocks, which only costs ping-
-    pongs."""
+    """Return a text that is the same for processes with the same CLOCK_MONOTONIC: boot and time
+    namespace with its offset. Equal offsets in two namespaces count as two clocks, which only costs
+    ping-pongs."""
     boot, namespace = _boot_id(proc), proc / "self/ns/time"
     if not boot:
         return socket.gethostname()

@@ -23,14 +23,14 @@ _FOR_EVER_CYCLES = 2**62
 
 
 class InjectedFault(HpcbenchError):
-    """What a ``raise`` fault raises."""
+    """The error of a ``raise`` fault."""
 
 
 def before_call(
     faults: Sequence[Fault], slow_down: Callable[[float], None],
 ) -> dict[int, Callable[[], None]]:
-    """Return what to do before the timed call, by iteration. ``slow_down`` slows a training's
-    samples."""
+    """Return the faults to cause before the timed call, by iteration. ``slow_down`` slows a
+    training's samples."""
     at_once: dict[str, Callable[[], None]] = {
         "kill": _signal(signal.SIGKILL), "segv": _signal(signal.SIGSEGV),
         "stop": _signal(signal.SIGSTOP), "abort": os.abort, "raise": _raise,
@@ -61,7 +61,7 @@ def after_call(
 def wrong_operations(
     faults: Sequence[Fault], other: Callable[[], TimedOperation],
 ) -> dict[int, TimedOperation]:
-    """Return what to call instead of the workload, by iteration; ``other`` is called if needed."""
+    """Return the operations in place of the workload, by iteration; ``other`` is called if any."""
     when = [fault.iteration or 0 for fault in faults if fault.kind == "desync"]
     return dict.fromkeys(when, other()) if when else {}
 

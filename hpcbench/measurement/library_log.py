@@ -5,7 +5,7 @@ They log it on request only, and a case that prints for every call measures its 
 - NCCL with ``NCCL_DEBUG=INFO``: channels and transports when a communicator is made and connected;
   with ``NCCL_DEBUG_SUBSYS=INIT,TUNING`` besides, on rank 0 of the communicator, algorithm and
   protocol of every call: by number since 2.20, by name and with channels since 2.24
-  (src/enqueue.cc). What goes to ``NCCL_DEBUG_FILE`` is not read.
+  (src/enqueue.cc). Output to ``NCCL_DEBUG_FILE`` is not read.
 - UCC with ``UCC_COLL_TRACE=info``: the layers of every call, on rank 0 (src/core/ucc_coll.c); UCX
   with ``UCX_LOG_LEVEL=info``: the transports of each connection (src/ucp/core/ucp_worker.c).
 """

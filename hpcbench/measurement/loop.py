@@ -76,9 +76,9 @@ def of_one_rank(start: Start) -> Start:
 
 class AgreedStart:
     """The start of mode ``isolated``: one exchange fixes ``start_ns``, then each waits alone. It
-    is ``slack_ns`` after the last rank was ready. If more than one of every 8 times passed before a
-    rank knew of it, the slack grows by half; if none, it shrinks. All ranks keep the same slack. A
-    rank that oversleeps sleeps less and spins longer from then on."""
+    is ``slack_ns`` after the slowest rank was ready. If more than one of every 8 times passed
+    before a rank knew of it, the slack grows by half; if none, it shrinks. All ranks keep the same
+    slack. A rank that oversleeps sleeps less and spins longer from then on."""
 
     def __init__(
         self, control: Control, clock: ClockModel, now_ns: Callable[[], int], slack_ns: int,
@@ -184,7 +184,7 @@ Fold = Callable[[Samples, Control], Integers]
 
 
 class FixedCount:
-    """As many samples as the config says."""
+    """A fixed number of samples."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -266,7 +266,7 @@ def first_to_last(clock: ClockModel) -> Fold:
 
 def last_to_last(clock: ClockModel) -> Fold:
     """Return the fold where ranks enter late on purpose: last end - last start. Their delay would
-    make the time look better known than it is."""
+    make the time seem better known than it is."""
     def fold(rows: Samples, control: Control) -> Integers:
         ends, starts = clock.all_to_global(rows[:, _END]), clock.all_to_global(rows[:, _START])
         agreed: Integers = control.maximum(np.concatenate([ends, starts]))
@@ -281,7 +281,7 @@ _BARRIER, _RUN = int(WorkerPhase.BARRIER), int(WorkerPhase.RUN)
 
 
 class TimedOperation(Protocol):
-    """What a sample calls: the workload, or another operation in its place (a fault)."""
+    """The call of a sample: the workload, or another operation in its place (a fault)."""
 
     name: str
 
@@ -290,13 +290,13 @@ class TimedOperation(Protocol):
 
 
 class TimedWorkload(TimedOperation, Protocol):
-    """What the loop needs of a workload; only ``run`` is timed."""
+    """A workload as the loop needs it; only ``run`` is timed."""
 
     def prepare(self) -> None:
         """Restore inputs and wipe outputs."""
 
     def check(self) -> object | None:
-        """Return what is wrong with the output that was just timed, or None."""
+        """Return the mismatch of the output that was just timed, or None."""
 
 
 class Device(Protocol):
@@ -305,7 +305,7 @@ class Device(Protocol):
     def prepared(
         self, run: Callable[[], object], now_ns: Callable[[], int],
     ) -> Callable[[], object]:
-        """Return what runs, and waits until the work is complete."""
+        """Return a call that runs, and waits until the work is complete."""
 
     def took(self) -> tuple[int, int]:
         """Return ns of the last call until ``run`` returned, and ns on the device, or
@@ -344,7 +344,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class LoopResult:
-    """What the checks found wrong, and why there are no more samples."""
+    """The mismatches that checks found, and why there are no more samples."""
 
     wrong: list[object]
     stop_reason: str

@@ -165,7 +165,7 @@ def memory_policy(files: KernelFiles) -> str | None:
 
 def cgroup(files: KernelFiles) -> dict[str, Any]:
     """Return ``cpus`` (may be a fraction) and ``memory_bytes``: the tightest of the cgroup and its
-    parents, "unlimited" if all say so."""
+    parents, "unlimited" if none has a limit."""
     lines = [line.split(":", 2) for line in (files.text("proc/self/cgroup") or "").splitlines()]
     paths = {name: line[2] for line in lines if len(line) == 3 for name in line[1].split(",")}
     v2 = [*_folders(paths, "", "", "/unified")]
@@ -198,7 +198,7 @@ def threads_of_rank(
 
 
 def expected_threads(own: int, local_size: int, every: int, granted: float) -> int:
-    """Return `threads_of_rank` before other masks are known: equal parts of ``every`` core."""
+    """Return `threads_of_rank` before other masks are known: equal parts of ``every`` cores."""
     part = min(Fraction(own), Fraction(every, local_size))
     used = min(every, own * local_size)
     return max(1, math.floor(part * min(Fraction(1), Fraction(granted) / max(1, used))))

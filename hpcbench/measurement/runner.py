@@ -1,4 +1,4 @@
-"""What opens the cases of one kind in a worker: the only side of a kind that may import torch."""
+"""Opens the cases of one kind in a worker: the only side of a kind that may import torch."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Runner(ABC):
         """Allocate a workload on this rank; if ``validate``, prove what must hold before it.
 
         A context manager, which gives the operation, is entered around set-up and measurement; it
-        may say more of a lack of memory.
+        may explain a lack of memory.
         """
 
 
 def opened(
     runner: Runner, work: Workload, place: Place, *, validate: bool,
 ) -> AbstractContextManager[AnyOperation]:
-    """Return what gives the operation of a workload on this rank."""
+    """Return the context manager that gives the operation of a workload on this rank."""
     found = runner.open(work, place, validate=validate)
     return found if isinstance(found, AbstractContextManager) else nullcontext(found)
 

@@ -1,1 +1,1 @@
-"""What kinds share: the place of a rank, dtypes, data, result checks, sizes, bandwidths."""
+"""Shared by kinds: the place of a rank, dtypes, data, result checks, sizes, bandwidths."""

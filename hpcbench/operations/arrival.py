@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hpcbench.units import duration_text, parse_duration_ns, plural
 
 TOGETHER = "together"
-"""All ranks enter at the same time: the arrival of cases that do not say otherwise."""
+"""All ranks enter at the same time: the default."""
 LAST, ROTATING, ALL = "last", "rotating", "all"
 WHO = (LAST, ROTATING, ALL)
 """Who can be late, beside a rank by its number."""
@@ -22,7 +22,7 @@ class LateEntry(NamedTuple):
 
     @classmethod
     def from_text(cls, arrival: str) -> LateEntry | None:
-        """Return what `text` wrote; None for TOGETHER."""
+        """Return the entry of a `text`; None for TOGETHER."""
         if arrival == TOGETHER:
             return None
         late, _, by = arrival.partition(":")
@@ -35,7 +35,7 @@ class LateEntry(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return it for a title: ``last rank late by 250us``."""
+        """Return the entry in words, for a title: ``last rank late by 250us``."""
         by = duration_text(self.by_ns)
         if self.late == ALL:
             return f"ranks late by 0 to {by}"
@@ -45,8 +45,8 @@ class LateEntry(NamedTuple):
     def delay_ns(self, rank: int, ranks: int, row: int) -> int:
         """Return how late one of ``ranks`` enters sample ``row`` of a pass, warm-ups counted.
 
-        ``rank`` is its number in its group. Of ``all``, rank i is late by i / (ranks - 1) x
-        ``by_ns``; of ``rotating``, rank ``row`` modulo ``ranks`` is the late one.
+        ``rank`` is its number in its group. With ``all``, rank i is late by i / (ranks - 1) x
+        ``by_ns``; with ``rotating``, rank ``row`` modulo ``ranks`` is the late one.
         """
         if self.late == ALL:
             return self.by_ns * rank // (ranks - 1) if ranks > 1 else 0

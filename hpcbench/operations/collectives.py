@@ -32,8 +32,8 @@ ENTRY_POINTS = "hpcbench.collectives"
 """The group of entry points; each is a `CollectiveSpec`."""
 Buffer = Literal["whole", "part", "nothing"]
 Crossing = Callable[[Sequence[str]], Mapping[str, tuple[float, float]]]
-"""Of the node of each rank of a group, which has several: the least that must leave and must enter
-each node in one call, over its size."""
+"""Node of each rank of a group, which has several -> node -> the least that must leave and must
+enter it in one call, over the call's size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class CollectiveSpec:
 
     @property
     def has_two_forms(self) -> bool:
-        """Return whether it runs in place and out of place, so that labels must say which."""
+        """Return whether it runs in place and out of place, so that labels must show which."""
         return self.in_place is not None and len(self.in_place) > 1
 
     def busbw_factor(self, ranks: int) -> float | None:
@@ -271,7 +271,7 @@ def busbw_factor(collective: str, world_size: int) -> float | None:
 class WireRate:
     """Bytes/s that a rank's links carry in one direction, which line rates compare with.
 
-    ``name`` is what the number is called: ``bus bandwidth``, or another one.
+    ``name`` is the name of the number: ``bus bandwidth``, or another one.
     """
 
     bytes_per_s: float
@@ -281,7 +281,7 @@ class WireRate:
 def wire_rate(
     collective: str, rates: Bandwidth | None, ranks: int, algorithm: str | None,
 ) -> WireRate | None:
-    """Return what links carry: ``busbw``, unless a switch adds up what ranks send.
+    """Return the rate of the links: ``busbw``, unless a switch adds up the ranks' data.
 
     ``algorithm`` is from the log. In an all_reduce by NVLS (NVLink SHARP) each of n ranks
     sends its own data once and a part of the sum to all: S (n + 1) / n, less than 2 S (n - 1) / n
@@ -296,9 +296,9 @@ def wire_rate(
 
 
 COLD_BYTES = 2**27
-"""What all sets of cold buffers hold at least: several times the last cache that ranks share."""
+"""Bytes of all sets of cold buffers at least: several times the last cache that ranks share."""
 MOST_COLD_BYTES = 2**30
-"""What they hold at most, on a GPU: four times the 256 MB of an MI300X. A B200 has 126 MB."""
+"""Their bytes at most, on a GPU: four times the 256 MB of an MI300X. A B200 has 126 MB."""
 _TIMES_CACHE = 4
 """As STREAM has it of its arrays (www.cs.virginia.edu/stream/ref.html)."""
 MOST_COLD_SETS = 1024
@@ -311,7 +311,7 @@ PART_BYTES = 16
 
 
 def weights(split: str, world_size: int) -> tuple[int, ...]:
-    """Return what the ranks' parts are proportional to.
+    """Return the proportions of the ranks' parts.
 
     ``linear``: r + 1 for rank r; ``one_heavy``: n for rank 0, 1 for the others; ``zero``: nothing
     for the last rank, 1 for the others.
@@ -359,7 +359,7 @@ def _units(collective: str, split: str, world_size: int) -> int:
 
 
 def cold_bytes(cache_bytes: int | None) -> int:
-    """Return what all sets of cold buffers hold on a device with this last cache, None unknown."""
+    """Return the bytes of all sets of cold buffers for a device's last cache; None: unknown."""
     wanted = MOST_COLD_BYTES if cache_bytes is None else _TIMES_CACHE * cache_bytes
     return min(max(wanted, COLD_BYTES), MOST_COLD_BYTES)
 
@@ -389,8 +389,8 @@ def rank_bytes(
     """Return the bytes of all buffers of the rank that holds most, for size ``size_bytes``.
 
     The kept input, the buffer the collective writes, and the expected result: in place the
-    written buffer has the larger of the two sizes. Out of place, what else runs in place checks its
-    input, too, and so makes it again.
+    written buffer has the larger of the two sizes. Out of place, a collective that otherwise runs
+    in place checks its input, too, and so makes it again.
     """
     spec, shares = collective_spec(collective), weights(split, world_size)
     units = _units(collective, split, world_size)

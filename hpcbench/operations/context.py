@@ -1,4 +1,4 @@
-"""What a benchmarked function gets, and how it is called."""
+"""The context of a benchmarked function, and how it is called."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def called(
     function: Callable[..., Any], context: Context, dtype: str,
     arguments: Sequence[tuple[str, Value]],
 ) -> Any:
-    """Return what a benchmarked function returns: called with its arguments, and with those of
-    every case that are parameters of it."""
+    """Call a benchmarked function with its arguments, and with those of every case that are
+    parameters of it; return its result."""
     passed = {"dtype": dtype, "device": context.device, "world_size": context.world_size}
     accepted = inspect.signature(function).parameters
     return function(context, **{

@@ -6,10 +6,10 @@ gives the same bits, and the tolerance is 0. The pattern repeats every 8191 elem
 prime, so no block of a power-of-two size maps onto itself. Expected results are cheap at any size
 and any number of ranks: one period is computed in int64, then tiled.
 
-No element is 0, of what is sent or of a result, so that a factor on a result changes all of it.
+No element of sent data or of a result is 0, so that a factor on a result changes all of it.
 
-Of ``avg`` every contribution is a multiple of the number of ranks, so that what comes of dividing
-is exact, before or after the sum. Where the dtype has no such numbers, or where multiplying them by
+For ``avg`` every contribution is a multiple of the number of ranks, so that quotients are exact,
+before or after the sum. Where the dtype has no such numbers, or where multiplying them by
 its own 1 / n would round (`average_is_exact`), results are compared within 2 units in the last
 place, as nccl-tests does for its avg. NCCL divides the sum of integers and cuts the rest off, which
 leaves 0 of uint8 over more than 254 ranks.
@@ -32,7 +32,7 @@ DTYPES = {
 
 
 def renamed(module: Any, name: str, old_name: str) -> Any:
-    """Return what a module of torch has under its new name, or, in an older torch, its old one."""
+    """Return an attribute of a torch module by its new name or, in an older torch, its old one."""
     return getattr(module, name, None) or getattr(module, old_name)
 
 
@@ -82,7 +82,7 @@ def reduced(
 
 
 def poison(dtype: torch.dtype) -> float | int:
-    """Return a value that no result contains: what an output holds before it is written."""
+    """Return a value that no result contains: outputs hold it before they are written."""
     return float("nan") if dtype.is_floating_point else torch.iinfo(dtype).max
 
 
@@ -174,7 +174,7 @@ class Mismatch:
 def compare(got: torch.Tensor, expected: torch.Tensor, *, ulps: int = 0) -> Mismatch | None:
     """Return the mismatch, or None if every element is right; NaN is never right.
 
-    Equal pieces are not looked at again: checks stand between samples, whose caches they empty.
+    Equal tensors are compared once: checks stand between samples, whose caches they empty.
     """
     ours, theirs = got.reshape(-1), expected.reshape(-1)
     if ours.dtype == theirs.dtype and all(
@@ -187,7 +187,7 @@ def compare(got: torch.Tensor, expected: torch.Tensor, *, ulps: int = 0) -> Mism
 def mismatch(
     ours: torch.Tensor, theirs: torch.Tensor, right: Callable[[slice], torch.Tensor],
 ) -> Mismatch | None:
-    """Return the mismatch of flat tensors, or None; ``right`` tells which of some elements are.
+    """Return the mismatch of flat tensors, or None; ``right`` shows which of some elements are.
 
     Compared piece by piece: a case needs no more memory for its check than for its buffers.
     """

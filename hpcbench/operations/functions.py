@@ -28,7 +28,7 @@ from hpcbench.texts import first_line
 from hpcbench.units import plural
 
 Value = str | int | float | bool | None
-"""What an argument of a benchmarked function may be."""
+"""Types of the arguments of a benchmarked function."""
 COMMON = ("backend", "device", "world_size", "dtype", "mode", "warmup", "iterations", "cuda_graph",
           "arrival")
 """Keys of a block that a decorator can give for its function alone."""
@@ -86,7 +86,7 @@ class DeclaredFunction:
 
 
 class DeclarationError(Exception):
-    """What is wrong with a file of benchmarks, and in which line; line 0: in none."""
+    """A problem of a file of benchmarks, and its line; line 0: none."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(line, message)
@@ -191,7 +191,7 @@ def _declared(module: ModuleType) -> Sequence[tuple[Any, ...]]:
 
 
 def describe(path: str) -> str:
-    """Return as JSON what a file declares, for `parsed`, or what is wrong with it."""
+    """Return as JSON the benchmarks of a file, for `parsed`, or its problem."""
     try:
         found = [_benchmark(*one) for one in _declared(_imported(path))]
         _refuse_twins(found)
@@ -223,7 +223,7 @@ def line_in(error: BaseException, path: str) -> int:
 def _benchmark(
     function: Any, name: str, compare: str, baseline: Any, settings: Any, axes: Mapping[str, Any],
 ) -> DeclaredFunction:
-    """Return what a decorator declares. Raises DeclarationError."""
+    """Return the declaration of a decorator. Raises DeclarationError."""
     line = inspect.unwrap(function).__code__.co_firstlineno
     if not _NAME.fullmatch(name):
         raise DeclarationError(line, f"{name!r} is no name for a benchmark: letters, digits and "
@@ -298,7 +298,7 @@ def _refuse_twins(found: Sequence[DeclaredFunction]) -> None:
 
 
 def parsed(text: str) -> tuple[DeclaredFunction, ...]:
-    """Return what `describe` found. Raises DeclarationError with its line and words."""
+    """Return the functions that `describe` found. Raises DeclarationError with its problem."""
     data = json.loads(text)
     if "error" in data:
         raise DeclarationError(data["line"], data["error"])
@@ -310,7 +310,7 @@ def parsed(text: str) -> tuple[DeclaredFunction, ...]:
 
 
 def timed_call(returned: Any, name: str) -> TimedCall:
-    """Return what a benchmarked function returned. Raises CaseError for anything else."""
+    """Return a benchmarked function's result as a call. Raises CaseError for anything else."""
     if isinstance(returned, TimedCall):
         call = returned
     elif callable(returned):
@@ -337,7 +337,7 @@ def timed_call(returned: Any, name: str) -> TimedCall:
 
 
 def _refuse_deferred(step: Any, place: str) -> None:
-    """Raise CaseError for a function whose call only returns what would do the work."""
+    """Raise CaseError for an async function or a generator, whose call runs nothing."""
     if is_deferred(step):
         raise CaseError(f"{place} is async or a generator: calling it runs nothing; give a "
                         "function that does the work")
@@ -373,9 +373,9 @@ def _element(returned: Any) -> Any:
 
 
 def wrong_elements(returned: Any) -> tuple[int, str]:
-    """Return how many elements a check found wrong, and what it found, from what it returned.
+    """Return the number of wrong elements, and a text on them, from a check's result.
 
-    Of more than MOST_WRONG that many are returned; a number below 0 or with a fraction is 1.
+    At most MOST_WRONG are returned; a number below 0, or a float that is not 0, is 1.
     None, True, 0 and "" are right; False, another number and a text are not. Arrays and tensors of
     one element count as their element. Raises TypeError for other values.
     """
@@ -396,7 +396,7 @@ def wrong_elements(returned: Any) -> tuple[int, str]:
 
 
 def _main() -> None:
-    """Print what a file declares, for the planner; what the file itself prints goes to stderr."""
+    """Print a file's benchmarks, for the planner; output of the file itself goes to stderr."""
     kept = os.dup(1)
     os.dup2(2, 1)
     text = describe(sys.argv[1])

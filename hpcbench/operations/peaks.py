@@ -26,7 +26,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class DevicePeaks:
-    """What a device can do at most.
+    """The peaks of a device.
 
     Attributes:
         flops: element type -> FLOP/s of dense matrices (operations/s of int8), by tensor cores
@@ -121,7 +121,7 @@ DEVICES: Mapping[str, DevicePeaks] = MappingProxyType({
         note="of one GPU of HGX B200; half of the numbers with sparsity; fp64 is of tensor cores. "
         "Earlier documents say 40 (fp64), 80 (fp32) and 8 TB/s"),
 })
-"""Device -> its peaks. Of a device that is not here nothing is known, and nothing is guessed."""
+"""Device -> its peaks. For other devices nothing is known or guessed."""
 
 
 def _both(total: float, document: Document) -> LinkPeak:

@@ -1,6 +1,6 @@
 """Where an operation runs: its ranks, its device, and messages between two ranks of its group.
 
-What an operation is to the measuring loop, and what a library without torch gets to call.
+Also the protocols of operations in the measuring loop, and of groups that are not torch's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Place:
 
     @property
     def device_ids(self) -> list[int] | None:
-        """Return what a barrier of the group needs: this rank's GPU; None without one.
+        """Return ``device_ids`` of a barrier of the group: this rank's GPU; None without one.
 
         Left to itself, NCCL takes the GPU whose number is the global rank modulo the GPUs that a
         rank sees, if no call before has shown another.
@@ -80,8 +80,8 @@ def finish(started: Iterable[Any]) -> None:
 def meeting_point(place: Place) -> tuple[str, int]:
     """Return rank 0's address, and a port that is free there; all ranks must call.
 
-    Such a library connects the processes of a job, so a group must have all of them, or CaseError
-    is raised.
+    A library that connects the processes of a job by itself meets there, so a group must have
+    all of them, or CaseError is raised.
     """
     if dist.get_world_size() != place.world_size:
         raise CaseError(f"a library that connects processes by itself takes all "
@@ -113,7 +113,7 @@ class AnyOperation(Protocol):
         """Make the result wrong, for tests of the check."""
 
     def check(self) -> object | None:
-        """Return what is wrong with the last result, or None."""
+        """Return the mismatch of the last result, or None."""
 
 
 @runtime_checkable
@@ -129,7 +129,7 @@ class Reporting(Protocol):
 
 @runtime_checkable
 class Wrong(Protocol):
-    """What is wrong with a result: how many elements, and the first of them in words."""
+    """The mismatch of a result: how many elements, and the first of them in words."""
 
     @property
     def n_wrong(self) -> int:
@@ -137,7 +137,7 @@ class Wrong(Protocol):
 
     @property
     def words(self) -> str:
-        """Return it for people."""
+        """Return the mismatch in words."""
 
 
 @runtime_checkable
@@ -152,7 +152,7 @@ class CanSlowDown(Protocol):
 class Stepping(Protocol):
     """An operation whose samples have steps, in each of which it waits for certain ranks.
 
-    What waits for whom is then known of one that hangs (`plan.workload.Workload.step_words`).
+    If one hangs, it is then known which ranks wait (`plan.workload.Workload.step_words`).
     """
 
     on_step: Callable[[int], None]
@@ -171,7 +171,7 @@ def close(operation: AnyOperation, *, with_report: bool = True) -> dict[str, Any
 def total_wrong(found: Sequence[object], *, checked: bool) -> tuple[int, str]:
     """Return how many elements all checks found wrong, -1 without a check, and the first.
 
-    What is said is of the first wrong call; the sum, which may be more than a call has, says so.
+    The text is on the first wrong call, with the sum where several calls are wrong.
     """
     if not checked:
         return -1, ""
@@ -184,7 +184,7 @@ def total_wrong(found: Sequence[object], *, checked: bool) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """What a collective works on, on one rank.
+    """The tensors of a collective on one rank.
 
     ``source`` is None where the rank gives nothing of its own, or gives what is in ``output``.
     ``root`` is a rank of the group; ``op`` is empty where nothing is reduced.

@@ -1,8 +1,8 @@
 """``traffic.json``: which collectives a job called, in which order, and what they took.
 
 A `TrafficRecord` with the keys ``format`` ("hpcbench.traffic") and ``version``. It names no clock
-of its source: gaps and durations are differences of stamps of one rank. What a source does not
-have is None: the reduction operator and the root are in few of them.
+of its source: gaps and durations are differences of stamps of one rank. Values that a source does
+not have are None: few have the reduction operator and the root.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CallGroup:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Of so many times: in nanoseconds, by linear interpolation."""
+    """Quantiles of ``n`` times: in nanoseconds, by linear interpolation."""
 
     n: int
     min_ns: int
@@ -104,7 +104,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """What calls have alike that differ in size only.
+    """The common form of calls that differ in size only.
 
     ``ranks`` of a group that are ``stride`` apart, with its like beside it on all ranks of the job;
     0: the group is of the first ranks, alone.
@@ -129,7 +129,7 @@ class RankOrder:
         gap_ns: from the issue of the call before to that of this one; None: first, or unknown as
             calls between them were dropped.
         duration_ns: from issue or start to end; None: unknown.
-        wait_ns: of it, beyond the least of all ranks; None: unknown, or of one rank only.
+        wait_ns: the part beyond the least of all ranks; None: unknown, or of one rank only.
         dropped: calls that the source lost before or between these.
         unfinished: calls that had not ended when the record was written.
     """
@@ -153,7 +153,7 @@ class TrafficRecord:
         files: names of the files that it was made of.
         world_size: ranks of the job.
         missing: those without a record.
-        order: of each rank that has one, by rank.
+        order: those of each rank that has one, by rank.
         notes: sentences on what was assumed, left out or not known.
     """
 
@@ -168,8 +168,8 @@ class TrafficRecord:
 
 
 def form_id(record: TrafficRecord, one: Signature) -> str:
-    """Return what identifies the calls of a signature: 16 hex digits of all but their number, times
-    and group's name."""
+    """Return the id of a signature's calls: 16 hex digits of all but their number, times and
+    group's name."""
     what = (one.collective, one.dtype, one.operator, one.root, one.elements_in, one.elements_out,
             one.splits_in, one.splits_out, one.pair, one.backend, record.groups[one.group].ranks)
     return hashlib.sha256(to_json(what).encode()).hexdigest()[:16]
@@ -212,7 +212,7 @@ def read_with_content(path: Path) -> tuple[TrafficRecord, bytes]:
 
 
 def record_of(document: Any) -> TrafficRecord:
-    """Return the record in what a file holds. Raises ValueError with the key and what it wants."""
+    """Return the record in a parsed file. Raises ValueError with the key and its problem."""
     from pydantic import TypeAdapter, ValidationError  # every command imports the forms of calls
 
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -232,7 +232,7 @@ def record_of(document: Any) -> TrafficRecord:
 
 
 def _problem(record: TrafficRecord) -> str:
-    """Return what does not fit together in a record; "" if all does."""
+    """Return the first inconsistency of a record; "" if there is none."""
     ranks = range(record.world_size)
     for index, group in enumerate(record.groups):
         if not group.ranks or len(set(group.ranks)) < len(group.ranks) or not _within(

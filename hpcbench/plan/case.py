@@ -1,4 +1,4 @@
-"""What a plan is made of: `Case`s with stable ids, and the `Plan` that orders them."""
+"""The parts of a plan: `Case`s with stable ids, and the `Plan` that orders them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 CANARY_ID = "canary"
 """The id of the small case that is measured again and again, to see the machine drift."""
 PROGRAM_KIND = "program"
-"""The kind of what a user's program measured itself. No package has it: nothing plans or runs its
-cases, and nothing is derived of them."""
+"""The kind of the cases that a user's program measured itself. No package has it: nothing plans or
+runs its cases, and nothing is derived of them."""
 DEFAULT_MODE = "isolated"
 """The timing mode that labels do not name."""
 
@@ -38,10 +38,10 @@ class Case:
     ``min_iterations`` is smaller: then the case stops when it is precise enough or its budget is
     used. A sample is ``batch`` calls (more than one in mode ``pipelined`` only).
     ``skip`` is the reason why it can run on no machine as configured; ``needs`` names what only
-    a probe of the machine can tell (``"nccl"``, ``"cuda"``, ``"compiler"``). ``device`` may
+    a probe of the machine can show (``"nccl"``, ``"cuda"``, ``"compiler"``). ``device`` may
     be ``"auto"``. A rank needs ``memory_bytes`` on its device and, beside them, ``host_bytes``.
     The former may be off by the share ``memory_error``; what is over a declared limit by less is
-    tried, and ``note`` says so. With ``cuda_graph`` a call is the replay of a captured one.
+    tried, and ``note`` states it. With ``cuda_graph`` a call is the replay of a captured one.
     ``arrival`` is ``together``, or who enters late (`operations.arrival.LateEntry.text`).
     """
 
@@ -168,7 +168,7 @@ def case_to_json(case: Case) -> dict[str, Any]:
 
 
 def case_from_json(data: Mapping[str, Any]) -> Case:
-    """Rebuild one `Case`. Of a kind that is not installed its workload stays as it is stored."""
+    """Rebuild one `Case`. If its kind is not installed, its workload stays as stored."""
     env = tuple((str(key), str(value)) for key, value in data["env"])
     kind, work = data["kind"], data["workload"]
     work = (planner_of(kind).workload_from_json(work) if kind in kinds() else
@@ -189,7 +189,7 @@ def planned_canary(world_size: int, timeout_s: float = 0.0, wakeup_s: float = 0.
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a plan is made from: the configuration, and the number of ranks."""
+    """The inputs of a plan: the configuration, and the number of ranks."""
 
     config: Config
     world_size: int
@@ -207,9 +207,9 @@ class Planner(ABC):
         """Yield the case of every point. Raises ConfigError that lists every unknown name."""
 
     def problems(self, block: Block) -> Iterator[str]:
-        """Yield ``key: message`` of each name in a block that nothing has; `cases` refuses them.
+        """Yield ``key: message`` of each unknown name in a block; `cases` refuses them.
 
-        They are reported together with those of other blocks that are no blocks at all.
+        They are reported together with the problems of blocks that cannot be read.
         """
         yield from ()
 
@@ -223,9 +223,9 @@ class Planner(ABC):
 
 
 class UnusablePlanner(Planner):
-    """Stands for a planner of a plug-in: one skipped case for each block, which says why.
+    """Stands for a planner of a plug-in: one skipped case for each block, with the reason.
 
-    Of stored cases it keeps what was stored.
+    Stored cases stay as they were stored.
     """
 
     def __init__(self, kind: str, problem: str) -> None:
@@ -253,9 +253,9 @@ class UnusablePlanner(Planner):
 
 
 def planner_of(kind: str) -> Planner:
-    """Return a new planner; of a kind that cannot be used, or is not here, what stands in for it.
+    """Return a new planner; for a kind that cannot be used, or is not here, a stand-in.
 
-    It makes each block one skipped case, with the reason.
+    The stand-in makes each block one skipped case, with the reason.
     """
     spec = spec_of(kind)
 

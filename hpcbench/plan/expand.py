@@ -31,7 +31,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
 
     Points that are the same case are planned once. Raises ConfigError if the sweep is too large, if
     its filters leave nothing, if no case uses a required backend, or if a fault can never happen.
-    Each line of it says which file, or that the command line, gives the key.
+    Each line of it names the file that gives the key, or the command line.
     """
     with config.origin.named():
         blocks = _chosen_blocks(config, world_size)
@@ -75,7 +75,7 @@ def _distinct(every: Sequence[Case]) -> list[Case]:
 
 
 def joined_origins(origins: Iterable[str]) -> str:
-    """Return what one problem was derived from: ``a, b mlp tp=2``; each name once."""
+    """Return the joined origins of one problem: ``a, b mlp tp=2``; each name once."""
     models: dict[str, dict[str, None]] = {}
     for origin in filter(None, origins):
         model, _, layer = origin.partition(" ")
@@ -84,7 +84,7 @@ def joined_origins(origins: Iterable[str]) -> str:
 
 
 def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:
-    """Add to each estimate the share of the job's budget that its case may use."""
+    """Raise estimates to set-up and the share of the job's budget that a case may use, at least."""
     runs = sum(case.skip is None for case in cases)
     share_s = case_budget_s(config.measure.budget_s, runs, config.measure.passes,
                             config.measure.launches)
@@ -111,7 +111,7 @@ def _chosen_blocks(config: Config, world_size: int) -> list[tuple[str, Block]]:
 
 
 def _scaled(titled: Sequence[tuple[str, Block]], world_size: int) -> list[tuple[str, Block]]:
-    """Return the blocks that scale, on 1, 2, 4 ... and all ranks, whatever they say themselves."""
+    """Return the blocks that scale, on 1, 2, 4 ... and all ranks instead of their own numbers."""
     sizes = (*(2**power for power in range((world_size - 1).bit_length())), world_size)
     scaled = [(title, block.model_copy(update={"world_size": sizes}))
               for title, block in titled if block.scales]
@@ -205,8 +205,8 @@ def _shown_by(case: Case) -> frozenset[str]:
 
 
 def _fitting(cases: Sequence[Case], texts: Sequence[str]) -> frozenset[str]:
-    """Return the ids of the cases that fit a text: whole words of a label, side by side, or a
-    pattern; where none has them so, those that have the words apart, as in names that are shown."""
+    """Return the ids of the cases that fit a text: whole words of a label side by side, or a
+    pattern; if none does, of those with the words in order but apart, sizes as they are shown."""
     found: set[str] = set()
     for text in texts:
         fitting = [case for case in cases if _fits(case.label, text)] or [
@@ -231,7 +231,7 @@ def _plan_hash(config: Config, cases: Sequence[Case], world_size: int) -> str:
     """Return 16 hex digits over what is measured and how; names are left out.
 
     So is ``profiling``: profiled samples enter no statistic, and a run that is resumed may begin
-    to profile. Its ``target`` chooses cases, which are there.
+    to profile. Its ``target`` chooses cases, which are in the hash.
     """
     plain = config.plain()
     blocks = [block.under_first_names({

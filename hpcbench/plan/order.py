@@ -4,7 +4,7 @@ Time of an iteration = alpha x ceil(log2 n) + moved bytes / beta, and one more a
 barrier it starts after; of a primitive and of a training step also its flops / rate. Alpha, beta
 and the rate are assumed, per device: for the CPU what gloo does with four ranks on two shared
 cores, so a real node is faster. `hardware.network_bandwidth_gbps` replaces beta if it is given, but
-for as many GPUs as `hardware.num_devices` says that a node has.
+for as many GPUs as a node has by `hardware.num_devices`.
 
 Set-up on a GPU was never measured: its constants are assumptions, as those of its rates are.
 
@@ -38,13 +38,13 @@ COMPILE_S = 10.0
 DRAWN_PER_S: Mapping[str, float] = MappingProxyType({"cpu": 4e7, "cuda": 5e8})
 """Random numbers a second, by who draws them. CPU: measured, one of two busy cores drew 41 million
 normal ones (87 million when it was free). CUDA: assumed, about 20 passes over 8 bytes each at a
-tenth of the memory bandwidth of an A100; `kinds.training.run.models.draw`."""
+tenth of the memory bandwidth of an A100; `kinds.training.run.models.model.drawn`."""
 WORKERS_S: Mapping[str, float] = MappingProxyType({"cpu": 0.0, "cuda": 4.0})
-"""Of new workers, for each generation in each pass. CPU: they are forked within milliseconds. CUDA:
-assumed, 1 to 3 s for a context, 1 to 2 s for a communicator of NCCL."""
+"""Seconds of new workers, for each generation in each pass. CPU: they are forked within
+milliseconds. CUDA: assumed, 1 to 3 s for a context, 1 to 2 s for a communicator of NCCL."""
 
 MOST_OF_TIMEOUT = 0.5
-"""Of a case's time limit for its timed loop: set-up, checks and a slow sample come on top."""
+"""Share of a case's time limit for its timed loop: set-up, checks and a slow sample come on top."""
 
 ALPHA_S: Mapping[str, float] = MappingProxyType({"cpu": 1e-3, "cuda": 1e-4})
 FLOPS_PER_S: Mapping[str, float] = MappingProxyType({"cpu": 2e10, "cuda": 1e14})
@@ -57,7 +57,7 @@ def case_budget_s(budget_s: float, runnable: int, passes: int, launches: int) ->
 
 
 def within_timeout_s(budget_s: float, timeout_s: float) -> float:
-    """Return what a case may spend of its budget: a generous one must not be its time-out."""
+    """Return the seconds of its budget that a case may use: a large one must not time it out."""
     return min(budget_s, MOST_OF_TIMEOUT * timeout_s)
 
 
@@ -168,7 +168,7 @@ class RunKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is known when an attempt begins; of the first one nothing.
+    """The history of a run when an attempt begins; empty for the first one.
 
     Attributes:
         attempt: its number; those before it count from 0.
@@ -177,10 +177,10 @@ class History:
         deaths: case id -> how many attempts were ended from outside while it ran.
         run_id: of the run, "" if it is new.
         plans: hashes of the plans of all attempts, without that of now.
-        changes: what is not as in the attempt before, in words.
+        changes: differences from the attempt before, in words.
         ended: whether the attempt before came to its end on all ranks, as far as it got.
         were_ok: ids of cases whose newest run was ok on all their ranks.
-        profiled: ids of cases of which an attempt noted what became of their profile.
+        profiled: ids of cases of which an attempt noted the outcome of their profile.
         retried: ids of finished cases that are run again on request, in all their passes.
     """
 
@@ -197,7 +197,7 @@ class History:
     retried: frozenset[str] = frozenset()
 
     def retrying(self, case_ids: Collection[str]) -> History:
-        """Return this history as if these cases had not been run: what asks for it is a person."""
+        """Return this history as if these cases had not been run: a person asks for that."""
         again = frozenset(case_ids)
         return replace(
             self, retried=again, profiled=self.profiled - again,

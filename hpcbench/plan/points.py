@@ -31,7 +31,7 @@ NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What an option may be: one of ``allowed``, or, if there are none, a number from ``least``."""
+    """An option's values: one of ``allowed``, or, if there are none, a number from ``least``."""
 
     default: Option
     allowed: tuple[Option, ...] = ()
@@ -52,7 +52,7 @@ def described(options: Mapping[str, Values]) -> dict[str, dict[str, Any]]:
 
 
 def wanted(value: Option, several: Sequence[Values]) -> str:
-    """Return what an option of several of one name must be where some do not allow ``value``."""
+    """Return the message on an option whose ``value`` some of those of its name do not allow."""
     against = [values for values in several if not values.allows(value)]
     elsewhere = ("" if len(against) == len(several) else
                  "; not all that have it take it: give it in implementations, to those that do")
@@ -111,7 +111,7 @@ def environments(block: Block) -> tuple[tuple[tuple[str, str], ...], ...]:
 
 
 class MeasurementAxes(NamedTuple):
-    """The values of each axis that says how a case is measured: the block's, else the sweep's."""
+    """The values of each axis by which a case is measured: the block's, else the sweep's."""
 
     mode: tuple[str, ...]
     warmup: tuple[int, ...]
@@ -169,9 +169,9 @@ def number_of_sets(named: Mapping[str, Sequence[OptionAxes]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a kind of workload adds to a point.
+    """The part of a case that its kind adds to a point.
 
-    ``identity``: what makes the workload this workload; ``estimate_s``: of one pass, 0 if skipped;
+    ``identity``: the values that identify the workload; ``estimate_s``: of one pass, 0 if skipped;
     ``memory_error``: by what share the estimate of its memory may be off.
     """
 
@@ -234,8 +234,8 @@ def too_large(
 ) -> str | None:
     """Return why the buffers do not fit the declared device, or None.
 
-    What is over by less than the ``error`` of the estimate, a share, is tried. On a CPU the
-    device's memory is the host's; otherwise what is declared is not the host's.
+    Buffers that are over it by less than the ``error`` of the estimate, a share, are tried. On a
+    CPU the device's memory is the host's; otherwise what is declared is not the host's.
     """
     memory_bytes += host_bytes if device == "cpu" else 0
     limit = hardware.memory_per_device_gb
@@ -248,7 +248,7 @@ def too_large(
 
 
 def _hardly_fits(draft: Draft, hardware: Hardware) -> str:
-    """Return what is to be known of a case that is tried although it may not fit, or nothing."""
+    """Return the note of a case that is tried although it may not fit, else ""."""
     over = too_large(draft.memory_bytes, draft.host_bytes, draft.device, hardware)
     if over is None:
         return ""
@@ -257,7 +257,7 @@ def _hardly_fits(draft: Draft, hardware: Hardware) -> str:
 
 
 def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
-    """Yield what keeps every machine from running a point, or None; the most general first."""
+    """Yield why no machine can run a point, or None; the most general first."""
     work, selected = draft.workload, dict(traits_of(point.backend).env)
     if draft.device == "mps":
         yield unfit_for_mps(point.world_size, work.dtype, work.features.calls)
@@ -276,7 +276,7 @@ def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
 def _identity(
     point: CommonPoint, draft: Draft, env: tuple[tuple[str, str], ...], config: Config,
 ) -> dict[str, Any]:
-    """Return what makes a case this case; limits and labels do not."""
+    """Return the parameters that identify a case; limits and labels do not."""
     identity: dict[str, Any] = {
         **draft.identity,
         "backend": point.backend, "device": draft.device, "world_size": point.world_size,

@@ -1,8 +1,8 @@
-"""What each backend can do by itself, known without a machine; the rest is a reason to skip.
+"""The abilities of each backend, known without a machine; all else is a reason to skip.
 
 Sources: the backend table of torch.distributed's documentation (gloo on GPU: no send, recv or
-barrier), and runs of every collective, dtype, op and split on gloo with torch 2.13 on CPU. What
-only the machine can tell (is nccl there?) is in ``needs``.
+barrier), and runs of every collective, dtype, op and split on gloo with torch 2.13 on CPU. Facts
+that only the machine can show (is nccl there?) are in ``needs``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from hpcbench.operations.collectives import Call, collective_spec
 
 @dataclass(frozen=True, slots=True)
 class BackendTraits:
-    """What a backend can do, and what it needs of the machine.
+    """The abilities of a backend, and its needs of the machine.
 
     ``device`` stands for ``auto``; ``excluded`` lists (collective, device) pairs that it cannot
-    do, ``not_in_place`` collectives without an in-place form; ``even_only`` says of collectives
-    why their parts cannot differ in size; ``env`` is what selects the backend.
+    do, ``not_in_place`` collectives without an in-place form; ``even_only`` gives for collectives
+    why their parts cannot differ in size; ``env`` are the variables that select the backend.
 
-    ``direct_calls`` says why it runs single collectives only, past torch; ``ops``: its reductions.
+    ``direct_calls``: why it runs single collectives only, past torch; ``ops``: its reductions.
     ``averages`` are the dtypes of which it can make an avg.
     ``out_of_place`` are collectives that torch has in place only, and direct calls both ways.
     """
@@ -90,7 +90,7 @@ _ANYTHING = BackendTraits("auto", ("auto", "cpu", "cuda"), averages=tuple(DTYPES
 
 
 def traits_of(backend: str, device: str = "") -> BackendTraits:
-    """Return what a backend can do; of torch:NAME what is known of that library, else anything.
+    """Return the abilities of a backend; of torch:NAME those of a known library, else all.
 
     ``device`` chooses among the libraries of ``torch:cpu:gloo,cuda:nccl``, which runs on those.
     """
@@ -112,7 +112,7 @@ def resolve_device(backend: str, device: str) -> str:
 
 
 def needs(backend: str, device: str) -> tuple[str, ...]:
-    """Return what only a probe of the machine can show: ``nccl``, ``ucc``, ``mpi``, or a GPU."""
+    """Return the needs that only a probe shows: ``nccl``, ``ucc``, ``mpi``, torch:NAME, a GPU."""
     return traits_of(backend).needs + ((device,) if device in ("cuda", "mps") else ())
 
 

@@ -1,4 +1,4 @@
-"""What a case runs, as far as every kind of case has it.
+"""The workload of a case, as far as every kind of case has it.
 
 A case may be several runs (`Workload.next_try`). Every try has new workers, so that nothing of an
 earlier one is left, and its end costs no other.
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from hpcbench.operations.collectives import Call
 
 MOST_TRIES = 40
-"""Of one case, whatever its workload asks for."""
+"""Tries of one case at most, whatever its workload asks for."""
 
 
 class Ended(str, Enum):
@@ -42,7 +42,7 @@ class Tried:
 
 
 class Choice(NamedTuple):
-    """What tells a workload from others by name (an option is ``options.NAME``), and its task.
+    """Values that distinguish a workload, by name (an option is ``options.NAME``), and its task.
 
     Cases with one ``task`` can be compared by time; ``setting`` is how each does it. The backend, a
     CUDA graph and the environment are beside its own settings. Where ``task`` is None the workload
@@ -56,7 +56,7 @@ class Choice(NamedTuple):
 
 
 class Label(NamedTuple):
-    """What is run, in one word (``all_reduce``), and the words of a case's label.
+    """The name of what is run, one word (``all_reduce``), and the words of a case's label.
 
     Backend and device follow the first of the words.
     """
@@ -66,7 +66,7 @@ class Label(NamedTuple):
 
 
 class NextTry(NamedTuple):
-    """What is run after some tries of a case, and what rank 0's record keeps of them.
+    """The next run after some tries of a case, and the values that rank 0's record keeps of them.
 
     ``workload`` None: the case is done, or, before any try, is one run, as most are. ``detail`` has
     JSON values by key of the record's detail.
@@ -77,7 +77,7 @@ class NextTry(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What a workload needs, and how it behaves; each field has what holds of most.
+    """The needs and the behaviour of a workload; the defaults hold for most.
 
     Attributes:
         implementer: the library or method that runs it; empty: it has the workload's name.
@@ -137,7 +137,7 @@ class Workload(ABC):
 
     Its fields are plain JSON values or tuples of them. ``dtype`` is the element type, ``groups``
     how many equal groups of ranks, ``group_stride`` apart, run it at the same time
-    (`grouping.equal_groups`). What a kind does not have keeps the answer given here.
+    (`units.equal_groups`). Values that a kind does not define are those given here.
     """
 
     __slots__ = ()
@@ -148,8 +148,8 @@ class Workload(ABC):
     later: ClassVar[tuple[str, ...]] = ()
     """Fields that earlier versions did not store: they are stored where they are not as usual."""
     origin: ClassVar[str] = ""
-    """The field that says what the problem was derived from (``model layer``): cases that differ in
-    it alone are one case."""
+    """The field with the origin of the problem (``model layer``): cases that differ in it alone are
+    one case."""
 
     @abstractmethod
     def label(self, world_size: int) -> Label:
@@ -157,12 +157,12 @@ class Workload(ABC):
 
     @property
     def name(self) -> str:
-        """Return what is run, in one word."""
+        """Return the name of what is run, in one word."""
         return self.label(1).name
 
     @property
     def features(self) -> Features:
-        """Return what the plan, the run and the checks must know of it."""
+        """Return the features that the plan, the run and the checks need."""
         return Features()
 
     @property
@@ -173,17 +173,16 @@ class Workload(ABC):
     def step_words(self, rank: int, world_size: int, step: int) -> str:
         """Return where in a sample a rank is in this step (`operations.place.Stepping`).
 
-        0: outside of a sample's steps. Nothing where there is no more to say.
+        0: outside of a sample's steps. "" where nothing is known.
         """
         return ""
 
     def next_try(self, tries: Sequence[Tried]) -> NextTry:
-        """Return what new workers run after these tries. Pure: all ranks ask."""
+        """Return the next run, by new workers, after these tries. Pure: all ranks call it."""
         return NextTry()
 
     def choice(self) -> Choice:
-        """Return what tells it from others, without what follows from that; its task and setting.
-        """
+        """Return the values that distinguish it, without derived ones, its task and its setting."""
         axes = self.to_json()
         return Choice(axes, axes)
 

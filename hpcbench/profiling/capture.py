@@ -25,7 +25,7 @@ _ANCHORS = 8
 
 @dataclass(frozen=True, slots=True)
 class CapturedTrace:
-    """What torch.profiler exported, and the stamps around the clock markers: (before, after) ns."""
+    """The export of torch.profiler, and the stamps around the clock markers: (before, after) ns."""
 
     trace: dict[str, Any]
     anchors: list[tuple[int, int]]

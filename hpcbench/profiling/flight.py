@@ -31,7 +31,7 @@ ITEM_BYTES = {"Bool": 1, "Byte": 1, "Char": 1, "Short": 2, "Half": 2, "BFloat16"
 def joined(
     dumps: Sequence[Mapping[str, Any]], most: int | None = MOST_ENTRIES,
 ) -> dict[str, Any]:
-    """Return one record of what torch's recorders wrote (`FlightRecorder::dump_json`).
+    """Return one record of the dumps of torch's recorders (`FlightRecorder::dump_json`).
 
     ``version``, ``entries`` (the ``most`` newest, None: all) and ``groups`` (state by name). Each
     recorder numbers its groups itself, so names are those of entries; duplicates are dropped.
@@ -92,7 +92,7 @@ def in_flight(standings: Mapping[int, str]) -> str:
 
 
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-"""What writes each recorder; the second is in builds with NCCL only."""
+"""The writers of each recorder; the second is in builds with NCCL only."""
 
 
 def answer_flight_requests(fd: int) -> None:
@@ -114,7 +114,7 @@ def _answer(fd: int) -> None:
 
 def flight_record() -> dict[str, Any]:
     """Return torch's record of this process, or ``unavailable``: the reason."""
-    import torch  # the supervisors, who read what is written here, do without it
+    import torch  # the supervisors, which read these records, do without it
 
     module = torch._C._distributed_c10d
     try:

@@ -34,7 +34,7 @@ _KEY = "hpcbench"
 
 @dataclass(frozen=True, slots=True)
 class RankProfile:
-    """What one rank knows of its profiled samples beside their trace.
+    """One rank's data of its profiled samples beside their trace.
 
     Attributes:
         rows: list of [start_ns, end_ns, enqueue_ns, device_ns, flags], as in a trace.
@@ -54,7 +54,7 @@ def rank_file(folder: Path, case_id: str, rank: int) -> Path:
 
 
 def write_rank_file(path: Path, trace: Mapping[str, Any], about: RankProfile) -> None:
-    """Write a profiler's trace and what the rank knows of it. Raises FileError."""
+    """Write a profiler's trace and the rank's own data. Raises FileError."""
     with whole_file(path, make_folder=True) as part, gzip.open(part, "wt", compresslevel=3) as out:
         out.write(to_json({**trace, _KEY: asdict(about)}))
 
@@ -92,7 +92,7 @@ def nsys_missing(ranks: list[int]) -> str:
 
 
 def require_nsys() -> None:
-    """Raise UsageError if this machine lacks it, for commands that were asked for it."""
+    """Raise UsageError if this machine lacks nsys, for commands that were asked for it."""
     if not nsys_is_installed():
         raise UsageError(
             f"profiling.tool: nsys is not on the PATH; install it, or {INSTEAD_OF_NSYS}")

@@ -46,7 +46,7 @@ MOST_LINES = 12
 _MOST_PROBLEMS = 4
 _UNCOUNTED = " (in no statistic)"
 _BELOW_1 = ": the samples differ by more than the profiler costs, so its cost is not known"
-"""What such a ratio shows: no profiler makes samples faster."""
+"""The meaning of such a ratio: no profiler makes samples faster."""
 
 
 def summary_lines(
@@ -186,8 +186,8 @@ class CaseProfile:
 def write_profiles(folder: Path, results: Results) -> list[str]:
     """Merge the traces of each profiled case, write ``profile.json``; return its lines.
 
-    Flight records of cases that hung are written beside it. What cannot be read or merged costs
-    that case's profile only. Raises FileError.
+    Flight records of cases that hung are written beside it. A file that cannot be read or merged
+    costs its case's profile only. Raises FileError.
     """
     path = folder / PROFILE_FOLDER / PROFILE_FILE
     entries = dict(_earlier_entries(path))
@@ -249,7 +249,7 @@ def _earlier_entries(path: Path) -> dict[str, Any]:
 
 
 def _file_names(cases: Sequence[Case]) -> dict[str, str]:
-    """Return case id -> the label as a file name; labels that look alike there get the id, too."""
+    """Return case id -> the label as a file name; labels that are alike there get the id, too."""
     names = {case.case_id: file_name(case.label.replace(" ", "-"))[:_LONGEST_NAME]
              for case in cases}
     used = list(names.values())
@@ -259,7 +259,7 @@ def _file_names(cases: Sequence[Case]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _ProfileFiles:
-    """Where a case's files are, and what is known of the ranks' clocks."""
+    """Where a case's files are, and the traces and clocks of the ranks."""
 
     folder: Path
     sources: Mapping[int, TraceSource]
@@ -308,7 +308,7 @@ def _without_merge(
 
 @dataclass(frozen=True, slots=True)
 class _RankData:
-    """One rank's file, with its events on the global clock, and what that may be off by."""
+    """One rank's file, with its events on the global clock, and the bounds of their errors."""
 
     about: RankProfile
     trace: RankTrace
@@ -387,7 +387,7 @@ def fit_anchor(stamps: Sequence[tuple[int, int]], marks_ns: Sequence[int]) -> An
     end_ns, last_ns, last_bound_ns = _end(stamps[half:], marks_ns[half:])
     span_ns, change_ns = end_ns - at_ns, last_ns - first_ns
     unknown_ns = first_bound_ns + last_bound_ns
-    # a change within what the markers leave open is none: short traces would show a false drift
+    # a change within the markers' bounds is none: short traces would show a false drift
     drift = change_ns / span_ns if span_ns > 0 and abs(change_ns) > unknown_ns else 0.0
     return Anchor(at_ns, first_ns, drift, max(first_bound_ns, last_bound_ns)
                   + (abs(change_ns) if not drift else 0))
@@ -418,7 +418,7 @@ _IDS_OF_A_RANK = 1 << 32
 _THREADS_OF_A_RANK = 10_000
 _UNIQUE_ARGS = ("External id", "correlation", "Sequence number")
 _OF_THE_PROFILER = ("Spans", "Traces", "")
-"""Pids of what the profiler says of itself; rows of their own in a viewer, without use here."""
+"""Pids of the profiler's events about itself; rows of their own in a viewer, without use here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,7 +447,7 @@ class Merged:
 
     @property
     def spread_ns(self) -> int | None:
-        """Return how far apart the ranks begin a sample at most; None of a single rank."""
+        """Return how far apart the ranks begin a sample at most; None for a single rank."""
         common = [set(marks) for marks in self.marks_ns.values()]
         starts = [[marks[number] for marks in self.marks_ns.values()]
                   for number in set.intersection(*common)] if len(common) > 1 else []
@@ -479,7 +479,7 @@ class _RankEvents:
     _main: int | None = None
 
     def timed(self) -> Iterator[Event]:
-        """Yield what has a time, with ``ts`` still in global ns."""
+        """Yield the events that have a time, with ``ts`` still in global ns."""
         found = [event for event in self.trace.events
                  if event.get("ph") != "M" and "ts" in event
                  and event.get("pid") not in _OF_THE_PROFILER and event["name"] != CLOCK_MARK]

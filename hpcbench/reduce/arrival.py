@@ -1,4 +1,4 @@
-"""How ranks entered that were to enter late, and how much of it the punctual ones absorbed."""
+"""The entry of ranks that were to be late, and how much of the delay punctual ranks absorbed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hpcbench.reduce.stack import pass_slices
 from hpcbench.texts import to_json
 
 MOST_OFF = 0.1
-"""Share of the planned lateness by which a rank may miss its moment."""
+"""Share of the planned delay by which a rank may miss its moment."""
 _MAY_DIFFER = ("case_id", "index", "block", "arrival", "skip", "needs", "estimate_s", "note")
 """Fields in which a case may differ from the one whose ranks enter together."""
 Times = npt.NDArray[np.int64]
 
 
 def together_of(cases: Iterable[Case]) -> Mapping[str, str]:
-    """Return case_id of each case with late ranks -> that of the same with none; "" if none."""
+    """Return case_id of each case with late ranks -> that of the same case without, "" if none."""
     known = [case for case in cases if case.skip is None and case.workload.features.enters_late]
     late = [case for case in known if case.arrival != TOGETHER]
     partners = {_same(case): case.case_id for case in known if late and case.arrival == TOGETHER}
@@ -35,7 +35,7 @@ def _same(case: Case) -> str:
 
 
 def planned_ns(case: Case, samples: CaseSamples) -> Times:
-    """Return how late each rank was to enter each sample, (rank, sample)."""
+    """Return the planned delay of each rank in each sample, (rank, sample)."""
     entry, ranks = case.late_entry, case.group_size
     if entry is None:
         return np.zeros_like(samples.start_ns)
@@ -50,8 +50,8 @@ def planned_ns(case: Case, samples: CaseSamples) -> Times:
 @dataclass(frozen=True, slots=True, eq=False)
 class Entries:
     """How ranks entered: (sample,) each. ``own_ns`` is the mean e_rk - s_rk of the punctual ranks,
-    ``lateness_ns`` how long after the first rank the one that was to be last entered, ``missed``
-    whether a rank was off by MOST_OFF of the planned lateness. ``punctual`` is (rank, sample)."""
+    ``lateness_ns`` the delay after the first rank of the one that was to be last, ``missed``
+    whether a rank was off by MOST_OFF of the planned delay. ``punctual`` is (rank, sample)."""
 
     own_ns: npt.NDArray[np.float64]
     lateness_ns: Times
@@ -79,12 +79,12 @@ def by_rank_s(
 
 
 def absorbed_share(own_s: float, together_s: float, lateness_s: float) -> float:
-    """Return 1 - extra time of a punctual rank / lateness: 0 if it waits all of it, 1 if none."""
+    """Return 1 - extra time of a punctual rank / delay: 0 if it waits for all of it, 1 for none."""
     return 1 - (own_s - together_s) / lateness_s
 
 
 def with_absorbed(cases: Sequence[CaseResult]) -> Iterator[CaseResult]:
-    """Yield cases with the share that the same case, with all ranks together, tells of them."""
+    """Yield cases with the absorbed share, by the same case with all ranks together."""
     partners = together_of(item.case for item in cases)
     known = {item.case.case_id: item.timing.arrivals for item in cases if item.timing}
     for item in cases:
@@ -98,14 +98,14 @@ def with_absorbed(cases: Sequence[CaseResult]) -> Iterator[CaseResult]:
 
 
 def _is_late(case: Case, lateness_s: float | None) -> bool:
-    """Return whether the median lateness is the planned one, and that is not 0."""
+    """Return whether the median delay is the planned one, and that is not 0."""
     by_s = case.late_entry.by_ns / 1e9 if case.late_entry else 0.0
     return by_s > 0 and lateness_s is not None and abs(lateness_s - by_s) <= MOST_OFF * by_s
 
 
 def _with_share(late: LateArrivals, together: LateArrivals) -> LateArrivals:
-    """Return it with the absorbed share; the ends of its interval take both intervals at their
-    worst. As it is where no rank is both punctual and known together."""
+    """Return ``late`` with the absorbed share; the ends of its interval take both intervals at
+    their worst. Unchanged where no rank has punctual times in both cases."""
     base_s = [base for own, base in zip(late.own_by_rank_s, together.own_by_rank_s, strict=True)
               if own is not None and base is not None]
     own_s, other_s, lateness_s = late.own_entry_s, together.own_entry_s, late.lateness_s

@@ -30,18 +30,18 @@ from hpcbench.units import by_value, on_ranks, rank_list, to_gb_per_s
 
 AGAIN = "run the case again"
 RESUME = job_command_line("N", "run", "--resume", "FOLDER")
-"""What goes on with a run: on N ranks as before, in its FOLDER."""
+"""The command that continues a run: on N ranks as before, in its FOLDER."""
 _NO_PHASES = "phases"
 """The key of a record's detail for the reason why durations do not match the samples."""
 MOST_OF_PEAK = 1.02
-"""What of a declared peak may be measured: clocks and rounding are not exact."""
+"""Share of a declared peak that may be measured: clocks and rounding are not exact."""
 MOST_OF_MEASURED = 1.05
-"""What of a ceiling that the run measured may be reached: it was measured at another moment."""
+"""Share of a ceiling of this run that may be reached: it was measured at another moment."""
 _NEVER_NS = np.iinfo(np.int64).max
 _EVENT_NS = 1000
 """Twice the resolution of CUDA events, 0.5 us (CUDA runtime, cudaEventElapsedTime)."""
 _RATE = 1e-3
-"""More than any two clocks of a machine run apart."""
+"""Two clocks of a machine drift apart by less than this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def bad_entry(code: str, samples: CaseSamples, at: tuple[int, int], what: str) -
 
 
 def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Violation]:
-    """Yield what is wrong with ok records beside their stamps; ``samples`` is None if their numbers
+    """Yield the faults of ok records beside their stamps; ``samples`` is None if their numbers
     differ or there are none."""
     yield from _parameters(case, records)
     yield from _iterations(case, records, samples)
@@ -143,11 +143,11 @@ def _stop_reasons(case: Case, records: Pass) -> Iterator[Violation]:
 
 
 def check_samples(samples: CaseSamples, records: Pass) -> Iterator[Violation]:
-    """Yield what is wrong with stamps and phases of one pass; ``samples`` holds this pass only."""
+    """Yield the faults of stamps and phases of one pass; ``samples`` holds this pass only."""
     for check in (_plausible, _ordered, _inside_window, _parts):
         if problems := list(check(samples, records)):
             yield from problems
-            break  # what is no stamp is not in order either: say it once
+            break  # an invalid stamp is not in order either: report it once
     yield from _phases(samples, records)
 
 
@@ -248,7 +248,7 @@ def check_causality(
     case: Case, samples: CaseSamples, stamps: fold.GlobalStamps, common: fold.Edges,
     clocks: fold.RankClocks,
 ) -> Iterator[Violation]:
-    """HB124: nobody left before the last one had come. On one clock the case is rejected; between
+    """HB124: no rank left before the last one entered. On one clock the case is rejected; between
     clocks their bounds are wrong, and global times are not used. ``common`` are the `edges` of
     ``stamps``."""
     excess_ns = fold.overtaking_ns(case, common)
@@ -282,7 +282,7 @@ def timer_problem(
 
 
 REPLICATED = "replicated"
-"""The key of a record's detail for what all ranks must have alike: ``of`` what, ``checksum``."""
+"""The key of a record's detail for data that all ranks must have alike: ``of``, ``checksum``."""
 
 
 def check_replicas(records: Pass) -> Iterator[Violation]:
@@ -333,9 +333,9 @@ def declared_peak(
     case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
 ) -> float | None:
     """Return the largest busbw in GB/s that the declared links allow, None if none is declared.
-    Within a node the fastest link counts; between nodes what crosses the boundary of the busiest
-    node (`CollectiveSpec.crossing`), of all groups together, at the rate of its network. Of several
-    collectives the one that crosses least counts."""
+    Within a node the fastest link counts; between nodes the bytes of all groups that cross the
+    boundary of the busiest node (`CollectiveSpec.crossing`), at the rate of its network. Among
+    several collectives the one that crosses least counts."""
     peak = _limiting(case, nodes, hardware)
     return None if peak is None else peak.gb_per_s
 
@@ -357,10 +357,10 @@ def _limiting(
 
 def _busiest_share(calls: Sequence[Call], groups: Sequence[Sequence[str]]) -> float | None:
     """Return the bytes that cross the busiest node's boundary in one direction over those that
-    busbw counts, of the call with the least; None if unknown. ``groups`` have the nodes of their
+    busbw counts, for the call with the least; None if unknown. ``groups`` have the nodes of their
     ranks."""
     shares = []
-    for call in calls or (Call("all_reduce", "", None),):  # what others call is taken for a ring
+    for call in calls or (Call("all_reduce", "", None),):  # unknown calls count as a ring
         passing: dict[tuple[str, int], float] = defaultdict(float)
         for group in groups:
             found = collective_spec(call.collective).crossing_share(group)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hpcbench.statistics.hypothesis_tests import MIN_PASSES, MIN_STEPS, Times, find_slowest, holm
 
 FALSE_ALARMS = 0.01
-"""Share of reports at most in which anything is named, if all ranks are equal."""
+"""The largest share of reports in which a rank is named, if all ranks are equal."""
 LATE_START = "start"
 """The comparison that cases of all kinds have."""
 NEEDED = f"it takes {MIN_PASSES} passes of {MIN_STEPS} samples each"

@@ -1,7 +1,7 @@
 """Stamps of different ranks on one time axis, the time of each sample, and which samples count.
 Definitions (docs/method.md) after ReproMPI (Hunold and Carpen-Amarie, TPDS 2016): s_rk and e_rk are
-start and end of sample k on rank r. Times are int64 ns of shape (sample,) unless noted. Of several
-concurrent groups the longest time counts. Where a pass stops by itself, samples before the steady
+start and end of sample k on rank r. Times are int64 ns of shape (sample,) unless noted. The longest
+time of concurrent groups counts. Where a pass stops by itself, samples before the steady
 state do not count, and as many count from every pass: one that ends by its budget has more samples
 the faster the machine is. With a given number of iterations all timed samples count; the same ones
 are flagged."""
@@ -58,7 +58,7 @@ class ClockHistory:
 
 @dataclass(frozen=True, slots=True)
 class RankClocks:
-    """Which clock each rank reads, what is known about it, and ranks that lack a
+    """The clock that each rank reads, its history, and the ranks that lack a
     synchronisation."""
 
     ids: Mapping[int, int]
@@ -144,7 +144,7 @@ def _history(by_rank: Mapping[int, Sequence[SyncRecord]]) -> ClockHistory:
 def clock_findings(
     clocks: RankClocks, unbracketed: Mapping[str, frozenset[int]]
 ) -> Iterator[Finding]:
-    """Yield what is wrong with several clocks. ``unbracketed``: label of a case -> ranks."""
+    """Yield the faults of several clocks. ``unbracketed``: label of a case -> ranks."""
     if clocks.n_clocks == 1:
         return
     if clocks.silent:
@@ -174,7 +174,7 @@ def clock_findings(
 Times = npt.NDArray[np.int64]
 _CACHED_VALUES = 8192
 MOST_CLOCK_ERROR = 0.05
-"""Of the median: with a larger bound between clocks, global times are not used."""
+"""Share of the median: with a larger bound between clocks, global times are not used."""
 
 
 def sample_durations_ns(samples: CaseSamples) -> Times:
@@ -240,8 +240,8 @@ def edges(
     stamps: GlobalStamps, groups: int = 1, stride: int = 1, *, each: bool = False,
     timed: npt.NDArray[np.bool_] | None = None,
 ) -> Edges:
-    """Return the edges of `equal_groups`, and of ``each`` rank how late it was. ``timed`` (sample,)
-    selects the samples of ``pass_late_ns``."""
+    """Return the edges of `equal_groups`, and with ``each`` the delay of each rank. ``timed``
+    (sample,) selects the samples of ``pass_late_ns``."""
     ranks, samples = stamps.start_ns.shape
     spans = groups // stride, ranks // groups, stride, samples
     (first_start_ns, last_start_ns), (first_end_ns, last_end_ns) = (
@@ -268,13 +268,13 @@ def _medians_after(
 
 
 def _chosen(which: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | slice:
-    """Return where it is true, as a slice if contiguous: numpy then copies nothing."""
+    """Return the indices of true values, as a slice if contiguous: numpy then copies nothing."""
     at = np.flatnonzero(which)
     return slice(at[0], at[-1] + 1) if at.size and at[-1] - at[0] + 1 == at.size else at
 
 
 def joined(parts: Sequence[Edges | None]) -> Edges | None:
-    """Return the samples of several passes one after another; None if one has none."""
+    """Return the edges of several passes one after another; None if one has none."""
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or not known:
         return None
@@ -291,7 +291,7 @@ def global_ns(stamps: Edges) -> Times:
 
 
 def last_in_ns(stamps: Edges) -> Times:
-    """Return max_r e_rk - max_r s_rk: what is left when the last rank has arrived."""
+    """Return max_r e_rk - max_r s_rk: the time after the last rank's arrival."""
     return np.asarray((stamps.last_end_ns - stamps.last_start_ns).max(axis=0))
 
 
@@ -370,7 +370,7 @@ def _folded(
         timed_at = part.start + np.flatnonzero(use[part] == Use.COUNTED)
         cut = steady_from(times_s[timed_at])
         use[timed_at[:cut]] = Use.COUNTED_RAMP if case.is_fixed else Use.RAMP
-        latest_cut = timed_at.size // BATCH // 2 * BATCH  # that `steady_from` looks for
+        latest_cut = timed_at.size // BATCH // 2 * BATCH  # that `steady_from` tries
         unsteady |= 0 < cut == latest_cut
     _level(use, passes, Use.COUNTED_SURPLUS if case.is_fixed else Use.SURPLUS)
     return Folded(fold, times_s, use, passes, unsteady, clock_unreliable=False)

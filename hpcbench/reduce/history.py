@@ -104,7 +104,7 @@ def choose_traces(
 
 
 def majority(values: Sequence[Value]) -> Value | None:
-    """Return the most frequent value, the first of them if several are; None of no values."""
+    """Return the most frequent value, the first of them if several are; None without any."""
     keys = Counter(repr(value) for value in values)
     return max(values, key=lambda value: keys[repr(value)], default=None)
 
@@ -235,7 +235,7 @@ class Attempts:
 
 
 Opened = Sequence[tuple[Sequence[TraceSource], Sequence[Finding]]]
-"""Of each attempt the traces that can be read, and findings for the others."""
+"""The traces of each attempt that can be read, and findings for the others."""
 
 
 def open_attempts(traces: Path) -> Opened:
@@ -264,7 +264,7 @@ def choose_attempts(
 
 
 def _resumptions(intakes: Sequence[Intake]) -> Iterator[Finding]:
-    """Yield HB150 for each attempt that was resumed, HB151 for what changed in between."""
+    """Yield HB150 for each attempt that was resumed, HB151 for each change in between."""
     for number, (earlier, later) in enumerate(pairwise(intakes)):
         notes = noted(later.sources[0], trace_notes.RESUMED_NOTE) if 0 in later.sources else []
         resumption = notes[0] if notes else {}
@@ -309,7 +309,7 @@ def context_of(plan: Plan, attempts: Attempts) -> OutcomeContext:
 
 
 def is_fresh(folder: Path) -> bool:
-    """Return whether a folder is absent or empty. Raises FileError for what is no results
+    """Return whether a folder is absent or empty. Raises FileError unless it may be a results
     folder."""
     if not folder.exists():
         return True
@@ -335,7 +335,7 @@ def read_plan(folder: Path) -> Plan:
 
 
 def read_history(folder: Path, plan: Plan) -> History:
-    """Return what attempts in a folder have done of the plan. Raises UsageError if a job still
+    """Return the progress of the plan by the attempts in a folder. Raises UsageError if a job still
     writes there."""
     for traces in container.attempt_folders(folder / "traces"):
         for path in sorted(traces.glob("*.journal")):

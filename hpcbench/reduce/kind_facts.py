@@ -1,4 +1,4 @@
-"""What a kind knows of a case beyond its record (`reduce.kind_facts.Deriver.facts`).
+"""Facts that a kind knows of a case beyond its record (`reduce.kind_facts.Deriver.facts`).
 
 The columns of ``/cases`` in results.h5: those of all kinds, and those that each kind states.
 """
@@ -31,14 +31,14 @@ from hpcbench.trace.columns import PURE, TEXT
 from hpcbench.units import grouped
 
 BEFORE_THE_CALL = "before the call"
-"""Where a rank is late that starts late."""
+"""The phase of a rank that starts a call late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
     """One check of the ranks of a case for a straggler. ``comparison`` is of the moments from which
-    on a rank does not delay the others; ``phase`` is where most of the delay arises, ``phase_s``
-    longer than on others. ``missing``: why there is no comparison."""
+    on a rank does not delay the others; ``phase`` has most of the delay, and is ``phase_s`` longer
+    than on others. ``missing``: why there is no comparison."""
 
     comparison: Comparison | None = None
     phase: str = ""
@@ -47,7 +47,7 @@ class Lateness:
 
 
 OWN_WORK, EXCHANGE = "own work", "exchange"
-"""What a rank takes by itself; and what it takes once all ranks are ready to exchange."""
+"""The time that a rank takes by itself; and that from when all ranks are ready to exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Variation:
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """The ``share`` of a call that ranks wait for the slowest one, None if unknown, with its 95 %
-    interval. ``missing`` says why a part of it is not known."""
+    interval. ``missing``: why a part of it is not known."""
 
     share: float | None = None
     low: float | None = None
@@ -79,7 +79,7 @@ class Waiting:
 class RankWork:
     """How long each rank takes for a part of a call without waiting. ``times_s`` are (rank, pass);
     ranks with equal numbers in ``alike`` have equal work, ``group`` names what they share.
-    ``ready_s``: when each rank is ready to exchange; empty of OWN_WORK."""
+    ``ready_s``: when each rank is ready to exchange; empty for OWN_WORK."""
 
     what: str
     ranks: tuple[int, ...]
@@ -116,7 +116,7 @@ class CallWork:
 @dataclass(frozen=True, slots=True)
 class PairRates:
     """Rates from every rank (row) to every other (column), None if not measured. ``each_way``: both
-    directions were measured apart. ``missing`` says why links are not comparable."""
+    directions were measured apart. ``missing``: why links are not comparable."""
 
     rates: tuple[tuple[float | None, ...], ...] = ()
     each_way: bool = True
@@ -132,7 +132,7 @@ class RankRates:
 
 @dataclass(frozen=True, slots=True)
 class SentBytes:
-    """What all ranks of a case together send in one call, by formulas."""
+    """The bytes that all ranks of a case together send in one call, by formulas."""
 
     count: float
 
@@ -156,13 +156,13 @@ class IsolatedForm:
 
 @dataclass(frozen=True, slots=True)
 class MachineRate:
-    """A rate that a case measured of this machine, beside which records of other cases are.
+    """A rate of this machine that a case measured, and that records of other cases refer to.
 
     Attributes:
         limit: ``flops`` (a rank's product, while all ranks work, in FLOP/s), ``memory`` (of a rank,
             in bytes/s), ``links`` or ``messages`` (between two ranks, in bytes/s, in messages/s).
         name: device and dtype (``cpu fp32``); the device; the key of `reduce.roofline.link_key`.
-        ranks: how many ranks worked at once.
+        ranks: how many ranks worked concurrently.
         cached: it may be that of a cache, so it counts only where there is no other.
     """
 
@@ -177,8 +177,8 @@ class MachineRate:
 class ColumnValues:
     """A case's values of `Deriver.columns` that are not in fields of its record of the same name.
 
-    ``values`` is called where they are stored, for other facts are wanted more often. None, or
-    left out: it has none.
+    ``values`` is called only where they are stored, as other facts are wanted more often. None,
+    or left out: the case has no such value.
     """
 
     values: Callable[[], Mapping[str, Any]]
@@ -209,7 +209,7 @@ def facts_of(
 
 
 ABSENT: Mapping[type, Any] = {str: "", int: -1, float: math.nan}
-"""Type of a column -> what stands in it where a case has no such value."""
+"""Type of a column -> its value where a case has none."""
 _NAME = re.compile("[a-z][a-z0-9_]*")
 
 
@@ -240,7 +240,7 @@ _UNITS = {"_bytes_per_s": "bytes/s", "_bytes": "bytes", "_s": "s", "_j": "J", "_
 
 
 def columns_of(record: type[Any]) -> tuple[CaseColumn, ...]:
-    """Return a column for each field of a record that is annotated with what it says."""
+    """Return a column for each field of a record that is annotated with its meaning."""
     hints = get_type_hints(record, include_extras=True).items()
     return tuple(_column(name, *get_args(hint)) for name, hint in hints
                  if get_origin(hint) is Annotated)
@@ -290,7 +290,7 @@ COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *OF_USAGE, *BLOCK)
 OF_ARRIVALS = (
     *texts(arrival="together, or who enters late by how much: last:250us"),
     *columns_of(LateArrivals))
-"""Those of runs in which ranks enter late on purpose."""
+"""The columns of runs in which ranks enter late on purpose."""
 LINES_OF_CASES = ("detail", "timing", "phases", "usage")
 """Datasets of ``/cases`` that are JSON."""
 Row = dict[str, Any]
@@ -337,7 +337,7 @@ def kind_columns(results: Results) -> KindColumns:
             _check(own, columns)
             rows = {item.case.case_id: _own_row(
                 own, deriver, item, results.record_of(item)) for item in items}
-        except Exception as error:  # of a plug-in: it must not cost the results of the run
+        except Exception as error:  # a plug-in's: it must not cost the results of the run
             missing[kind] = f"{type(error).__name__}: {error}"
             continue
         for name, column in own.items():
@@ -369,7 +369,7 @@ def _check(own: Mapping[str, CaseColumn], others: Mapping[str, CaseColumn]) -> N
 def _own_row(
     own: Mapping[str, CaseColumn], deriver: Deriver, item: CaseResult, record: Any | None,
 ) -> Row:
-    """Return what can be stored. Raises ValueError, TypeError or KeyError for what cannot."""
+    """Return a case's values as stored. Raises ValueError, TypeError or KeyError for others."""
     values = {name: getattr(record, name) for name in own if hasattr(record, name)}
     for fact in deriver.facts(item, record, lambda: None):
         values |= fact.values() if isinstance(fact, ColumnValues) else {}
@@ -401,9 +401,10 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     never NaN. It is stored in results.h5; ``version`` grows when a formula changes. A record that
     compares ranks has a field ``comparisons``, a tuple of `reduce.comparison.Comparison`: those of
     all records of a report are one family of tests. It may also have a method
-    ``settled(records)``, which returns it without what its comparisons, which now say what holds,
-    refuse. ``columns`` are those that the kind adds to ``/cases`` of results.h5: all that one plots
-    its results by. A kind that ``measures`` yields `MachineRate`s; it is derived before others.
+    ``settled(records)``: called once it is known which comparisons hold, it returns the record
+    without statements that these refuse. ``columns`` are those that the kind adds to ``/cases`` of
+    results.h5: all that its results are plotted by. A kind that ``measures`` yields `MachineRate`s;
+    it is derived before others.
     """
 
     record: type[Any] = NothingDerived
@@ -417,7 +418,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """Return the ``record`` of each case of this kind by case id; cases may be left out.
 
         ``items`` are all cases of the kind; ``hardware`` is the section of the sweep file, and in
-        ``measured`` what kinds measured of this machine (`reduce.roofline.machine_rates`).
+        ``measured`` the rates measured of this machine (`reduce.roofline.machine_rates`).
         """
         return {}
 
@@ -428,12 +429,12 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     def facts(
         self, item: CaseResult, record: Any | None, read: ReadSamples,
     ) -> Iterable[Fact]:
-        """Yield what else is known of a case: the classes of `reduce.kind_facts`, each optional.
+        """Yield further facts of a case: the classes of `reduce.kind_facts`, each optional.
 
-        A `Violation` is what contradicts other cases, which all have their times by then: it leaves
-        the case its times; one that ``rejects`` makes the run one with bad findings.
+        A `Violation` reports that the case contradicts other cases. All have their times by then,
+        and keep them; one that ``rejects`` makes the run one with bad findings.
         ``record`` is None where there is none. ``read`` reads the samples of the case, which takes
-        time; it gives None where nobody asks for what follows from them.
+        time; it gives None where facts that follow from them are not wanted.
         """
         return ()
 
@@ -441,7 +442,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
         hardware: Mapping[str, Any],
     ) -> Iterable[Violation]:
-        """Yield what contradicts itself, the plan or the declared hardware in an ok case. ``item``
+        """Yield contradictions of an ok case to itself, the plan or the declared hardware. ``item``
         has no statistics yet; ``nodes`` maps each rank to its machine."""
         return ()
 

@@ -40,7 +40,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeContext:
-    """What a case is judged against; the newest attempt is the last. ``hardware`` is the config's
+    """Facts to judge a case by; the newest attempt is the last. ``hardware`` is the config's
     section, ``clock_resolution_ns`` that of the coarsest clock, 0 if unknown. ``inline``: workers
     are the ranks' own processes in all launches. ``arriving``: ids of cases with late ranks, and of
     the same without."""
@@ -72,9 +72,9 @@ class PassOutcome:
     problems: tuple[Violation, ...] = ()
     records: Pass = field(default_factory=dict)
     samples: CaseSamples | None = None
-    """Those of ``records``, where their stamps were checked."""
+    """The samples of ``records``, where their stamps were checked."""
     common: Edges | None = None
-    """Those on the global clock, where it is known."""
+    """The edges on the global clock, where it is known."""
 
 
 def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: OutcomeContext) -> PassOutcome:
@@ -112,8 +112,8 @@ def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: OutcomeContext)
 def _on_global_clock(
     case: Case, outcome: PassOutcome, clocks: RankClocks, *, each: bool,
 ) -> PassOutcome:
-    """Add the stamps of a sound pass on the global clock, and what is wrong with them. ``each``:
-    those of each rank are wanted, as they are where there are phases."""
+    """Add the edges of a sound pass on the global clock, and their faults. ``each``: the delays of
+    each rank are wanted, as they are where there are phases."""
     samples = outcome.samples
     stamps = None if samples is None else clocks.stamps(samples)
     if samples is None or stamps is None:
@@ -183,7 +183,7 @@ def _missing(absent: Sequence[int], attempt: Attempt) -> Iterator[Violation]:
 
 
 _MEMORY = "memory"
-"""The key of a record's detail for the memory that the rank held."""
+"""The key of a record's detail for the rank's memory use."""
 Outcomes = Mapping[PassKey, PassOutcome]
 
 
@@ -205,7 +205,7 @@ def judge(
     outcomes = {key: judge_pass(case, key, passes.get(key, {}), context)
                 for key in context.keys}
     first = outcomes[context.keys[0]]
-    if first.status == "skipped":  # recorded once: what cannot run here never can
+    if first.status == "skipped":  # recorded once: a case that cannot run here never can
         outcomes |= {key: first for key in outcomes if key not in passes}
     decisive = min(outcomes.values(), key=lambda item: WORST_FIRST.index(item.status))
     ran = {key: item for key, item in outcomes.items() if item.status == "ok"}
@@ -283,7 +283,7 @@ def _with_numbers(
 
 
 def _kind_problems(item: CaseResult, time_s: float, context: OutcomeContext) -> Iterable[Violation]:
-    """Return what the case's kind finds wrong. HB153: a plug-in raised."""
+    """Return the problems that the case's kind finds. HB153: a plug-in raised."""
     spec = kinds().get(item.case.kind)
     if spec is None:
         return ()
@@ -335,7 +335,7 @@ def _result(case: Case, decisive: PassOutcome, outcomes: Outcomes) -> CaseResult
 def _by_pass(
     case: Case, records: Mapping[int, Sequence[Record]], context: OutcomeContext
 ) -> tuple[dict[PassKey, dict[int, Record]], list[Violation]]:
-    """Return the newest record of each rank by pass, and what is wrong with the others."""
+    """Return the records of each pass that count, by rank, and the problems of all records."""
     attempts: dict[PassKey, dict[int, dict[int, Record]]] = defaultdict(lambda: defaultdict(dict))
     problems: list[Violation] = []
     for rank, items in records.items():

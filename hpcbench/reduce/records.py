@@ -28,7 +28,7 @@ from hpcbench.trace.schema import adapter_of
 from hpcbench.units import grouped
 
 _COMPARED_SETTINGS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
-"""How partners may differ; of several the one that differs least is taken."""
+"""Settings in which partners may differ; the one with the fewest differences is taken."""
 
 
 def nearest(item: CaseResult, candidates: Iterable[CaseResult]) -> CaseResult | None:
@@ -177,7 +177,7 @@ def with_records(
 
 
 def with_joint_findings(results: Results) -> Results:
-    """Return the results with what kinds find wrong between their cases. HB153: a plug-in
+    """Return the results with contradictions that kinds find between their cases. HB153: a plug-in
     raised."""
     by_kind, found = _by_kind(results), list(results.findings)
     for kind, records in results.derived.items():

@@ -33,7 +33,7 @@ QUALITIES = {
     "unsteady": "no steady state within the first half of a pass",
     "imported": "times that another program printed: no interval",
 }
-"""Word -> what it says of a case's samples (docs/method.md)."""
+"""Word -> its meaning for a case's samples (docs/method.md)."""
 
 IMPORTED = "imported"
 
@@ -72,7 +72,7 @@ class CanaryRun:
 class Canary:
     """A small case that was measured repeatedly: how the machine changed meanwhile. ``runs`` were
     ok on all ranks, ``n_not_ok`` were not. ``drift`` is the change relative to the median, ``tau``
-    Kendall's (`statistics.steady.Drift`), None of too few runs. ``quality`` is ("drifting",) if
+    Kendall's (`statistics.steady.Drift`), None for too few runs. ``quality`` is ("drifting",) if
     significant."""
 
     label: str
@@ -88,12 +88,12 @@ class Canary:
 
 
 CANARY_QUALITIES = {"drifting": "the canary case drifts steadily by more than 3 %"}
-"""Word -> what it says of the whole run (docs/method.md)."""
+"""Word -> its meaning for the whole run (docs/method.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a pass of a case used, from the reading before it to the one after it; None: not read.
+    """Resources that a pass of a case used, by readings before and after it; None: not read.
     Sums over ranks or nodes are of a mean pass, set-up, warm-ups and checks included; counters of a
     node count all its processes. ``passes`` are those that readings bracket, of the table with
     most, for ``window_s`` each. ``energy_of``: ``cpu`` (RAPL packages and memory), ``gpu``, or
@@ -134,7 +134,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class RankTelemetry:
-    """What one rank read in one attempt, and why not the rest (`TelemetryReport`)."""
+    """The devices that one rank read in one attempt, and why not others (`TelemetryReport`)."""
 
     rank: int
     attempt: int
@@ -180,7 +180,7 @@ class ShownSeries:
 
 
 Source = Callable[[str, str], Sequence[TimeSeries]]
-"""Of a table and a column: its courses."""
+"""(table, column) -> the values of each device over time."""
 
 
 def powers(time_series: Source) -> Iterator[ShownSeries]:
@@ -195,7 +195,7 @@ def powers(time_series: Source) -> Iterator[ShownSeries]:
 
 
 def core_use(time_series: Source) -> Iterator[ShownSeries]:
-    """Yield which share of its cores' time each node was busy, hypervisors' time not counted."""
+    """Yield the share of its cores' time that each node was busy; stolen time is not busy."""
     columns = [time_series("cpu", name) for name in (*_BUSY, *_OTHERS)]
     for same in zip(*columns, strict=True):
         first, at = same[0], _spaced(same[0].time_ns)
@@ -205,7 +205,7 @@ def core_use(time_series: Source) -> Iterator[ShownSeries]:
 
 
 def _spaced(time_ns: Rows) -> list[int]:
-    """Return which readings are LEAST_NS apart: rises between closer ones are mostly rounding."""
+    """Return indices of readings LEAST_NS apart: rises between closer ones are mostly rounding."""
     kept: list[int] = []
     for at, now_ns in enumerate(time_ns.tolist()):
         if not kept or now_ns - time_ns[kept[-1]] >= LEAST_NS:
@@ -226,7 +226,7 @@ FOLDS = {
     "local_max": "the longest of the ranks' own times from start to end",
     "per_call": "the longest of the ranks' own times from start to end, divided by the calls",
 }
-"""Fold -> what the time of one sample is, in words (docs/method.md)."""
+"""Fold -> the meaning of a sample's time (docs/method.md)."""
 PRINTED_FOLD = "printed"
 """The fold of imported rows."""
 OPERATION_FOLD = "operation"
@@ -237,7 +237,7 @@ _EVERY_FOLD = {
 
 
 def fold_text(fold: str) -> str:
-    """Return what the time of a sample is, in words, of imported rows, too."""
+    """Return the meaning of a sample's time in words, also for imported rows."""
     return _EVERY_FOLD[fold]
 
 
@@ -247,7 +247,7 @@ class Statistics:
 
     Percentiles are None where n is too small to hold them (docs/method.md). The interval of a
     single launch is one of samples, None where n < 6; ``ci_reliable`` is False where they depend on
-    one another too much for it. Of several launches it is one of their medians, None of 2 to 5.
+    one another too much for it. That of several launches is of their medians, None for 2 to 5.
     """
 
     n: int
@@ -314,7 +314,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class LateArrivals:
-    """How ranks entered that enter late on purpose, and the same of the case in which they enter
+    """The entry of ranks that enter late on purpose, and the same for the case in which they enter
     together. ``own_by_rank_s`` are each rank's medians over the counted samples that it entered
     punctually, ``late_by_rank_s`` over those that it entered late; None where there are none."""
 
@@ -338,15 +338,15 @@ class LateArrivals:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How the samples of an ok case came about, and what they say beside the time of its fold.
+    """The origin of an ok case's samples, and further results beside the time of its fold.
 
     ``fold`` is a key of FOLDS, ``quality`` words of QUALITIES, most serious first. Late samples and
     outliers count. ``unflagged`` are all statistics of the samples without a flag, None where all
     have one. First call and opening are the longest of any rank; ``enqueue_s`` and ``device_s``
     medians of the maximum over ranks. The others waited for the quickest rank: a vote, no test.
     ``pass_medians_s`` has each planned pass of each launch, None where it was not run. ``steps``
-    says where the time of training steps went. ``late_start`` is the rank that starts later than
-    any other; None of one rank, or where clocks were not compared. ``modes`` are the two that the
+    divides the time of training steps. ``late_start`` is the rank that starts later than any
+    other; None for one rank, or where clocks were not compared. ``modes`` are the two that the
     median lies between, if there are two. ``arrivals`` are of cases with late ranks, and of the
     same without.
     """
@@ -406,7 +406,7 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class CaseResult:
     """The outcome of a planned case over all passes and ranks. ``n_wrong`` is summed over ranks,
-    None where unchecked. ``detail`` maps a rank, as text, to what it recorded beside samples;
+    None where unchecked. ``detail`` maps a rank, as text, to its record beside samples;
     ``memory`` to its highest bytes by name and ``peak_of``. ``library`` is `LibraryChoices.to_json`
     of all ranks, None where nothing ran. ``trace_missing``: it failed only because a trace is not
     there, but may still come."""
@@ -439,7 +439,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What identifies the run. ``environment`` is that of the first rank present,
+    """The identity of the run. ``environment`` is that of the first rank present,
     ``environment_hash`` the same in equal runs, None if unknown. ``faults`` were injected in any
     attempt. ``imported`` names the programs that printed the numbers, if they were not measured
     here."""
@@ -493,8 +493,8 @@ class SampleSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class Results:
     """Everything in ``results.h5`` but the samples. ``derived`` maps each installed kind to records
-    by case id, ``missing_kinds`` others to the reason. ``telemetry``: what ranks could
-    read of the machine."""
+    by case id, ``missing_kinds`` others to the reason. ``telemetry``: the devices of
+    the machine that ranks could read."""
 
     run: RunInfo
     plan: Plan

@@ -251,7 +251,7 @@ _TYPES = {int: np.int64, float: np.float64}
 
 
 class ResultsWriter:
-    """An unfinished results file: samples case by case, then everything else at once."""
+    """An unfinished results file: samples case by case, then everything else."""
 
     def __init__(self, file: h5py.File) -> None:
         """Use `new_results` instead."""
@@ -409,8 +409,8 @@ def without_latest(paths: Sequence[Path]) -> list[Path]:
 
 
 def each_once(paths: Sequence[Path]) -> list[Path]:
-    """Return the same. Raises UsageError for one that is given twice otherwise: a launch that
-    counts twice would look like two that agree."""
+    """Return `without_latest` of the paths. Raises UsageError for a file that is still given twice:
+    a launch that counts twice would seem to be two that agree."""
     kept, seen = without_latest(paths), dict[str, Path]()
     for path in kept:
         if (first := seen.setdefault(_real(path), path)) is not path:

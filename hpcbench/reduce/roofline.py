@@ -1,4 +1,4 @@
-"""Roofline: what a case or phase needs against what the machine can do, the network as a further
+"""Roofline: the need of a case or phase against the rates of the machine, the network as a further
 roof (Williams, Waterman and Patterson, Comm. ACM 52, 2009). Need over ceiling is the least time of
 a resource; the longest binds, and its share of the measured time is the performance score. A time
 that no ceiling explains is latency. Ceilings are measured in this run
@@ -18,7 +18,7 @@ from hpcbench.units import format_seconds, grouped, plural, round_bytes, to_gb_p
 
 COMPUTE, MEMORY, COMMUNICATION, LATENCY = "compute", "memory", "communication", "latency"
 LIMITS = (COMPUTE, MEMORY, COMMUNICATION, LATENCY)
-"""What a case can be bound by."""
+"""The limits that can bind a case."""
 MEASURED, DECLARED = "measured", "declared"
 _EIGHT_BITS = "fp8"
 """Key of ``hardware.peak_flops`` for all formats of 8 bits: their peaks are the same."""
@@ -73,9 +73,10 @@ def measured_rate(
 
 
 def machine_rates(found: Iterable[MachineRate]) -> dict[str, dict[str, float]]:
-    """Return limit -> name -> the best rate that cases measured of this machine.
+    """Return limit -> name -> the rate that cases measured of this machine.
 
-    A link's is that of any number of ranks; one that may be a cache's stands where no other does.
+    ``flops`` and ``memory`` are by `most_rates`, links' rates the best of any number of ranks; one
+    that may be a cache's counts where there is no other.
     """
     by_limit = grouped((one.limit, one) for one in found)
     rates = {limit: most_rates((one.name, one.ranks, one.rate) for one in by_limit.get(limit, ()))
@@ -90,8 +91,8 @@ def machine_rates(found: Iterable[MachineRate]) -> dict[str, dict[str, float]]:
 
 
 def most_rates(measured: Iterable[tuple[str, int, float]]) -> dict[str, float]:
-    """Return the highest of rates (name, concurrent ranks, rate), keyed as `measured_rate` reads
-    them."""
+    """Return the highest rate of the most ranks, of (name, concurrent ranks, rate), keyed as
+    `measured_rate` reads them."""
     found: dict[str, tuple[int, float]] = {}
     for name, ranks, rate in measured:
         for key in (name, _of_ranks(name, ranks)):
@@ -186,7 +187,7 @@ class Least:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """What binds a case, or a phase (``part``). ``least``: times by each ceiling, measured first.
+    """The limit of a case or a phase (``part``). ``least``: times by each ceiling, measured first.
     ``bound_by`` is None where a needed ceiling or need is unknown. ``score``: share of the time
     that the binding ceiling ``score_of`` explains; None where exceeded. ``evidence``: why, in
     words."""
@@ -210,8 +211,8 @@ class Roofline:
 
     @property
     def of_declared(self) -> float | None:
-        """Return the same share of the declared ceiling; None without, or where ``score`` is of
-        it."""
+        """Return the share of the time that the declared ceiling explains; None without, or where
+        ``score`` is of it."""
         if self.score_of is None or self.score_of.source == DECLARED:
             return None
         beside = (one.time_s for one in self.least if one.ceiling.source == DECLARED
@@ -240,7 +241,7 @@ ROOFLINE_FIELDS = ("bound_by", "performance_score", "score_denominator", "score_
 def roofline(
     demand: Demand, time_s: float, ceilings: Sequence[Ceiling], part: str = "",
 ) -> Roofline | None:
-    """Return what binds; None without a ceiling for any need."""
+    """Return the limit that binds; None without a ceiling for any need."""
     least = tuple(Least(ceiling, amount / ceiling.rate) for limit in LIMITS
                   for ceiling in ceilings if ceiling.limit == limit
                   and (amount := demand.amount(limit)))
@@ -290,7 +291,7 @@ def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -
     first: dict[str, Least] = {}
     for one in least:  # measured ones come first
         first.setdefault(one.ceiling.limit, one)
-    # data may stay in a cache, and messages may overlap: then their least times say nothing
+    # data may stay in a cache, and messages may overlap: then their least times mean nothing
     applicable = [one for one in first.values()
                   if one.ceiling.limit not in (MEMORY, LATENCY)
                   or share_of(one, time_s) is not None]

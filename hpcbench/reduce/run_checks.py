@@ -126,7 +126,7 @@ def environment_differences(headers: Sequence[Header]) -> list[Difference]:
 
 
 def stable_facts(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Return what should stay the same from run to run: dotted key to JSON text."""
+    """Return the facts that should stay the same from run to run: dotted key to JSON text."""
     return {key: value for key, value in flattened(environment) if not _varies(key, MOMENTARY)}
 
 
@@ -193,7 +193,7 @@ def _lost(headers: Sequence[Header]) -> Iterator[Finding]:
 
 
 def _loopback(headers: Sequence[Header]) -> Iterator[Finding]:
-    """HB132: ranks on several nodes do not talk through an interface that leads nowhere else."""
+    """HB132: ranks on several nodes do not communicate through a loopback interface."""
     if len({header.node for header in headers}) < 2:
         return
     set_to = ((name, _nested(header.environment, "variables", name), header)
@@ -221,13 +221,13 @@ def _nested(value: Any, *names: str) -> Any:
 
 NOISY_RANK = 0.005
 """A rank is noisy from 0.5 % stolen time on: half of the 1 % to which the median of a case is
-measured by default (measure.precision). Chosen here; no standard says how much is too much."""
+measured by default (measure.precision). Chosen here; no standard states how much is too much."""
 NOISY_RATIO = 3.0
 """... and only if it is more than so many times the median of the other ranks: two loops on one
 idle machine can differ by a factor of two, and what all ranks suffer is the system's."""
 NOISE_ALARMS = 0.001
 """... and only if equal ranks differ so in at most that share of runs: a tenth of what comparisons
-of cases may take (`reduce.comparison`), because this one is made before all of them."""
+of cases may have (`reduce.comparison`), because this one is made before all of them."""
 NOISY_SYSTEM = 0.01
 """The whole system is noisy if every rank loses more than 1 %, all of measure.precision."""
 

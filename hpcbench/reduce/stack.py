@@ -70,7 +70,7 @@ def stack_samples(passes: Mapping[PassKey, Pass]) -> CaseSamples | None:
 
 
 def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:
-    """Return (sample,): whether it is neither warm-up nor a call apart, on any rank."""
+    """Return (sample,): whether a sample is neither a warm-up nor a single call, on any rank."""
     return ~has_flag(samples, UNTIMED)
 
 

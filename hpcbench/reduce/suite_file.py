@@ -36,7 +36,7 @@ MEMBER_STATUSES: Mapping[str, str] = {
     RUNNING: "it runs now, or the job was killed while it ran",
     ERROR: "it ended with a message instead of results; the reasons have it",
 }
-"""Status of a member -> what it means."""
+"""Status of a member -> its meaning."""
 _ONLY_SKIPPED, _NOT_RUN = frozenset({"skipped"}), frozenset({"skipped", "not_run"})
 _FINE = frozenset({"ok", "skipped"})
 
@@ -134,7 +134,7 @@ def not_counted(planned: int) -> dict[str, int]:
 
 
 def ended(member: Member, folder: Path, exit_code: int, error: str, duration_s: float) -> Member:
-    """Return the member after its run, from what it left in ``folder``; ``error`` is the message
+    """Return the member after its run, from its files in ``folder``; ``error`` is the message
     that it ended with instead of results. Raises FileError for an unreadable summary."""
     spent_s = duration_s + (member.duration_s or 0.0)
     if error:
@@ -147,7 +147,7 @@ def ended(member: Member, folder: Path, exit_code: int, error: str, duration_s: 
     if status == NOT_HERE:  # the different reasons, in the order of the cases
         reasons = tuple(dict.fromkeys(
             case["reason"] for case in summary["cases"] if case["status"] == "skipped"))
-    elif status == MISSED:  # what `hpcbench check` says of each limit that does not hold
+    elif status == MISSED:  # the text of `hpcbench check` for each limit that does not hold
         reasons = tuple(f"{one['what']}: {one['text']}" for one in summary["check"]["reasons"])
     return replace(member, status=status, reasons=reasons, exit_code=exit_code,
                    duration_s=spent_s, counts=summary["totals"], summary=summary)

@@ -39,7 +39,7 @@ SAMPLES, PASSES, LAUNCHES = "samples", "passes", "launches"
 FEWEST_SAMPLES = FEWEST_LAUNCHES = 6
 """Fewer values hold no interval of CI_LEVEL."""
 FEWEST_PASSES = steady.FEWEST_RUNS
-"""Of fewer nothing tells whether they drift."""
+"""Fewer do not show whether they drift."""
 SEEN_TO_DIFFER = 0.1
 """Eight passes and more that differ with this p-value are the unit. With 1 %, differences of a half
 of the samples' spread went unseen, and 91 % of intervals held the median (simulated)."""
@@ -140,9 +140,9 @@ def precision_of(
 
 
 MOST_LATE = 0.2
-"""Share of samples that a rank may start late before anything is said of it."""
+"""Share of samples that a rank may start late without being reported."""
 LEAST_PUNCTUAL = 0.2
-"""With fewer punctual samples, the time behind the last start tells instead of them."""
+"""With fewer punctual samples, the time behind the last start decides instead of them."""
 LEVEL = 0.99
 WITHOUT_INTERVAL = 0.05
 """Share of the median that counts as known where a row has neither interval nor range."""
@@ -197,7 +197,7 @@ def is_enough(left: Chosen) -> bool:
 
 def is_late(statistics: results.Statistics, samples: Flagged, last_in_s: float | None) -> bool:
     """Return whether late starts change the median. Where hardly any sample is punctual, the time
-    behind the last start, ``last_in_s``, tells, or nothing does."""
+    behind the last start, ``last_in_s``, decides; without it they do."""
     if samples.late_share <= MOST_LATE:
         return False
     if 1 - samples.late_share >= LEAST_PUNCTUAL and is_enough(~samples.late):
@@ -431,7 +431,7 @@ def _steps_of(
     samples: results.CaseSamples, counted: npt.NDArray[np.bool_], passes: Sequence[slice | None],
     late_ns: fold.Times | None,
 ) -> results.Steps | None:
-    """Return where the time of counted samples went; None without phases. Without ``late_ns``,
+    """Return the time of counted samples by phase; None without phases. Without ``late_ns``,
     (rank, sample), there are no arrivals."""
     phases_ns = {name: values[:, counted] for name, values in fold.durations(samples).items()}
     if not phases_ns:

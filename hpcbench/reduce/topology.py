@@ -51,7 +51,7 @@ class Topology:
     gpus: tuple[GpuMatrix, ...] = ()
 
     def gpu_link(self, here: RankPlace, there: RankPlace) -> str | None:
-        """Return how the GPUs of two ranks are joined, None where NVML did not tell."""
+        """Return how the GPUs of two ranks are joined, None where NVML did not report it."""
         if here.matrix is None or here.matrix != there.matrix:
             return None
         if here.gpu is None or there.gpu is None:

@@ -21,7 +21,7 @@ from hpcbench.trace.source import TraceSource, telemetry_report
 
 _LOOPBACK = "lo"
 _OF_CHANGES = frozenset({"pid", "xid"})
-"""Columns that tell something by being different before and after a pass."""
+"""Columns whose change from before a pass to after it is recorded."""
 
 
 @dataclass(slots=True)
@@ -86,12 +86,12 @@ class TableReadings:
 
 @dataclass(slots=True)
 class PassUsage:
-    """One pass: its attempt, its calls, and what was read around it."""
+    """One pass: its attempt, its calls, and the readings around it."""
 
     attempt: int
     calls: int
     span_ns: tuple[int, int]
-    """Of the lowest rank, which is rank 0: its clock is the global one."""
+    """Begin and end on the lowest rank, which is rank 0: its clock is the global one."""
     tables: dict[str, TableReadings] = field(default_factory=lambda: defaultdict(TableReadings))
 
     def whole(self, table: str) -> TableReadings | None:
@@ -216,7 +216,7 @@ def _rise(uses: Sequence[TableReadings], column: str, scale: float = 1.0) -> flo
 
 
 Read = Mapping[str, Sequence[TableReadings]]
-"""What was read in the passes in which all ranks of a table have readings."""
+"""The readings of each table, of the passes in which all of its ranks have some."""
 
 
 def _energy(read: Read) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def _throttling(read: Read) -> dict[str, Any]:
 
 
 def _of_workers(uses: Sequence[TableReadings]) -> dict[str, Any]:
-    """Sums over workers that were not replaced meanwhile."""
+    """Return means over the passes in which no worker was replaced."""
     same = [one for one in uses if one.is_same]
     return {"cpu_s": _rise(same, "cpu_ns", 1e-9), "wait_s": _rise(same, "wait_ns", 1e-9),
             "minor_faults": _rise(same, "minor_faults"),

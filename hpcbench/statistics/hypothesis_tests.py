@@ -1,4 +1,4 @@
-"""Tests of what few passes, launches or steps show, with known error rates: multiple testing,
+"""Tests for few passes, launches or steps, with known error rates: multiple testing,
 shifts of two samples, the slowest of equal ranks (`find_slowest`), excess variation
 (`chance_of_excess`), times that follow a condition (`explained_rise`)."""
 
@@ -93,16 +93,16 @@ def _distribution(n: int, m: int) -> npt.NDArray[np.float64]:
 
 
 MIN_PASSES, MIN_STEPS = 3, 5
-"""Two passes leave two ranks one degree of freedom, with which only what is 800 times its error
-passes a corrected test. The median of 5 steps ignores two that are disturbed."""
+"""Two passes leave two ranks one degree of freedom, with which only a difference of 800 times its
+error passes a corrected test. The median of 5 steps ignores two that are disturbed."""
 LEVEL = 0.99
-"""Of the interval of the difference."""
+"""Level of the interval of the difference."""
 MOST_CORRELATION, OF_TWO_RANKS = 0.85, 0.9
 """Largest correlation of neighbouring passes assumed; of two ranks, whose tail is exact, the
 second. Reports have 1 % false alarms where passes correlate by up to 0.9
 (`benchmarks/dependent_passes.py`)."""
 _UNLIKELY = 1e-4
-"""A correlation is ruled out if as little would be seen this rarely."""
+"""A correlation is ruled out where one as low as the observed has a smaller chance."""
 _STEPS = 20
 Times = npt.NDArray[np.float64]
 
@@ -253,7 +253,7 @@ def find_slowest(medians_s: Times, least_s: float) -> SlowestRank:
 MIN_N = 20
 """Fewer steps make fewer than 10 blocks, and 1,024 signs of them: too few for the error rate."""
 AS_MUCH = 2.0
-"""Only what varies more than so many times as much is reported: less is seen in any long run."""
+"""Only times that vary over so many times as much are reported: less is seen in any long run."""
 _MOST_BLOCKS, _FLIPS, _SEED = 25, (1_999, 99_999), 0
 _MAD_OF_NORMAL = 1.4826
 """Standard deviation of normal values over their median absolute deviation."""
@@ -293,14 +293,14 @@ def chance_of_excess(relative: Values, reference: Values, as_much: float = AS_MU
         signs = np.random.default_rng(_SEED).choice((-1.0, 1.0), size=(flips, blocks.size))
         exceeding = int(np.sum(signs @ blocks >= blocks.sum()))
         if exceeding:
-            break  # more flips are for chances that the first ones cannot tell from none
+            break  # more flips are for chances that the first ones cannot resolve
     return (1 + exceeding) / (1 + flips)
 
 
 FEWEST_PASSES = 5
 """Fewer leave one or two degrees of freedom, with which nothing but a coincidence is clear."""
 LEAST_RANGE = 0.01
-"""A condition that changes by less over the passes tells nothing."""
+"""A condition that changes by less over the passes explains nothing."""
 _TAIL, _MOST = 0.005, 50.0
 
 
@@ -318,7 +318,7 @@ class ExplainedRise:
 
 
 def explained_rise(times_s: Values, slowdowns: Values) -> ExplainedRise | None:
-    """Return how times (pass,) follow slowdowns (pass,), 1 of none; None without enough data."""
+    """Return how times (pass,) follow slowdowns (pass,), 1 for none; None without enough data."""
     n = times_s.size
     if n < FEWEST_PASSES or np.ptp(np.log(slowdowns)) < LEAST_RANGE:
         return None

@@ -2,8 +2,8 @@
 values: the number below the median is binomial with p = 1/2, so the l-th smallest and largest
 enclose it with a known probability. Dependent values: at a lag-1 correlation of 0.8 such a 95 %
 interval holds the median in 6 of 10 cases. The variance inflation (of a sum of dependent scores
-over independent ones) moves the ranks out, at most to the least and the greatest value. Of three
-estimates (AR(1) of that correlation, spectrum, states) the widest counts; none is a test to pass.
+over independent ones) moves the ranks out, at most to the least and the greatest value. The widest
+of three estimates (AR(1) of that correlation, spectrum, states) counts; none is a test to pass.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MIN_N_RELIABLE = 20
 MIN_N_DEPENDENT = 25
 """Below 25 values dependence is seen, but its extent cannot be estimated."""
 SIGNIFICANCE = 0.01
-"""How often at most passes that are alike are said to differ."""
+"""How often at most passes that are alike are found to differ."""
 PASSES_DIFFER = "the passes differ by more than the values within them explain"
 """The reason of an interval that holds the median of these passes, if not of others."""
 RANDOM_WALK = 3.0
@@ -158,8 +158,8 @@ def spectral_inflation(scores: Values, correlation: float) -> tuple[float, int]:
     """Return the variance of the sum of ``scores`` (n,) over that of independent ones, and the
     frequencies used: 0.4 n^(2/3) (Lazarus, Lewis, Stock and Watson 2018), below those where the
     spectrum of an AR(1) process of this ``correlation`` has halved. Equal-weighted cosine estimate
-    (Lazarus et al.), by a Fourier transform of mirrored scores, divided by what an AR(1) spectrum
-    has lost by there (prewhitening: Andrews and Monahan 1992)."""
+    (Lazarus et al.), by a Fourier transform of mirrored scores, divided by the share
+    of an AR(1) spectrum that is left there (prewhitening: Andrews and Monahan 1992)."""
     n = scores.size
     half_fallen = (1 - correlation) / math.sqrt(correlation)
     num_cosines = max(MIN_COSINES, int(min(0.4 * n ** (2 / 3), n * half_fallen / math.pi)))
@@ -207,7 +207,7 @@ class MedianRankUncertainty:
 
 def median_rank_uncertainty(values: Values, ranked: Values, level: float,
                 segments: Sequence[int] = ()) -> MedianRankUncertainty:
-    """Return how uncertain the count of ``values`` (n,) below their true median is."""
+    """Return the uncertainty of the count of ``values`` (n,) below their true median."""
     n, correlation = values.size, rank_correlation(ranked, segments)
     depends = is_significant(correlation, n)
     states = _states(values, ranked, segments, correlation) if depends else None
@@ -289,7 +289,7 @@ class MedianInterval:
 
 def median_interval(values: Values, level: float = 0.95,
                     segments: Sequence[int] = ()) -> MedianInterval | None:
-    """Return the interval of the median of ``values`` (n,), None of too few (6 for 95 %, 8 for 99
+    """Return the interval of the median of ``values`` (n,), None for too few (6 for 95 %, 8 for 99
     %). ``segments`` are the lengths of passes in order. Raises ValueError if they do not add up to
     n."""
     n = values.size
@@ -374,7 +374,7 @@ def median_ranks(n: int, level: float) -> tuple[int, int] | None:
 @dataclass(frozen=True, slots=True)
 class OverLaunches:
     """The least and greatest median of a launch hold the median over launches with ``level``; those
-    of ``rank`` from either end with the level requested, None of too few launches."""
+    of ``rank`` from either end with the level requested, None for too few launches."""
 
     low: float
     high: float
@@ -383,7 +383,7 @@ class OverLaunches:
 
 
 def over_launches(medians: Values, level: float) -> OverLaunches:
-    """Return what ``medians`` of two launches or more hold: all n lie on one side with 2 / 2^n."""
+    """Return the intervals of 2 or more launch ``medians``: all n lie on one side with 2 / 2^n."""
     ends = median_ranks(medians.size, level)
     return OverLaunches(float(medians.min()), float(medians.max()), 1 - 2.0 ** (1 - medians.size),
                         ends[0] if ends else None)

@@ -1,4 +1,4 @@
-"""Order statistics that say when there are too few values for them; intervals; Student's t.
+"""Order statistics, and the numbers of values that they need; intervals; Student's t.
 
 Percentiles are interpolated linearly between order statistics (Hyndman and Fan 1996, type 7, the
 default of ``numpy.percentile``), so that anyone can recompute a printed number.
@@ -81,7 +81,7 @@ class Interval:
                 math.inf if self.high is None else self.high)
 
     def holds(self, *values: float) -> bool:
-        """Return whether all ``values`` lie in it; any do where there is none."""
+        """Return whether all ``values`` lie in the interval; any do without one."""
         low, high = self.ends
         return all(low <= value <= high for value in values)
 
@@ -95,7 +95,7 @@ class Interval:
 
 def t_tail(t: float, degrees: float) -> float:
     """Return P(T > t) for Student's t with so many degrees of freedom, 1 at least."""
-    from scipy.special import stdtr  # what only reads or plans does without scipy
+    from scipy.special import stdtr  # commands that only read or plan do without scipy
 
     return float(stdtr(degrees, -t))
 

@@ -1,6 +1,6 @@
 """Overlap of communication and computation, compared pass by pass: drift of the machine cancels.
 Nothing is clipped: slower than its parts one after the other is a negative overlap. Each number is
-compared with two values (0 and 1 of an overlap, a ratio of 1 and 5 % off) and tells nothing if the
+compared with two values (0 and 1 of an overlap, a ratio of 1 and 5 % off) and shows nothing if the
 95 % interval of its mean over passes holds both: at most 1 in 20 numbers is wrongly found to differ
 from its true value."""
 
@@ -18,7 +18,7 @@ from hpcbench.statistics.order import Interval, Values, median, t_tail
 
 LEVEL = 0.95
 NEGLIGIBLE = 0.05
-"""Of a time: where no more than this is open, a number tells something."""
+"""Share of a time: an interval that holds both 0 and this shows nothing."""
 
 PassTimes = Sequence[float | None]
 """The median of each planned pass in seconds, in order; None where it was not run."""
@@ -42,8 +42,8 @@ def significant(passes: OverPasses | None) -> float | None:
 
 def exposed_communication_s(both_s: PassTimes, compute_s: PassTimes) -> OverPasses | None:
     """Return t - t_compute in seconds, the communication that no product hides: "effective
-    communication time" of Chang et al., FLUX (arXiv 2406.06858). It tells something where
-    `exposed_share` does."""
+    communication time" of Chang et al., FLUX (arXiv 2406.06858). It is significant where
+    `exposed_share` is."""
     found = over_passes(lambda both, compute: both - compute, both_s, compute_s)
     share = exposed_share(both_s, compute_s)
     return replace(found, tells=share.tells) if found and share else found

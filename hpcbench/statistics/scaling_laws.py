@@ -139,7 +139,7 @@ def _law(
 
 
 ACCEPTABLE = 0.8
-"""Factors below are worth a look."""
+"""Factors below are worth a check."""
 Times = npt.NDArray[np.float64]
 
 
@@ -165,7 +165,7 @@ def of_two_factors(useful_s: Sequence[float], elapsed_s: float) -> Efficiency | 
 def of_steps_that_meet(
     before_s: Times, after_s: Times, step_s: Times, late_s: Times | float = 0.0,
 ) -> Efficiency | None:
-    """Return all factors of steps in which ranks meet once; None of no time. ``before_s`` and
+    """Return all factors of steps in which ranks meet once; None without time. ``before_s`` and
     ``after_s``, (rank, step), are useful seconds before and after it, ``step_s`` (step,) the whole.
     On an ideal network a step takes the greatest of either, the former from when the first rank
     begins: others do ``late_s`` later."""

@@ -1,6 +1,6 @@
 """Series of times: steady state, trend, step, drift, two modes. Findings only; nothing is removed.
-The tests need no distribution. Of many values, dependence (`interval.dependence`) is estimated
-without the trend or step. Of few runs it cannot be: the limits of Kendall's tau for `steady_drift`
+The tests need no distribution. Dependence (`interval.dependence`) of many values is estimated
+without the trend or step. For few runs it cannot be: the limits of Kendall's tau for `steady_drift`
 hold for all stationary series tried in 99 of 100 cases (AR(1) up to 0.9, two modes for 3 or 10
 runs, groups of runs: benchmarks/error_rates.py), at the price of power."""
 
@@ -24,9 +24,9 @@ CUT_TOLERANCE = 0.05
 CUT_Z = 2.576
 SIGNIFICANT_P = 0.01
 MIN_TREND = 0.02
-"""Of the median, over the whole series: a smaller drift is not worth a flag."""
+"""Share of the median, over the whole series: a smaller drift is not worth a flag."""
 MIN_STEP = 0.05
-"""Of the smaller median, between the two sides of a change point."""
+"""Share of the smaller median, between the two sides of a change point."""
 MIN_N_TEST = 30
 MAX_POINTS = 256
 """A longer series is judged by the medians of equal blocks, so that all pairs stay cheap."""
@@ -139,7 +139,7 @@ FEWEST_RUNS = 8
 LIMITS = ((32, 0.81), (20, 0.85), (12, 0.92), (FEWEST_RUNS, 0.95))
 """From so many runs on, the |tau| that a drift needs; the most runs first."""
 LEAST_CHANGE = 0.03
-"""Of the median, over the whole series: a smaller drift is not worth a finding."""
+"""Share of the median, over the whole series: a smaller drift is not worth a finding."""
 DRIFT_POINTS = 64
 """A longer series of runs is judged by the medians of equal blocks."""
 
@@ -154,7 +154,7 @@ class Drift:
 
 
 def steady_drift(values: Values, at: Values) -> Drift | None:
-    """Return the drift of ``values`` (run,) above 0 at ascending times ``at``; None of too few
+    """Return the drift of ``values`` (run,) above 0 at ascending times ``at``; None for too few
     runs."""
     length = max(-(-values.size // DRIFT_POINTS), 1)
     points, times = (_block_medians(series, length) for series in (values, at))
@@ -171,7 +171,7 @@ def steady_drift(values: Values, at: Values) -> Drift | None:
 
 
 LEVEL = 0.99
-"""Of the interval of `theil_sen`."""
+"""Level of the interval of `theil_sen`."""
 MOST_VALUES = 200
 """The exact chances of a longer series take too long."""
 
@@ -189,7 +189,7 @@ class TheilSen:
 
 
 def theil_sen(values: Values, at: Values) -> TheilSen | None:
-    """Return the line through values above 0 at ascending times; None of too few or many. The
+    """Return the line through values above 0 at ascending times; None for too few or many. The
     interval is exact, by Kendall's statistic (Sen, JASA 63, 1968)."""
     if not FEWEST_RUNS <= values.size <= MOST_VALUES:
         return None
@@ -232,7 +232,7 @@ on (simulated: `benchmarks/flags.py`)."""
 MIN_N_MODES = 20
 """Fewer independent values do not show two modes."""
 LEAST_SHARE = 0.2
-"""Of the samples in the smaller mode: the median is between two modes, not at the end of one."""
+"""Least share of the smaller mode: the median is between two modes, not at the end of one."""
 
 
 @dataclass(frozen=True, slots=True)

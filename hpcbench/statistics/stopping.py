@@ -14,7 +14,7 @@ from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.order import median
 
 GROWTH = 1.5
-"""From one checkpoint to the next."""
+"""Factor from one checkpoint to the next."""
 MIN_BLOCKS = 20
 """Independent values; with fewer, cases stop where dependence is estimated too low (92 %
 coverage)."""

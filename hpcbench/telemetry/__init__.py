@@ -1,1 +1,1 @@
-"""What a supervisor reads of its machine while its worker measures (docs/telemetry.md)."""
+"""Readings that a supervisor takes of its machine while its worker measures (docs/telemetry.md)."""

@@ -209,7 +209,7 @@ class Sampler:
 
     @contextlib.contextmanager
     def only_marks(self, is_on: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002
-        """Read nothing in between where ``is_on``: what is timed shares this process."""
+        """Read nothing in between where ``is_on``: the timed work shares this process."""
         for reader in self._readers:
             reader.read_by_clock(not is_on)
         try:
@@ -226,7 +226,7 @@ class Sampler:
         return {table: np.array(some, dtype=np.int64) for table, some in rows.items()}
 
     def new_report(self) -> TelemetryReport | None:
-        """Return what is read and what is not, None if unchanged."""
+        """Return the report of what is read and what is not, None if unchanged."""
         status = TelemetryReport(self._rate_hz, *self._state())
         if status == self._status:
             return None
@@ -245,7 +245,7 @@ class Sampler:
         return devices, missing
 
     def _give_up(self) -> None:
-        """Leave behind what hangs: a column if the source can do without it, else the source."""
+        """Give up a hanging reading: a column if the source can do without it, else the source."""
         for number, reader in enumerate(self._readers):
             if (hanging := reader.hangs(HANGS_NS)) is None:
                 continue
@@ -264,7 +264,7 @@ class Sampler:
 
 @dataclass(frozen=True, slots=True)
 class TelemetryAccess:
-    """Where the machine is read: the root of /proc and /sys, and what gives NVML."""
+    """Where the machine is read: the root of /proc and /sys, and the loader of NVML."""
 
     root: Path = Path("/")
     nvml: Callable[[], Any] = load_nvml

@@ -31,7 +31,7 @@ from hpcbench.trace.columns import NOT_READ, TABLES
 
 _MOST_BYTES = 65536
 Values = Mapping[str, int]
-"""Column -> value; what is left out was not read."""
+"""Column -> value; a column that is left out was not read."""
 
 
 class UnreadableError(Exception):
@@ -57,7 +57,7 @@ class Source(ABC):
         """
 
     def drop(self, column: str, why: str) -> bool:
-        """Read a column no more, if this can be read without it; return whether it can."""
+        """Read a column no more, if the source can be read without it; return whether it can."""
         return False
 
     def row(self, now_ns: int, device: int, values: Values) -> tuple[int, ...]:
@@ -116,11 +116,11 @@ class ProcessSource(Source):
         self._page_bytes = os.sysconf("SC_PAGESIZE")
         self._now: tuple[int, OpenKernelFile, OpenKernelFile | None] | None = None
         self.devices = ["worker"]
-        self._open(os.getpid())  # raises where no process can be looked at
+        self._open(os.getpid())  # raises where no process can be read
         self._now = None
 
     def watch(self, pid: int) -> None:
-        """Look at another process from now on; one that is gone already is not looked at."""
+        """Read another process from now on; one that is gone already is not read."""
         with contextlib.suppress(UnreadableError):
             self._open(pid)
 
@@ -162,7 +162,7 @@ _RAPL = "sys/class/powercap"
 
 
 class CpuSource(Source):
-    """Where the time of all cores went, from /proc/stat."""
+    """The time of all cores by its use, from /proc/stat."""
 
     table = "cpu"
 
@@ -307,8 +307,8 @@ class NetworkSource(Source):
 def _counts_once(files: KernelFiles, name: str) -> bool:
     """Return whether no other interface counts the same bytes.
 
-    True for hardware (``device``), false above others (``lower_*``). Of the rest (ends of tunnels
-    and of containers) only that of the default route, if there is hardware. Interfaces of another
+    True for hardware (``device``), false above others (``lower_*``). The rest (ends of tunnels and
+    of containers) count only on the default route, if there is hardware. Interfaces of another
     network namespace than /sys shows count.
     """
     known = files.names(f"{_NET}/{name}")
@@ -321,7 +321,7 @@ def _counts_once(files: KernelFiles, name: str) -> bool:
 
 
 def _default_routes(files: KernelFiles) -> set[str]:
-    """Return the interfaces that lead to everywhere, of IPv4."""
+    """Return the interfaces of the default routes of IPv4."""
     lines = (files.text("proc/net/route") or "").splitlines()[1:]
     return {fields[0] for line in lines
             if len(fields := line.split()) > 1 and fields[1] == "00000000"}
@@ -372,7 +372,7 @@ class GpuSource(Source):
         return bool(column)
 
     def _opened(self, uuid: str) -> Callable[[str], int]:
-        """Set ``_refusing``; return what reads a column. Raises UnreadableError or RuntimeError."""
+        """Set ``_refusing``; return a reader of columns. Raises UnreadableError or RuntimeError."""
         nvml = self._load()
         self._refusing = nvml_refusing(nvml)
         try:

@@ -24,7 +24,7 @@ class ClockModel:
     t - slope * (t - t_ref_ns) - offset_ns, t on the local CLOCK_MONOTONIC. ``t_ref_ns`` is the last
     point of the fit; ``slope`` 1e-6 is 1 ppm fast. ``bound_ns`` limits the error there, parents'
     included, whatever delayed messages; ``slope_bound`` that of the slope: 15 standard errors, or
-    what is possible. ``residual_ns`` is the median distance of points from the line; ``parent`` -1
+    the most possible. ``residual_ns`` is the median distance of points from the line; ``parent`` -1
     is the global clock; ``n_rejected`` points had a wider bound than the median."""
 
     t_ref_ns: int
@@ -138,7 +138,7 @@ def _segment(t_ref: Nanoseconds, local: Nanoseconds) -> npt.NDArray[np.intp]:
 @dataclass(frozen=True, slots=True)
 class ClockCheck:
     """A fresh comparison with rank 0's clock after a synchronisation. ``error_ns``: distance of the
-    model from the middle of what was measured, which is known to ``bound_ns``."""
+    model from the middle of the measured range, which is known to ``bound_ns``."""
 
     local_ns: int
     error_ns: float

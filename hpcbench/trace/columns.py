@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hpcbench.texts import to_json, valid
 
 PURE, TEXT, LINES = "1", "text", "JSON lines"
-"""Units of what has none: a pure number, a text, and one text of lines that are JSON each."""
+"""Units of data without any: a pure number, a text, and one text of lines that are JSON each."""
 ROOT = "/"
 _TEXT = h5py.h5t.py_create(h5py.string_dtype(), logical=True)
 _ONE = h5py.h5s.create(h5py.h5s.SCALAR)
@@ -25,7 +25,7 @@ _ONE = h5py.h5s.create(h5py.h5s.SCALAR)
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a group or a dataset holds, and in which units; ``values`` or ``bits`` name numbers."""
+    """The meaning and units of a group or a dataset; ``values`` or ``bits`` name numbers."""
 
     text: str
     units: str = ""
@@ -34,11 +34,11 @@ class Described:
 
 
 Contents = Mapping[str, Described]
-"""Path below the root, or ROOT, -> what is there."""
+"""Path below the root, or ROOT, -> its description."""
 
 
 def describe(file: h5py.File, contents: Contents, attributes: Mapping[str, str]) -> None:
-    """Set the attributes of everything in the file. Raises KeyError for what is not described."""
+    """Set the attributes of everything in the file. Raises KeyError for a part not described."""
     file.attrs["attributes"] = [f"{name}: {attributes[name]}" for name in sorted(file.attrs)]
     _set(file, contents[ROOT])
     file.visititems(lambda name, item: _set(item, contents[name]))
@@ -135,7 +135,7 @@ def read_rows(file: h5py.File, name: str, first: int, count: int) -> npt.NDArray
 def _check_bytes(dataset: h5py.h5d.DatasetID, name: str, claimed: int) -> None:
     """Raise ValueError if the file cannot hold so many bytes: deflate packs 1032 into one at
     most."""
-    if claimed > _SMALL_BYTES and (  # how many bytes there are takes long to say
+    if claimed > _SMALL_BYTES and (  # the stored size takes long to find
             claimed > _DEFLATE_AT_MOST * dataset.get_storage_size() + _SMALL_BYTES):
         raise ValueError(f"{name} is said to hold {claimed} bytes, which are not there")
 
@@ -187,10 +187,10 @@ def lines_of(column: npt.NDArray[Any]) -> list[str]:
 
 GROUP = "telemetry"
 TELEMETRY_NOTE = "telemetry"
-"""The note of what a rank reads and what it cannot read; the last one holds."""
+"""The note of a rank's `TelemetryReport`; the last one counts."""
 NOT_READ = -1
 KEYS = ("time_ns", "device")
-"""What each row begins with: when it was read, and the number of the device among its table's."""
+"""Each row begins with the time of its reading, and the number of the device in its table."""
 Rows = npt.NDArray[np.int64]
 """Rows of one table: (reading, KEYS and columns)."""
 
@@ -207,7 +207,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class ReadTable:
-    """A table: what a row is of, who reads it, and its columns."""
+    """A table: the subject of a row, who reads it, and its columns."""
 
     text: str
     by: str
@@ -283,7 +283,7 @@ THROTTLE_REASONS: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class TelemetryReport:
-    """What one rank reads: ``devices`` of each table, and by table or TABLE.COLUMN why not."""
+    """The ``devices`` of each table that one rank reads; by table or TABLE.COLUMN why not."""
 
     rate_hz: float
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -294,7 +294,7 @@ class TelemetryReport:
 
 
 def contents(own: Contents, clock: str) -> Contents:
-    """Return what the group holds; ``own`` are further columns of each table."""
+    """Return the descriptions of the group; ``own`` are further columns of each table."""
     parts = {GROUP: Described("what was read of the machine; absent where nothing was read")}
     for name, table in TABLES.items():
         at = f"{GROUP}/{name}"

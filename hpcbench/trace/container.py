@@ -53,7 +53,7 @@ LATEST = "latest"
 
 _CANNOT = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF,
                      errno.EACCES, errno.EPERM})
-"""Errors by which a file system says that it does not sync folders, or not for this user."""
+"""Errors by which a file system reports that it does not sync folders, or not for this user."""
 
 
 def is_suite(folder: Path) -> bool:
@@ -158,14 +158,14 @@ def open_container(path: Path) -> Iterator[h5py.File]:
     file = h5py.File(opened)
     try:
         yield file
-    finally:  # `h5py.File.close` looks at every object of all open files: 1 ms in a reduction
+    finally:  # `h5py.File.close` visits every object of all open files: 1 ms in a reduction
         opened.close()
         file.id.close()
 
 
 @contextlib.contextmanager
 def expected_content(path: Path) -> Iterator[None]:
-    """Turn what goes wrong while a whole file is read into UnreadableTrace: another wrote it."""
+    """Turn errors in reading a whole file into UnreadableTrace: another program wrote it."""
     try:
         yield
     except (KeyError, ValueError, TypeError, AttributeError, OSError, OverflowError, IndexError,
@@ -174,7 +174,7 @@ def expected_content(path: Path) -> Iterator[None]:
 
 
 def verify(path: Path, file_format: str, known_version: int) -> None:
-    """Read a whole sealed file and raise UnreadableTrace unless it is what was written."""
+    """Read a whole sealed file and raise UnreadableTrace unless it is as it was written."""
     with open_regular(path) as descriptor:
         head = os.pread(descriptor, HEAD_BYTES, 0)
         missing_bytes = HEAD_BYTES - len(head)

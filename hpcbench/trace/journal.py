@@ -39,7 +39,7 @@ HEAD_BYTES = _HEAD.size + _CRC.size
 
 
 class Kind(IntEnum):
-    """What a frame holds. Number 3 was a record of schema version 1."""
+    """The content of a frame. Number 3 was a record of schema version 1."""
 
     HEADER = 1
     PLAN = 2
@@ -139,8 +139,8 @@ def frame_at(data: bytes, offset: int) -> Frame | source.Damage:
 
 
 def scan(data: bytes) -> Iterator[Frame | source.Damage]:
-    """Yield every whole frame, and what lies between them. After damage it goes on at the next
-    magic: an append that failed half way may precede a good one."""
+    """Yield every whole frame, and the damage between them. After damage the next magic counts: an
+    append that failed half way may precede a good one."""
     offset = 0
     while offset < len(data):
         item = frame_at(data, offset)
@@ -161,7 +161,7 @@ _sync = getattr(os, "fdatasync", os.fsync)  # macOS has the latter only
 
 
 class Journal:
-    """An open journal, made by `create`. What `append` and `note` return from is on disk."""
+    """An open journal, by `create`. `append` and durable `note` return when data are on disk."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -206,7 +206,7 @@ class Journal:
         self._write(pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)}), durable=durable)
 
     def readings(self, tables: Mapping[str, Rows]) -> None:
-        """Write telemetry, which outlives the process; what follows makes it durable."""
+        """Write telemetry, which outlives the process; the next durable write makes it durable."""
         frames = [pack_frame(Kind.TELEMETRY, {
             "table": table, "columns": [*KEYS, *TABLES[table].names]}, rows)
             for table, rows in tables.items()]
@@ -255,7 +255,7 @@ def is_being_written(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReadAt:
-    """Where a frame of readings lies."""
+    """The place of a frame of readings."""
 
     offset: int
     n_bytes: int
@@ -353,6 +353,6 @@ def _understood(frame: Frame) -> tuple[str, int, int] | source.Note | ReadAt | s
 
 def _record(frame: Frame, *, samples: bool) -> schema.Record:
     if not samples:
-        frame.phase_names()  # raises where the rows are not what the meta text says
+        frame.phase_names()  # raises where the rows do not fit the meta text
         return source.record_from_json(frame.json(), schema.no_samples())
     return source.record_from_json(frame.json(), frame.samples(), frame.phases())

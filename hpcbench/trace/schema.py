@@ -1,4 +1,4 @@
-"""What one rank records: data types of the journal, the sealed trace and their readers. Dataclasses
+"""One rank's records: data types of the journal, the sealed trace and their readers. Dataclasses
 out of JSON are checked against their declared types: a checksum does not prove them."""
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _INT64 = Annotated[int, Field(ge=-2**63, lt=2**63)]
 
 
 def from_text(kind: type[Read], text: str | bytes) -> Read:
-    """Return what a JSON text holds, unknown keys ignored. Raises ValueError naming the first bad
+    """Return a JSON text as ``kind``, unknown keys ignored. Raises ValueError naming the first bad
     field."""
     decoded = text.decode("utf-8", "surrogatepass") if isinstance(text, bytes) else text
-    if holds_halves(decoded):  # pydantic refuses what earlier versions wrote
+    if holds_halves(decoded):  # pydantic refuses them, but earlier versions wrote some
         text = to_json(from_json(decoded))
     try:
         read: Read = adapter_of(kind).validate_json(text, strict=True)
@@ -68,7 +68,7 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 @cache
 def _checkers(kind: type[Any], without: frozenset[str]) -> Mapping[str, TypeAdapter[Any]]:
-    """Return what checks each other field; whole numbers have to fit into an HDF5 column."""
+    """Return the checker of each other field; whole numbers have to fit into an HDF5 column."""
     try:
         hints = get_type_hints(kind)
     except Exception:
@@ -97,8 +97,8 @@ _AND = " + "
 
 @dataclass(frozen=True, slots=True)
 class LibraryChoices:
-    """What libraries reported: tuples of different texts. ``channels`` are numbers of a call, else
-    ``up to 24`` of the communicator."""
+    """Choices that libraries reported: tuples of different texts. ``channels`` are numbers of a
+    call, else ``up to 24`` of the communicator."""
 
     algorithm: tuple[str, ...] = ()
     protocol: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class LibraryChoices:
 
 
 def merged(choices: Iterable[LibraryChoices]) -> LibraryChoices:
-    """Return what several ranks reported of one case; most have neither algorithm nor protocol."""
+    """Return all ranks' choices of one case; most have neither algorithm nor protocol."""
     every = list(choices)
     used = different(tuple(text for text in item.channels if text.isdecimal()) for item in every)
     return LibraryChoices(
@@ -147,7 +147,7 @@ Times = npt.NDArray[np.int64]
 Phases = Mapping[str, Times]
 """Phase of a step -> (sample,) int64 ns. With ARRIVAL: a moment, in ns after the step's begin."""
 ARRIVAL = "arrival "
-"""And the number of a bucket, from 1: when the last gradient was there that is exchanged in it."""
+"""Followed by the number of a bucket, from 1: when the last gradient of that bucket was there."""
 
 
 class Flag(IntFlag):
@@ -171,7 +171,7 @@ STOP_REASONS = ("fixed", "converged", "budget", "max_iterations")
 
 
 UNKNOWN_VERSION = "unknown"
-"""Of what a driver or a library would have said, had it not crashed or hung when it was called."""
+"""The version of a driver or a library that crashed or hung when it was called."""
 
 
 def same_version(one: str | None, other: str | None) -> bool:
@@ -186,7 +186,7 @@ def bare_uuid(uuid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Who wrote a trace. ``node`` identifies the machine; ``versions`` must be alike on all
+    """The writer of a trace. ``node`` identifies the machine; ``versions`` must be alike on all
     ranks."""
 
     run_id: str

@@ -41,7 +41,7 @@ STAMPS: Contents = {
     "samples/flags": Described(
         "bits that are set for the sample, added up; 0 of none", PURE, bits=BITS),
 }
-"""Of the table of samples, in traces and in results."""
+"""The stamps in the table of samples, in traces and in results."""
 CLOCKS: Contents = {
     "clock": Described("a row for each rank and synchronisation of its clock with rank 0's"),
     "clock/rank": Described("the rank", PURE),
@@ -135,7 +135,7 @@ _CLOCK_FLOATS = frozenset({"slope", "bound_ns", "slope_bound", "residual_ns", "c
                            "check_bound_ns"})
 
 Known = dict[tuple[str, str, str, bytes], Any]
-"""What was made of columns, by what it is, and their name, their length and stored bytes."""
+"""Values made of columns, by their maker, and the column's name, length and stored bytes."""
 
 
 def write_cases(file: h5py.File, records: Sequence[schema.Record]) -> None:
@@ -339,7 +339,7 @@ class SealedTrace(source.TraceSource):
 
 def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
     """Check a sealed trace from end to end and return its reader. The same ``known`` for all ranks
-    of a run shares what they have in common. Raises UnreadableTrace for a bad file."""
+    of a run shares their equal columns. Raises UnreadableTrace for a bad file."""
     container.verify(path, FORMAT, schema.SCHEMA_VERSION)
     with container.open_container(path) as file, container.expected_content(path):
         return SealedTrace(

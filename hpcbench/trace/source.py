@@ -1,4 +1,4 @@
-"""What every reader of a rank's trace offers, be it sealed or still a journal."""
+"""The interface of all readers of a rank's trace, be it sealed or still a journal."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ STOPPED_NOTE = "stopped"
 BEGIN_NOTE = "begin"
 """Rank 0's note that a case is about to run, which is not waited for until it is on disk."""
 PROFILE_NOTE = "profile"
-"""Rank 0's note of what became of the profile of a case (`profiling.notes`)."""
+"""Rank 0's note of the profile of a case (`profiling.profiled_cases.ProfileNote`)."""
 RESUMED_NOTE = "resumed"
-"""Rank 0's note of what an earlier attempt had done, in an attempt that goes on from there."""
+"""Rank 0's note of an earlier attempt's progress, in an attempt that goes on from there."""
 TEARDOWN_NOTE = "teardown"
 """The note of a worker that crashed when it had done its cases and left the process group."""
 FOLDERS_NOTE = "apart"
@@ -42,7 +42,7 @@ _RECORD_FIELDS = tuple(item.name for item in fields(Record) if item.name not in 
 
 
 class UnreadableTrace(TraceError):
-    """A file that is no usable trace; ``code`` is the check that says so (docs/checks.md)."""
+    """A file that is no usable trace; ``code`` is the check that fails (docs/checks.md)."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

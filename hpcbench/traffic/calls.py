@@ -28,7 +28,7 @@ _ITEM_BYTES: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class RankCall:
-    """One call of one rank; what the source does not have is None.
+    """One call of one rank; a value that the source lacks is None.
 
     Attributes:
         group: name of its group in `RankRecord.groups`.
@@ -59,7 +59,7 @@ class RankCall:
 
     @property
     def bytes(self) -> int:
-        """Return its size as nccl-tests counts it, as far as this rank knows; 0: unknown."""
+        """Return the call's size as in nccl-tests, as far as this rank knows it; 0: unknown."""
         if self.size_bytes is not None:
             return self.size_bytes
         most = max(self.elements_in or 0, self.elements_out or 0)
@@ -68,7 +68,7 @@ class RankCall:
 
 @dataclass(frozen=True, slots=True)
 class KnownGroup:
-    """What a record says of a group: ranks in order, None where it does not list them."""
+    """A group as a record describes it: ranks in order, None where it does not list them."""
 
     description: str = ""
     ranks: tuple[int, ...] | None = None
@@ -77,7 +77,7 @@ class KnownGroup:
 
 @dataclass(slots=True)
 class RankRecord:
-    """What one file has of one rank, in the order of issue; ``ras``: JSON of NCCL's RAS."""
+    """The calls of one rank in one file, in the order of issue; ``ras``: JSON of NCCL's RAS."""
 
     file: str
     program: str
@@ -92,7 +92,7 @@ class RankRecord:
 
 
 def collective_of(theirs: str) -> str:
-    """Return our name of a collective, else theirs in small letters; "" of what is no call."""
+    """Return our name of a collective, else theirs in small letters; "" for no call."""
     word = "".join(letter for letter in theirs.lower() if letter.isalpha())
     if word in NO_CALLS or not word:
         return ""

@@ -1,4 +1,4 @@
-"""What recording costs a call: a loop of gloo's all_reduce of one rank, with and without it."""
+"""The cost of recording a call: a loop of gloo's all_reduce of one rank, with and without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is at which collective: of a job that hung when its ranks wrote their records.
+"""Which rank is at which collective, in a job that hung when its ranks wrote their records.
 
 From the flight records of the ranks, and from NCCL's RAS where it answered: a thread of NCCL on
 each rank that counts calls, and notices ranks that do not answer.
@@ -15,10 +15,10 @@ from hpcbench.units import by_value, plural, rank_list, size_text
 
 
 def hang_lines(records: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield for each group in which ranks wait: where they wait, and which ranks have not come.
+    """Yield a line for each group in which ranks wait: where, and which ranks have not called it.
 
     A rank waits in its oldest call that had not ended. Calls of a group are numbered in its order,
-    so a rank whose newest number is lower has not called what the others wait in.
+    so a rank whose newest number is lower has not called the one that others wait in.
     """
     by_rank = {one.rank: one for one in records if one.rank is not None}
     for name in dict.fromkeys(name for one in by_rank.values() for name in one.groups):
@@ -48,7 +48,7 @@ def _of_group(
 
 
 def _place(record: RankRecord) -> str:
-    """Return where a rank is that does not wait in the group."""
+    """Return the place of a rank that does not wait in the group."""
     if elsewhere := next((call for call in record.calls if call.is_open), None):
         return f"it waits in {_called(elsewhere)} of group {elsewhere.group}"
     if not record.calls:

@@ -1,4 +1,4 @@
-"""Files of recorders and profilers as traffic.json: each is read by what is in it."""
+"""Files of recorders and profilers as traffic.json: the content decides how each is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_RANKS_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class ImportedTraffic:
-    """Lines on what was done, and on what was left out or assumed."""
+    """Lines on the import, and notes on what was left out or assumed."""
 
     done: tuple[str, ...]
     notes: tuple[str, ...]
@@ -61,7 +61,7 @@ def import_traffic(paths: Sequence[Path], output: Path) -> ImportedTraffic:
 
 
 def records_of(path: Path) -> Iterator[RankRecord]:
-    """Yield the records in a file. Raises FileError for what none of `KNOWN` wrote."""
+    """Yield the records in a file. Raises FileError for a file that none of `KNOWN` wrote."""
     file = ForeignFile(path)
     head = next(file.parts(), "")
     first = next((line for line in head.splitlines() if line.strip()), "")

@@ -1,7 +1,7 @@
 """Ranks' records as one: a call of a group is one call, its ranks' times transfer and waiting.
 
-Calls match by group and sequence number, without clocks. The quickest rank of a call is taken for
-the transfer; what the others took longer, they waited for ranks that came later.
+Calls match by group and sequence number, without clocks. The time of a call's quickest rank is
+taken for the transfer; the additional time of others is waiting for ranks that came later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Member: TypeAlias = tuple[int, int, RankCall]
 
 @dataclass(slots=True)
 class _Times:
-    """Of a signature: each call's transfer, and each rank's wait and duration, in ns."""
+    """The times of a signature: each call's transfer, and each rank's wait and duration, in ns."""
 
     count: int = 0
     transfer: list[int] = field(default_factory=list)
@@ -37,7 +37,7 @@ class _Times:
 
 @dataclass(slots=True)
 class _Columns:
-    """What is known of the calls of a rank."""
+    """The signature, number and wait in ns of each call of a rank."""
 
     signature: list[int]
     sequence: list[int]
@@ -156,7 +156,7 @@ def _slots(
     by_rank: Mapping[int, RankRecord], group_of: Mapping[tuple[int, str], int],
     columns: Mapping[int, _Columns],
 ) -> dict[_Key, list[_Member]]:
-    """Return the ranks' calls by what they have in common: group, kind, number."""
+    """Return the ranks' calls by their common group, kind and number."""
     found = defaultdict[_Key, list[_Member]](list)
     for rank, one in by_rank.items():
         counts = Counter[_Key]()
@@ -175,7 +175,7 @@ def _slots(
 def _agreeing(
     members: Sequence[_Member], differing: Counter[str],
 ) -> Iterable[Sequence[_Member]]:
-    """Return calls that are one: all, if their ranks agree on what it is."""
+    """Return the members by form: a single part if all ranks agree on the call."""
     forms = defaultdict[_Key, list[_Member]](list)
     for member in members:
         call = member[2]
@@ -201,7 +201,7 @@ def _signature(part: Sequence[_Member], groups: Sequence[CallGroup], group: obje
     size_bytes = max(call.bytes for call in known)
     if first.collective == "all_gather" and first.elements_in and all(
             call.elements_out == call.elements_in == first.elements_in for call in known):
-        whole = len(ranks) * first.elements_in  # of a list of results torch records one on gloo
+        whole = len(ranks) * first.elements_in  # torch records one of a list of results on gloo
         n_out = [count and whole for count in n_out]
         size_bytes = whole * item_bytes(first.dtype)
     return Signature(
@@ -285,7 +285,7 @@ def _order(rank: int, record: RankRecord, columns: _Columns) -> RankOrder:
 def _unknown(
     forms: Iterable[Signature], groups: Sequence[CallGroup], missing: Sequence[int],
 ) -> list[str]:
-    """Return notes on what no source said, and on what was assumed."""
+    """Return notes on facts that no source has, and on assumptions."""
     found = []
     known = [(one, spec) for one in forms if (spec := collectives().get(one.collective))]
     reducing = {one.collective for one, spec in known if spec.has_op and one.operator is None}

@@ -13,16 +13,16 @@ from hpcbench.errors import FileError, UsageError
 from hpcbench.launch.launcher import by_torchrun
 
 STARTUP = Path(__file__).parent / "startup"
-"""What has to be first on PYTHONPATH: the one variable for jobs that cannot be wrapped."""
+"""Has to be first on PYTHONPATH: the one variable for jobs that cannot be wrapped."""
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores, and which a program started by it would ignore, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Where ranks write, how many calls torch keeps, and what its profiler does.
+    """Where ranks write, how many calls torch keeps, and the work of its profiler.
 
-    ``durations``: it notes those of gloo. ``profile``: first and last step to profile, ``3-5``.
+    ``durations``: it notes those of gloo's calls. ``profile``: first and last step, ``3-5``.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ def run_recorded(command: Sequence[str], recording: Recording) -> NoReturn:
     environ = recorded_environment(os.environ, recording)
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") or 0) > 0
     if by_torchrun(os.environ) and restarted:
-        pass  # what the ranks wrote before they failed stays beside
+        pass  # records of ranks from before they failed stay beside
     elif any(recording.folder.glob("rank*.json")):
         raise FileError(f"{recording.folder} has records of another job: give another folder with "
                         "-o, or remove them")

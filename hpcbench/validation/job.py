@@ -1,4 +1,4 @@
-"""What is judged of the job: launch, network, clocks, results folder, reports, and the sweep."""
+"""Checks of the job: launch, network, clocks, results folder, reports, and the sweep."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ _SLOW = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
 """Clock sources that take a system call and about a microsecond a reading, or tick too seldom:
 Documentation/timers/timekeeping.rst of Linux."""
 _WIDE_NS = 50_000
-"""Clocks that are known no better hide what a start together has to show (docs/method.md)."""
+"""With wider bounds clocks hide the differences that a common start shows (docs/method.md)."""
 
 
 def clock_lines(job: JobReport) -> Iterator[CheckLine]:
@@ -191,7 +191,7 @@ def _offsets(records: Sequence[SyncRecord]) -> Iterator[CheckLine]:
 
 
 def _time_of_day(records: Sequence[SyncRecord]) -> CheckLine:
-    """Compare what each node's time of day was at one global time."""
+    """Compare the nodes' times of day at one global time."""
     real = [record.realtime_ns - record.model.to_global(record.local_ns) for record in records]
     offset_s = (max(real) - min(real)) / 1e9
     if offset_s > 1.0:

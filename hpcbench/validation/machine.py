@@ -1,4 +1,4 @@
-"""What is judged of each rank's machine: texts, cores, GPUs, limits and software."""
+"""Checks of each rank's machine: texts, cores, GPUs, limits and software."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _overlap(job: JobReport) -> CheckLine:
 
 
 def _shared(ranks: Sequence[RankReport]) -> tuple[str, str] | None:
-    """Return what the ranks of one node share, and the remedy; None if they share nothing."""
+    """Return how the ranks of one node share cores, and the remedy; None if they do not."""
     sets = [frozenset(report.of("process", "affinity") or ()) for report in ranks]
     union: frozenset[int] = frozenset().union(*sets)
     if sum(map(len, sets)) == len(union):
@@ -152,7 +152,7 @@ def device_lines(job: JobReport) -> Iterator[CheckLine]:
 
 
 def _apple_gpu(ranks: Sequence[RankFacts]) -> CheckLine:
-    """Return what there is on device mps; a CUDA machine has no such GPU."""
+    """Return the line on device mps; a CUDA machine has no such GPU."""
     mps = next(rank.facts["mps"] for rank in ranks if not rank.facts["mps"]["reason"])
     lacks = f"; no bf16: {mps['without_bf16']}" if mps["without_bf16"] else ""
     return ok("GPUs", f"mps: {mps['name'] or 'Apple GPU'}, up to "

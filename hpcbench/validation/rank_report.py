@@ -135,7 +135,7 @@ def _separate(place: Path, rank: int) -> dict[str, Any]:
 
 
 def remove(probed: Mapping[str, Any]) -> None:
-    """Take away what rank 0's probe left; what others put there meanwhile stays."""
+    """Remove the folder of rank 0's probe, and the parents that it made if they are empty."""
     shutil.rmtree(Path(probed["folder"]) / probed["marker"], ignore_errors=True)
     remove_empty(probed["made"])
 
@@ -178,10 +178,10 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What one rank reports. Where something is missing, its ``..._error`` says why.
+    """The report of one rank. Where something is missing, its ``..._error`` gives the reason.
 
     ``local_rank`` is that on its ``node``, which ranks of a machine share. ``mpi`` is the library's
-    name or ``none``; ``versions`` of `launch.probe`; ``machine`` of `measure.environment`;
+    name or ``none``; ``versions`` of `launch.probe`; ``machine`` of `measurement.environment`;
     ``facts`` of `backends.facts`, None without torch; ``interface`` of the job's sockets; ``clock``
     a `SyncRecord`; ``storage`` of `probe`; ``shm_bytes`` free in /dev/shm; ``not_utf8`` of
     `validation.machine`; ``core_files`` the limit in bytes, "unlimited", or 0 where none is
@@ -213,7 +213,7 @@ class RankReport:
         return value
 
     def rank_facts(self) -> RankFacts:
-        """Return the facts as those who judge backends take them. There must be some."""
+        """Return the facts for the checks of backends. Raises ValueError if there are none."""
         if self.facts is None:
             raise ValueError(f"rank {self.rank} reported nothing of its torch: {self.facts_error}")
         return RankFacts(self.rank, self.hostname, self.local_rank, self.facts)
@@ -351,7 +351,7 @@ def show_problems(lines: Sequence[CheckLine]) -> None:
 
 
 def rendered(lines: Sequence[CheckLine], *, as_json: bool, **job: int) -> str:
-    """Return the lines as plain text with their total, or as JSON with what ``job`` says."""
+    """Return the lines as plain text with their total, or as JSON with the values of ``job``."""
     if as_json:
         return to_json({"schema": "hpcbench.validate", "schema_version": 1,
                         "hpcbench": __version__, **job, "counts": _counts(lines),
@@ -360,7 +360,7 @@ def rendered(lines: Sequence[CheckLine], *, as_json: bool, **job: int) -> str:
 
 
 def _brief(lines: Sequence[CheckLine]) -> list[CheckLine]:
-    """Return what applies, then one line that names what does not."""
+    """Return the lines that apply, then one line that names the other subjects."""
     left_out = [line.subject for line in lines if line.state is State.NOT_APPLICABLE]
     return [*(line for line in lines if line.state is not State.NOT_APPLICABLE),
             *([not_applicable(", ".join(left_out), "(-v: why)")] if left_out else [])]

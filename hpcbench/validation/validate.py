@@ -120,7 +120,7 @@ class BoundedCommunicator(Communicator):
                 if rank not in self.lost:
                     self._comm.post([number, value], rank)
             return value
-        limit_s = before_s + self.timeout_s  # it also does what it does for all
+        limit_s = before_s + self.timeout_s  # rank 0 also works for all, before
         came = self._inbox.collect(number, [0], limit_s + _ANSWER_MARGIN_S)
         if 0 not in came:
             raise RankLostError(f"rank 0 has not answered for {limit_s:g} s")
@@ -144,7 +144,7 @@ class BoundedCommunicator(Communicator):
 
 
 _SHARE = 0.8
-"""Of the time-out: torch's import and the answer take one share each, and rank 0 waits for two."""
+"""Share of the time-out: torch's import and the answer take one each, and rank 0 waits for two."""
 
 
 def report_rank(
@@ -306,7 +306,7 @@ def _validate(
     comm: BoundedCommunicator, library: str, start_error: str, request: ValidationRequest,
     *, speaks: bool,
 ) -> int:
-    """Do it on all ranks that answer. Raises AgreedError for a configuration that cannot be."""
+    """Validate on all ranks that answer. Raises AgreedError for an invalid configuration."""
     announced = announced_size(os.environ)
     lonely = announced is not None and announced[0] != comm.size
     topology, hosts, lost = _find_ranks(comm, library)

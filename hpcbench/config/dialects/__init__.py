@@ -1,1 +1,1 @@
-"""Sweep files of other tools, translated into ours before anything else looks at them."""
+"""Sweep files of other tools, translated into ours before anything else reads them."""

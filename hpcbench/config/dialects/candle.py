@@ -1,8 +1,8 @@
 """Configurations of the Candle suite (github.com/3whiskeywhiskey/candle-nvlink-benchmark).
 
 Keys and meanings are those of its src/config.rs and src/parallelization.rs at commit 12b768e:
-``batch_size`` is divided among the replicas, and a replica's layers among its devices. What is
-only accepted becomes a note.
+``batch_size`` is divided among the replicas, and a replica's layers among its devices. Keys that
+are only accepted become notes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hpcbench.operations.models import MODELS, ModelShape
 _SEQ_LENGTH = 512
 """Tokens of a sample where a file leaves it open: what the suite's gen-config writes."""
 _TOLERANCE = 0.05
-"""How far the parameters that a file tells may be from those that its extents have."""
+"""How far a file's ``parameters`` may be from those of its extents, as a share."""
 _BF16_CAPABILITY = 8.0
 """The first compute capability whose tensor cores take bf16 (NVIDIA Ampere)."""
 _EXTENTS = {"layers": ("layers",), "hidden": ("hidden_size",),
@@ -46,7 +46,7 @@ _NOTED = {
                   "communication of a block measures its cost"),
     "model": (("input_shape", "output_shape"),
               "not used; batch_size, sequence_length and vocab_size have it")}
-"""Section -> keys that are only accepted, and what is said of them."""
+"""Section -> keys that are only accepted, and the note on them."""
 STRATEGIES = ("data", "model", "pipeline", "hybrid")
 Iterations = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]

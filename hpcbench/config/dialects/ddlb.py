@@ -1,6 +1,6 @@
 """Sweep files of DDLB (github.com/samnordmann/ddlb, keys as of commit 0b92726), as they are.
 
-What such a file means there is kept: the whole weight on every rank, nccl where no backend is
+The meaning of such a file there is kept: the whole weight on every rank, nccl where no backend is
 named, the product of all lists. docs/primitives.md has the differences that remain.
 """
 
@@ -92,8 +92,8 @@ def _measure(benchmark: DdlbBenchmark) -> dict[str, Any]:
 def _sets(name: str, axes: OptionAxes, *, columnwise: bool) -> Iterator[dict[str, Any]]:
     """Yield the sets of options of ours that one of DDLB's stands for.
 
-    DDLB's sharded ``compute_only`` multiplies a rank's rows by the whole weight: what stands
-    before the all-gather of AG_after. nvFuser's backend ``cuda`` is no process group's, so it
+    DDLB's sharded ``compute_only`` multiplies a rank's rows by the whole weight, as AG_after does
+    before its all-gather. nvFuser's backend ``cuda`` is no process group's, so it
     becomes an option.
     """
     options = {option: list(values) for option, values in axes.items()}

@@ -1,8 +1,8 @@
 """Recorded communication (`operations.traffic`) as a sweep: each recorded call, isolated.
 
 Calls of one form and group shape are one block, with their sizes. Groups that together are all
-ranks, each of equal size and stride, run concurrently, as in the job. What no block can be is left
-out, and a note says how many calls and bytes that is.
+ranks, each of equal size and stride, run concurrently, as in the job. Calls that no block can have
+are left out, and a note counts them and their bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hpcbench.units import grouped, plural, size_text
 
 
 class TrafficFile(Dialect):
-    """A file of recorded communication; `operations.traffic` checks what its keys hold."""
+    """A file of recorded communication; `operations.traffic` checks the values of its keys."""
 
     tool: ClassVar[str] = "hpcbench import"
     format: str = Field(description="What tells the file from others.")
@@ -78,8 +78,8 @@ def sweep_of(record: TrafficRecord, file: str = "") -> dict[str, Any]:
 
 
 def _uneven(found: Sequence[tuple[Signature, CallForm | str]]) -> list[int]:
-    """Return which signatures with parts of different sizes are measured: with new parts in each
-    call there may be thousands."""
+    """Return the indices of the measured signatures with parts of different sizes: with new parts
+    in each call there may be thousands."""
     able = [index for index, (one, form) in enumerate(found)
             if form == UNEVEN and one.count >= FEWEST_CALLS]
     by_bytes = sorted(able, key=lambda index: -found[index][0].count * found[index][0].bytes)
@@ -93,7 +93,7 @@ def left_out(record: TrafficRecord, one: Signature) -> str:
 
 
 def form_of(record: TrafficRecord, one: Signature) -> CallForm | None:
-    """Return what is measured for a signature; None if it is left out."""
+    """Return the form that is measured for a signature; None if it is left out."""
     form = _form(record, one)
     return form if isinstance(form, CallForm) else None
 

@@ -1,9 +1,9 @@
-"""Peaks in the shipped sweeps: what stands between ``$(`` and ``)`` names rows of the table.
+"""Peaks in the shipped sweeps: a text between ``$(`` and ``)`` names rows of the table.
 
 ``$(H100 SXM, bf16 fp16)`` becomes a mapping of FLOP/s, ``$(H100 SXM, memory)`` GB of its smallest
 variant, ``$(H100 SXM, bandwidth)`` GB/s of that, ``$(nvlink4)`` GB/s in one direction.
 
-One shipped sweep for known hardware: its text, its content, and what its comments say.
+One shipped sweep for known hardware: its text, its content, and its comments.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What other programs read, written from results: one module for a family of formats."""
+"""Files that other programs read, written from results: one module for a family of formats."""

@@ -56,12 +56,12 @@ class ExportedCase:
 
     @property
     def is_bad(self) -> bool:
-        """Return whether it ran and gave no result that holds."""
+        """Return whether the case ran and gave no result that holds."""
         return self.item.status in ("wrong", "failed", "timeout")
 
     @property
     def collective(self) -> str:
-        """Return the name of the collective that it is, empty of everything else."""
+        """Return the name of the collective that the case measures, empty without one."""
         return str(self.columns.get(COLLECTIVE, ""))
 
     @property
@@ -90,7 +90,7 @@ class ExportedRun:
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What a user chose: ``metrics`` by name (none: the format's own), and how many ``samples``."""
+    """A user's choice: ``metrics`` by name (none: the format's own), and how many ``samples``."""
 
     metrics: tuple[str, ...] = ()
     samples: int = 20
@@ -106,7 +106,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The content of the file, and what is not in it. ``notes`` say what a reader must know."""
+    """The content of the file, and the cases not in it. ``notes`` state what a reader must know."""
 
     content: bytes
     left_out: tuple[LeftOut, ...] = ()
@@ -157,7 +157,7 @@ def _metrics(
                 or not math.isfinite(value)):
             continue
         scale, unit = _SCALES.get(column.units, (1.0, column.units))
-        amount = value * stats.median_s / scale  # of which the rate is one in the median time
+        amount = value * stats.median_s / scale  # the work of one call, done in the median time
         yield CaseMetric(_rate_name(column), unit, value / scale, high_s and amount / high_s,
                          low_s and amount / low_s, more_is_better=True)
 

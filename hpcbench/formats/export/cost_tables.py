@@ -1,7 +1,7 @@
-"""What torch's inductor and aiconfigurator take for the time of a collective.
+"""Tables of times of collectives for torch's inductor and for aiconfigurator.
 
-A table is of one way to communicate. Each of its curves, times over sizes, is of one form of a
-collective (place, operator): readers interpolate, and would mix what stands side by side.
+A table covers one way to communicate. Each of its curves (time over size) covers one form of a
+collective (place, operator): readers interpolate, and would mix several forms.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Unfit = Callable[[ExportedCase], str]
 
 
 def unfit_collective(case: ExportedCase, names: Container[str], program: str) -> str:
-    """Return why a case is no collective of equal parts that a program knows, or nothing."""
+    """Return why a program that knows the collectives ``names`` cannot take a case, or ""."""
     planned, columns = case.item.case, case.columns
     if not case.collective or "count" not in columns or "busbw_factor" not in columns:
         return "no collective"
@@ -75,7 +75,7 @@ def fitting(run: ExportedRun, unfit: Unfit) -> tuple[list[ExportedCase], list[Le
 
 
 def of_one_way(cases: Sequence[ExportedCase], to: str) -> None:
-    """Raise UsageError where cases communicate in several ways that a table cannot tell apart."""
+    """Raise UsageError where cases communicate in several ways that a table cannot distinguish."""
     ways = {"backend": [case.item.case.backend for case in cases],
             "device": [case.item.case.device for case in cases],
             "mode": [case.item.case.mode for case in cases],

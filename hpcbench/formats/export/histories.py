@@ -1,4 +1,4 @@
-"""What keeps a history of benchmarks: Bencher, github-action-benchmark and Apache Otava."""
+"""Files of histories of benchmarks: Bencher, github-action-benchmark and Apache Otava."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _measure(one: CaseMetric) -> tuple[str, dict[str, float]]:
 def as_github_benchmark(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     """Return the list of a custom tool of github-action-benchmark; without a choice, of times.
 
-    Raises UsageError for metrics of both directions: a file is of one.
+    Raises UsageError for metrics of both directions: a file holds one.
     """
     run, chosen = runs[0], ExportRequest(request.metrics or (TIME,))
     entries = [(case, one) for case in run.measured for one in chosen_metrics(case, chosen)]
@@ -70,7 +70,7 @@ def as_github_benchmark(runs: Sequence[ExportedRun], request: ExportRequest) -> 
 
 
 def _entry(case: ExportedCase, one: CaseMetric, several: bool) -> dict[str, Any]:
-    """Return one entry; a slash in a name makes a group, so the kind alone has one."""
+    """Return one entry; a slash in a name makes a group, so the only one follows the kind."""
     name = f"{case.item.case.kind}/{case.name.replace('/', ':')}{f' {one.name}' * several}"
     entry = {"name": name, "unit": one.unit, "value": one.value,
              "extra": f"case {case.item.case.case_id}"}
@@ -103,7 +103,7 @@ def _otava_row(run: ExportedRun, request: ExportRequest) -> dict[str, Any]:
 
 
 def _otava_head(run: ExportedRun) -> dict[str, Any]:
-    """Return the columns before the metrics; what stands for the commit is the run's id."""
+    """Return the columns before the metrics; the run's id stands for the commit."""
     return {"time": _otava_time(run.results.run.started_at), "commit": run.results.run.run_id}
 
 

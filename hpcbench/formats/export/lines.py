@@ -45,7 +45,7 @@ def as_superbench(runs: Sequence[ExportedRun], request: ExportRequest) -> Export
 
 
 def _numbers(run: ExportedRun, request: ExportRequest) -> Iterator[tuple[str, float]]:
-    """Yield ``hpcbench/CASE_METRIC:0`` and its number, and return codes: 1 of what went bad."""
+    """Yield ``hpcbench/CASE_METRIC:0`` and its number, and return codes, 1 for bad cases."""
     bad = [case for case in run.cases if case.is_bad]
     if bad or run.measured:
         yield f"{BENCHMARK}/return_code:0", int(bool(bad))

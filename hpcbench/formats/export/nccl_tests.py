@@ -60,7 +60,7 @@ class NcclRow:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What a program was started with, where it is hpcbench under its name.
+    """The command line of a program of nccl-tests, where hpcbench runs under its name.
 
     ``words`` are its name and arguments, ``config`` keys of JSON's ``config`` as they were typed,
     ``remarks`` lines for people, ``least_busbw`` NCCL_TESTS_MIN_BW in GB/s.
@@ -74,9 +74,9 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class PerfTable:
-    """What one program would print. ``bad`` are its cases that are wrong, failed or timed out.
+    """The output of one program. ``bad`` are its cases that are wrong, failed or timed out.
 
-    ``left_out`` are cases that an own program measured, and has no row for.
+    ``left_out`` are cases that hpcbench measured under a program's name, and that have no row.
     """
 
     rows: tuple[NcclRow, ...]
@@ -160,9 +160,9 @@ def as_json(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
 
 
 def own_table(run: ExportedRun, launched: Launched) -> PerfTable:
-    """Return the one table of a run that is a program's own, also of a single rank.
+    """Return the one table of a run that was started as ``launched``, also of a single rank.
 
-    Its ``bad`` are also cases that did not run to their end.
+    Its ``bad`` also holds cases that did not run.
     """
     tables, left_out = _tables(run, least_ranks=1)
     bad = [case for table in tables for case in table.bad]
@@ -183,7 +183,7 @@ def own_json(run: ExportedRun, table: PerfTable) -> bytes:
 
 
 def _tables(run: ExportedRun, least_ranks: int = 2) -> tuple[list[PerfTable], tuple[LeftOut, ...]]:
-    """Return the tables that have a row or a case that went bad, and what is in none."""
+    """Return the tables that have a row or a bad case, and the cases without a row."""
     left_out = [*not_measured(run)]
     fitting: list[ExportedCase] = []
     for case in run.cases:
@@ -291,13 +291,13 @@ def _measured(run: ExportedRun, table: PerfTable) -> Iterator[str]:
 
 
 def _what(run: ExportedRun) -> str:
-    """Return what the numbers are, without the words that readers look for."""
+    """Return the origin of the numbers, without the words that readers search for."""
     programs = run.results.run.imported
     return f"imported from {' and '.join(programs)}" if programs else "medians"
 
 
 def _one_place(table: PerfTable) -> Iterator[str]:
-    """Yield in which place alone rows were measured."""
+    """Yield a remark on rows that were measured in one place only."""
     for place, missing in (("in place", [row.out_of_place for row in table.rows]),
                            ("out of place", [row.in_place for row in table.rows])):
         if copies := missing.count(None):
@@ -325,7 +325,7 @@ def _fitted(value: float, width: int) -> str:
 
 
 def _numbers(case: ExportedCase) -> tuple[float, float, float]:
-    """Return time in us, algorithm and bus bandwidth in GB/s; that of one rank as nccl-tests."""
+    """Return time in us, algorithm and bus bandwidth in GB/s; for one rank as nccl-tests has it."""
     named = {one.name: one.value for one in case.metrics}
     factor = collective_spec(case.collective).busbw
     if case.item.case.group_size == 1 and factor:
@@ -348,7 +348,7 @@ def _config(table: PerfTable) -> dict[str, Any]:
 
 
 def _config_of(table: PerfTable) -> dict[str, int]:
-    """Return what a program would have to be started with, as far as cases tell."""
+    """Return the settings that a program would need, as far as cases show them."""
     cases, sizes = [case.item.case for case in table.cases], table.sizes
     taken = [row.first.item.statistics.n for row in table.rows if row.first.item.statistics]
     return {
@@ -360,7 +360,7 @@ def _config_of(table: PerfTable) -> dict[str, int]:
 
 
 def _step(sizes: Sequence[int]) -> dict[str, int]:
-    """Return by which factor sizes grow, or by how many bytes: 0 of sizes in no such order."""
+    """Return the factor or the bytes by which sizes grow; 0 bytes if neither is constant."""
     pairs = [*zip(sizes, sizes[1:], strict=False)]
     factors = {after // before if before and after % before == 0 else 0 for before, after in pairs}
     if len(factors) == 1 and 0 not in factors:
@@ -370,7 +370,7 @@ def _step(sizes: Sequence[int]) -> dict[str, int]:
 
 
 def _devices(run: ExportedRun, table: PerfTable) -> list[dict[str, Any]]:
-    """Return what is known of each rank's device; the process's number is not recorded, so 0."""
+    """Return the known facts of each rank's device; the process id is not recorded, so 0."""
     environment = run.results.run.environment
     on_gpu = table.cases[0].item.device.startswith("cuda")
     of_gpus = environment.get("gpu_topology") or {}
@@ -399,7 +399,7 @@ def _bus_text(address: str | None) -> str:
 
 
 def _document(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
-    """Return the object; ``env`` stays empty, for an environment is nobody else's business."""
+    """Return the JSON object; ``env`` stays empty, because an environment is private."""
     begun = _begin(run.results.run.started_at)
     okay = {None: "unchecked", True: "true", False: "false"}[table.is_fast_enough]
     return {

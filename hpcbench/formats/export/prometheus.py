@@ -25,7 +25,7 @@ from hpcbench.units import grouped
 
 COMM_NAME = "hpcbench"
 VERSION = "v5.1"
-"""Of Inspector's metrics, whose labels these are."""
+"""The version of Inspector's metrics that these labels follow."""
 FUNCTIONS: Mapping[str, str] = MappingProxyType({
     "all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter",
     "all_to_all": "AlltoAll", "broadcast": "Broadcast", "reduce": "Reduce", "gather": "Gather",
@@ -54,7 +54,7 @@ def as_prometheus(runs: Sequence[ExportedRun], request: ExportRequest) -> Export
 
 
 def _ended(run: ExportedRun) -> Iterator[tuple[str, str, Labels, float]]:
-    """Yield how many cases ended in each way, so that an alert can tell a bad run."""
+    """Yield how many cases ended in each way, so that an alert can detect a bad run."""
     ended = Counter(case.item.status for case in run.cases)
     for status in STATUSES:
         yield ("hpcbench_cases", "Cases of the run by how they ended",
@@ -81,7 +81,7 @@ def _samples(
 
 
 def _inspector_labels(run: ExportedRun, case: ExportedCase) -> Labels:
-    """Return Inspector's labels, and behind them what tells equal ones apart."""
+    """Return Inspector's labels, followed by labels that distinguish equal ones."""
     planned = case.item.case
     scheduler = run.results.run.environment.get("scheduler") or {}
     library = case.item.library or {}

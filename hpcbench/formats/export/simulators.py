@@ -1,6 +1,6 @@
-"""What simulators take for the machine: bus bandwidths for SimAI, a system for Calculon.
+"""Descriptions of the machine for simulators: bus bandwidths for SimAI, a system for Calculon.
 
-Tiers are told apart by where ranks ran: inside a node, or on several.
+A tier is the place where ranks ran: inside a node, or on several.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PLACES: Mapping[str, str] = MappingProxyType({"TP": INSIDE, "DP": ACROSS, "EP":
 CALCULON_OPS: Mapping[str, tuple[str, float, int | None]] = MappingProxyType({
     "all_reduce": ("all_reduce", 2.0, -1), "all_gather": ("all_gather", 1.0, -1),
     "reduce_scatter": ("reduce_scatter", 1.0, -1), POINT_TO_POINT: ("p2p", 1.0, None)})
-"""Ours -> Calculon's name, and scale and offset by which its bytes are those of busbw: of n ranks
+"""Ours -> Calculon's name, scale and offset. Calculon's bytes for n ranks are then those of busbw:
 size x scale x (1 + offset / n)."""
 CALCULON_TYPES: Mapping[str, str] = MappingProxyType({
     "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp8_e4m3": "float8"})
@@ -42,7 +42,7 @@ _NOT_MEASURED = "not measured by hpcbench, and to be added before Calculon reads
 
 
 def as_simai(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
-    """Return busbw.yaml: GB/s of the largest size of the most ranks, null of what did not run."""
+    """Return busbw.yaml: GB/s of the largest size of the most ranks, null where nothing ran."""
     run, names = runs[0], {**SIMAI_NAMES, POINT_TO_POINT: "busbw"}
     cases, left_out = fitting(run, lambda case: unfit_collective(case, names, "SimAI"))
     if not cases:
@@ -68,7 +68,7 @@ def _busbw(case: ExportedCase | None) -> str:
 
 
 def _place(run: ExportedRun, case: ExportedCase) -> str:
-    """Return whether the ranks of a group are on one node."""
+    """Return INSIDE where the ranks of each group are on one node, else ACROSS."""
     hosts = {place.rank: place.hostname for place in run.results.topology.ranks}
     return INSIDE if all(len({hosts.get(rank) for rank in group}) == 1
                          for group in case.item.case.group_ranks) else ACROSS
@@ -87,9 +87,9 @@ def _extent(case: ExportedCase) -> tuple[int, int]:
 
 
 def as_calculon(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
-    """Return the sections of a system file that were measured; the others are named.
+    """Return the measured sections of a system file; the notes name the others.
 
-    Calculon refuses a file that lacks a section, so that none is taken for what it is not.
+    Calculon refuses a file that lacks a section, so an incomplete file is never used by mistake.
     """
     run = runs[0]
     cases, left_out = fitting(run, _unfit_for_calculon)
@@ -131,7 +131,7 @@ def _unfit_for_calculon(case: ExportedCase) -> str:
 
 
 def _matrix(cases: Sequence[ExportedCase]) -> dict[str, Any]:
-    """Return for each type the best rate, and the share of it of products by their GFLOPs."""
+    """Return for each type the best rate, and the share of it that products reach by GFLOPs."""
     return {dtype: {"tflops": rate / 1e12, "gflops_efficiency": shares} for dtype, same in grouped(
         (CALCULON_TYPES[case.item.case.workload.dtype], case) for case in cases).items()
         for rate, shares in (_efficiency(same, "rank_flops_per_s", _gigaflops),)}
@@ -158,7 +158,7 @@ def _megabytes(case: ExportedCase) -> float:
 def _efficiency(
     cases: Sequence[ExportedCase], column: str, size_of: Callable[[ExportedCase], float],
 ) -> tuple[float, list[list[float]]]:
-    """Return the best rate, and from large to small from which size on which share is reached."""
+    """Return the best rate, and the share of it reached from each size on, largest first."""
     rates: dict[float, float] = {}
     for case in cases:
         size, rate = size_of(case), float(case.columns[column])
@@ -179,10 +179,10 @@ def _networks(run: ExportedRun, cases: Sequence[ExportedCase]) -> Iterator[dict[
 def _network(
     run: ExportedRun, cases: Sequence[ExportedCase], *, is_filled_first: bool,
 ) -> dict[str, Any]:
-    """Return a tier by which each operation takes at its largest size what was measured.
+    """Return a tier by which each operation takes its measured time at its largest size.
 
-    ``latency`` is what is left of the first operation's time without any bytes, at most half of
-    the shortest of these times.
+    ``latency`` is the first operation's time without any bytes, at most half of the shortest of
+    the measured times.
     """
     largest = {name: case for (_, name), case in _largest(run, cases).items()}
     first = largest[next(name for name in CALCULON_OPS if name in largest)]

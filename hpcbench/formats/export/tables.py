@@ -27,7 +27,7 @@ _NO_BLOCK = (-1, 0, 0)
 
 
 def as_csv(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
-    """Return a CSV; what a case does not have is empty."""
+    """Return a CSV; a value that a case lacks is empty."""
     columns, rows = _table(runs)
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
@@ -37,7 +37,7 @@ def as_csv(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
 
 
 def as_parquet(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
-    """Return the same table in Parquet, with types; what a case does not have is null.
+    """Return the same table in Parquet, with types; a value that a case lacks is null.
 
     Raises UsageError without pyarrow.
     """

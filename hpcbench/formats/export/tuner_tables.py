@@ -1,7 +1,7 @@
 """Tables by which NCCL, RCCL and NCCLX choose an algorithm and a protocol: ``advise ... tuner``.
 
 In all three the first line that matches wins, a line has less than 256 characters, also a comment,
-and there are no blanks around commas. What matches no line is NCCL's own choice.
+and there are no blanks around commas. A call that matches no line gets NCCL's own choice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hpcbench.report.answer_lines import opened
 from hpcbench.units import plural, size_text
 
 LONGEST = 255
-"""Characters of a line with its end: what is behind them would be read as another line."""
+"""Characters of a line with its end: the rest of a longer one would be read as another line."""
 ANY = "-1"
 """Any number, or NCCL's own number of channels."""
 _NOT_IN_COMMENTS = re.compile("[^ -~]+")
@@ -71,7 +71,7 @@ DIALECTS: Mapping[str, TunerDialect] = MappingProxyType({
 
 
 def dialect_of(name: str) -> TunerDialect:
-    """Raises UsageError for a library that has no table."""
+    """Return the dialect of a library. Raises UsageError for one that has no table."""
     if name not in DIALECTS:
         raise UsageError(f"--to {name}: allowed are {', '.join(DIALECTS)}")
     return DIALECTS[name]
@@ -80,7 +80,7 @@ def dialect_of(name: str) -> TunerDialect:
 def tuner_file(
     paths: Sequence[Path], to: str, target: Path | None,
 ) -> tuple[Exported, Sequence[str]]:
-    """Return a table for a library, and lines that say what is not in it and what proves it.
+    """Return a table for a library, and lines on what it lacks and how to prove it.
 
     ``target`` is where it will be. Raises UsageError where nothing can be compared, or the runs
     are of another library; FileError or TraceError for files that are no results.

@@ -34,7 +34,7 @@ Writer = Callable[[Sequence[ExportedRun], ExportRequest], Exported]
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """What writes a format; ``many``: of several runs. ``is_binary``: not for a terminal."""
+    """A format's writer; ``many``: it holds several runs. ``is_binary``: not for a terminal."""
 
     write: Writer
     many: bool = False
@@ -69,10 +69,10 @@ def chosen_export(name: str, n_runs: int) -> ExportFormat:
 def export_files(
     paths: Sequence[Path], name: str, request: ExportRequest, only: Sequence[str] = (),
 ) -> tuple[Exported, Sequence[str]]:
-    """Return the content in a format, and lines that say what is not in it.
+    """Return the content in a format, and lines on what it lacks.
 
-    Raises UsageError for names that there are not, a file that is given twice, and where nothing of
-    the runs can be carried; FileError or TraceError for files that are no results.
+    Raises UsageError for unknown names, a file that is given twice, and where the format can hold
+    nothing of the runs; FileError or TraceError for files that are no results.
     """
     paths = each_once(paths)
     chosen = chosen_export(name, len(paths))
@@ -98,7 +98,7 @@ def _check_metrics(runs: Sequence[ExportedRun], request: ExportRequest) -> None:
 
 
 def _warnings(runs: Sequence[ExportedRun]) -> Iterator[str]:
-    """Yield what speaks against the numbers of a run as a whole."""
+    """Yield warnings about the numbers of a run as a whole."""
     for run in runs:
         about = f"run {run.results.run.run_id}"
         if faults := run.results.run.faults:

@@ -43,7 +43,7 @@ def read(file: ForeignFile) -> Iterator[ProductTable]:
 def _parsed(
     file: ForeignFile, reader: csv.DictReader[str], numbers: list[int],
 ) -> Iterator[dict[str, str]]:
-    """Yield the rows. Raises FileError for a field that never ends, say."""
+    """Yield the rows. Raises FileError, such as for a field that never ends."""
     try:
         yield from reader
     except csv.Error as error:

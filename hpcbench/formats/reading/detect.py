@@ -1,4 +1,4 @@
-"""Which program wrote a file, by what is in it, and its tables."""
+"""The program that wrote a file, by its content, and its tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KNOWN = ("nccl-tests (text, JSON)", "OSU", "NCCL Inspector", "nvbandwidth JSON",
 
 
 def tables_of(path: Path, collective: str = "") -> Iterator[ForeignTable]:
-    """Yield a file's tables as they are read; ``collective`` is ours where a table names none.
+    """Yield a file's tables as they are read; ``collective`` is used where a table names none.
 
     Raises FileError for a file that cannot be read, or that no known program wrote.
     """
@@ -52,7 +52,7 @@ def _tables(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
 
 
 def _of_json(file: ForeignFile, first: str, collective: str) -> Iterator[ForeignTable]:
-    """Yield tables of a document, or of one a line, which the first line tells."""
+    """Yield tables of a document, or of one a line, depending on the first line."""
     line = _object(first)
     if line is not None and inspector.is_record(line):
         yield from inspector.read(file)
@@ -93,4 +93,4 @@ def _of_text(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
 
 
 _FIRST = ("#", "COMMS", *"0123456789")
-"""How lines of such tables begin; most of a log is others."""
+"""The beginnings of lines of such tables; most lines of a log begin otherwise."""

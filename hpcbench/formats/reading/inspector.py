@@ -59,7 +59,7 @@ def _communicator(header: Mapping[str, Any]) -> _CommGroup:
 
 @dataclass(slots=True)
 class Heads:
-    """What the last header and metadata said, and whether the file ends within a record."""
+    """The last header and metadata, and whether the file ends within a record."""
 
     communicator: _CommGroup = _CommGroup()
     version: str = ""
@@ -102,7 +102,7 @@ def read(file: ForeignFile) -> Iterator[CommTable]:
 
 
 def _parsed(file: ForeignFile, heads: Heads) -> Iterator[tuple[LogLine, Any]]:
-    """Yield lines with what they hold, but for a last one that is cut off: ``heads`` gets that.
+    """Yield lines with their content; a last line that is cut off is only noted in ``heads``.
 
     Raises FileError for other lines that are no JSON.
     """

@@ -20,7 +20,7 @@ TYPES: Mapping[str, str] = MappingProxyType({
     "int64": "int64", "uint8": "uint8"})
 """Our name of an element type -> nccl-tests'."""
 PARTS_IN_OSU = ("all_gather", "all_to_all", "gather", "scatter")
-"""Their size is one rank's part in OSU, and that of all parts here."""
+"""Collectives whose size is one rank's part in OSU, and that of all parts here."""
 _OTHERS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "allgatherbase": "all_gather",
     "allgatherv": "all_gather", "reducescatter": "reduce_scatter",

@@ -1,4 +1,4 @@
-"""The JSON of nccl-tests (``-J``, version 3): its environment and arguments are not looked at."""
+"""The JSON of nccl-tests (``-J``, version 3), read without its environment and options."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> CommT
 
 
 def _program(data: Mapping[str, Any]) -> str:
-    """Return which of the programs it was, by the first argument alone; "" if it is not one."""
+    """Return the program of nccl-tests, by the first argument alone; "" if it is none."""
     return program_name(str(next(iter(data.get("args") or ()), "")))
 
 
 def _failures(data: Mapping[str, Any], average: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what it calls failed; the texts of its errors may hold anything, so they are left."""
+    """Return the failures that it reports; errors' texts may hold anything, so only their count."""
     found = []
     if errors := data.get("errors"):
         found.append(f"it reports {len(errors)} errors")

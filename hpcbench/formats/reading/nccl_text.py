@@ -37,7 +37,7 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """What the fields of a row are: those before the halves, and those of a half."""
+    """The fields of a row: those before the halves, and those of a half."""
 
     base: tuple[str, ...] = _BASE
     half: tuple[str, ...] = _HALF
@@ -65,7 +65,7 @@ def is_marked(text: str) -> bool:
 def read(
     file: ForeignFile, lines: Iterable[LogLine], collective: str = "",
 ) -> Iterator[CommTable]:
-    """Yield the tables of a log; ``collective`` is ours where they do not say.
+    """Yield the tables of a log; ``collective`` is used where they name none.
 
     Raises FileError for columns or a version that are not known.
     """

@@ -22,7 +22,7 @@ _NAMES = re.compile(r"size \(B\)|total-size \(B\)|nElementsPerRank|nElementsPair
 _FIRST = ("size (B)", "nElementsPerRank", "Latency(us):p50", "p75", "p95", "Min", "Max",
           "AlgBW(GB/s)", "BusBW(GB/s)")
 _LAST = ("TotalLatency(us):p50", "CompLatency(us):p50", "TFlops")
-"""Its heading may name these where rows do not have them."""
+"""Columns that a heading may name where rows do not have them."""
 
 
 def read(file: ForeignFile, lines: Iterable[LogLine]) -> Iterator[CommTable]:

@@ -1,4 +1,4 @@
-"""A file of another program as lines or as JSON, in bounded memory; what is no text is refused."""
+"""A file of another program as lines or as JSON, in bounded memory; all but text is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LogLine(NamedTuple):
 
 
 class ForeignFile:
-    """A file that another program wrote, plain or gzip. Raises FileError for what is no text."""
+    """A file that another program wrote, plain or gzip. Raises FileError if it is no text."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -39,7 +39,7 @@ def read(file: ForeignFile) -> Iterator[NodeTable]:
 
 
 def other_metrics(node: NodeTable) -> int:
-    """Return how many of a node's metrics say nothing of a collective."""
+    """Return how many of a node's metrics are not of a collective."""
     return sum(not _of_collective(name) for name in node.metrics)
 
 
@@ -49,7 +49,7 @@ def _of_collective(name: str) -> re.Match[str] | None:
 
 
 def comm_tables(node: NodeTable) -> Iterator[CommTable]:
-    """Yield what a node's metrics say of collectives, a table an operation and rank."""
+    """Yield a node's metrics of collectives, a table an operation and rank."""
     found: dict[tuple[str, str, str], dict[int, dict[str, Printed]]] = defaultdict(
         lambda: defaultdict(dict))
     for name, value in node.metrics.items():

@@ -60,13 +60,13 @@ _AXES: Mapping[str, Callable[[CaseResult], Cell]] = {
     "form": lambda item: form_text(collective_of(item.case)),
     "env": lambda item: env_text(item.case),
 }
-"""What rows of a brief table may differ in, beside collective, size and backend."""
+"""Axes in which rows of a brief table may differ, beside collective, size and backend."""
 _ALL_RANKS = ("ranks", "type", "device", "mode")
 """Axes that the title names where all rows have the same."""
 
 
 def brief_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
-    """Yield a block's table with backends side by side, or all columns of nccl-tests of one."""
+    """Yield a block's table with backends side by side, or with all columns of nccl-tests."""
     items = [item for item in items if item.status in columns.TABLED]
     if not items:
         return
@@ -98,7 +98,7 @@ def brief_tables(title: str, items: Sequence[CaseResult], derived: Records) -> I
 
 
 def _measured_columns(span: str, n_spans: int) -> Iterator[Column]:
-    """Yield the columns of a backend; of one alone also p95 and algbw."""
+    """Yield the columns of a backend; without ``span`` also p95 and algbw."""
     yield Column("time", "time", Show.US, span=span)
     yield Column("interval", "95 % CI", Show.US, span=span)
     if n_spans < MOST_SIDE_BY_SIDE:
@@ -128,7 +128,7 @@ def _brief_rows(
 def _brief_cells(
     item: CaseResult | None, span: str, n_spans: int, derived: Records,
 ) -> Iterator[Cell]:
-    """Yield the cells of one backend's columns; of a case that failed its status."""
+    """Yield the cells of one backend's columns; a case without statistics has only its status."""
     n_columns = len(tuple(_measured_columns(span, n_spans)))
     if item is None or item.statistics is None:
         yield from (None if item is None else item.status, *[None] * (n_columns - 1))

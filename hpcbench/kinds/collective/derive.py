@@ -43,8 +43,8 @@ from hpcbench.units import size_text
 def sent_bytes(item: CaseResult) -> float | None:
     """Return the data that have to leave a rank, summed over all ranks and groups.
 
-    Of a rooted collective all but the root send, or receive, once; of others each rank sends
-    its size times the busbw factor.
+    In a rooted collective all but the root send, or receive, once; in others each rank sends its
+    size times the busbw factor.
     """
     of = collective_of(item.case)
     ranks = item.case.world_size // of.groups
@@ -57,7 +57,7 @@ def sent_bytes(item: CaseResult) -> float | None:
 
 
 def work(item: CaseResult) -> CallWork | None:
-    """Return the bytes that count for busbw; None of one rank, and of what moves no data."""
+    """Return the bytes that count for busbw; None for one rank, and if no data move."""
     of = collective_of(item.case)
     ranks = item.case.world_size // of.groups
     factor = busbw_factor(of.collective, ranks)
@@ -168,7 +168,7 @@ class CollectiveDeriver(Deriver):
 
 
 def isolated_call(item: CaseResult) -> IsolatedCall:
-    """Return what a recorded call is compared with; groups alone have no stride."""
+    """Return the form and requested bytes of the call, which recorded calls are compared with."""
     case, one = item.case, collective_of(item.case)
     return IsolatedCall(CallForm(
         one.collective, case.backend, one.dtype, one.op, one.root,
@@ -178,7 +178,7 @@ def isolated_call(item: CaseResult) -> IsolatedCall:
 def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth | None:
     """Return S / t and S / t x factor; None for barrier and for a time that is not positive.
 
-    Of several groups at once the rates are those of one group, in the time of the slowest.
+    With several concurrent groups the rates are those of one group, in the time of the slowest.
     """
     factor = busbw_factor(workload.collective, world_size // workload.groups)
     if factor is None or not time_s > 0:
@@ -209,7 +209,7 @@ def _record(item: CaseResult, hardware: Mapping[str, Any]) -> CollectiveRecord:
 def _roofline(
     item: CaseResult, carried: WireRate | None, hardware: Mapping[str, Any],
 ) -> Roofline | None:
-    """Return what binds the call: what a rank sends, or its messages, of which there is one."""
+    """Return the roofline of the call, from the bytes that a rank sends and its one message."""
     if item.statistics is None or item.case.group_size == 1:
         return None
     median_s = item.statistics.median_s
@@ -219,7 +219,7 @@ def _roofline(
 
 
 def _wire_rate(item: CaseResult, rates: Bandwidth | None) -> WireRate | None:
-    """Return what a rank's links carry at these rates, by what the library logged of the case."""
+    """Return the rate on a rank's links, by the algorithm that the library logged."""
     work, logged = collective_of(item.case), item.library or {}
     return wire_rate(work.collective, rates, item.case.world_size // work.groups,
                      logged.get("algorithm"))

@@ -1,6 +1,6 @@
-"""What a case of a collective runs.
+"""The workload of a collective, and the planner of collectives.
 
-The planner of collectives: the points of a block become cases, or skips with their reasons.
+The points of a block become cases, or skips with their reasons.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 USUAL: Mapping[str, Any] = MappingProxyType({
     "split": "even", "groups": 1, "group_stride": 1, "buffers": "warm", "asynchronous": False})
-"""What goes without saying where it is so."""
+"""Usual values, which labels leave out."""
 ISSUE = "issue"
 """The phase of an asynchronous call until it returns; the rest of its sample is waiting."""
 
@@ -86,7 +86,7 @@ class Collective(Workload):
     later = ("buffers", "group_stride", "asynchronous")
 
     def choice(self) -> Choice:
-        """Return what tells it from others; sizes as the sweep file has them."""
+        """Return the fields that distinguish the collective; sizes are those of the sweep file."""
         axes = {name: value for name, value in asdict(self).items()
                 if name not in ("size_bytes", "count")}
         return Choice(axes, axes)
@@ -105,12 +105,12 @@ class Collective(Workload):
         return self.size_bytes if self.buffers == "cold" else 0
 
     def sets(self, together_bytes: int) -> int:
-        """Return over how many sets of buffers the calls take turns, which hold that together."""
+        """Return how many sets of buffers, ``together_bytes`` in all, the calls take turns over."""
         return cold_sets(self.cold_bytes, together_bytes) if self.cold_bytes else 1
 
     @property
     def features(self) -> Features:
-        """Return that it calls itself, or what it is made of.
+        """Return the features; its calls are itself, or the collectives that it is made of.
 
         No rank can end a call before all have begun where each rank's result depends on every other
         rank's data: not where a root, or a neighbour, is all that some rank waits for, nor where a
@@ -137,12 +137,12 @@ class Collective(Workload):
         return Label(self.collective, [*parts, *split, f"n={world_size}", *own.values()])
 
     def unusual(self) -> dict[str, Any]:
-        """Return those of USUAL that are otherwise."""
+        """Return the fields of USUAL that have another value."""
         return {name: value for name, usual in USUAL.items()
                 if (value := getattr(self, name)) != usual}
 
     def unusual_words(self) -> dict[str, str]:
-        """Return ``groups=2`` of each of `unusual`, by name."""
+        """Return a text such as ``groups=2`` for each field of `unusual`, by name."""
         return {name: "async" if value is True else f"{name.removeprefix('group_')}={value}"
                 for name, value in self.unusual().items()}
 
@@ -210,7 +210,7 @@ def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
 def _division(requested: int | Mapping[str, int], world_size: int) -> Division:
     """Return the groups of a world, by their number, or by the size and the stride of each.
 
-    Ranks that are alone have no stride. Of a world that cannot be divided there is no stride.
+    Groups of one rank have no stride, nor has a world that cannot be divided.
     """
     options = {"count": requested} if isinstance(requested, int) else requested
     stride = options.get("stride", 1)
@@ -242,7 +242,7 @@ def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]
 
 
 def draft(point: Point, job: PlanRequest) -> Draft:
-    """Return what a collective adds to a point; options that it does not have are dropped."""
+    """Return the draft of a point; options that the collective does not have are dropped."""
     work, config, ranks = _workload(point), job.config, point.group_size
     common = point.common
     device = resolve_device(common.backend, common.device)
@@ -384,7 +384,7 @@ class CollectivePlanner(Planner):
 
 
 def canary(world_size: int, timeout_s: float, wakeup_s: float) -> Case:
-    """Return an all_reduce of 64 KiB on gloo over all ranks: what every worker can do."""
+    """Return an all_reduce of 64 KiB on gloo over all ranks, which every worker can run."""
     work = Collective(
         collective="all_reduce", dtype="fp32", op="sum", root=None, in_place=True,
         requested_bytes=_CANARY_BYTES, size_bytes=_CANARY_BYTES, count=_CANARY_BYTES // 4)

@@ -75,21 +75,21 @@ MAX_ROWS = 16
 
 AXES = ("wake-up", "validate", "warmup", "iterations", "in-place", "root", "redop", "type",
         "env", "groups", "split", "buffers", "async", "mode", "ranks", "device", "backend")
-"""What tells lines apart. Split over figures first: the left; compared in one figure: the right."""
+"""Axes that distinguish lines. The left split figures first; the right stay in one figure."""
 
 _ENV = AXES.index("env")
 _SHOWN = tuple(map(AXES.index, ("backend", "device", "ranks", "mode", "async", "split", "buffers",
                                 "groups", "type", "redop", "root", "in-place", "env")))
-"""What a subtitle names, in this order."""
+"""Axes that a subtitle names, in this order."""
 _USUAL = ("", "1 group", "split even", "buffers warm")
-"""What goes without saying where all lines have it."""
+"""Values that a subtitle leaves out where all lines have them."""
 
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The cases of one line, by size; ``label`` says what tells it from its neighbours."""
+    """The cases of one line, by size; ``label`` distinguishes it from its neighbours."""
 
     label: str
     items: tuple[CaseResult, ...]
@@ -97,7 +97,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class SeriesGroup:
-    """The lines of one figure; ``subtitle`` says what they have in common."""
+    """The lines of one figure; ``subtitle`` states what they have in common."""
 
     collective: str
     subtitle: str
@@ -184,7 +184,7 @@ def _line_order(keys: Sequence[Key], key: Key, items: Sequence[CaseResult]) -> t
 
 
 def _label(key: Key, varied: Sequence[int], common: set[str]) -> str:
-    """Return what tells a line from its neighbours; variables that all share are left out."""
+    """Return the label that distinguishes a line; variables that all share are left out."""
     words = [word for axis in reversed(varied) for word in key[axis].split()
              if axis != _ENV or word not in common]
     return " ".join(words)
@@ -302,7 +302,7 @@ def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
 
 
 def _library_text(item: CaseResult) -> str:
-    """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: what libraries said of it, if any did."""
+    """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: details of the call that libraries logged."""
     known = {name: text for name, text in (item.library or {}).items() if text != UNKNOWN}
     call = " ".join(known[name] for name in ("algorithm", "protocol") if name in known)
     channels = f"{known['channels']} channels" if "channels" in known else ""
@@ -319,7 +319,7 @@ LAUNCHES = ("launch_low_s", "launch_high_s")
 MOST_BANDS = 3
 """Bands of more lines, one over the other, could not be distinguished."""
 MOST_LEVELS = 2
-"""Of more backends what two ranks reached is not drawn."""
+"""With more backends the rates of two ranks are not drawn."""
 WIDE = 30
 """Rows whose longest time is this many times the shortest are on a log scale."""
 SIZE = Axis("size", Show.SIZE, "bytes, log scale", Scale.LOG2)
@@ -347,7 +347,7 @@ def _lines(group: SeriesGroup, records: Records) -> LineChart:
 
 
 def _levels(group: SeriesGroup, records: Records) -> Iterator[Level]:
-    """Yield what declared links allow, if all lines have the same, and what two ranks reached."""
+    """Yield the declared link rate, if all lines have the same, and the rates of two ranks."""
     items = [item for one in group.series for item in one.items if item.case.world_size > 1]
     declared = {item.timing.link_bytes_per_s if item.timing else None for item in items}
     if len(declared) == 1 and (rate := next(iter(declared))):
@@ -447,7 +447,7 @@ def _caption(group: SeriesGroup) -> str:
 
 
 def _band_text(group: SeriesGroup) -> str:
-    """Return what the bands are, and of which lines they are something else."""
+    """Return the meaning of the bands, and the lines whose bands are minimum to maximum."""
     if len(group.sizes) > 1 and len(group.series) > MOST_BANDS:
         return f"No bands: there are more than {MOST_BANDS} lines."
     few = [one for one in group.series if not _have_percentiles(one.items)]
@@ -459,7 +459,7 @@ def _band_text(group: SeriesGroup) -> str:
 
 
 def _interval_text(items: Sequence[CaseResult]) -> str:
-    """Return what the error bars are, and how many points have none."""
+    """Return the meaning of the error bars, and how many points have none."""
     bars = [_bar(item) for item in items]
     without = bars.count(None)
     if without == len(items):
@@ -472,7 +472,7 @@ def _interval_text(items: Sequence[CaseResult]) -> str:
 
 
 def collective_heat_map_case(case: Case) -> HeatMapCase:
-    """Return what is called, how, and why a row may be dark; an all_reduce goes first."""
+    """Return the call, its details and a note on dark rows; an all_reduce goes first."""
     work = collective_of(case)
     size = f" of {size_text(work.size_bytes)}" if work.traits.moves_data else ""
     group = " of its group" if work.groups > 1 else ""

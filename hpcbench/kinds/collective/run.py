@@ -1,8 +1,8 @@
 """The collectives as a worker runs them; `operations.collectives` has a row for each.
 
-Where the parts differ in size (the ``split`` axis), what is called is the backend's own form with
-lists of parts or of sizes. gloo's and nccl's, inside torch, may be several simpler operations of
-their own; nothing is put together here.
+Where the parts differ in size (the ``split`` axis), the backend's own form with lists of parts or
+of sizes is called. Inside torch, gloo and nccl may run several simpler operations for it; nothing
+is put together here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Operation:
     expected: torch.Tensor
     has_result = True
     given: torch.Tensor | None = None
-    """What a direct call reads, where that is not ``output`` (`call_directly`)."""
+    """The tensor that a direct call reads, where that is not ``output`` (`call_directly`)."""
 
     def __init__(self, spec: Collective, place: Place) -> None:
         self.spec = spec
@@ -71,7 +71,7 @@ class Operation:
         self.output.fill_(self.poison)
 
     def issue(self, *, async_op: bool) -> Any:
-        """Issue the collective. With ``async_op`` return what has a method ``wait``."""
+        """Issue the collective. With ``async_op`` return an object with a method ``wait``."""
         raise CaseError(f"{self.name} cannot be issued apart from waiting for it")
 
     def run(self) -> None:
@@ -175,7 +175,7 @@ class Rotation:
 
 
 def call_directly(operation: Operation, calls: DirectCalls) -> None:
-    """Have the operation make a library's own call; what is restored and checked stays."""
+    """Make the operation a library's own call; restoring and checking stay the same."""
     spec = operation.spec
     operation.run = calls.prepared(spec.collective, Buffers(  # type: ignore[method-assign, assignment]
         source=operation.given, output=operation.output, op=spec.op or "",
@@ -183,7 +183,7 @@ def call_directly(operation: Operation, calls: DirectCalls) -> None:
 
 
 class Reduction(Operation):
-    """What reduces all ranks' buffers in place, of ``count`` elements each."""
+    """A reduction of all ranks' buffers in place, of ``count`` elements each."""
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
@@ -196,7 +196,7 @@ class Reduction(Operation):
                            self.spec.count, self.dtype, self.place.numbers)
 
     def expect(self) -> None:
-        """Make the result, which a rank that has none need not hold."""
+        """Make the expected result; a rank that has none need not call this."""
         self.expected = self.on_device(reduced(
             self.place.world_size, str(self.spec.op), 0, self.spec.count, self.dtype,
             self.place.numbers))
@@ -357,7 +357,7 @@ class Broadcast(Operation):
 class Reduce(Reduction):
     """torch.distributed.reduce, which has only the in-place form.
 
-    Checked at the root: what the other ranks' buffers hold afterwards is not defined.
+    Checked at the root: the contents of other ranks' buffers afterwards are not defined.
     """
 
     def __init__(self, spec: Collective, place: Place) -> None:
@@ -445,7 +445,7 @@ class SendRecv(Operation):
 
 
 class Barrier(Operation):
-    """torch.distributed.barrier: nothing to prepare and nothing to check (the plan says so)."""
+    """torch.distributed.barrier: nothing to prepare and nothing to check (the plan states it)."""
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
@@ -463,7 +463,7 @@ class CollectiveRunner(Runner):
     def open(
         self, work: Workload, place: Place, *, validate: bool,
     ) -> Operation | Rotation | Asynchronous:
-        """Allocate the collective on this rank. Raises CaseError if it is not here."""
+        """Allocate the collective on this rank. Raises CaseError if it is not installed."""
         assert isinstance(work, Collective)
         traits = work.traits
         path = traits.operation if work.split == "even" else traits.uneven_operation

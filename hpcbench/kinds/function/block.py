@@ -11,7 +11,7 @@ from hpcbench.config.section import Block, Text, key
 
 
 class FunctionBlock(Block):
-    """The benchmarks of one Python file: of each the product of its own lists and the block's."""
+    """The benchmarks of one Python file; each is the product of its own lists and the block's."""
 
     beside: ClassVar[tuple[str, ...]] = ("file",)
     suffix: ClassVar[str] = ".py"

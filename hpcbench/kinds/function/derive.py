@@ -1,4 +1,4 @@
-"""The deriver of functions: rates from what a function says of a call, and speed-ups."""
+"""The deriver of functions: rates from what a function reports of a call, and speed-ups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hpcbench.units import grouped
 
 @dataclass(frozen=True, slots=True)
 class FunctionRecord:
-    """Rates of a case with times; None where the function does not say what they are made of.
+    """Rates of a case with times; None where the function does not report their values.
 
     ``speedup`` is over the baseline of its ``compare``, at the same backend, device, ranks and
     shared arguments.
@@ -48,7 +48,7 @@ OF_FUNCTION = texts(
 
 
 def call_of(item: CaseResult) -> FunctionCall:
-    """Return what a case of this kind runs. Raises TypeError for another."""
+    """Return the function call of a case. Raises TypeError for another kind."""
     if not isinstance(item.case.workload, FunctionCall):
         raise TypeError(f"{item.case.label} is not a function")
     return item.case.workload
@@ -83,7 +83,7 @@ class FunctionDeriver(Deriver):
 
 
 def _task(item: CaseResult) -> tuple[object, ...]:
-    """Return what the cases have alike that one baseline is of."""
+    """Return the key that is equal for cases with the same baseline."""
     case, work = item.case, call_of(item)
     return (case.backend, case.device, case.world_size, case.mode, case.env, case.cuda_graph,
             repr(work.problem()))
@@ -104,6 +104,6 @@ def _record(item: CaseResult, base: CaseResult | None) -> FunctionRecord:
 
 
 def _mean(item: CaseResult, name: str) -> float | None:
-    """Return the mean over ranks of what each says of a call; None unless all of them say it."""
+    """Return the mean over ranks of a reported value; None unless all ranks report it."""
     values = [rank[name] for rank in item.detail.values() if name in rank]
     return sum(values) / len(values) if len(values) == item.case.world_size else None

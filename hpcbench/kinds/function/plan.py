@@ -1,5 +1,4 @@
-"""Functions of a file become cases: the file is imported in a child, which says what it declares.
-"""
+"""Functions of a file become cases: a child imports the file and prints its declarations."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ class FunctionCall(Workload):
 
     @property
     def task_name(self) -> str:
-        """Return what functions that are compared have alike."""
+        """Return the name that compared functions share."""
         return self.compare or self.function
 
     def label(self, world_size: int) -> Label:
@@ -87,12 +86,12 @@ class FunctionCall(Workload):
 
     @property
     def features(self) -> Features:
-        """Return that a profile may show anything of it: nobody knows what it does."""
+        """Return the features: a profile may show anything, as the function's work is unknown."""
         return Features(files={self.file: self.sha256}, profiled_for=frozenset(TARGETS),
                         enters_late=True)
 
     def problem(self) -> dict[str, Any]:
-        """Return what all cases have alike that are compared with it."""
+        """Return the values that all cases share which are compared with this one."""
         arguments = dict(self.arguments)
         return {"compare": self.task_name, "dtype": self.dtype,
                 **{name: arguments[name] for name in self.shared}}
@@ -160,7 +159,7 @@ class FunctionPlanner(Planner):
 
 
 def read_functions(path: str, pass_env: Sequence[str] = ()) -> FunctionFile:
-    """Return what a file declares, which a child that imports it prints. Raises ConfigError.
+    """Return the declarations of a file, which a child that imports it prints. Raises ConfigError.
 
     ``pass_env`` are patterns of further variables that the child gets, as workers do.
     """
@@ -216,7 +215,7 @@ def _checked(block: type[B], raw: Mapping[str, Any], where: str) -> B:
 
 
 def _refuse_strangers(one: DeclaredFunction, file: FunctionFile) -> None:
-    """Raise ConfigError for what only a function that is compared with a primitive can have."""
+    """Raise ConfigError for keys that only a function compared with a primitive can have."""
     primitive = "" if not one.compare else (
         f"; as a primitive, compare {unknown_name(one.compare, installed().primitives)}")
     for name in one.axes:
@@ -235,7 +234,7 @@ def _place(one: DeclaredFunction, file: FunctionFile) -> str:
 
 
 _PROBLEM = ("m", "n", "k", "model", "layer", "tokens", "degree", "order")
-"""Axes of a function that is compared with primitives which are keys of their block."""
+"""Axes of a function compared with primitives that are keys of the primitives' block."""
 
 
 def _primitive_cases(
@@ -271,7 +270,7 @@ def _option_values(
 
 
 def _shared(one: DeclaredFunction, others: Sequence[DeclaredFunction]) -> tuple[str, ...]:
-    """Return the arguments, settings apart, that all functions have with which one is compared."""
+    """Return the arguments, settings apart, that all functions of one's comparison have."""
     same = [other for other in others if one.compare and other.compare == one.compare]
     return tuple(name for name in one.axes if name not in one.settings
                  and all(name in other.axes for other in same))

@@ -77,7 +77,7 @@ class FunctionPresenter(Presenter[FunctionCall, FunctionRecord]):
                   for (place, timed), same in places.items()))
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
-        """Yield what the columns mean, and a chart for each comparison and place."""
+        """Yield the meanings of the columns, and a chart for each comparison."""
         yield from map(Line, DEFINITION)
         timed = [item for item in items if item.statistics is not None]
         looks = {name: Look(name, COLOURS[number % len(COLOURS)]) for number, name in enumerate(
@@ -108,7 +108,7 @@ def _place(item: CaseResult) -> str:
 
 
 def _problem(item: CaseResult) -> str:
-    """Return the place, and what all functions of the comparison have alike."""
+    """Return the place, and the arguments and dtype that functions of the comparison share."""
     work = call_of(item)
     shared = [f"{name}={value}" for name, value in work.arguments if name in work.shared]
     return "  ".join((_place(item), " ".join((*shared, work.dtype))))

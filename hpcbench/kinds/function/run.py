@@ -1,4 +1,4 @@
-"""The runner of functions: what a function gets, and the operation that it makes."""
+"""The runner of functions, and the operation of one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hpcbench.plan.workload import Workload
 
 @dataclass(frozen=True)
 class WrongResult:
-    """What a function's own check found."""
+    """A wrong result, found by the function's own check."""
 
     n_wrong: int
     words: str
@@ -52,7 +52,7 @@ class FunctionOperation:
         return WrongResult(count, text) if count else None
 
     def answer(self) -> dict[str, Any]:
-        """Return what the function says of one call on this rank."""
+        """Return the values that the function reports of one call on this rank."""
         flops, size = (value if value is None else float(value)
                        for value in (self._call.flops, self._call.bytes))
         given = {"flops": flops, "bytes": size,
@@ -60,7 +60,7 @@ class FunctionOperation:
         return {name: value for name, value in given.items() if value is not None}
 
     def close(self) -> None:
-        """Drop what the function holds."""
+        """Release the objects of the function."""
         del self._call, self.run, self.prepare
 
 
@@ -75,7 +75,7 @@ class FunctionRunner(Runner):
     def open(  # type: ignore[override]
         self, work: Workload, place: Place, *, validate: bool,
     ) -> Iterator[FunctionOperation]:
-        """Give the operation of a function; errors of its file say in which line."""
+        """Give the operation of a function; errors of its file name the line."""
         assert isinstance(work, FunctionCall)
         with lines_of(work.file):
             function = load_functions(work.file, work.sha256)[work.function]

@@ -1,4 +1,4 @@
-"""Kind ``hardware``: what this machine can do by itself, one test at a time."""
+"""Kind ``hardware``: the rates of this machine, one test at a time."""
 
 from hpcbench.kinds.registry import KindSpec
 

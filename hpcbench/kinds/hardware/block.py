@@ -34,7 +34,7 @@ TypeName = Annotated[str, named(GEMM_TYPES, DTYPE_ALIASES)]
 
 
 class HardwareBlock(Block):
-    """One sweep over tests of the machine: of each test the product of the lists that it reads."""
+    """One sweep over tests of the machine; each test is the product of the lists that it reads."""
 
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({
         **Block.renamed, "at_once": "concurrent"})

@@ -1,4 +1,4 @@
-"""Rates of the machine: of the slowest rank's time, of each rank by itself, and between two ranks.
+"""Rates of the machine: by the slowest rank's time, of each rank alone, and between two ranks.
 
 Products and memory are measured on the device where it has a clock of its own (two events around
 the call): the host's time also holds the wait for the device, 10 to 20 us of a call on a GPU.
@@ -112,7 +112,7 @@ class GemmRecord:
     """The numbers of a product in COLUMNS, in ``time_s`` by the ``clock`` of `rate_seconds`.
 
     ``is_peak``: it is the best of its type, device and number of ranks in this run. ``roofline`` is
-    by what as many ranks reached.
+    by the rates that as many ranks reached.
     """
 
     rank_flops_per_s: float | None = None
@@ -127,9 +127,9 @@ class GemmRecord:
 class StreamRecord:
     """The numbers of a kernel in COLUMNS, by the ``clock`` of `rate_seconds`.
 
-    ``cache_bytes`` are of the node's last caches, 0 where the kernel tells none. ``is_peak``: it is
-    the best of its device and number of ranks in this run. ``declared_bytes_per_s`` is what
-    ``hardware.memory_bandwidth_gb_per_s`` is of all ranks.
+    ``cache_bytes`` are of the node's last caches, 0 where the kernel reports none. ``is_peak``: it
+    is the best of its device and number of ranks in this run. ``declared_bytes_per_s`` is
+    ``hardware.memory_bandwidth_gb_per_s`` of all ranks.
     """
 
     array_bytes: int | None = None
@@ -149,7 +149,7 @@ class Distance:
     """The figures of all links of one distance, each way by itself, in seconds or bytes/s.
 
     ``worst_from`` and ``worst_to`` are the ranks of the longest latency, or of the least bandwidth.
-    So many of the first ranks, ``first_ranks``, are the fewest that have such a link.
+    ``first_ranks``: the fewest of the first ranks that have such a link.
     """
 
     name: str
@@ -164,10 +164,10 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class PairsRecord:
-    """What every rank measured with every other one.
+    """The measurements of every rank with every other one.
 
     ``matrix`` has a row for each rank that measured and a column for each peer: seconds of a
-    message, or bytes/s; None of a rank with itself. It is empty of more than MOST_STORED ranks.
+    message, or bytes/s; None of a rank with itself. It is empty for more than MOST_STORED ranks.
     ``distances`` are in the order of DISTANCES; there are none without samples that count.
     """
 
@@ -180,7 +180,7 @@ class StorageRecord:
     """The numbers of files in COLUMNS; ``folder`` and ``file_system`` are those of rank 0.
 
     ``cache``, of reads: cold if none of them found its data in the page cache, warm if all did,
-    mixed, or unknown where the kernel does not tell.
+    mixed, or unknown where the kernel does not report it.
     """
 
     rank_bytes_per_s: float | None = None
@@ -192,7 +192,7 @@ class StorageRecord:
 
 @dataclass(frozen=True, slots=True)
 class HardwareRecord:
-    """What is derived of a case: the part of its own test; the others are None.
+    """The record of a case: the part of its own test; the others are None.
 
     ``rank_rates`` are the rates of each rank in the median of its own times: FLOP/s of gemm,
     bytes/s of other tests; empty where a test has none.
@@ -228,7 +228,7 @@ class HardwareDeriver(Deriver):
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, HardwareRecord]:
-        """Return the record of each case; rooflines are by what as many ranks reached."""
+        """Return the record of each case; rooflines are by the rates that as many ranks reached."""
         alone = {item.case.case_id: _record(item) for item in items}
         _mark_best(items, alone)
         return {item.case.case_id: _beside(
@@ -264,8 +264,8 @@ class HardwareDeriver(Deriver):
 def _machine_rates(item: CaseResult, record: HardwareRecord | None) -> Iterator[MachineRate]:
     """Yield the rates of an ok case. Copies from or to a host are no rates of memory.
 
-    Of each distance of pairs the median link counts. The key has the fewest of the first ranks that
-    are so far apart.
+    For each distance of pairs the median link counts. The key has the fewest of the first ranks
+    that are so far apart.
     """
     if record is None or item.status != "ok":
         return
@@ -302,7 +302,7 @@ def _first_reported(item: CaseResult, test: str) -> dict[str, Any]:
 
 
 def _record(item: CaseResult) -> HardwareRecord:
-    """Return what a case has by itself; all of pairs follows from samples."""
+    """Return the record of a case alone; that of pairs follows from samples."""
     test = work_of(item.case).test
     if test == "gemm":
         return HardwareRecord(gemm=_gemm(item))
@@ -362,7 +362,7 @@ def _mark_best(items: Sequence[CaseResult], records: dict[str, HardwareRecord]) 
 
 
 def _alike(item: CaseResult) -> Hashable:
-    """Return what cases have in common of which one is the best."""
+    """Return the key that is equal for cases among which one is the best."""
     case, device = item.case, item.device or item.case.device
     if work_of(case).test == "gemm":
         return "gemm", gemm_of(case).dtype, device, case.backend, case.env, case.world_size
@@ -374,7 +374,7 @@ def _alike(item: CaseResult) -> Hashable:
 def _beside(
     record: HardwareRecord, item: CaseResult, hardware: Mapping[str, Any],
 ) -> HardwareRecord:
-    """Return the record with what is beside ceilings; ``hardware`` has what was measured."""
+    """Return the record beside its ceilings; ``hardware`` includes the measured ones."""
     if record.gemm is not None:
         return HardwareRecord(gemm=_with_roofline(record.gemm, item, hardware))
     known = record.stream
@@ -440,8 +440,8 @@ def own_rates(
 ) -> tuple[float, ...]:
     """Return ``amount`` of a call over the median seconds of each rank's own samples.
 
-    A sample is so many ``calls``. Only samples that count are looked at; nothing is returned
-    without any. ``on_device``: by the device's clock, where all of them have one.
+    A sample is so many ``calls``. Only samples that count are used; nothing is returned without
+    any. ``on_device``: by the device's clock, where all of them have one.
     """
     used = (counts(samples.use) if samples.use is not None
             else ~np.any(samples.flags & Flag.WARMUP, axis=0))
@@ -455,14 +455,14 @@ def own_rates(
 
 
 MOST_STORED = 64
-"""Ranks of which the whole matrix is stored; of more there is the summary."""
+"""The most ranks whose whole matrix is stored; more have the summary only."""
 SAME_BOARD, SAME_NODE, SAME_SWITCH, OTHER_NODE, UNKNOWN = DISTANCES = (
     "same board", "same node", "same switch", "other node", "distance unknown")
 """A link has the first of these that is known to hold (docs/hardware.md)."""
 
 
 def _pair_rates(item: CaseResult, record: PairsRecord) -> PairRates | None:
-    """Return the matrix as rates: bytes/s, or messages/s; None of one that is not stored.
+    """Return the matrix as rates: bytes/s, or messages/s; None if it is not stored.
 
     Links on boards and behind switches have no distance in the matrix, so they cannot be compared.
     """

@@ -96,7 +96,7 @@ def _by_place(items: Items, rows: Callable[[CaseResult], Iterable[Row]]) -> tupl
 
 
 class _Rates:
-    """How a test is presented that has a rate of each rank: gemm, stream and storage.
+    """Presents a test that has a rate of each rank: gemm, stream and storage.
 
     ``columns`` stand before the time and are filled by `cells`, ``more`` stand behind the rates
     and are filled by `more_cells`. ``fields`` are those of the summaries, ``rate_fields`` among
@@ -331,7 +331,7 @@ class _Pairs:
                 yield _heat_map(item, known)
 
     def row(self, item: CaseResult, record: HardwareRecord) -> dict[str, Any]:
-        """Return the values of ``fields``; of links they are lists with one for each distance."""
+        """Return the values of ``fields``; those of links are lists, a value a distance."""
         work, links = pairs_of(item.case), (record.pairs or PairsRecord()).distances
         return {
             "pairs_what": work.what, "pairs_direction": work.direction,
@@ -345,10 +345,10 @@ class _Pairs:
 
 
 _BESIDE = {"latency": ", with what torch takes on the host to start a message"}
-"""What is measured -> what has to be known beside its number."""
+"""Measurement -> the note on its number."""
 _WIDE = 10.0
 _LOOKS = {"latency": (Show.US, "us"), "bandwidth": (Show.GB_PER_S, "GB/s")}
-"""What is measured -> how it is shown."""
+"""Measurement -> format and unit."""
 
 
 def _pair_columns(what: str) -> tuple[Column, ...]:

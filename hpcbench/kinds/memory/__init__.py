@@ -1,4 +1,4 @@
-"""Kind ``memory``: what each rank of a training holds, beside what was predicted of it."""
+"""Kind ``memory``: the memory use of each rank of a training, beside its prediction."""
 
 from hpcbench.kinds.registry import KindSpec
 

@@ -18,7 +18,7 @@ LEAST_LIMIT_BYTES = 16 * 2**20
 
 
 class MemoryBlock(TrainingBlock):
-    """One sweep over what trainings hold: its axes are those of trainings."""
+    """One sweep over the memory use of trainings; its axes are those of trainings."""
 
     scales: ClassVar[bool] = False
     later: ClassVar[tuple[str, ...]] = (*TrainingBlock.later, "largest_batch", "memory_limit")

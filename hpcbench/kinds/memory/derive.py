@@ -1,4 +1,4 @@
-"""The deriver of memory: what the rank with most held, beside what was predicted of it."""
+"""The deriver of memory: the use of the rank with most, beside the prediction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tries_of(item: CaseResult) -> list[Mapping[str, Any]]:
 
 
 def measured_training(item: CaseResult) -> Training:
-    """Return the training that the numbers of a case are of: of a search the one it found."""
+    """Return the training that the numbers of a case describe; a search gives the one it found."""
     work = workload.work_of(item.case)
     fits = workload.bracket_of(tries_of(item))[0] if work.search else 0
     return workload.with_batch(work.training, fits) if fits else work.training
@@ -104,10 +104,9 @@ def column_values(item: CaseResult, record: MemoryRecord | None) -> dict[str, An
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """What is derived of one case, of the rank with the highest peak; None where there is no such
-    number.
+    """The numbers of the rank with the highest peak; None where there is no such number.
 
-    ``held_bytes`` and ``predicted_bytes`` are by PARTS and add up to the peaks; ``predicted`` is of
+    ``held_bytes`` and ``predicted_bytes`` are by PARTS and add up to the peaks; predictions are of
     the rank that needs most, at ``moment`` of the step. ``least_bytes``: parameters, gradients and
     states of the model, each once; ``efficiency``: that over the peaks of all ranks
     (``used_bytes``). ``largest``: a search's result; all else is then of the largest batch that
@@ -161,7 +160,7 @@ def _record(item: CaseResult) -> MemoryRecord | None:
     ranks = {int(rank): left for rank, left in item.detail.items() if "held" in left}
     is_search = workload.work_of(item.case).search is not None
     if item.status != "ok" or not ranks or (is_search and not tries_of(item)):
-        return None  # without its tries nobody knows of which batch a search tells
+        return None  # without its tries the batch of a search is unknown
     by_rank = {rank: {part: int(left["held"][part]) for part in PARTS}
                for rank, left in ranks.items()}
     peaks = {rank: sum(parts.values()) for rank, parts in by_rank.items()}

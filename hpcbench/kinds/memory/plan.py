@@ -1,4 +1,4 @@
-"""What a case of kind memory runs, and its planner.
+"""The workload of kind memory, and its planner.
 
 A case takes steps of a training, of which the last are followed, or searches for the largest batch
 that fits: many tries. Cases are those of trainings, with few steps.
@@ -40,7 +40,7 @@ def least_bytes(work: Training) -> int:
 
 
 PARTS = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
-"""What the peak is made of; they add up to it: each byte that is held is of one of them."""
+"""The parts of the peak; they add up to it: each byte in use is of one of them."""
 MOST_SAMPLES = 2**31
 _SHARE = 20  # the answer is known when it is known to one part in so many, or to one unit
 _FIRST_STEP = 8  # the first step away from what was predicted is one part in so many of it
@@ -48,9 +48,9 @@ _FIRST_STEP = 8  # the first step away from what was predicted is one part in so
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Where the largest batch is looked for: multiples of ``unit`` samples, from ``first`` on.
+    """A search for the largest batch: multiples of ``unit`` samples, from ``first`` on.
 
-    ``limit_bytes``: of a rank; 0: its share of what is granted. ``batch``: that of one try, else 0.
+    ``limit_bytes``: of a rank; 0: its share of a grant. ``batch``: that of one try, else 0.
     """
 
     unit: int
@@ -124,7 +124,7 @@ TRIES = "tries"  # the key of a record's detail for the batches that were tried
 class MemoryWork(Workload):
     """The memory of a training: a sample is one of its steps, and two more are followed.
 
-    ``search``: the largest batch of it that fits is looked for, or this is a try of that.
+    ``search``: a search for the largest batch that fits, or one try of it.
     """
 
     training: Training
@@ -162,7 +162,7 @@ class MemoryWork(Workload):
              "seconds": round(one.seconds, 3)} for batch, one in sized]})
 
     def choice(self) -> Choice:
-        """Return no task: what counts is memory, not time."""
+        """Return the axes without a task: memory counts, not time."""
         axes = dict(self.training.choice().axes)
         if self.search is not None:
             del axes["batch_size"]
@@ -171,7 +171,7 @@ class MemoryWork(Workload):
 
     @property
     def features(self) -> Features:
-        """Return those of the training, but no profile shows it."""
+        """Return the features of the training, but no profiles and no compiled graphs."""
         return self.training.features._replace(
             profiled_for=frozenset(), compiled_graphs=0, dry_run_workload=None)
 
@@ -195,7 +195,7 @@ if TYPE_CHECKING:
     from hpcbench.config.schema import Config
 
 
-_MOST_PARTS = 64  # of a batch by its strategy, as far as a unit is looked for
+_MOST_PARTS = 64  # the most that the parts of a batch are multiplied with to find a unit
 _TRIES, _TRIES_FROM_ONE = 4, 12
 """Assumed: from what is predicted, and from one unit where no limit is known before."""
 _START_S = 1.5  # assumed of new workers for each try
@@ -232,7 +232,7 @@ def _search(
     return replace(
         case, workload=work, skip=skip, needs=() if skip else case.needs,
         case_id=case_id({"kind": block.kind, "of": case.case_id, "limit_bytes": limit_bytes}),
-        # what is requested is to be there; of a share of what is there only one unit is needed
+        # a requested limit has to be there; of a share of what is there only one unit is needed
         memory_bytes=limit_bytes or case.memory_bytes,
         memory_error=0.0 if limit_bytes else case.memory_error,
         estimate_s=0.0 if skip else tries * (_START_S + case_of(
@@ -244,7 +244,7 @@ def _with_batch(point: TrainingPoint, batch: int) -> TrainingPoint:
 
 
 def _unit(point: TrainingPoint) -> int:
-    """Return the smallest batch that the point can divide, as far as one is found."""
+    """Return the smallest batch that the point can divide; else one sample a part."""
     parts = point.setting.accumulation
     return next((parts * count for count in range(1, _MOST_PARTS + 1)
                  if make_training(_with_batch(point, parts * count))[1] is None), parts)
@@ -255,7 +255,7 @@ _STEPS = {"warmup": (1,), "iterations": (2,)}
 
 
 class MemoryPlanner(TrainingPlanner):
-    """Plans what trainings hold, as the planner of trainings plans them."""
+    """Plans the memory use of trainings, as the planner of trainings plans them."""
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
         assert isinstance(block, MemoryBlock)
@@ -284,7 +284,7 @@ class MemoryPlanner(TrainingPlanner):
 
     def advice(self, work: Workload, available_bytes: int) -> str:
         assert isinstance(work, MemoryWork)
-        if work.search:  # which looks for such a setting itself
+        if work.search:  # it searches for such a setting itself
             return f"give memory_limit {available_bytes} or less" if not work.search.batch else ""
         return super().advice(work.training, available_bytes)
 

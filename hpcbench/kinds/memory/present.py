@@ -34,7 +34,7 @@ MOST_BARS = 30  # more cases than this are split over several charts
 Items = Sequence[CaseResult]
 Records = Mapping[str, derive.MemoryRecord]
 Options = Mapping[Training, str]
-"""Training -> those of its options that not all trainings of a chart have alike."""
+"""Training -> its options that are not the same in all of a chart."""
 
 
 def _charts(
@@ -59,7 +59,7 @@ _WHO = (
     Column("step", "step", meaning="how it is taken, where that is unusual", optional=True))
 TITLES = {"parameters": "parameters", "gradients": "gradients", "optimizer_state": "optimizer",
           "activations": "activations", "temporary": "temporary"}
-"""Part -> what people read above it."""
+"""Part -> its title."""
 _MEASURED = (
     *_WHO, *(Column(name, title, Show.MIB, "MiB", _OF) for name, title in TITLES.items()),
     Column("overhead", "overhead", Show.MIB, "MiB", "taken by the allocator beyond the peak",
@@ -85,7 +85,7 @@ MEMORY_DEFINITIONS = (
 
 
 def _key(item: CaseResult) -> tuple[str, ...]:
-    """Return what all bars of a chart, or rows of a group, have alike."""
+    """Return the values that all bars of a chart, or rows of a group, share."""
     work = work_of(item.case).training
     return (work.model, model_text(work), work.dtype, work.optimizer, device_type(item),
             plural(item.case.world_size, "rank"))
@@ -265,7 +265,7 @@ _FIRST_TRIED = "batch of a search for the largest one: what is tried first"
 
 
 class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
-    """Presents what trainings hold; the training itself as kind training does."""
+    """Presents the memory use of trainings; the training itself as kind training does."""
 
     in_every_summary = False
     fields = FIELDS

@@ -1,8 +1,8 @@
 """The runner of memory: trainings, as the runner of trainings opens them, with two steps more.
 
-Those are followed: what a rank holds when it holds most, by what it is. A worker that has a limit
-is used for one try of a search. The limit is of what is taken from its beginning on: what Python
-and torch hold before is no part of a training.
+Those are followed for the parts of a rank's peak. A worker that has a limit is used for one try of
+a search. The limit is on memory taken from its beginning on: the earlier memory of Python and torch
+is no part of a training.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SCORE = Path("/proc/self/oom_score_adj")
 _FIRST_TO_KILL = "1000"
 AS_REQUESTED = "as the sweep gives it"
 _REFUSALS = ("can't start new thread", "could not create a primitive")
-"""What Python and oneDNN say then beside what `out_of_memory` knows, in lower case."""
+"""Messages of Python and oneDNN beside those that `out_of_memory` knows, in lower case."""
 
 
 class Limits(ABC):
@@ -99,7 +99,7 @@ class DataLimits(Limits):
         if used is None or resident is None:
             raise CaseError("largest_batch: this system does not tell how much data a process has")
         limit = (requested_bytes, AS_REQUESTED) if requested_bytes else self._share(used, resident)
-        with contextlib.suppress(OSError):  # nobody may be allowed to
+        with contextlib.suppress(OSError):  # it may not be allowed
             _SCORE.write_text(_FIRST_TO_KILL)
         if limit[0] > 0:
             resource.setrlimit(resource.RLIMIT_DATA, (used + limit[0], self._hard))
@@ -118,7 +118,7 @@ class DataLimits(Limits):
 
 @contextlib.contextmanager
 def limits_of(device: torch.device, local_size: int) -> Iterator[Limits]:
-    """Give what limits this process on a device while this is entered, once it begins.
+    """Give the limits of this process on a device, which end when this is left.
 
     ``local_size`` ranks share what is granted. Raises CaseError where nothing limits a process.
     """
@@ -208,7 +208,7 @@ ALLOCATED = "cuda allocated"
 
 
 class MemoryOperation(TrainingOperation):
-    """Steps of a training. Its losses are checked; what proves a strategy would take memory."""
+    """Steps of a training. Only its losses are checked: parity would take memory."""
 
     def __init__(self, work: MemoryWork, place: Place, limits: Limits | None = None) -> None:
         """Build model and strategy; ``limits`` of a try stand in place of the node's share."""
@@ -294,7 +294,7 @@ class MemoryRunner(Runner):
 
 @contextlib.contextmanager
 def _limited(work: MemoryWork, place: Place) -> Iterator[Limits]:
-    """Limit a try of a search, which says itself what would fit, after what any training takes."""
+    """Limit a try of a search, after a warm-up. Raises MemoryError for refused memory."""
     assert work.search is not None
     with limits_of(place.device, place.local_size) as limits:
         try:
@@ -308,8 +308,8 @@ def _limited(work: MemoryWork, place: Place) -> Iterator[Limits]:
 
 
 def warm_up_process(training: Training, unit: int, place: Place) -> None:
-    """Have this process take what is no part of a training, by steps on a small model. All ranks
-    call it."""
+    """Take the memory that is no part of a training, by steps on a small model. All ranks call
+    it."""
     small = small_training(replace(training, batch_size=unit, data=SYNTHETIC))
     steps = TrainingOperation(small, place, validate=False)
     for _ in range(2):

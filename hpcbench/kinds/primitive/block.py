@@ -43,7 +43,7 @@ class PrimitiveBlock(Block):
         return self
 
     def _shape_problem(self) -> str | None:
-        """Return what is wrong with the keys that give the shape, or None."""
+        """Return the error in the keys that give the shape, or None."""
         given = self._given("m", "n", "k")
         beside_model = self._given("layer", "tokens", "degree")
         if self.model is not None and given:

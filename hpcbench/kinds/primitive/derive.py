@@ -72,7 +72,7 @@ def flop_rates(work: Primitive, time_s: float) -> FlopRates | None:
 
 
 def roofline_of(item: CaseResult, hardware: Mapping[str, Any]) -> Roofline | None:
-    """Return what binds the rank that has most to do; each collective of a call is a message."""
+    """Return the roofline of the rank with most to do; each collective of a call is a message."""
     if item.statistics is None:
         return None
     work = primitive_of(item.case)
@@ -93,7 +93,7 @@ def product_shares(
 
 
 def communication_rates(work: Primitive, time_s: float) -> Bandwidth | None:
-    """Return size_bytes / t and wire_bytes / t of what communicates and does nothing else.
+    """Return size_bytes / t and wire_bytes / t of an implementation that only communicates.
 
     ``wire_bytes`` is each collective's size times its busbw factor, so that the second is the
     bus bandwidth of nccl-tests (doc/PERFORMANCE.md). None for everything that computes, too: a time
@@ -105,7 +105,7 @@ def communication_rates(work: Primitive, time_s: float) -> Bandwidth | None:
 
 
 def work(item: CaseResult, record: Any | None) -> CallWork | None:
-    """Return the rows that all ranks multiply; None of a part alone, which is not divided so."""
+    """Return the rows that all ranks multiply; None for a part alone, which is not divided so."""
     of = primitive_of(item.case)
     if not does_both(of) or item.statistics is None:
         return None
@@ -132,9 +132,9 @@ Options = frozenset[tuple[str, Option]]
 class PrimitiveRecord:
     """The numbers of COLUMNS, of the median time; None where there is no such number.
 
-    What does both has ``exposed_s``, ``efficiency``, ``times_longest`` (`statistics.overlap`) and
-    ``speedup`` over torch; ``missing`` says why one of them is None. ``communication`` has what
-    does nothing else.
+    Cases with both parts have ``exposed_s``, ``efficiency``, ``times_longest``
+    (`statistics.overlap`) and ``speedup`` over torch; ``missing`` is why one of them is None. Cases
+    that only communicate have ``communication``.
     """
 
     flops: FlopRates | None = None
@@ -175,7 +175,7 @@ def compare(items: Sequence[CaseResult]) -> Mapping[str, PrimitiveRecord]:
 
 
 def problem_key(case: Case) -> Key:
-    """Return what partners have in common, the primitive's own options apart.
+    """Return the key that partners share, the primitive's own options apart.
 
     The name of the model (``shape``) is left out: equal extents are the same problem. So are the
     variables of the environment that only its implementation requested.
@@ -211,7 +211,7 @@ def parts_first(item: CaseResult) -> tuple[int, int]:
 
 
 def common_options(items: Iterable[CaseResult]) -> Options:
-    """Return the options that all of several cases have, there must be one; of one case none."""
+    """Return the options that all of several cases have; none for one case."""
     option_sets = [frozenset(primitive_of(item.case).options) for item in items]
     return frozenset.intersection(*option_sets) if len(option_sets) > 1 else frozenset()
 

@@ -319,7 +319,7 @@ def _short_title(item: CaseResult) -> str:
 
 
 def _details(item: CaseResult) -> tuple[str, ...]:
-    """Return what else may tell a case from others with the same title."""
+    """Return details that may distinguish a case from others with the same title."""
     options = (options_text([option]) for option in primitive_of(item.case).options)
     return (*options, backend_text(item.case), device_type(item), mode_text(item))
 
@@ -432,7 +432,7 @@ def _bar(item: CaseResult, common: Options, record: PrimitiveRecord) -> Bar:
 
 
 def primitive_heat_map_case(case: Case) -> HeatMapCase:
-    """Return what is called, and how; what sends most on the most ranks goes first."""
+    """Return the call and its details; the most ranks, then the most bytes sent, go first."""
     work = primitive_of(case)
     return HeatMapCase(
         f"{work.primitive} by {work.implementation}",

@@ -23,7 +23,7 @@ from hpcbench.trace.columns import PURE
 
 @dataclass(frozen=True, slots=True)
 class ReplayRecord:
-    """What a replay took beside its record; None where gaps of the record are unknown."""
+    """The time of a replay over that of its record; None where gaps of the record are unknown."""
 
     replayed_over_recorded: Annotated[
         float | None, "median_s over the time from the first issue to the last in the record, of "
@@ -35,7 +35,7 @@ class ReplayRecord:
 
 
 def replay_of(item: CaseResult) -> Replay:
-    """Return what a case of this kind runs. Raises TypeError for another."""
+    """Return the replay of a case. Raises TypeError for another kind."""
     if not isinstance(item.case.workload, Replay):
         raise TypeError(f"{item.case.label} is not a replay")
     return item.case.workload

@@ -79,7 +79,7 @@ class ReplayPresenter(Presenter[Replay, ReplayRecord]):
             for (place, timed), same in places.items()))
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
-        """Yield what the columns mean, and what was not replayed."""
+        """Yield the meanings of the columns, and the calls that were not replayed."""
         yield from map(Line, DEFINITION)
         works = [replay_of(item) for item in items if item.status in columns.TABLED]
         for text in dict.fromkeys(map(calls_text, works)):

@@ -1,7 +1,7 @@
 """The runner of recorded jobs: each rank issues its calls in order, and waits at the end for all.
 
-Calls in flight share one buffer to give and one to get of each dtype, which hold zeros, so their
-results say nothing. A check repeats each form of a call alone, with operands whose result is known.
+Calls in flight share one buffer to give and one to get of each dtype, all zeros, so their results
+prove nothing. A check repeats each form of a call alone, with operands whose result is known.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from hpcbench.plan.workload import Workload
 _SPIN_NS = 100_000
 """The last of a gap is spun: a sleep ends up to 50 us late."""
 Issue = Callable[..., Any]
-"""Issues a call, with ``async_op``; returns what has a method ``wait``, or None."""
+"""Issues a call, with ``async_op``; returns an object with a method ``wait``, or None."""
 
 
 class PreparedCall:
@@ -118,7 +118,7 @@ class PreparedCall:
         return self.position == self.form.root
 
     def check(self, *, corrupt: bool = False) -> Mismatch | None:
-        """Call it with known operands and a wiped output; return what is wrong. Collective."""
+        """Call it with known operands and a wiped output; return the mismatch. Collective."""
         form = self.form
         dtype = DTYPES[form.dtype]
         self.got.fill_(poison(dtype))
@@ -145,7 +145,7 @@ class PreparedCall:
             self.given.copy_(moved(number, 0, self.given.numel(), dtype))
 
     def _expected(self, dtype: torch.dtype) -> torch.Tensor | None:
-        """Return what this rank must have got, or None where it gets nothing."""
+        """Return the expected data of this rank, or None where it gets nothing."""
         form, count = self.form, self.got.numel()
         if not count or (form.collective == "reduce" and not self._is_root()):
             return None

@@ -18,8 +18,8 @@ from hpcbench.operations.models import MODELS, OWN_LIBRARY
 TRAINING_DTYPES = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "sgd")
 CHECKPOINTINGS = ("none", "selective", "operators", "full")
-"""What is recomputed in backward: nothing, every second block, of all blocks what is no product,
-all blocks."""
+"""The parts that backward recomputes: none, every second block, all but products of all blocks, all
+blocks."""
 COMMUNICATIONS = ("on", "off", "only")
 """Whether a training step communicates, does all but that, or nothing but that."""
 LIBRARIES = (OWN_LIBRARY, "transformers")  # whose model of the shape is trained

@@ -188,7 +188,7 @@ def ranks_of(listed: Any) -> tuple[int, ...]:
 def _with_durations(
     calls: Sequence[tuple[Mapping[str, Any], RankCall]], listed: Sequence[Sequence[Any]],
 ) -> tuple[list[RankCall], str]:
-    """Return the calls with the profiler's durations, and what could not be matched.
+    """Return the calls with the profiler's durations, and a note on those not matched.
 
     Both are in the order of issue and have the same names; the profiler may begin earlier.
     """

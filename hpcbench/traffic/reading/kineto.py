@@ -1,8 +1,8 @@
 """Traces of torch.profiler (Kineto): the communication of NCCL and UCC on one rank.
 
-A collective is a kernel, whose duration is the device's; without kernels it is what the host
-noted, which has none. The operator stands in the kernel's name alone, a root nowhere. gloo's calls
-are not in it.
+A collective is a kernel, whose duration is the device's; without kernels it is the host's
+note, which has none. The operator stands in the kernel's name alone, a root nowhere. gloo's calls
+are not in the trace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HOST_NOTE = "record_param_comms"
 
 
 def read(file: ForeignFile) -> RankRecord:
-    """Return the record of a rank. Raises FileError for what is no such trace."""
+    """Return the record of a rank. Raises FileError for another kind of file."""
     events = StreamedList(file, "traceEvents")
     kernels, noted = list[RankCall](), list[RankCall]()
     groups: dict[str, KnownGroup] = {}
@@ -71,7 +71,7 @@ def _record(
 
 
 def _call(event: Mapping[str, Any], args: Mapping[str, Any], is_kernel: bool) -> RankCall | None:
-    """Return a call; None for what moves nothing."""
+    """Return a call; None for one that moves nothing."""
     name = str(args["Collective name"])
     collective = collective_of(name)
     if not collective:

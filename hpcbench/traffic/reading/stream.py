@@ -25,7 +25,7 @@ class StreamedList:
         self.others: dict[str, Any] = {}
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield each item. Raises FileError for what is no JSON, or is cut off."""
+        """Yield each item. Raises FileError for a document that is no JSON, or cut off."""
         opening = re.compile(rf'"{self._key}"\s*:\s*\[')
         while (found := opening.search(self._text)) is None:
             self._read_on()

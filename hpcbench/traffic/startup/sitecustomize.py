@@ -2,7 +2,7 @@
 first on PYTHONPATH.
 
 It runs in any Python of the job, before the program: standard library only, torch is not imported.
-A process is a rank once it has called ``init_process_group``; others write nothing. Whatever fails
+A process is a rank once it has called ``init_process_group``; others write nothing. A failure
 here costs the record, never the program.
 """
 
@@ -36,12 +36,12 @@ BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 MOST_RAS = 2**26
 MOST_NOTES = 8
-"""Ranks that say what they wrote; of larger jobs rank 0, and those that lost something."""
+"""Jobs of at most so many ranks report all files; larger ones rank 0's, and those with losses."""
 _MODULE = "torch.distributed.distributed_c10d"
 MESSAGES = {"isend": ("dst", "group_dst"), "irecv": ("src", "group_src")}
 """Functions of messages, and the names of their peer: rank of the job, rank of the group."""
 RAS, RAS_SECONDS = ("NCCL_RAS_ADDR", "localhost:28028"), 5
-"""Where a thread of NCCL 2.24 or newer answers who is at which call, and how long it asks peers."""
+"""Where a thread of NCCL 2.24 or newer reports each rank's calls, and how long it asks peers."""
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
@@ -67,7 +67,7 @@ class Recorder:
         self._lock = threading.Lock()
 
     def watch(self, module: ModuleType) -> None:
-        """Wrap what makes and ends groups in a module that was just imported."""
+        """Wrap the functions that make and end groups in a module that was just imported."""
         self._c10d = module
         make, end = module.init_process_group, module.destroy_process_group
 
@@ -208,8 +208,8 @@ class Recorder:
     def _answer_signals(self) -> None:
         """Write on SIGUSR2, also while the main thread waits in a collective.
 
-        Python calls a handler between its own instructions only; the byte in the pipe comes at
-        once. A handler of the program's own stays.
+        Python calls a handler between its own instructions only; the byte in the pipe comes
+        immediately. A handler of the program's own stays.
         """
         if threading.current_thread() is not threading.main_thread():
             return
@@ -240,7 +240,7 @@ class Recorder:
         return any("nccl" in one["backend"] for one in self._groups.values())
 
     def write_at_end(self) -> None:
-        """Write the record of a rank; say so where the command itself has none."""
+        """Write the record of a rank; report it where the command itself has none."""
         with _spared():
             if self._pid == os.getpid():
                 self._end_durations()

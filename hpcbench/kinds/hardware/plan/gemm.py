@@ -1,6 +1,6 @@
-"""Test ``gemm``: each rank multiplies matrices of its own, all ranks at once.
+"""Test ``gemm``: each rank multiplies matrices of its own, all ranks concurrently.
 
-What products of one type torch and cuBLASLt have stands in PRODUCTS, with sources.
+PRODUCTS lists the products that torch and cuBLASLt have of each type, with sources.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from hpcbench.plan.workload import Features, Label
 
 @dataclass(frozen=True, slots=True)
 class ProductTraits:
-    """What C (m, n) = A (m, k) B (k, n) of one type asks for.
+    """The requirements of C (m, n) = A (m, k) B (k, n) of one type.
 
     Attributes:
         right: type of B where it is another than that of A; empty: the same.
         result: type of C where it is another than that of A; empty: the same.
-        multiple: what n and k must be multiples of.
+        multiple: n and k must be multiples of this.
         rows_above: on CUDA m must be greater than this.
         column_major: whether B is column-major on CUDA: its elements of a column are adjacent.
         least_capability: the least compute capability of a GPU of CUDA that has it; (0, 0): any.
@@ -75,7 +75,7 @@ PRODUCTS: Mapping[str, ProductTraits] = MappingProxyType({
             *_SCALED_MM, "torch 2.13, _scaled_mm: 'Multiplication of two Float8_e5m2 matrices is "
             "not supported'; cuBLAS has none")),
 })
-"""Type of A -> what its product asks for. e5m2 is the type of gradients: transformer-engine's
+"""Type of A -> requirements of its product. e5m2 is the type of gradients: transformer-engine's
 backward multiplies it by weights and activations in e4m3, as is done here."""
 
 
@@ -117,7 +117,7 @@ class Gemm(HardwareWork):
 
     @property
     def features(self) -> Features:
-        """Return what has such a product: tf32 and fast sums are modes of CUDA's matrix units."""
+        """Return the devices that have it: tf32 and fast sums are modes of CUDA's matrix units."""
         least = PRODUCTS[self.dtype].least_capability if self.dtype in PRODUCTS else (0, 0)
         return Features(
             only_on=("cuda",) if self.dtype == "tf32" or self.fast_accumulation else (),
@@ -131,7 +131,7 @@ class Gemm(HardwareWork):
     def needs_bytes(self, *, checked: bool) -> int:
         """Return the bytes of operands and result, which are drawn in fp32, and of a check.
 
-        What a result is compared with is computed in fp64, and its bound from squares in fp32.
+        The reference of a result is computed in fp64, and its bound from squares in fp32.
         """
         size, result = (table.get(self.dtype, 4) for table in (ELEMENT_BYTES, RESULT_BYTES))
         left, right, results = self.m * self.k, self.k * self.n, self.m * self.n
@@ -210,7 +210,7 @@ def _unfit_type(work: Gemm, device: str) -> str | None:
 
 
 def _shapes(block: HardwareBlock) -> Iterator[tuple[int, int, int, str]]:
-    """Yield m, n, k and what they are of. Raises ConfigError for what is no shape."""
+    """Yield m, n, k and the layer that has them. Raises ConfigError for text that is no shape."""
     if problem := _problem(block):
         raise ConfigError(f"{block.name or block.kind}: {problem}")
     if block.model is None:
@@ -241,7 +241,7 @@ def _problem(block: HardwareBlock) -> str | None:
 
 
 def _extents(text: str) -> tuple[int, int, int]:
-    """Return m, n and k; three times 0 of what is no shape."""
+    """Return m, n and k; three times 0 for text that is no shape."""
     match = _SHAPE.fullmatch(text)
     extents = [int(part) for part in match.groups() if part] if match else [0]
     if not all(1 <= extent <= _MOST for extent in extents):

@@ -1,7 +1,7 @@
 """Test ``pairs``: messages between every two ranks, in rounds of disjoint pairs (circle method).
 
 One rank stays in its place while the others go round; opposite places are a pair. An odd number of
-ranks is filled up by nobody: who would meet nobody sits the round out.
+ranks leaves one place empty: the rank opposite sits the round out.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def phase_name(number: int) -> str:
 SIZES: Mapping[str, int] = MappingProxyType({"latency": 8, "bandwidth": 2**20})
 """Bytes of a message where no size is given."""
 CACHE: Mapping[str, str] = MappingProxyType({"latency": "warm", "bandwidth": "cold"})
-"""Where messages lie if the block does not say: as osu_latency has them, but a link's rate is none
-of a cache."""
+"""Where messages lie if the block does not state it: as in osu_latency, but the rate of a link is
+not that of a cache."""
 MESSAGES = 10
 _LINE_BYTES = 128
 """No two cold messages share so many bytes: two lines of most CPUs, which fetch pairs, one of GPUs.
@@ -85,10 +85,10 @@ _LINE_BYTES = 128
 class Pairs(HardwareWork):
     """Messages between all pairs of ranks; a call is the whole tournament.
 
-    ``messages`` are the round trips of a latency, and the messages under way at the same time of a
-    bandwidth. ``at_once``: all pairs of a round at the same time, else one pair alone. ``cache``:
-    ``warm`` messages all have one place to lie in, ``cold`` ones the place that was used longest
-    ago, of so many that no cache holds them. Versions that stored no ``cache`` had warm ones.
+    ``messages``: round trips of a latency, or concurrent messages of a bandwidth. ``at_once``: all
+    pairs of a round concurrently, else one pair alone. ``cache``: ``warm`` messages all have one
+    place to lie in, ``cold`` ones the place that was used longest ago, of so many that no cache
+    holds them. Versions that stored no ``cache`` had warm ones.
     """
 
     what: str
@@ -117,11 +117,11 @@ class Pairs(HardwareWork):
         return self.message_bytes if self.cache == "warm" else lines * _LINE_BYTES
 
     def places(self, ranks: int, together_bytes: int) -> tuple[int, int]:
-        """Return in how many places what a rank sends, and what it receives, may lie.
+        """Return the numbers of places of a rank's outgoing and of its incoming messages.
 
         Those of each hold ``together_bytes`` where messages are cold, and have room for all
-        messages under way, up to what no cache holds. What was received last of each other rank
-        stays until it is compared.
+        messages under way, up to what no cache holds. The last message of each other rank stays
+        until it is compared.
         """
         if self.cache == "warm":
             return 1, ranks

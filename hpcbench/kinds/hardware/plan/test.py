@@ -1,6 +1,6 @@
-"""What every test of the machine is to the plan, and two of them: ``stream`` and ``storage``.
+"""The base of the tests of the machine in a plan, and two of them: ``stream`` and ``storage``.
 
-``stream``: how fast each rank reads and writes memory; ``storage``: files; all ranks at once.
+``stream``: how fast each rank reads and writes memory; ``storage``: files; all ranks concurrently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ W = TypeVar("W", bound="HardwareWork")
 
 
 class HardwareWork(Workload):
-    """Base of the workloads of all tests. ``test`` is stored, and tells which class it is."""
+    """Base of the workloads of all tests. ``test`` is stored, and determines the class."""
 
     __slots__ = ()
     test: str
@@ -39,8 +39,8 @@ class HardwareTest:
 
     ``operation``, ``module:class`` below `kinds.hardware.run`, takes the workload, the place and
     whether to check. ``axes`` gives the values of each axis that only this test reads; ``drafts``
-    the drafts of one common point: one for each combination of those axes. ``problem`` says what is
-    wrong with those keys, if anything is.
+    the drafts of one common point: one for each combination of those axes. ``problem`` returns an
+    error in those keys, if there is one.
     """
 
     name: str
@@ -76,7 +76,7 @@ ALL_THREADS = 0
 """As many threads as the rank has cores."""
 _ASSUMED_BYTES = 2**27
 ON_GPU_BYTES = 2**28
-"""Of an array whose size the machine decides; on a GPU at least, for copies to and from it."""
+"""Bytes of an array whose size the machine decides: for copies; for kernels on a GPU, at least."""
 _MEMORY_BYTES_PER_S = MappingProxyType({"cpu": 5e9, "cuda": 5e11})
 
 
@@ -176,7 +176,7 @@ _DISK_BYTES_PER_S = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Storage(HardwareWork):
-    """Files of ``size_bytes`` a rank in ``folder``; of read_random a call reads BLOCKS pages."""
+    """Files of ``size_bytes`` a rank in ``folder``; a call of read_random reads BLOCKS pages."""
 
     access: str
     size_bytes: int
@@ -197,7 +197,7 @@ class Storage(HardwareWork):
 
     @property
     def features(self) -> Features:
-        """Return that torch's checkpoint needs ranks, which exchange a plan."""
+        """Return the features: torch's checkpoint needs ranks, which exchange a plan."""
         return Features(needs_ranks=self.access == "write_dcp")
 
     def label(self, world_size: int) -> Label:

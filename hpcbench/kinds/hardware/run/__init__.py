@@ -1,1 +1,1 @@
-"""What the tests measure, in a worker."""
+"""The tests of the machine as a worker runs them."""

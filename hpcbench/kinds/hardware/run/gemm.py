@@ -23,7 +23,7 @@ from hpcbench.operations.data import Mismatch, mismatch
 from hpcbench.operations.place import Place
 
 LAMBDA = 8.0
-"""Of random signs a sum exceeds LAMBDA ||t|| with a probability of 2 exp(-32) (Hoeffding)."""
+"""A sum of random signs exceeds LAMBDA ||t|| with a probability of 2 exp(-32) (Hoeffding)."""
 _TYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32,
           "bf16": torch.bfloat16, "fp16": torch.float16, "int8": torch.int8,
           "int32": torch.int32,
@@ -32,7 +32,7 @@ _ADDED_IN = {"fp64": 2.0**-53, "fp8_e4m3": 2.0**-13, "fp8_e5m2": 2.0**-13}
 """Unit roundoff of sums, else that of fp32. Hopper's matrix units keep about 14 bits of sums of
 fp8 products: DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv:2412.19437, section 3.5.2."""
 _TF32 = 2.0**-10
-"""What tf32 may change each operand by, as a share: it keeps 10 bits behind the point."""
+"""The share by which tf32 may change each operand: it keeps 10 bits behind the point."""
 
 
 class GemmOperation:
@@ -96,7 +96,7 @@ class GemmOperation:
             got[piece].to(expected.dtype) - expected[piece]).abs() <= bound[piece])
 
     def _expect(self) -> None:
-        """Compute what the result must be, some rows at a time, and how far it may be off."""
+        """Compute the expected result, some rows at a time, and how far a result may be off."""
         exact, where = self._dtype == "int8", self.place.device
         where = torch.device("cpu") if where.type == "mps" else where  # mps has no fp64
         kept = torch.float64 if self._dtype == "fp64" else torch.float32

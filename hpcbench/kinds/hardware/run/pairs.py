@@ -3,9 +3,9 @@
 Before each round, or before each pair where one is measured alone, all ranks meet in a barrier of
 the group. Then one of the two asks whether the other is there; its clock starts with the answer.
 
-Every message of a rank holds the same bytes, which tell its sender. Warm messages that are under
-way at the same time leave from one place and arrive in one, as in osu_bw of the OSU benchmarks: on
-CPUs that is the rate of a cache. Cold ones take the place that was used longest ago.
+Every message of a rank holds the same bytes, which identify its sender. Warm messages that are
+under way at the same time leave from one place and arrive in one, as in osu_bw of the OSU
+benchmarks: on CPUs that is the rate of a cache. Cold ones take the place that was used longest ago.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class WrongMessages(NamedTuple):
 class Places:
     """Where messages leave from, and where they arrive.
 
-    A place is a row of bytes. What was received last of each other rank is not overwritten until
-    `wipe`, so that it can be compared.
+    A place is a row of bytes. The last message of each other rank is not overwritten until `wipe`,
+    so that it can be compared.
     """
 
     def __init__(self, work: Pairs, ranks: int, own: torch.Tensor) -> None:
@@ -73,7 +73,7 @@ class Places:
         return [self._into[number, :self._size] for number in numbers]
 
     def last_of(self, sender: int) -> torch.Tensor:
-        """Return what a rank sent last; poison if that was before `wipe`."""
+        """Return the last message of a rank; poison if that was before `wipe`."""
         return self._into[self._last[sender], :self._size]
 
     def wipe(self) -> None:
@@ -107,7 +107,7 @@ class PairsOperation:
     """All pairs once. ``on_step`` is called with where this rank is (`Pairs.step_words`)."""
 
     def __init__(self, work: Pairs, place: Place, *, validate: bool) -> None:
-        """Allocate the places of messages; what is expected needs no memory to check."""
+        """Allocate the places of messages; the check needs no further memory."""
         self.name, self.place, self._work = work.name, place, work
         self.on_step: Callable[[int], None] = _ignore_step
         size, ranks = work.message_bytes, place.world_size
@@ -235,7 +235,7 @@ class PairsOperation:
 
 
 def exchange(into: dist.P2POp, out: dist.P2POp) -> None:
-    """Send and receive at once. The receive is first: gloo sends its permission to send with it."""
+    """Send and receive. The receive is first: gloo sends its permission to send with it."""
     finish(start([into, out]))
 
 
@@ -255,4 +255,4 @@ def _one(message: dist.P2POp) -> None:
 
 
 def _ignore_step(step: int) -> None:
-    """Tell nobody: outside a worker nobody asks."""
+    """Do nothing: outside a worker no step is recorded."""

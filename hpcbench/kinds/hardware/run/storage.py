@@ -117,7 +117,7 @@ class StorageOperation:
                             "cold": self._cold, "warm": self._warm}}
 
     def close(self) -> None:
-        """Remove the files when no rank looks at them any more."""
+        """Remove the files when no rank uses them any more."""
         if self.place.world_size > 1:
             host_barrier(self._group)
         if self._guard.stdin:
@@ -208,7 +208,7 @@ def _refuse_full(folder: Path, needed: int) -> None:
 
 
 def _dropped(path: Path) -> bool | None:
-    """Ask the kernel to forget a file; return whether it did, None where it does not tell."""
+    """Ask the kernel to forget a file; return whether it did, None where it does not report it."""
     with _opened(path, os.O_RDONLY) as file:
         os.fsync(file)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,9 +1,8 @@
 """STREAM's kernels on this rank's memory, and copies between host and GPU.
 
 The kernels and their bytes are McCalpin's: copy c = a, scale b = s c, add c = a + b, triad
-a = b + s c. What a cache reads before it writes is not counted
-(www.cs.virginia.edu/stream/ref.html).
-Elements are whole numbers, so results are exact.
+a = b + s c. Reads of a cache before it writes are not counted
+(www.cs.virginia.edu/stream/ref.html). Elements are whole numbers, so results are exact.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from hpcbench.operations.place import Place
 SCALAR = 3
 _TIMES_CACHE, _MOST_OF_MEMORY = 4, 0.25
 _NO_CACHE_BYTES = 2**25
-"""Taken where the kernel tells no cache: 32 MiB is more than most cores share."""
+"""Taken where the kernel reports no cache: 32 MiB is more than most cores share."""
 _MODULUS = 61
 _SYSTEM = Path("/sys/devices/system")
 

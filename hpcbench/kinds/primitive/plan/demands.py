@@ -1,7 +1,7 @@
-"""How large integer operands may be to be exact, and what a case and its check take of memory.
+"""How large integer operands may be to be exact, and the memory of a case and its check.
 
-Of the terms of a long sum most cancel in groups, and the few others (signals) make the result. So
-no result grows with the extent that is summed over. What must fit is, in units of the least term:
+Most terms of a long sum cancel in groups, and the few others (signals) make the result. So no
+result grows with the extent that is summed over. In units of the least term these must fit:
 
 - a result, and any sum of ranks' results: into the significand of the dtype,
 - all terms of one product together, in any order: into that of fp32, in which torch adds.
@@ -10,7 +10,7 @@ Where even ones of all ranks do not fit, only every ``stride``-th rank has signa
 the result, and each rank in every ``stride``-th column.
 
 Memory is estimated from above, by the tensors of inputs, implementations and reference
-(`kinds.primitive.run.operands`). Of a plug-in's primitive only m, n, k are known, so it counts as
+(`kinds.primitive.run.operands`). Only m, n, k of a plug-in's primitive are known, so it counts as
 one product of whole matrices.
 """
 
@@ -38,7 +38,7 @@ _MANY = 8
 _MOST = 64
 """Signals of a part at most: each is drawn by itself, and more of them show no other faults."""
 _LOUD = 128
-"""Of a signal behind gelu in fp32 and fp64: its results are then far above what sums may lose."""
+"""Size of signals behind gelu in fp32 and fp64: results are far above what sums may lose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Sizes:
     Attributes:
         signals: how many terms of each part do not cancel.
         left: of signals of the left operand, all positive.
-        right: of signals of the right operand; of an MLP of W2, and of W1 with relu.
-        cancelling: of all other terms, of an MLP of the first product.
-        inner: of those of an MLP's second product.
+        right: of signals of the right operand; in an MLP of W2, and of W1 with relu.
+        cancelling: of all other terms; in an MLP, of its first product.
+        inner: of all other terms of an MLP's second product.
         stride: each part of a sum has signals in every ``stride``-th column only.
         exact: whether results are exact, too; otherwise their errors are bounded.
     """
@@ -146,7 +146,7 @@ def _largest(terms: int) -> int:
 
 
 _EXACT_BYTES, _BOUNDED_BYTES, _ACTIVATED_BYTES = 24, 40, 60
-"""Of an element of a reference while it is made: exact, with a bound, and through gelu."""
+"""Bytes of an element of a reference while it is made: exact, with a bound, and through gelu."""
 _KEPT_BYTES = 12  # of an element with its bound
 
 
@@ -156,12 +156,12 @@ class Elements:
 
     Attributes:
         operands: the rank's own operands.
-        between: what lies between operands and result.
+        between: values between operands and result.
         result: the result.
         drawn: whole operands, as they are drawn.
         factors: the factors of one product of the reference.
         checked: the result of the reference.
-        inner: what enters the second product of an MLP.
+        inner: the input of the second product of an MLP.
     """
 
     operands: int
@@ -194,7 +194,7 @@ def is_exact(work: Primitive, ranks: int) -> bool:
 def device_bytes(work: Primitive, ranks: int) -> int:
     """Return the bytes of operands and buffers; a result that is returned is there twice.
 
-    So is, in messages of chunks, what lies between: as it is sent, and as it arrives.
+    So are values between in messages of chunks: as they are sent, and as they arrive.
     """
     sizes = _elements(work, ranks)
     between = sizes.between * (2 if work.implementation == "chunked_pipeline" else 1)
@@ -213,7 +213,7 @@ def host_bytes(work: Primitive, ranks: int, *, validate: bool) -> int:
 
 
 def product_bytes(work: Primitive, ranks: int) -> int | None:
-    """Return bytes of operands and results of the busiest rank's products; None of a plug-in's."""
+    """Return bytes of operands and results of the busiest rank's products; None for a plug-in's."""
     d = 1 if dict(work.options).get("size") == "unsharded" else ranks
     m, n, k = work.m, work.n, work.k
     products: tuple[tuple[int, int, int], ...] = ()

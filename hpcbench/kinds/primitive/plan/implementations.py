@@ -32,7 +32,7 @@ _INPUTS = "hpcbench.kinds.primitive.run.inputs"
 
 
 def _around(collective: str, problem: Problem, elements: int) -> Traffic:
-    """Return what travels round a ring once: all elements but a rank's own part."""
+    """Return the traffic once round a ring: all elements but a rank's own part."""
     size = elements * problem.element_bytes
     return Traffic(collective, size, size * (problem.ranks - 1) // problem.ranks)
 
@@ -44,7 +44,7 @@ def _added(problem: Problem, elements: int) -> Traffic:
 
 
 def _divided(**extents: str) -> Callable[[Problem], str | None]:
-    """Return what says why one of the extents, letters by order, cannot be divided, or None."""
+    """Return a check of extents, letters by order: why one cannot be divided, or None."""
     def unfit(problem: Problem) -> str | None:
         return not_divided(problem.ranks, **{
             name: getattr(problem, name) for name in extents[problem.order]})
@@ -147,7 +147,7 @@ DP_ALLREDUCE = PrimitiveSpec(
     unfit=_divided(AR_after="m"), inputs=f"{_INPUTS}:GradientInputs",
     options={"layers": Values(4)},
     layers=("attention_qkv", "attention_out", "mlp_up", "mlp_down"))
-"""Of each of ``layers`` layers G = D^T X: X is (m, k), the layer's inputs; D is (m, n), the
+"""G = D^T X of each of ``layers`` layers: X is (m, k), the layer's inputs; D is (m, n), the
 gradients of its outputs; G is (n, k). A rank has m / d rows of X and D, and ends with all of G.
 
 - ``AR_after``: all products, then the all-reduce. Implementations that overlap reduce the
@@ -194,7 +194,7 @@ EP_ALL_TO_ALL = PrimitiveSpec(
     options={"split": Values("even", SPLITS)}, layers=("mlp_up",))
 """X is (m, k): m / d tokens a rank, sorted by expert. Rank e holds one expert, W_e of (k, n). A
 token of expert e becomes y = x W_e; Y is (m, n), and each rank ends with those of its own tokens,
-in their order. ``split`` says how many tokens of each rank go to each expert (`weights`).
+in their order. ``split`` sets how many tokens of each rank go to each expert (`weights`).
 
 - ``dispatch_combine``: an all_to_all of tokens, the product, an all_to_all of results.
 """
@@ -251,7 +251,7 @@ MOST_BLOCKS = 64
 """The most blocks of NCCL, whatever its variables ask for (MAXCHANNELS in src/include/device.h: 64
 since NCCL 2.25, 32 before)."""
 _RAISE_BLOCKS = ("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS")
-"""Variables by which NCCL may have more blocks than NCCL_MAX_CTAS says."""
+"""Variables by which NCCL may have more blocks than NCCL_MAX_CTAS allows."""
 _FUSED = frozenset({("tp_columnwise", "AG_before"), ("tp_rowwise", "RS_after"),
                     ("tp_mlp", "sequence_parallel")})
 _NOT_FUSED = MappingProxyType({name: "torch fuses all-gathers and reduce-scatters with a product "
@@ -360,7 +360,7 @@ class PrimitiveRegistry:
     plugins: tuple[Offer[Spec], ...] = ()
 
     def is_known(self, name: str) -> bool:
-        """Return whether somebody offers an implementation of this name, or another tool has it."""
+        """Return whether an implementation of this name is offered, or another tool has it."""
         return self.aliases.get(name, name) in self.implementations or name in self.elsewhere
 
     def names(self) -> list[str]:
@@ -375,7 +375,7 @@ class PrimitiveRegistry:
     def options(
         self, name: str, primitives: Sequence[PrimitiveSpec],
     ) -> dict[str, list[Values]]:
-        """Return what each option may be in one of the primitives."""
+        """Return the values that each option may have in one of the primitives."""
         specs = ((primitive, self.implementation(name, primitive.name)) for primitive in primitives)
         return grouped(
             (option, values) for primitive, spec in specs for option, values in {
@@ -383,12 +383,12 @@ class PrimitiveRegistry:
                 **(spec.options if spec else self.elsewhere.get(name, {}))}.items())
 
     def implementation(self, name: str, primitive: str) -> ImplementationSpec | None:
-        """Return what implements a primitive under a name: ours, else a plug-in's, else None."""
+        """Return the implementation of a primitive by name: ours, else a plug-in's, else None."""
         specs = self.implementations.get(self.aliases.get(name, name), ())
         return next((spec for spec in specs if primitive in spec.runners), None)
 
     def classes(self, primitive: str, implementation: str) -> tuple[str, str] | None:
-        """Return ``module:class`` of the inputs and of what runs; None if it is not installed."""
+        """Return ``module:class`` of the inputs and of the runner; None if it is not installed."""
         spec = self.implementation(implementation, primitive)
         if spec is None or primitive not in self.primitives:
             return None
@@ -408,7 +408,7 @@ class PrimitiveRegistry:
 
 
 def load_registry() -> PrimitiveRegistry:
-    """Return our own and every plug-in's."""
+    """Return the registry of our own and every plug-in's."""
     found = Named[Spec]("{}", _OURS, ENTRY_POINTS, (PrimitiveSpec, ImplementationSpec),
                         names=_names)
     specs = tuple(found.values())
@@ -420,7 +420,7 @@ def load_registry() -> PrimitiveRegistry:
 
 
 def _names(spec: Spec) -> list[str]:
-    """Return what a specification is of; several may do different primitives under one name."""
+    """Return the titles of a specification; several may share a name, for different primitives."""
     if isinstance(spec, PrimitiveSpec):
         return [f"primitive {spec.name}"]
     name = ALIASES.get(spec.name, spec.name)

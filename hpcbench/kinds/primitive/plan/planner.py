@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class PrimitivePoint(NamedTuple):
-    """One value of every axis. ``implementation`` is a name where ``absent`` says why it is not."""
+    """One value of every axis. ``implementation`` is a name if ``absent`` is why there is none."""
 
     common: CommonPoint
     primitive: PrimitiveSpec
@@ -203,7 +203,7 @@ def _bad_orders(
 
 
 _IDENTITY = ("primitive", "implementation", "order", "dtype", "m", "n", "k")
-"""What makes it this primitive, beside its options; the rest follows from that."""
+"""Fields that identify a primitive, beside its options; the rest follows from these."""
 _AXES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "order", *COMMON_AXES)
 
 
@@ -264,7 +264,7 @@ def make_workload(
 def with_file(
     registry: PrimitiveRegistry, spec: ImplementationSpec,
 ) -> PrimitiveRegistry:
-    """Return the registry with an implementation more, which a file has."""
+    """Return the registry with one more implementation, from a file."""
     return replace(registry, implementations={**registry.implementations, spec.name: [spec]})
 
 
@@ -363,7 +363,7 @@ def _plugin_error(error: Exception) -> str:
 
 
 def _uncounted(primitive: PrimitiveSpec, name: str, problem: Problem, shape: str) -> Primitive:
-    """Return the workload with no work: all that there is of what is not installed."""
+    """Return a workload with no work, of an implementation that is not installed."""
     return Primitive(
         primitive=primitive.name, implementation=name, order=problem.order,
         options=in_order(problem.options), dtype=problem.dtype, m=problem.m, n=problem.n,
@@ -384,7 +384,7 @@ def _unsuited(
 def _work(
     primitive: PrimitiveSpec, implementation: ImplementationSpec, problem: Problem,
 ) -> Work:
-    """Return what the implementation does: it is credited with nothing else."""
+    """Return the work of the implementation: it is credited with nothing else."""
     whole = problem.options.get("size") == "unsharded"
     work = primitive.unsharded(problem) if whole else primitive.work(problem)
     if whole or implementation.part == "both":

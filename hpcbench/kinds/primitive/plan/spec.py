@@ -1,8 +1,8 @@
-"""What a primitive and its implementations provide to a plan, and where m, n and k are from.
+"""Specifications of primitives and implementations for a plan, and the sources of m, n and k.
 
-Plain data with pure functions, importable without torch (docs/primitives.md, docs/plugins.md). What
-runs is named by a string, ``module:class``. A published model's layer is m tokens times a weight
-of (k, n); biases and the attention itself are not products with a weight and are left out.
+Plain data with pure functions, importable without torch (docs/primitives.md, docs/plugins.md).
+Runners are named by a string, ``module:class``. A published model's layer is m tokens times a
+weight of (k, n); biases and the attention itself are not products with a weight and are left out.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from hpcbench.plan.points import NO_OPTIONS, Option, Values
 
 
 class Shape(NamedTuple):
-    """A global problem. ``origin`` says what it was derived from, empty where it was given.
+    """A global problem. ``origin`` names its source, empty where it was given.
 
-    ``misfit`` is why it is none, or empty: then m, n and k are the undivided layer's.
+    ``misfit``, unless it is empty, is why it is none: m, n and k are then the undivided layer's.
     """
 
     m: int
@@ -41,7 +41,7 @@ def undivided(model: str, layer: str, degree: int) -> str | None:
 
 
 def share_on(model: str, layer: str, degree: int, ranks: int) -> tuple[int, int]:
-    """Return (n, k) on ``ranks`` ranks with what one of ``degree``, which divide it, has."""
+    """Return (n, k) on ``ranks`` ranks, each with the share of one of ``degree`` ranks."""
     weight = layer_of(model, layer)
     if weight.divided == "n":
         return weight.n // degree * ranks, weight.k
@@ -129,7 +129,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one call does: flops of the rank that has most, of all ranks, and what it sends.
+    """The work of one call: flops of the rank that has most, of all ranks, and the traffic.
 
     A multiplication and an addition are two flops; activations and additions of partial results
     are not counted.
@@ -142,13 +142,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveSpec:
-    """A primitive: what is computed of what, and how it lies on the ranks.
+    """A primitive: its operands and result, and how they lie on the ranks.
 
     Attributes:
         name: as sweep files write it.
         meaning: one line for people.
-        orders: what comes first, communication or product; the first is the default.
-        work: what one call does, by order and options.
+        orders: which comes first, communication or product; the first is the default.
+        work: the work of one call, by order and options.
         unsharded: the same where every rank does all of the product and sends nothing; for
             ``compute_only``, size ``unsharded``.
         unfit: why a problem cannot be divided among its ranks, or None.
@@ -183,7 +183,7 @@ class ImplementationSpec:
         meaning: one line for people.
         runners: primitive -> ``module:class`` that runs it.
         absent: primitive -> why there is none.
-        part: what it does of the primitive.
+        part: the part of the primitive that it does.
         options: options of its own.
         orders: (primitive, order) pairs that it has; None: all of them.
         calls: collectives that it calls instead of those of the primitive's traffic; None: those.

@@ -1,4 +1,4 @@
-"""What a case of a distributed primitive runs."""
+"""The workload of a distributed primitive."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups
 class Primitive(Workload):
     """One distributed primitive: communication and matrix products together (docs/primitives.md).
 
-    ``m``, ``n``, ``k`` are those of the global problem; ``shape`` says what they were derived from
-    (``llama3-8b mlp_up tp=8``; several models if equal), empty where they were given. ``order`` is
-    which comes first, communication or product. ``options`` are sorted by name: those of the
-    implementation and of the primitive. The specifications give what follows when the
-    plan is made, so that results are read without it: ``flops`` of one call on the rank that has
-    most to do, ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call
-    communicates as nccl-tests' sizes, summed, and times their busbw factors. ``calls`` names the
-    collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
-    and a compiler if it ``compiles`` when it is set up; a GPU of CUDA has at least this
-    compute ``capability``, if any is given, and at least this many ``multiprocessors``.
-    ``variables`` names those of the case's environment that the implementation requested.
-    ``connects``: a library of its own connects the ranks. ``peers``: they read each other's GPU
-    memory. ``file``: the Python file that has the implementation, a function of that name;
-    ``sha256`` identifies its content.
+    ``m``, ``n``, ``k`` are those of the global problem; ``shape`` names their source (``llama3-8b
+    mlp_up tp=8``; several models if equal), empty where they were given. ``order`` is which comes
+    first, communication or product. ``options`` are sorted by name: those of the implementation and
+    of the primitive. The specifications give the rest when the plan is made, so that results are
+    read without them: ``flops`` of one call on the rank that has most to do, ``total_flops`` of all
+    ranks, ``size_bytes`` and ``wire_bytes``: nccl-tests' sizes of the call's communication, summed,
+    and times their busbw factors. ``calls`` names the collectives. The implementation runs on
+    ``devices`` only, needs Python ``modules`` beside torch, and a compiler if it ``compiles`` when
+    it is set up; a GPU of CUDA has at least this compute ``capability``, if any is given, and at
+    least this many ``multiprocessors``. ``variables`` names those of the case's environment that
+    the implementation requested. ``connects``: a library of its own connects the ranks. ``peers``:
+    they read each other's GPU memory. ``file``: the Python file that has the implementation, a
+    function of that name; ``sha256`` identifies its content.
     """
 
     primitive: str
@@ -82,7 +81,7 @@ class Primitive(Workload):
 
     @property
     def features(self) -> Features:
-        """Return what the implementation needs; a profile shows what does nothing else."""
+        """Return the needs of the implementation; profiles show parts alone."""
         alone = {(False, True): "compute", (True, False): "communication"}
         shown = alone.get((bool(self.calls), self.flops > 0))
         split = str(dict(self.options).get("split", "even"))

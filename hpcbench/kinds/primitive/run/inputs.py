@@ -1,6 +1,6 @@
-"""What each primitive starts from on a rank, and what must come out: one class a primitive.
+"""The operands of each primitive on a rank, and the expected results: one class a primitive.
 
-`plan.implementations` says what each of them is.
+`plan.implementations` describes each of them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Inputs:
         return left_factors(left, terms, sizes, dtype, seed=1), torch.stack(rights)
 
     def expected(self, part: str) -> Expected:
-        """Return what this rank ends with after ``both``, ``compute`` or ``communicate``."""
+        """Return the result on this rank of ``both``, ``compute`` or ``communicate``."""
         raise NotImplementedError
 
     def here(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -95,16 +95,16 @@ class ColumnwiseInputs(Inputs):
 
     @property
     def left(self) -> torch.Tensor:
-        """Return what the product alone multiplies: all of A, or this rank's rows."""
+        """Return the left operand of the product alone: all of A, or this rank's rows."""
         return self.here(self._left)
 
     @property
     def sent(self) -> torch.Tensor:
-        """Return what the communication alone gathers: rows of A, or of C."""
+        """Return the input of the gathering alone: rows of A, or of C."""
         return self.rows if self.gather_first else self.rows @ self.weight
 
     def expected(self, part: str) -> Expected:
-        """Return C or this rank's columns of it; its product; or what the gathering ends with."""
+        """Return C or this rank's columns of it; its product; or the result of the gathering."""
         if part == "communicate" and self.gather_first:
             return Expected(self._a.double())
         left = self._left if part == "compute" else self._a
@@ -131,11 +131,11 @@ class RowwiseInputs(Inputs):
 
     @property
     def sent(self) -> torch.Tensor:
-        """Return what the communication alone reduces: this rank's partial sum of C, (m, n)."""
+        """Return the input of the reduction alone: this rank's partial sum of C, (m, n)."""
         return self.columns @ self.weight
 
     def expected(self, part: str) -> Expected:
-        """Return C or this rank's rows of it; or, of ``compute``, the product on this rank."""
+        """Return C or this rank's rows of it; or, for ``compute``, the product on this rank."""
         if part == "compute":
             return product([(self._columns, self._weight)], self.spec.dtype, exact=self._exact)
         rows = self.own(self._a, 0) if self.scatter else self._a
@@ -152,7 +152,7 @@ class MlpInputs(Inputs):
     products and ends with (m, k). ``comm_only`` gathers ``tokens`` under ``sequence_parallel``,
     reduces ``sent``, and ends with one below the other: (m + m / d, k), or (m, k).
 
-    Normal operands have W1 divided by sqrt(k): what enters gelu is then about 1, where it differs
+    Normal operands have W1 divided by sqrt(k): the input of gelu is then about 1, where it differs
     from relu.
     """
 
@@ -180,16 +180,16 @@ class MlpInputs(Inputs):
 
     @property
     def left(self) -> torch.Tensor:
-        """Return what the products alone start from: all of X, (m, k)."""
+        """Return the left operand of the products alone: all of X, (m, k)."""
         return self.here(self._x)
 
     @property
     def sent(self) -> torch.Tensor:
-        """Return what the communication alone reduces: this rank's partial sum of Y, (m, k)."""
+        """Return the input of the reduction alone: this rank's partial sum of Y, (m, k)."""
         return self.activate(self.left @ self.up) @ self.down
 
     def expected(self, part: str) -> Expected:
-        """Return Y or this rank's rows; this rank's products; or what communication ends with."""
+        """Return Y or this rank's rows; this rank's products; or the result of communication."""
         if part == "compute":
             return self._through(self._x, [self._own_up], [self._own_down])
         rows = self.own(self._x, 0) if self.sequence_parallel else self._x
@@ -218,8 +218,8 @@ class GradientInputs(Inputs):
     """``tokens`` (m / d, k): rows of X, which all layers share, and ``gradients`` of each layer.
 
     ``gradients`` (layers, m / d, n) are those of the layers' outputs, D. The result is
-    (layers, n, k): of each layer D^T X. Unsharded, both operands have all m rows.
-    ``compute_only`` ends with this rank's own sum, ``comm_only`` reduces ``sent``.
+    (layers, n, k): D^T X of each layer. Unsharded, both operands have all m rows. ``compute_only``
+    ends with this rank's own sum, ``comm_only`` reduces ``sent``.
     """
 
     def __init__(self, spec: Primitive, place: Place) -> None:
@@ -235,7 +235,7 @@ class GradientInputs(Inputs):
 
     @property
     def sent(self) -> torch.Tensor:
-        """Return what the communication alone reduces: this rank's sums, (layers, n, k)."""
+        """Return the input of the reduction alone: this rank's sums, (layers, n, k)."""
         return self.gradients.mT @ self.tokens
 
     def expected(self, part: str) -> Expected:
@@ -251,12 +251,12 @@ class GradientInputs(Inputs):
 class ExpertInputs(Inputs):
     """``tokens`` (m / d, k): this rank's, sorted by expert, and ``weight`` (k, n) of its expert.
 
-    ``counts`` of a rank's tokens go to each expert, the same on every rank: what a rank sends.
-    ``received``: how many come from each rank, all ``counts`` of this rank's expert; ``arriving``
-    is their sum. The result is (m / d, n), in the order of ``tokens``. ``compute_only`` takes each
-    pair of ``products`` and ends with the results one below the other; ``comm_only`` sends
-    ``tokens`` and, back, ``sent``, and ends with what arrived, (arriving, k) and then (m / d, n),
-    as one row of numbers.
+    ``counts``: the tokens that a rank sends to each expert, the same on every rank. ``received``:
+    how many come from each rank, all ``counts`` of this rank's expert; ``arriving`` is their sum.
+    The result is (m / d, n), in the order of ``tokens``. ``compute_only`` takes each pair of
+    ``products`` and ends with the results one below the other; ``comm_only`` sends ``tokens`` and,
+    back, ``sent``, and ends with what arrived, (arriving, k) and then (m / d, n), as one row of
+    numbers.
     """
 
     def __init__(self, spec: Primitive, place: Place) -> None:
@@ -278,7 +278,7 @@ class ExpertInputs(Inputs):
 
     @property
     def sent(self) -> torch.Tensor:
-        """Return what the communication alone sends back: this expert's results, (arriving, n)."""
+        """Return the rows that communication alone sends back: this expert's, (arriving, n)."""
         return self.here(self._arrived(self.place.rank)) @ self.weight
 
     def expected(self, part: str) -> Expected:

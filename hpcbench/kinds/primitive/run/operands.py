@@ -1,7 +1,7 @@
-"""Operands of matrix products, and what a product must be: one fp64 reference on the CPU.
+"""Operands of matrix products, and the expected product: one fp64 reference on the CPU.
 
 All ranks draw the same global matrices from the same seed and keep their parts, so that each can
-compute what it must end with. Operands are integers with exact results, so a result is right or
+compute its expected result. Operands are integers with exact results, so a result is right or
 wrong, with no tolerance. Almost all terms of each sum cancel: they lie on the ranks in equal parts,
 and in each part they are put together by a random draw, in pairs with the same left factor and
 opposite right ones, or three with right factors w, w and -2 w. A few terms are in no group: the
@@ -9,8 +9,8 @@ signals. So a part's sum is that of its signals' products, whatever the extent (
 
 - No element of an operand is 0, nor is one of a result. Signals on the left are positive, those on
   the right have one sign a column. A factor on a result, or a lost part, changes every element.
-  Of more ranks than a dtype can count, each has signals in some columns only (`Sizes.stride`), 0 in
-  the others. A lost part then changes its own columns.
+  With more ranks than a dtype can count, each has signals in some columns only (`Sizes.stride`), 0
+  in the others. A lost part then changes its own columns.
 - A wrong factor, a tile that is lost or taken twice, and parts of other ranks leave terms without
   those that cancel them.
 
@@ -39,7 +39,7 @@ element by element, from that: the K terms of a sum have random signs.
   for Inner Products in Floating-Point Arithmetic, SIAM J. Matrix Anal. Appl. 34 (2013).
 - Below the dtype's normal numbers a rounding is off by u times the smallest of them.
 
-u is the unit roundoff of the dtype concerned. Of the reference only the value is computed in fp64;
+u is the unit roundoff of the dtype concerned. Only the value of the reference is computed in fp64;
 the terms of the bound, none of them negative, are in fp32, and it is widened by what they can lose.
 """
 
@@ -56,10 +56,10 @@ from hpcbench.kinds.primitive.plan.demands import GELU_INPUT, SIGNIFICAND_BITS, 
 from hpcbench.operations.data import DTYPES, Mismatch, mismatch
 
 _UNIT = 2.0**-11
-"""Of what cancels before gelu: that of `GELU_INPUT` in fp16, so that all is exact in fp32."""
+"""Unit of terms that cancel before gelu: that of `GELU_INPUT` in fp16; all is exact in fp32."""
 _CUT = -32.0
-"""What gelu makes 0 of in every dtype: erf(x / sqrt 2) is -1 in fp64 from -8.3 on."""
-_GELU_INPUT = GELU_INPUT["bf16"]  # of dtypes that are not exact any number would do
+"""A number that gelu makes 0 in every dtype: erf(x / sqrt 2) is -1 in fp64 from -8.3 on."""
+_GELU_INPUT = GELU_INPUT["bf16"]  # any number would do for dtypes that are not exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Terms:
 
     Attributes:
         source: for each term the term of its group whose numbers it has.
-        factor: for each term what its right number is multiplied by.
+        factor: for each term the factor of its right number.
         signals: (signals of a part, parts) the terms that do not cancel.
         cut: the terms that are negative before an activation.
     """
@@ -178,7 +178,7 @@ def _right(
     shape: tuple[int, int], terms: Terms, sizes: tuple[int, int], seed: int, first: int = 0,
     least: int = 0,
 ) -> torch.Tensor:
-    """Return right numbers, int16, of ``sizes``: what cancels, and signals, above ``least``."""
+    """Return right numbers, int16, of ``sizes``: terms that cancel, and signals above ``least``."""
     cancelling, largest = sizes
     generator = torch.Generator().manual_seed(seed + (first << 16))
     drawn = _nonzero(shape, cancelling, generator)[terms.source].to(torch.int16)

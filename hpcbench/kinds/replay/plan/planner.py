@@ -1,4 +1,4 @@
-"""What a case of a recorded job runs, and the planner: one case for each backend and gap."""
+"""The workload of a recorded job, and the planner: one case for each backend and gap."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Replay(Workload):
     """The calls of a record, in order.
 
     ``sha256`` identifies the content of the ``file``, of which at most the first ``calls`` are
-    issued; `plan.sequence.Request` has ``backend``, ``device`` and ``gaps``. What follows from
-    these: ``n_calls`` of ``recorded_calls`` are issued, ``size_bytes`` together; ``recorded_ns`` is
-    their time in the record, None if unknown; ``left_out`` says why others are not. ``dtype`` is
-    the one with most bytes. ``signature``: index of the only form that is called, once; its
-    ``form_id``, and the ranks that call it.
+    issued; `plan.sequence.Request` has ``backend``, ``device`` and ``gaps``. From these follow:
+    ``n_calls`` of ``recorded_calls`` are issued, ``size_bytes`` together; ``recorded_ns`` is their
+    time in the record, None if unknown; ``left_out``: why others are not. ``dtype`` is the one with
+    most bytes. ``signature``: index of the only form that is called, once; its ``form_id``, and the
+    ranks that call it.
     """
 
     file: str
@@ -92,7 +92,7 @@ class Replay(Workload):
     def choice(self) -> Choice:
         task = {"sha256": self.sha256, "n_calls": self.n_calls, "size_bytes": self.size_bytes,
                 "gaps": self.gaps, "signature": self.signature}
-        # of which none is to be chosen: they ask different questions
+        # none of the numbers of calls is to be chosen: they answer different questions
         return Choice({**task, "calls": self.calls}, task)
 
     def request(self, ranks: int) -> Request:
@@ -149,7 +149,7 @@ def _draft(
     read: ReadRecord, block: ReplayBlock, point: CommonPoint, what: tuple[str, int | None],
     job: PlanRequest,
 ) -> Draft:
-    """Return the case of gaps, and of all forms (None) or one."""
+    """Return the draft of ``what``: gaps, and one form or all (None)."""
     (gaps, signature), calls = what, 1 if block.signature else block.calls
     device, ranks = resolve_device(point.backend, point.device), point.world_size
     request = Request(ranks, point.backend, device, calls, gaps, signature)
@@ -210,7 +210,7 @@ def _workload(work: Replay, sequence: CallSequence) -> Replay:
 
 
 def memory_bytes(sequence: CallSequence, *, checked: bool) -> int:
-    """Return the bytes of the rank that holds most: a buffer to give and one to get of each dtype.
+    """Return the bytes of the rank with most: a buffer to give and one to get of each dtype.
 
     A check makes operands and the expected result of one call at a time.
     """

@@ -29,12 +29,12 @@ IN_FLIGHT = 64
 """Calls that a rank has in flight at most, unless its record needs more (`most_in_flight`)."""
 _WHOLE = ("all_reduce", "broadcast", "reduce", SEND_RECV)
 Key = tuple[int, int, int]
-"""What the ranks of a call have alike: signature, sequence, and which of several such."""
+"""The key that ranks of a call share: signature, sequence, and which of several such."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a call does, on the ranks of this run.
+    """One form of call on the ranks of this run.
 
     ``ranks`` are global, ``root`` and ``pair`` are positions among them; groups of one ``group``
     number share a communicator. ``parts``: elements of each rank's part, or of the whole buffer, or
@@ -74,7 +74,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class RankCalls:
-    """What one rank issues: indices of forms, and the ns to wait after the issue before."""
+    """The calls of one rank: indices of forms, and the ns to wait after the issue before."""
 
     forms: tuple[int, ...]
     gap_ns: tuple[int, ...]
@@ -82,7 +82,7 @@ class RankCalls:
 
 @dataclass(frozen=True, slots=True)
 class CallSequence:
-    """What all ranks issue. ``n_calls`` of ``recorded_calls`` are kept.
+    """The calls of all ranks. ``n_calls`` of ``recorded_calls`` are kept.
 
     ``recorded_ns``: from the first issue to the last in the record, of the slowest rank; None where
     a gap is unknown. ``left_out``: calls by why they are left out.
@@ -101,7 +101,7 @@ class CallSequence:
 class Request:
     """Which part of a record: on so many ranks, a backend and device; how many calls, which gaps.
 
-    ``signature``: of one form alone; None: of all.
+    ``signature``: the only form; None: all forms.
     """
 
     ranks: int
@@ -140,7 +140,7 @@ def unfit_record(record: TrafficRecord, ranks: int, *, alone: bool = False) -> s
 
 
 def sequence_of(record: TrafficRecord, request: Request) -> CallSequence:
-    """Return what the ranks issue; `unfit_record` gives None for them."""
+    """Return the calls of the ranks, for whom `unfit_record` has to give None."""
     found = [_form(record, index, request) for index in range(len(record.signatures))]
     orders = {one.rank: one for one in record.order if one.rank < request.ranks}
     keys = {rank: tuple(_keys(orders[rank])) for rank in sorted(orders)}
@@ -360,8 +360,8 @@ def _numbered(one: RankCalls, forms: Sequence[Form]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class ReplayGroups:
-    """Communicators that are opened at once: ``groups``, by number and ranks, are apart from one
-    another; ``lines`` are their ranks, and in one more all others."""
+    """Communicators that are opened together: ``groups``, by number and ranks, share no rank;
+    ``lines`` are their ranks, and in one more all others."""
 
     groups: tuple[tuple[int, tuple[int, ...]], ...]
     lines: tuple[tuple[int, ...], ...]

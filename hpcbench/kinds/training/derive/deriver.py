@@ -126,7 +126,7 @@ PHASES = {"data_wait_s": "data", **{f"{name}_s": name for name in (
 """Name of a value -> its phase: the median of the middle rank."""
 MEMORY = {f"{name}_bytes": name for name in (
     "parameters", "gradients", "optimizer_state", "activations", "peak")}
-"""Name -> what a rank holds: of the rank that holds most of it."""
+"""Name -> part of the memory use, of the rank with most of it."""
 EXPOSED = {
     "exposed_s": ("exposed_s", "s", "time beyond the step without communication"),
     "exposed_share": ("exposed_share", PURE, "exposed_s as a share of the step"),
@@ -134,16 +134,16 @@ EXPOSED = {
         "overhead", PURE, "step over the step without communication, less 1"),
     "overlap_efficiency": (
         "efficiency", PURE, "share of the shorter part that passed under the longer one"),
-}  # name -> what it is of the exposure, its unit and its meaning
+}  # name -> field of the exposure, its unit and its meaning
 FACTORS = {
     "load_balance": ("load_balance", "mean useful time of the ranks over the greatest"),
     "communication_efficiency": ("communication", "greatest useful time over the step"),
     "serialisation": ("serialisation", "greatest useful time over the step of an ideal network"),
     "transfer": ("transfer", "step of an ideal network over the step"),
-}  # name -> what it is of the efficiency, and its meaning
+}  # name -> field of the efficiency, and its meaning
 OF_TRAINING = (
     *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str))
-"""What is trained, and how."""
+"""The model, and how it is trained."""
 COLUMNS = (
     *OF_TRAINING, *_RATES,
     *(CaseColumn(name, "s", "median of the phase on the middle rank") for name in PHASES),
@@ -193,20 +193,20 @@ def training_values(item: CaseResult) -> dict[str, Any]:
 
 
 GROWTH = "process growth"
-"""What a peak is of where no allocator tells: no count of tensors, as predictions are."""
+"""The source of a peak where no allocator reports one: no count of tensors, as predictions are."""
 OTHER = "other"  # the part of a step that is in no phase
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
-    """What is derived of one training; None where there is no such number.
+    """The numbers of one training; None where there is no such number.
 
-    ``hfu`` counts what checkpointing computes again, ``hfu_nominal`` whole forward passes;
+    ``hfu`` counts the recomputation of checkpointing, ``hfu_nominal`` whole forward passes;
     ``mfu_of_measured`` is beside kind hardware's best product in this run. ``phase_s``: medians on
-    the middle rank, ``part_s``: seconds of the median step; ``other`` last. ``held_bytes``: of each
-    the rank with most. ``parity_share``: the largest error over what is allowed. ``is_partner``:
-    shown beside its training. Costs are in the currency of ``hardware.price_per_device_hour``.
-    ``rooflines``: of the step, then of its phases.
+    the middle rank, ``part_s``: seconds of the median step; ``other`` last. ``held_bytes``: each
+    part of the rank with most. ``parity_share``: the largest error over what is allowed.
+    ``is_partner``: shown beside its training. Costs are in the currency of
+    ``hardware.price_per_device_hour``. ``rooflines``: of the step, then of its phases.
     """
 
     step_s: float | None = None
@@ -243,7 +243,7 @@ class TrainingRecord:
     rooflines: tuple[roofline.Roofline, ...] = ()
 
     def settled(self, records: Mapping[str, TrainingRecord]) -> TrainingRecord:
-        """Return it without what its comparisons refuse, and beside the base of its scaling."""
+        """Return the record without what comparisons refuse, and beside the base of its scaling."""
         def holds(what: str, rank: int, own: TrainingRecord | None = self) -> bool:
             found = clear(own.comparisons, what) if own else None
             return found is not None and found.rank == rank
@@ -398,7 +398,7 @@ def _phases(item: CaseResult) -> dict[str, Any]:
 
 
 def _recorded(item: CaseResult) -> dict[str, Any]:
-    """Return what follows from what ranks recorded: memory, parity, and passes over a file."""
+    """Return the fields that ranks recorded: memory, parity, and passes over a file."""
     memory, details = [*(item.memory or {}).values()], [*item.detail.values()]
     most: dict[str, int] = {}
     for name, value in (pair for one in memory for pair in one.items()):

@@ -44,9 +44,9 @@ _RECORDED = 1e-7  # of a norm: ten times the last of the 9 digits in which sums 
 _FP32 = 2.0**-24
 _SAME = ("model", "family", "library", "layers", "hidden", "heads", "kv_heads", "inner", "vocab",
          "seq_length", "named_extents", "dtype", "optimizer", "data", "adapters", "global_batch")
-"""What must be equal for the same gradients, beside what is trained."""
+"""Fields that must be equal for the same gradients, beside the trained part."""
 Numbers = npt.NDArray[np.float64]
-"""Of a parameter: its norm, which is 0 if it is not known, and its projections."""
+"""The norm of a parameter, which is 0 if it is not known, and its projections."""
 Recorded = Mapping[str, Any]  # what rank 0 of a case recorded
 
 
@@ -54,8 +54,8 @@ Recorded = Mapping[str, Any]  # what rank 0 of a case recorded
 class Counterpart:
     """The case that a large model was compared with, and the result.
 
-    ``case_id`` is empty where there is none, and ``missing`` says why. ``share``: the largest error
-    over what is allowed, of ``what`` of ``name``; None if it is no number. ``on_ranks``: copies on
+    ``case_id`` is empty where there is none, and ``missing`` is why. ``share``: the largest error
+    over the allowed one, of ``what`` of ``name``; None if it is no number. ``on_ranks``: copies on
     the case's own ranks differ.
     """
 
@@ -78,7 +78,7 @@ class _Error:
 
 
 def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
-    """Return what each large model was compared with, by case id; others are left out.
+    """Return the counterpart of each large model, by case id; others are left out.
 
     The base is a single process, else the first case, unless most others differ from it: then the
     first of those. Cases whose own copies differ are no base.
@@ -107,7 +107,7 @@ def disagreement(found: Counterpart) -> str:
 
 
 def _key(item: CaseResult) -> tuple[object, ...]:
-    """Return what must be equal: a GPU of CUDA draws other weights of the seed than a CPU."""
+    """Return the values that must be equal: CUDA draws other weights of the seed than a CPU."""
     work = training_of(item.case)
     return (device_of(item) == "cuda", trained_part(work), *(getattr(work, name) for name in _SAME))
 

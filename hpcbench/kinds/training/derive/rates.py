@@ -52,7 +52,7 @@ def work(item: CaseResult, record: Any | None) -> CallWork | None:
 
 
 _SHOWN_DEFINITION = "megatron"
-"""Of MFU, where a plan has it: it counts the least that a causal model cannot do without."""
+"""Shown of MFU where a plan has it: it counts the least that a causal model cannot do without."""
 HOUR_S = 3600
 _RELATIVE = 1e-9  # how far numbers may be apart that follow from each other by a multiplication
 Key = tuple[object, ...]
@@ -61,7 +61,7 @@ Timed = tuple[Case, float]  # a case, and the samples that it trains in a second
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What all ranks together train in a second, from ``step_s``.
+    """The rates of all ranks together, from ``step_s``.
 
     ``utilisations``: MFU and HFU by name (``mfu megatron``), None without a peak.
     """
@@ -92,7 +92,8 @@ def mfu(
     """Return the model FLOPs of a step / (t x ranks x peak of one device for the dtype).
 
     Chowdhery et al., PaLM (arXiv 2204.02311), section 4.1 and appendix B: what is computed twice
-    counts once. ``peaks``: declared ``hardware.peak_flops``. Raises KeyError of a definition.
+    counts once. ``peaks``: declared ``hardware.peak_flops``. Raises KeyError for an unknown
+    definition.
     """
     return hfu(work, dict(work.flops)[definition], step_s, ranks, peaks)
 
@@ -147,7 +148,7 @@ class ScalingRecord:
     """A case beside the base that it is compared with, of the same training.
 
     ``kind``: ``weak`` if each rank has as many samples in both, ``strong`` if all together have.
-    ``base_alone``: what makes the base a training of one rank, or nothing.
+    ``base_alone``: the setting by which the base is a training of one rank, or nothing.
     """
 
     kind: str
@@ -198,7 +199,7 @@ COUNTED = "counted"  # the key of a rank's detail for what it counted
 
 @dataclass(frozen=True, slots=True)
 class StepDemand:
-    """What a step needs: of each the most of any rank; None where it is not known.
+    """The needs of a step: each is the most of any rank; None where it is not known.
 
     ``flops`` are executed ones, ``wire_bytes`` sizes of collectives times busbw factors.
     """
@@ -211,9 +212,9 @@ class StepDemand:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A step that was counted, beside its prediction; ``missing``: what was not counted, and why.
+    """A step that was counted, beside its prediction; ``missing``: uncounted values, and why.
 
-    ``scores_again_flops``: what a fused attention computes again in backward; not in ``flops``.
+    ``scores_again_flops``: repeated by a fused attention in backward; not in ``flops``.
     """
 
     measured: StepDemand
@@ -303,7 +304,7 @@ def rooflines(
     item: CaseResult, hardware: Mapping[str, Any], phase_s: Mapping[str, float],
     memory: Mapping[str, int],
 ) -> tuple[Roofline, ...]:
-    """Return what binds the step, then its phases (``phase_s``); nothing without a ceiling."""
+    """Return the rooflines of the step, then of phases (``phase_s``); none without a ceiling."""
     work = training_of(item.case)
     if item.statistics is None or not work.trains or not is_predicted(work):
         return ()
@@ -349,7 +350,7 @@ def _forward_flops(work: Training) -> float | None:
 
 
 def _moved(work: Training, needs: Demands, memory: Mapping[str, int]) -> Moved | None:
-    """Return the least bytes of each phase, from what the rank that holds most held.
+    """Return the least bytes of each phase, from the memory of the rank with most.
 
     Activations that were not counted are predicted. Those of a pipeline are of several stages.
     """

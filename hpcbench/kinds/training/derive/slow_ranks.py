@@ -8,9 +8,9 @@ Schedules of torch.distributed.pipelining are pure functions here; tests hold th
 2.13's. Sources: GPipe arXiv:1811.06965, 1F1B and interleaved 1F1B arXiv:2104.04473, looped BFS
 arXiv:2211.05953, zero bubble (ZB1P, ZBV) arXiv:2401.10241, DualPipeV
 github.com/deepseek-ai/DualPipe. p ranks, m micro-batches, v stages a rank. A result is sent when
-its computation has ended; a next stage on the same rank has it at once. DualPipeV alone has pairs
-of a forward and a backward (``OVERLAP_F_B``): torch 2.13 computes one after the other and sends
-both results behind the second.
+its computation has ended; a next stage on the same rank has it immediately. DualPipeV alone has
+pairs of a forward and a backward (``OVERLAP_F_B``): torch 2.13 computes one after the other and
+sends both results behind the second.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def replay(
 
 
 class _Results:
-    """When results are there: where they were computed at once, elsewhere when they are sent."""
+    """When results are there: at their end on the rank that computes them, elsewhere when sent."""
 
     def __init__(self, orders: Sequence[Sequence[Op]]) -> None:
         self._rank_of = {op.stage: rank for rank, ops in enumerate(orders) for op in ops}
@@ -178,7 +178,7 @@ def _orders(schedule: str, p: int, m: int, v: int) -> list[list[Op]]:
 
 
 def order(schedule: str, p: int, m: int, v: int, rank: int) -> list[Op]:
-    """Return what a rank computes in one step, in order. Raises KeyError for an unknown schedule.
+    """Return a rank's computations of one step in order. Raises KeyError for an unknown schedule.
     """
     if schedule == "LoopedBFS":
         stages = range(rank, p * v, p)
@@ -278,7 +278,7 @@ OFF, ONLY = "off", "only"
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What a training's partners show of its communication; None where there is no such number.
+    """The communication of a training, by its partners; None where there is no such number.
 
     With t, t(off), t(only) of the same pass: ``exposed_s`` t - t(off), ``exposed_share`` of t,
     ``overhead`` t / t(off) - 1, ``efficiency`` (t(off) + t(only) - t) / min(t(off), t(only)).
@@ -461,7 +461,7 @@ def _together(item: CaseResult, steps: Steps) -> set[str]:
 
 
 def waits_within(work: Training) -> bool:
-    gathers = "all_gather" in work.calls and not is_dynamic(work)  # which tells speeds by one
+    gathers = "all_gather" in work.calls and not is_dynamic(work)  # dynamic: speeds only
     return work.tp > 1 or work.pp > 1 or gathers
 
 
@@ -479,7 +479,7 @@ def late_rank(item: CaseResult) -> LateRank | None:
 
 
 def arrival(item: CaseResult) -> Arrival | None:
-    """Return those at the exchange that shows who is late: if it blocks the rank, the first."""
+    """Return the arrivals at the last exchange, or at the first if an exchange blocks the rank."""
     arrivals = item.timing.steps.arrivals if item.timing and item.timing.steps else ()
     return arrivals[0 if item.case.backend == BLOCKING else -1] if arrivals else None
 

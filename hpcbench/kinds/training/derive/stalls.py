@@ -1,7 +1,7 @@
 """Stalls of training steps, from their stamps, and which share of the ranks' time is useful.
 
 A rank is ready when it has its own last gradient, on its own clock from its own begin of the step:
-neither start skew nor clock error is in it. Ready ranks wait for whoever is ready last, late begins
+neither start skew nor clock error is in it. Ready ranks wait for the slowest rank, late begins
 included, so that no wait is taken for a slow exchange.
 
 Where ranks meet once a step, the time until ready and the optimizer is useful, the rest is waiting
@@ -100,11 +100,11 @@ class LastRank:
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """What the stamps of a training show; None and a reason (``missing``) where they show nothing.
+    """The stalls that stamps show; None and a reason (``missing``) where they show nothing.
 
-    Of each of ``ranks`` medians: ``ready_s`` from its begin to its last gradient, ``wait_s`` from
-    there until the last is ready, which may have begun late. ``stall_share``: the share of step
-    time in such waits, 95 % interval.
+    Medians of each of ``ranks``: ``ready_s`` from its begin to its last gradient, ``wait_s`` from
+    there until the slowest rank, which may have begun late, is ready. ``stall_share``: the share of
+    step time in such waits, 95 % interval.
     """
 
     n_steps: int = 0
@@ -134,7 +134,7 @@ class Stamps:
 
     @property
     def wait_s(self) -> Times:
-        """Return from when each rank is ready until the last one is."""
+        """Return the time from when each rank is ready until the slowest rank is, (rank, step)."""
         arrive_s = self.late_s + self.ready_s
         return np.asarray(arrive_s.max(axis=0) - arrive_s)
 
@@ -290,7 +290,7 @@ def from_partner(item: CaseResult, exposure: slow_ranks.Exposure) -> Pop | None:
 def beside_base(
     own: Pop | None, scaling: ScalingRecord | None, known: Mapping[str, Pop | None],
 ) -> Pop | None:
-    """Return the same with how useful time scales from the base, where both have one source.
+    """Return ``own`` with the scaling of useful time from the base, where both have one source.
 
     A sample needs as much useful time on any number of ranks where computing scales: factor 1.
     """

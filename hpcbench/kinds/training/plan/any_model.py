@@ -3,11 +3,11 @@
 Source: He et al., Deep Residual Learning for Image Recognition, arXiv:1512.03385 (2015), table 1.
 The stride is in the 3 x 3 convolution, not the first: torchvision and MLPerf call this ResNet-50.
 
-What forward keeps is added up operation by operation, as for transformers (`step`). A test compares
-it with what torch 2.13 keeps on the CPU. A convolution keeps its input, and a batch norm its input
-and two statistics of each channel. A ReLU keeps its result, which is the next convolution's input;
-pooling keeps which pixel was the largest. All of it is in the dtype of the arithmetic, unlike the
-residual of a transformer under autocast.
+Activations that forward keeps are added up operation by operation, as for transformers (`step`). A
+test compares them with those of torch 2.13 on the CPU. A convolution keeps its input, and a batch
+norm its input and two statistics of each channel. A ReLU keeps its result, which is the next
+convolution's input; pooling keeps which pixel was the largest. All of it is in the dtype of the
+arithmetic, unlike the residual of a transformer under autocast.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ResNetShape:
 
     @property
     def is_narrow(self) -> bool:
-        """Biases of norms begin far above 0 (`NARROW_BIAS`): almost all ReLUs pass what comes.
+        """Return whether biases of norms begin far above 0 (`NARROW_BIAS`): ReLUs pass almost all.
 
         Strategies are tried on such models: elsewhere a rounding error changes a whole gradient.
         """

@@ -1,4 +1,4 @@
-"""What a rank of a training holds at the moments of a step at which it may hold most.
+"""The memory use of a training's rank at the moments of a step at which it may be largest.
 
 Pure arithmetic from the extents. Which tensors are there was read off torch 2.13 by
 `benchmarks/memory.py`; docs/training.md has the errors. Allocators keep more. The parameters of a
@@ -117,7 +117,7 @@ STATES: Mapping[str, int] = MappingProxyType({"adamw": 2, "sgd": 0})
 _TABLE = "embedding.tokens.weight"
 _STEP_BYTES = 4  # adamw counts the steps of each parameter in an fp32 number of its own
 ERROR = 0.1
-"""By what share a prediction may be off: the most that docs/training.md lists, rounded up."""
+"""The share by which a prediction may be off: the most that docs/training.md lists, rounded up."""
 LOSS, LAST_BLOCK, FIRST_BLOCK, ENDS, UPDATE = (
     "loss", "backward of the last block", "backward of the first block",
     "backward of the embedding", "optimizer step")
@@ -167,7 +167,7 @@ def memory_of(work: Training, stage: Stage) -> Memory:
 
 
 def moments(work: Training, stage: Stage) -> tuple[Memory, ...]:
-    """Return what that rank holds at each moment; of its group the rank with most."""
+    """Return the memory use at each moment, of the rank with most in the stage's group."""
     step, (whole, local, blocks) = step_of(work), rank_parameters(work, stage)
     layout = step.layout
     rank = _Rank(work, stage, step, any_model.model_of(work), whole, local,
@@ -184,7 +184,7 @@ def moments(work: Training, stage: Stage) -> tuple[Memory, ...]:
 
 @lru_cache(maxsize=_KEPT)
 def _state_bytes(optimizer: str, own: models.Parameters, ranks: int) -> int:
-    """Return the states' bytes of the rank with most: ZeRO gives who has least the largest left."""
+    """Return the states' bytes of the fullest rank: ZeRO gives the emptiest the largest left."""
     if not STATES[optimizer]:
         return 0
     shares = [(0, 0)] * ranks  # elements and parameters of each
@@ -197,7 +197,7 @@ def _state_bytes(optimizer: str, own: models.Parameters, ranks: int) -> int:
 
 def _gradients(rank: _Rank) -> tuple[int, ...]:
     layout = rank.step.layout
-    # Where all micro-batches are under way at once, none has left a gradient yet.
+    # Where all micro-batches are under way together, none has left a gradient yet.
     several = rank.step.parts > max(rank.stage.in_flight, 1)
     full = rank.own.trained.elements * WEIGHT_BYTES
     whole = rank.local.trained.elements * WEIGHT_BYTES
@@ -206,7 +206,7 @@ def _gradients(rank: _Rank) -> tuple[int, ...]:
     if layout.groups and several and rank.step.parts > layout.groups.exchanges:
         earlier = whole
     if layout.groups:
-        # Shards of gradients are there of blocks that are done; what is no block is done last.
+        # Blocks that are done have shards of gradients; parts that are no block are done last.
         done = sum(block.trained.elements for block in rank.blocks[2:])
         first = max(done * WEIGHT_BYTES // layout.shards, earlier if earlier == full else 0)
         return earlier, earlier, first, full, full
@@ -341,8 +341,8 @@ def _products(local: models.Parameters, element: int) -> int:
 def _updating(rank: _Rank, states: int) -> int:
     """Return the optimizer's temporaries.
 
-    AdamW takes roots of second moments: on GPUs of all parameters at once; of DTensors one after
-    another, with two intermediate results.
+    AdamW takes roots of second moments: on GPUs, of all parameters together; DTensors come one
+    after another, with two intermediate results.
     """
     if not states:
         return 0

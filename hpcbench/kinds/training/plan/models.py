@@ -161,7 +161,7 @@ class Tensor(NamedTuple):
 class Parameters:
     """Parameters that are held together; two are the same only if they are one object.
 
-    So what is counted from them can be kept without a look at each of them.
+    So counts of them can be cached without a comparison of each tensor.
     """
 
     tensors: tuple[Tensor, ...]
@@ -263,12 +263,12 @@ _ATTENTION = (
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "attention.self.query", "attention.self.key", "attention.self.value",
     "attention.output.dense")
-"""What ends the names of products of attention: of ours, then of library transformers."""
+"""Endings of the names of products of attention: ours, then those of library transformers."""
 _MLP = ("mlp.gate", "mlp.up", "mlp.down", "mlp.c_fc", "mlp.c_proj", "mlp.gate_proj",
         "mlp.up_proj", "mlp.down_proj", "intermediate.dense", "output.dense")
 TARGETS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "attention": _ATTENTION, "all": (*_ATTENTION, *_MLP)})
-"""Value of the option ``targets`` -> what ends the names of products that have an adapter."""
+"""Value of the option ``targets`` -> endings of the names of products that have an adapter."""
 _HEAD_PRODUCT = ("head.transform.", "library.cls.predictions.transform.dense.")
 _LOGITS = ("head.logits.", "library.lm_head.")
 _FIRST = ("attention.q", "attention.k", "attention.v", "attn.c_attn")
@@ -277,7 +277,7 @@ NF4_BLOCK = 64  # weights with one scale
 NF4_SCALE_BLOCK = 256  # scales with one scale
 _NF4_CONSTANTS = 4 + 4 * (16 + 256)
 """Bytes beside the scales of a matrix: the mean of the scales, and the tables of 4 and 8 bits,
-of which bitsandbytes has a copy for each."""
+which bitsandbytes copies for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ EXECUTED = "counted"  # the definition of FLOPs that counts what is executed
 
 
 class Definition(NamedTuple):
-    """What counts as the model's FLOPs.
+    """A definition of the model's FLOPs.
 
     ``weights`` returns the elements that each token is counted to be multiplied with,
     ``halves`` how many halves of the attention count.

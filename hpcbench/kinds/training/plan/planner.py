@@ -37,23 +37,23 @@ from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
 
 COUNTED_STEPS = 2.5
-"""Steps that the counted one takes as long as, at most; seen on the CPU: 1.2 to 2.5."""
+"""The time of the counted step, in steps, at most; measured on the CPU: 1.2 to 2.5."""
 MOST_PARAMETERS = 20_000_000
-"""Of a model that is tried itself: the reference takes 16 bytes for each, in fp64."""
+"""For a model that is tried itself: the reference takes 16 bytes for each, in fp64."""
 MOST_FLOPS = 2e10
-"""Of its reference, 6 for a parameter and token: seconds of one core in fp64. Larger models are
+"""For its reference, 6 for a parameter and token: seconds of one core in fp64. Larger models are
 tried in a short step, beside a small one."""
 MOST_S = 15.0
-"""Of the short step, by the two rates below: a case has 60 s unless it is given others."""
+"""For the short step, by the two rates below: a case has 60 s unless it is given others."""
 SHORT_TOKENS = 16  # of each sample of a short step
 _SMALL_S = 0.5  # a comparison with a model that is made small for it
 _PARAMETER_S = 2.5e-7
-"""Of one thread on the host for each parameter: the reference, weights and states are passed over
+"""Time of one host thread for each parameter: the reference, weights and states are passed over
 dozens of times, on GPUs, too. Measured: 28 s for 124 M parameters."""
 _FLOPS_PER_S = {"cpu": 1e10, "cuda": 5e11}
 """In fp64, assumed: of a core, and of a GPU that is not made for it."""
 _FINGERPRINT_S = 1.2e-8
-"""Of a core for each parameter, over three passes; measured: 0.45 s a pass of 124 M parameters."""
+"""For a core and parameter, over three passes; measured: 0.45 s a pass of 124 M parameters."""
 
 
 def is_compared_whole(parameters: int, tokens: int) -> bool:
@@ -85,9 +85,9 @@ def _parity_s(work: Training, step_s: float, kind: str) -> float:
 
 Setting = Mapping[str, Any]
 _KEYS = {"batch_size", "accumulation", "checkpointing", "loss"}
-_TRIED = 4096  # values of a setting that are looked at for one that the strategy can take
+_TRIED = 4096  # the most values of a setting that are tried for one that the strategy can take
 _CHECKPOINTINGS = ("none", "operators", "selective", "full")
-"""By what is computed again, least first; operators, which repeat no product, may keep most."""
+"""From the least recomputation to the most; operators, which repeat no product, may keep most."""
 
 
 def advice(work: Training, available: int) -> str:
@@ -152,7 +152,7 @@ def changed(work: Training, setting: Setting) -> Training | None:
 def _choices(work: Training) -> list[list[Setting]]:
     """Return settings that leave the batch as it is, the mildest of each list first.
 
-    Of our strategies' options those that are on or off: they change no result.
+    Options of our strategies are among them if they are on or off: these change no result.
     """
     spec, now, ranks = strategy(work.strategy), dict(work.options), work.dp * work.tp * work.pp
     ours = spec if spec and is_ours(spec) else None
@@ -238,7 +238,7 @@ _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "se
          *points.COMMON_AXES)
 _FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "parameters",
             "flops", "calls", "adapters", "modules", "count_step")
-"""What follows from the rest of a training, and what is no part of it: it is this one anyhow."""
+"""Fields that follow from the rest of a training, or do not identify it."""
 
 
 class TrainingPlanner(Planner):
@@ -303,7 +303,7 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> points.Draf
 
 
 def _step_s(work: Training, expected: Demands, device: str, hardware: Hardware) -> float:
-    """Return the assumed seconds of a step: of the rank with most to do, all it does together."""
+    """Return the assumed seconds of a step: the sum for the rank with most to do."""
     kind = device_kind(device)
     rate = bytes_per_s(kind, hardware, work.dp * work.tp * work.pp)
     return max(one.hardware_flops / FLOPS_PER_S[kind] + one.collectives * ALPHA_S[kind]
@@ -311,7 +311,7 @@ def _step_s(work: Training, expected: Demands, device: str, hardware: Hardware) 
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
-    """Return what makes it this training, without later defaults: old ids remain."""
+    """Return the fields that identify a training, without later defaults: old ids remain."""
     usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False,
              "loss": CROSS_ENTROPY}
     every = ((item.name, getattr(work, item.name)) for item in fields(work))

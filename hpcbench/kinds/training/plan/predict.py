@@ -1,6 +1,6 @@
-"""What one step of a training needs of each rank: memory, FLOPs and calls.
+"""The demands of one training step on each rank: memory, FLOPs and calls.
 
-Of tensor-parallel ranks Shoeybi et al., Megatron-LM (arXiv 1909.08053), section 3: each of the two
+For tensor-parallel ranks Shoeybi et al., Megatron-LM (arXiv 1909.08053), section 3: each of the two
 halves of a block sums its results in forward and the gradients of its input in backward.
 Korthikanti et al. (arXiv 2205.05198), section 4.2.2: with sequence parallelism each sum is a
 reduce-scatter, with an all-gather on the other side, of the same bytes on the wire.
@@ -29,7 +29,7 @@ from hpcbench.operations.models import ModelShape
 
 _GRADIENT = 4
 _LOSS_SUMS = 3
-"""Of a loss of divided logits: the largest logit, the sum of exponentials, the target's logit."""
+"""For a loss of divided logits: the largest logit, the sum of exponentials, the target's logit."""
 _TABLES = {"gpt": 1, "llama": 0, "bert": 2}
 """Tables of positions and types, which are gathered under sequence parallelism."""
 
@@ -39,8 +39,8 @@ def tensor_calls(shape: ModelShape, stage: Stage, step: Step, recomputed: int) -
     kept, parts, bert = step.kept, step.parts, shape.family == "bert"
     hidden, halves = step.tokens * shape.hidden, 2 * len(stage.blocks)
     wide, narrow = hidden * kept.wide, hidden * kept.element
-    # The embedding sums in forward, each half of a block in both. What is computed again sums
-    # again, but for a last product whose result nothing needs. The head's sum is in backward.
+    # The embedding sums in forward, each half of a block in both. Recomputation sums again, but for
+    # a last product whose result nothing needs. The head's sum is in backward.
     sums = [wide] * (stage.first + halves) + [narrow] * (halves + recomputed * (1 + bert))
     head = [narrow if bert else wide] * stage.last
     if not kept.by_tokens:
@@ -140,7 +140,7 @@ def hardware_flops(
 ) -> int:
     """Return the FLOPs of a step on all ranks, with those that checkpointing adds.
 
-    ``definition`` says how attention counts. ``nominal``: a block that is run again counts a whole
+    ``definition`` sets how attention counts. ``nominal``: a block that is run again counts a whole
     forward pass, though torch leaves out its end. Raises KeyError of unknown names.
     """
     return dict(work.flops)[definition] + any_model.flops_again(work, definition, nominal=nominal)
@@ -205,7 +205,7 @@ def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
 
 @lru_cache(maxsize=_KEPT)
 def _roots(local: models.Parameters, *, alone: bool) -> list[models.Parameters]:
-    """Return what is no block, as it is gathered: at once, or with the stage that it is of."""
+    """Return the parameters outside of blocks: together, or if ``alone`` those of each end."""
     ends = [[item for item in local.tensors if item.name.startswith(end)]
             for end in (("embedding.", "stem."), "head.")]
     return [models.Parameters(tuple(items)) for items in (ends if alone else [sum(ends, [])])
@@ -213,9 +213,9 @@ def _roots(local: models.Parameters, *, alone: bool) -> list[models.Parameters]:
 
 
 def program_of(work: Training) -> tuple[object, ...]:
-    """Return what is equal for two trainings exactly if they run the same: the training without
-    options that only cut calls (`StrategySpec.cuts`), the predicted calls, and gradients per
-    bucket."""
+    """Return the key that is equal for two trainings exactly if they run the same: the training
+    without options that only cut calls (`StrategySpec.cuts`), the predicted calls, and gradients
+    per bucket."""
     spec = strategy(work.strategy)
     if spec is None or not spec.cuts:
         return (work,)

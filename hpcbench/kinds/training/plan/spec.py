@@ -1,9 +1,9 @@
-"""What a strategy provides to a plan (docs/training.md, docs/plugins.md), and which there are.
+"""Specifications of strategies for plans (docs/training.md, docs/plugins.md), and their registry.
 
 How a training lies on its ranks, the schedules of pipelines, which are those of
 torch.distributed.pipelining under its names, and what data-parallel ranks exchange in a step. Sizes
-are those of nccl-tests; bytes on the wire are sizes times busbw factors. What is counted is what
-torch 2.13 calls: a test compares it with the calls that a step makes.
+are those of nccl-tests; bytes on the wire are sizes times busbw factors. Counts are those of torch
+2.13: a test compares them with the calls that a step makes.
 
 Strategies of this package are ``SPECS`` of `strategies`. A plug-in names its `StrategySpec` by an
 entry point of the group ``hpcbench.strategies``. Where the strategy of a training is not installed,
@@ -125,8 +125,8 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What is divided, copied and cast, and how gradients are exchanged: a strategy states what
-    differs from a rank that trains the whole model by itself.
+    """The parts that are divided, copied and cast, and the exchange of gradients: a strategy states
+    the differences from a rank that trains the whole model by itself.
 
     ``groups``: parameters that are handled block by block (FSDP). ``buckets``: DDP.
     ``state_ranks``: ranks that divide optimizer states alone (ZeRO stage 1). ``by_tokens``:
@@ -226,7 +226,7 @@ def _powersgd(bucket: Sequence[Tensor]) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=_KEPT)
 def sharded_bytes(group: Parameters, shards: int, element_bytes: int) -> int:
-    """Return the size of parameters that FSDP gathers at once, each padded to equal shards."""
+    """Return the size of parameters that FSDP gathers together, each padded to equal shards."""
     return sum(-(-item.extents[0] // shards) * shards * (item.elements // item.extents[0])
                * travelling_bytes(item, element_bytes) for item in group.tensors)
 
@@ -283,11 +283,11 @@ class StrategySpec:
         together: defaults where a sweep sets none of these options.
         idle: which options have no effect, and under which of the others (``with tp=1``).
         later_options: options that are newer than results; their defaults are no part of an id.
-        ranks: on how many it runs where a sweep says ``all``; None: on all of the job.
+        ranks: on how many it runs where a sweep has ``all``; None: on all of the job.
         modules: Python modules that it needs beside torch.
         divides_model: whether a rank has a part of each layer, or some of the layers.
-        trained_part: what is trained if not the whole model; the same for all layouts.
-        alone_by: what makes a training one of one rank (``over=single``), or nothing.
+        trained_part: the trained part if not the whole model; the same for all layouts.
+        alone_by: setting by which a training is one of one rank (``over=single``), or nothing.
         cuts: options that only cut calls into pieces: with equal predicted calls, one program.
         also: other names for it, which messages translate.
         order: strategies are listed by it, then by name.
@@ -416,8 +416,7 @@ def ranks_of(spec: StrategySpec, options: Mapping[str, Option]) -> int | None:
 def _result(
     of: Training | StrategySpec, function: Callable[[StrategySpec], Result], default: Result,
 ) -> Result:
-    """Return a function's result; of a plug-in that raises, the default: its cases are then skips.
-    """
+    """Return a function's result; the default if a plug-in raises: its cases are then skips."""
     spec = strategy(of.strategy) if isinstance(of, Training) else of
     if spec is None:
         return default

@@ -35,9 +35,9 @@ _GELU_PARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class ActivationLayout:
-    """In what elements activations are kept (bytes of products; ``wide``: of residual and norms),
-    and how they are divided: by ``tp`` ranks, ``by_tokens`` (sequence parallel), ``by_words`` (loss
-    parallel). ``copies``: each product casts its input for itself (autocast)."""
+    """The sizes of kept elements of activations (bytes of products; ``wide``: of residual and
+    norms), and how they are divided: by ``tp`` ranks, ``by_tokens`` (sequence parallel),
+    ``by_words`` (loss parallel). ``copies``: each product casts its input for itself (autocast)."""
 
     element: int = 4
     wide: int = 4
@@ -53,7 +53,7 @@ class ActivationLayout:
 
 
 def block_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
-    """Return what one block keeps of a token, if it is not computed again.
+    """Return the bytes of a token that one block keeps, if it is not computed again.
 
     A frozen product keeps no input: its adapter's A does, and B what A returns. Under autocast A
     has a copy of its own; weights in 4 bits return the dtype of their input. No strategy here
@@ -80,7 +80,7 @@ def block_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
 
 
 def recomputed_bytes(shape: ModelShape, kept: ActivationLayout, products: bool = False) -> int:
-    """Return what a block that is computed again keeps of a token: its input.
+    """Return the bytes of a token that a block keeps if it is computed again: its input.
 
     With ``products`` also the results of products and attention. Those of the last product of
     attention and MLP are sums that are not divided among tensor-parallel ranks.
@@ -124,7 +124,7 @@ def loss_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
 
 
 def working_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
-    """Return what backward of a block works on: gradients around its residual and activation."""
+    """Return a token's bytes of gradients in a block's backward: of residual and activation."""
     inner = (2 if shape.gated else 1) * shape.inner * kept.element // (
         1 if kept.adapters else kept.tp)
     return 2 * kept.of_tokens(shape.hidden, kept.wide) + inner
@@ -161,7 +161,7 @@ def divide(work: Training, costs: Sequence[float]) -> tuple[int, ...]:
     """Return the samples of each replica, all of the global batch, for the shortest step.
 
     ``costs`` is each replica's time for one sample. Each sample goes to the replica that would
-    finish it first, which is optimal; of equals to the first, so that all ranks agree.
+    finish it first, which is optimal; the first of equals, so that all ranks agree.
     """
     least, most = work.accumulation, most_share(work)
     shares = [least] * work.dp
@@ -240,7 +240,7 @@ def _stage(work: Training, pipelined: Pipelining, rank: int) -> Stage:
 
 
 def _under_way(pipelined: Pipelining, ranks: int, rank: int) -> float:
-    """Return the most micro-batches that a rank keeps at once.
+    """Return the most micro-batches that a rank keeps together.
 
     Narayanan et al. (arXiv 2104.04473), section 2.2: 1F1B keeps no more than there are ranks
     behind; interleaved, its warm-up of parts of the blocks. Others may keep all.

@@ -1,4 +1,4 @@
-"""Our training strategies: what each means, and how it lies on ranks.
+"""Our training strategies: their meanings, and how they lie on ranks.
 
 Some give each rank samples of its own: one rank, copies of the model, shards. Some divide the
 model: a part of each layer to each rank, or some of the layers. `lora` and `qlora` train low-rank

@@ -1,4 +1,4 @@
-"""What a case of a training runs: the steps of one model with one strategy."""
+"""The workload of a training: the steps of one model with one strategy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcbench.plan.points import Option
 from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.units import plural
 
-CROSS_ENTROPY = "cross_entropy"  # the loss that is as torch has it: all logits at once
+CROSS_ENTROPY = "cross_entropy"  # torch's own loss: all logits together
 CHUNKED = "chunked_cross_entropy"
 """The same loss of a part of the tokens after another, as torchtune and torchtitan call it."""
 LOSSES = (CROSS_ENTROPY, CHUNKED)
@@ -24,7 +24,7 @@ _AXES = (
     "strategy", "model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
     "width", "classes", "image_size", "dtype", "batch_size", "accumulation", "optimizer",
     "checkpointing", "communication", "data", "library", "compile", "loss", "groups")
-"""Fields that tell a training from others; the rest follows from them."""
+"""Fields that distinguish trainings; the rest follows from them."""
 SYNTHETIC = "synthetic"  # the data of a training that reads no file: random tokens
 
 
@@ -111,7 +111,7 @@ class Training(Workload):
 
     @property
     def title(self) -> str:
-        """Return the model; of another shape than its name says, with that."""
+        """Return the model, with its shape if that is not the published one."""
         return f"{self.model} of {self.shape_text}" if self.changed else self.model
 
     @property
@@ -135,7 +135,7 @@ class Training(Workload):
 
     @property
     def features(self) -> Features:
-        """Return what a step calls and needs.
+        """Return the calls and needs of a step.
 
         A profile shows stalls; without communication also computing. A pipeline stage sees no whole
         samples. Compiled are the loss and a block. One dry-run step counts our strategies' calls;

@@ -152,7 +152,7 @@ def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
 
 
 def titles(items: Items) -> Mapping[str, str]:
-    """Return the titles of cases among these, by id: what not all of them have alike."""
+    """Return the titles of cases among these, by id: the values in which they differ."""
     options = distinguishing_options(training_of(item.case) for item in items)
     parts = []
     for item in items:
@@ -300,7 +300,7 @@ PHASES = {name: chart.Look(title, chart.COLOURS[at])
 IN_NO_PHASE = chart.Look(OTHER, "#bbbbbb")
 PART_LOOKS = {**PHASES, "": IN_NO_PHASE}
 _VARIED = ("batch_size", "accumulation", "optimizer")
-"""What a label names, beside what is unusual, where it is not the same in the whole chart."""
+"""Fields that a label names, beside unusual ones, where they are not the same in all of a chart."""
 STEP = Column("step_time", "step", Show.MS, "ms", better="less")
 TOKENS = Column("tokens_per_second", "tokens/s", Show.NUMBER, better="more")
 SAMPLES = Column("samples_per_second", "images/s", Show.NUMBER, better="more")

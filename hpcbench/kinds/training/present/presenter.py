@@ -184,21 +184,21 @@ MODEL_FIELDS = ("strategy", "model", "changed", "shrunk", "layers", *_OF_TEXT, *
 STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing",
                "data", "library", "compile", "loss")
 COUNTED = {"step_calls": "calls", "wire_bytes": "wire_bytes", "flops": "flops"}
-"""Field -> what of a step it is that was counted, beside activations."""
+"""Field -> name of a value of a counted step, beside activations."""
 PREDICTED = {f"{field}_predicted": name for field, name in {
     **COUNTED, "activations_bytes": "activations_bytes"}.items()}
-"""Field -> what the plan says of it."""
+"""Field -> name of its prediction."""
 COUNTED_FIELDS = (*COUNTED, *PREDICTED, "scores_again_flops", "activations_of", "not_counted")
 RATES = {"samples_per_second": "samples_per_s", "tokens_per_second": "tokens_per_s",
          "step_time_ms": "step_s", "mfu": "mfu", "hfu": "hfu",
          **{name: name for name in ("mfu_of_measured", "hfu_nominal", "mfu_definition",
                                     "mfu_missing", "cost_per_step", "cost_per_million_tokens",
                                     "cost_per_million_samples")}}
-"""Field -> what it is of the record."""
+"""Field -> its name in the record."""
 SCALING = {"scaling": "kind", "scaling_efficiency": "efficiency", "scaling_base_case": "base_case",
            "scaling_base_ranks": "base_ranks",
            "scaling_base_samples_per_second": "base_samples_per_s"}
-"""Field -> what it is of the scaling."""
+"""Field -> its name in the scaling."""
 _RANGED_NAMES = {name: names_of(name) for name in deriver.EXPOSED}
 EXPOSURE_FIELDS = (
     "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],

@@ -320,7 +320,7 @@ def _notes(listed: Sequence[tuple[CaseResult, rates.Counted]]) -> Iterator[Line]
 
 FACTORS = {"load_balance": "load balance", "communication": "communication efficiency",
            "serialisation": "serialisation", "transfer": "transfer"}
-"""Field of the efficiency -> what it is called."""
+"""Field of the efficiency -> its title."""
 _OF_COMMUNICATION = ("serialisation", "transfer")
 EFFICIENCY_DEFINITION = (
     "score = useful time of all ranks / (ranks x step) = load balance x communication efficiency, "

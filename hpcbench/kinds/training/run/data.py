@@ -15,7 +15,7 @@ from hpcbench.texts import path_of
 
 SEED = 0  # of samples and weights: every case and every rank has the same
 _MEAN, _DEVIATION = 127.5, 73.9
-"""Of uniformly random bytes: images are normed by them, as is usual, on the device."""
+"""Those of uniformly random bytes: images are normed by them, as is usual, on the device."""
 Tokens = npt.NDArray[np.int64]
 
 
@@ -37,8 +37,7 @@ class Random:
     def batch(self, step: int, indices: range, device: torch.device) -> Batch:
         """Return these samples of the global batch of a step, on the device.
 
-        BERT gets the tokens to predict as models do that see only those before: the work is the
-        same.
+        BERT predicts the same tokens as models that see only those before: the work is the same.
         """
         samples = np.stack([self.sample(step, index) for index in indices])
         tokens = torch.from_numpy(samples).to(device)

@@ -30,14 +30,14 @@ def local_bytes(tensor: torch.Tensor) -> int:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a sharded tensor, in the same memory; of others all."""
+    """Return this rank's part of a sharded tensor, in the same memory; others whole."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 class Peak:
     """The most memory in use since this was made.
 
-    On a GPU what torch had allocated; Apple's driver tells only what it holds for the process. On
+    On a GPU the allocations of torch; Apple's driver reports only its memory for the process. On
     the host the growth of the resident set of the process.
     """
 
@@ -76,9 +76,9 @@ _COPIES = frozenset({
     "split_with_sizes_copy", "all_gather_copy_in", "dequantize_4bit"})
 """Operations whose results hold the numbers that they were given, if in another form."""
 _SUMS = frozenset({"add", "add_", "mul", "mul_", "div", "div_"})
-"""What makes gradients of other gradients: sums of parts, and scaling."""
+"""Operations that make gradients of other gradients: sums of parts, and scaling."""
 _MESSAGES = frozenset({"send", "recv_", "recv_any_source_"})
-"""What a pipeline sends and receives are activations, other groups' tensors here are not."""
+"""Messages of a pipeline are activations, other groups' tensors here are not."""
 
 
 class Storages:
@@ -94,7 +94,7 @@ class Storages:
                         for shape in (tuple(one.shape), tuple(local(one).shape))}
 
     def number(self, tensor: torch.Tensor, n_bytes: int = 0) -> int:
-        """Return the number of a tensor's storage; of a new one ``n_bytes`` were made."""
+        """Return the number of a tensor's storage; a new one has ``n_bytes``."""
         storage = local(tensor).untyped_storage()
         key = storage._cdata
         if key not in self.alive:
@@ -131,10 +131,10 @@ class Storages:
 
 
 class LiveBytes(Storages):
-    """The most bytes at once of activations that operations made, in memory of their own.
+    """The peak bytes of activations that operations made, in memory of their own.
 
     Left out are copies of parameters (gathered, cast, unpacked) and gradients with their parts and
-    buffers. What an operation or a communication library takes for itself is not seen.
+    buffers. Memory that an operation or a communication library takes for itself is not seen.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -152,7 +152,7 @@ class LiveBytes(Storages):
             self.join(numbers)
 
     def peak(self) -> int:
-        """Return the most bytes at once; gradients are known when they are in their parameters."""
+        """Return the peak bytes; gradients are known when they are in their parameters."""
         left_out = {self.first(one) for one in (*self._weights, *self.gradients())}
         now = most = 0
         for event in self.events:

@@ -53,7 +53,7 @@ _VOCAB = 128
 _CLASSES = 128
 _WIDTH = 8
 _VALUES = 16
-"""Values of a channel that each batch norm of a small model has at least: of very few, statistics
+"""Values of a channel that each batch norm of a small model has at least: statistics of very few
 are noise."""
 _HALVINGS = 32  # pixels of an image for each behind the last block
 
@@ -72,8 +72,8 @@ def parity_training(spec: Training) -> Training:
 def small_training(spec: Training) -> Training:
     """Return a training that takes the same steps on a small model of the same kind.
 
-    The layout, options, batch and accumulation are the same; of layers there are the fewest that
-    the strategy takes.
+    The layout, options, batch and accumulation are the same; the layers are the fewest that the
+    strategy takes.
     """
     if spec.of_images:
         return counted(_small_images(spec))
@@ -114,7 +114,7 @@ def _shallow(small: Training, least: int) -> Training:
 
 
 BYTES = 96
-"""Of a parameter, on each rank. In fp64 the reference has weight and gradient, a copy of both, and
+"""For a parameter, on each rank. In fp64 the reference has weight and gradient, a copy of both, and
 for the step of the optimizer those and two states; the strategy has up to 32 in fp32."""
 
 
@@ -173,7 +173,7 @@ Tensors = Mapping[str, torch.Tensor]
 Make = Callable[[Training, Place], Strategy]
 _NOT_FINITE = ("nan", "inf", "-inf")
 _LEAST_OF_IMAGES = 1.0
-"""Of a ResNet's. A batch norm does not see what is added to a whole channel before it, so gradients
+"""For a ResNet. A batch norm does not see what is added to a whole channel before it, so gradients
 of the biases of the norm before it are the few elements that a ReLU has cut, or exactly 0."""
 
 
@@ -229,7 +229,7 @@ class _Comparison:
 
     @property
     def share(self) -> float:
-        """Return the error over what is allowed; of what is no number, infinity."""
+        """Return the error over the allowed one; infinity if the error is no finite number."""
         if not math.isfinite(self.error):
             return math.inf
         return self.error / self.allowed if self.error else 0.0

@@ -7,7 +7,7 @@ sum of a step. bf16, fp16: products accumulate in fp32 and round operands and re
 u. `_MARGIN` is Higham and Mary's lambda: 4 fails for one sum in ten thousand at most; wrong scales
 and missing exchanges still fail.
 
-Of a ResNet a batch norm with biases of b lets errors grow by sqrt(1 + b^2), and a ReLU adds or
+In a ResNet a batch norm with biases of b lets errors grow by sqrt(1 + b^2), and a ReLU adds or
 removes a gradient where an error takes a value across 0: a share of E|e| x (the normal density at 0
 about b, `NARROW_BIAS`) of each ReLU's elements.
 
@@ -65,9 +65,8 @@ class Reference:
     """Losses and gradients of the first global batch, in one process, with the weights of the seed.
 
     Every rank computes it alone, in fp64, so differences are the strategy's. ``gradients`` are of
-    the mean of all samples, ``weights`` what they are of; a batch norm's statistics are of one
-    micro-batch, so it computes in these parts. ``buffers`` are what each replica has then,
-    ``start`` at first.
+    the mean of all samples, by ``weights``; a batch norm's statistics are of one micro-batch, so it
+    computes in these parts. ``buffers`` are those of each replica then, ``start`` those at first.
     """
 
     def __init__(self, spec: Training, device: torch.device, file: TokenFile | None = None) -> None:
@@ -123,7 +122,7 @@ class Reference:
 
 
 class LowRankReference(Reference):
-    """The same of adapters: each product is with W + (alpha / rank) B A, written out.
+    """The reference of adapters: each product is with W + (alpha / rank) B A, written out.
 
     W is as it is held: rounded, or what its 4 bits stand for. Neither peft nor unpacking is taken
     for granted.
@@ -176,10 +175,10 @@ _SHIFT = math.sqrt(1 + NARROW_BIAS**2)
 _AT_ZERO = math.exp(-NARROW_BIAS**2 / 2) / math.sqrt(2 * math.pi)
 _MEAN_ERROR = math.sqrt(2 / math.pi)
 UPDATE_ROUNDINGS = 16
-"""Of one element in an optimizer's step: AdamW's has 14 operations, none of which cancels."""
+"""For one element in an optimizer's step: AdamW's has 14 operations, none of which cancels."""
 LEAST = 0.01
-"""Of a parameter's share of the norm of all gradients; those of keys' biases alone are smaller.
-They are exactly 0, and what is computed is rounding errors (`plan.workload.bias_scale`)."""
+"""Part of a parameter's share of the norm of all gradients; only those of keys' biases are smaller.
+They are exactly 0, and computed ones are rounding errors (`plan.workload.bias_scale`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +223,7 @@ _PLACE = 4  # columns before the sums of a part: first row, rows, first column, 
 _CHUNK = 1 << 16  # elements that are made fp64 at a time, which stay in a core's cache
 _DIGITS = 9
 Named = Iterable[tuple[str, torch.Tensor, torch.Tensor]]
-"""A parameter's name, the parameter, which says where the rank's part is, and what to look at."""
+"""A parameter's name, the parameter, which shows where the rank's part is, and the value."""
 
 
 class Fingerprints:
@@ -245,10 +244,10 @@ class Fingerprints:
         self._tables[UPDATES] = after
 
     def answer(self) -> dict[str, Any]:
-        """Return them of whole parameters, by kind and name (a norm, then projections), and their
+        """Return fingerprints of whole parameters, by kind and name (a norm, then projections), and
         bounds.
 
-        Of copies that differ there are two: the first, and the farthest from it.
+        Copies that differ have two: the first, and the farthest from it.
         """
         strategy = self._strategy
         spec, bound = strategy.spec, gradient_bound(strategy.spec, strategy.exchange)

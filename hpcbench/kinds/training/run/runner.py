@@ -65,14 +65,14 @@ _ATTENTION_BACKWARD = frozenset({
 
 
 class StepCounter(TorchDispatchMode):  # type: ignore[misc]
-    """Counts what is called while it is entered.
+    """Counts calls and operations while it is entered.
 
     Attributes:
         calls: the collectives of this rank, in order.
         flops: by torch's formulas (`torch.utils.flop_counter`).
         scores_again_flops: of these, scores that a fused attention computes again in backward.
         unknown: operations on groups that are not known, and so not in ``calls``.
-        activations: their most bytes at once; None until `stop_memory`.
+        activations: their peak bytes; None until `stop_memory`.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -88,7 +88,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
         return True
 
     def stop_memory(self) -> None:
-        """Note no more memory: what comes is not kept for backward."""
+        """Note no more memory: later results are not kept for backward."""
         if self._live:
             self.activations, self._live = self._live.peak(), None
 
@@ -249,7 +249,7 @@ class TrainingOperation:
         self._loss = torch.full((), math.nan)
 
     def check(self) -> Disparity | None:
-        """Return the result of parity, the first time; then what is wrong with the last step."""
+        """Return the result of parity, the first time; then the error of the last step."""
         if self._step == 1 and self._fingerprints:
             self._fingerprints.record_updates()
         disparity, self._unreported = self._unreported, None
@@ -333,7 +333,7 @@ def checksum(modules: Iterable[nn.Module]) -> int:
 
 
 def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:
-    """Return what makes the strategy of a name. Raises CaseError if it cannot be loaded."""
+    """Return the class or factory of a strategy. Raises CaseError if it cannot be loaded."""
     spec = strategy(name)
     if spec is None:
         raise CaseError(f"strategy {name} is not installed on this rank; install the plug-in that "
@@ -405,7 +405,7 @@ def calls_of_step(spec: Training, place: Place, call_log: CallLog) -> Program:
 
 
 def _steps(program: Program, groups: dict[str, Any]) -> Iterator[Callable[[Works], None]]:
-    """Yield what carries out each part of a program, on buffers that equal calls share."""
+    """Yield a function for each part of a program, on buffers that equal calls share."""
     buffers: dict[object, torch.Tensor] = {}
     for key, entries in groupby(enumerate(program), lambda entry: isinstance(
             entry[1], RecordedCall) and (entry[1].method in _MESSAGES, entry[1].lines)):
@@ -474,7 +474,7 @@ class TrainingRunner(Runner):
 
 @contextlib.contextmanager
 def advising(work: Training, place: Place) -> Iterator[None]:
-    """Say of a training that runs out of memory what of it would have fitted."""
+    """Raise OutOfMemory, with settings that would fit, for a training that runs out of memory."""
     peak, (available, of) = Peak(place.device), _available(place.device, place.local_size)
     try:
         yield

@@ -1,6 +1,6 @@
-"""A primitive as the measuring loop sees it: prepare, run, check; and what opens it.
+"""A primitive as the measuring loop sees it: prepare, run, check; and its runner.
 
-What implementations of a primitive have in common, and messages that they send themselves.
+The base of implementations of a primitive, and messages that they send themselves.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class PrimitiveRunner(Runner):
 
 @contextmanager
 def _of_file(work: Primitive, place: Place) -> Iterator[PrimitiveOperation]:
-    """Give an operation whose errors say in which line of its file they are."""
+    """Give an operation whose errors name the line of its file."""
     with lines_of(work.file):
         yield PrimitiveOperation(work, place)
 
 
 def _classes(spec: Primitive) -> tuple[str, str]:
-    """Return ``module:class`` of the inputs and of what runs, which a file has itself.
+    """Return ``module:class`` of the inputs and of the runner; the latter is empty for a file.
 
     Raises CaseError if they are not installed.
     """
@@ -113,7 +113,7 @@ class Implementation(Generic[AnyInputs]):
     """One way to do a primitive; subclasses allocate in ``__init__`` and define ``run``.
 
     Attributes:
-        output: what the last ``run`` ended with.
+        output: the result of the last ``run``.
         part: ``both``, ``compute`` or ``communicate``: the argument of ``Inputs.expected``.
         scratch: buffers that are wiped before each call, so that nothing of an earlier call can
             pass for a result of this one. `empty` adds to it.
@@ -161,7 +161,7 @@ class FileFunction(Implementation[Inputs]):
 
     @property
     def output(self) -> torch.Tensor:
-        """Return what the last call wrote. Raises CaseError if it is no tensor."""
+        """Return the output of the last call. Raises CaseError if it is no tensor."""
         return output_of(self._call, self.spec.implementation)
 
     def run(self) -> None:
@@ -173,14 +173,14 @@ class FileFunction(Implementation[Inputs]):
 
 
 class Returning(Implementation[AnyInputs]):
-    """``run`` replaces ``output``, empty before the first one, by what torch has allocated."""
+    """``run`` replaces ``output``, empty before the first one, by a tensor that torch allocates."""
 
     def __init__(self, inputs: AnyInputs) -> None:
         super().__init__(inputs)
         self.output = torch.empty(0, dtype=inputs.dtype, device=inputs.place.device)
 
     def restore(self) -> None:
-        """Wipe what the last call returned: a later call can get the same memory."""
+        """Wipe the last result: a later call can get the same memory."""
         self.output.fill_(float("nan"))
 
 
@@ -197,10 +197,10 @@ def by_messages(place: Place) -> bool:
 
 
 class Exchange:
-    """Every rank sends every other one a part of each chunk; for backends as `by_messages` says.
+    """Every rank sends every other one a part of each chunk; for the backends of `by_messages`.
 
     ``sent`` and ``received`` have a tensor (ranks, ...) a chunk, whose [r] is the part for, and
-    of, rank r. The own ones are not looked at. A part must be contiguous.
+    of, rank r. The own ones are not used. A part must be contiguous.
 
     A receive may be posted before anything is sent, which NCCL would wait for for ever. gloo needs
     it: it sends the permission to send in the stream that carries its own data.

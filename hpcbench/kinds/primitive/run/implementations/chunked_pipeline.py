@@ -2,8 +2,8 @@
 
 Collectives are started with ``async_op=True``: gloo's run on its own threads, NCCL's on its own
 stream. Backend mpi's are complete when they are started (`backends.mpi_group`), so nothing
-overlaps there and chunks only cost. Where `by_messages` says so, the parts of a chunk are sent
-from each rank to each instead, and each adds what is summed up.
+overlaps there and chunks only cost. Where `by_messages` holds, the parts of a chunk are sent from
+each rank to each instead, and each adds up its sums.
 
 A rank's rows are cut, or by messages the columns of a weight that is larger. A chunk of all ranks
 is then one contiguous message and, where its results may lie together, one product. Experts
@@ -31,7 +31,7 @@ from hpcbench.operations.place import finish
 
 
 class Chunked(Implementation[AnyInputs]):
-    """What all have in common: the number of chunks, and whether messages carry them."""
+    """The base of all: the number of chunks, and whether messages carry them."""
 
     def __init__(self, inputs: AnyInputs) -> None:
         super().__init__(inputs)
@@ -96,7 +96,7 @@ class Columnwise(Chunked[rank_inputs.ColumnwiseInputs]):
             self._multiply_first()
 
     def _gather_first(self) -> None:
-        """Start to gather all chunks at once, and multiply the own rows under the first of them.
+        """Start to gather all chunks, and multiply the own rows under the first of them.
 
         So none waits for a product to end. NCCL does them one after the other, and a pair of
         ranks has one stream: the first chunk comes hardly later (benchmarks/results/overlap.md).
@@ -110,7 +110,7 @@ class Columnwise(Chunked[rank_inputs.ColumnwiseInputs]):
         finish(leaving)
 
     def _gather(self) -> tuple[list[Sequence[Any]], Sequence[Any]]:
-        """Return what brings each chunk, and what else is to be awaited."""
+        """Return the requests that bring each chunk, and the others to wait for."""
         if self.by_messages:
             return self._exchange.receive(), self._exchange.send_all()
         return [[all_gather_tensor(gathered.flatten(0, 1), rows, group=self.group, async_op=True)]
@@ -308,7 +308,7 @@ def _multiply_others(
 
 
 class Experts(Chunked[rank_inputs.ExpertInputs]):
-    """Of the tokens for each expert one chunk is sent, and the results of another sent back.
+    """One chunk of the tokens for each expert is sent, and the results of another sent back.
 
     One all_to_all reads the parts for all ranks from one piece of memory. So a chunk's tokens are
     copied together, and its results to where they belong, during the other chunks' messages.
@@ -365,7 +365,7 @@ class Experts(Chunked[rank_inputs.ExpertInputs]):
 def _pieces(
     rows: torch.Tensor, counts: list[int], chunks: list[list[int]],
 ) -> list[list[torch.Tensor]]:
-    """Return of each chunk its rows for each rank; ``rows`` are sorted by rank."""
+    """Return the rows of each chunk for each rank; ``rows`` are sorted by rank."""
     by_rank = [part.split([chunk[rank] for chunk in chunks])
                for rank, part in enumerate(rows.split(counts))]
     return [list(pieces) for pieces in zip(*by_rank, strict=True)]

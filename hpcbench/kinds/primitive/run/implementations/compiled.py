@@ -2,14 +2,14 @@
 
 The graph is compiled when the case is set up: by one untimed call, which all ranks make, since it
 communicates. One thread compiles (torch would keep a pool of processes beside a worker that
-measures); generated code is kept where torch keeps it, TORCHINDUCTOR_CACHE_DIR. What was compiled
-for an earlier case is dropped first, so that no case depends on others or is compiled for several
-shapes at once; all later calls get the same tensors, which leaves no reason to compile again.
+measures); generated code is kept where torch keeps it, TORCHINDUCTOR_CACHE_DIR. Graphs compiled for
+an earlier case are dropped first, so that no case depends on others or is compiled for several
+shapes together; all later calls get the same tensors, which leaves no reason to compile again.
 
 ``compiled_async_tp`` is with torch's pass for async tensor parallelism. The pass
 (torch._inductor.config._micro_pipeline_tp) replaces an all-gather and the product behind it, or a
 product and the reduce-scatter behind it, by the operators of ``symm_mem``. Where it finds nothing
-to replace torch says nothing; the case then fails, since its numbers would be those of
+to replace torch reports nothing; the case then fails, since its numbers would be those of
 ``compiled``. On GPUs only; never run on one so far.
 """
 
@@ -27,13 +27,13 @@ from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returni
 from hpcbench.kinds.primitive.run.implementations.symm_mem import enable
 
 Formula = tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor]]
-"""What is compiled, and its operands."""
+"""The function to compile, and its operands."""
 _OPS: Any = torch.ops._c10d_functional
-"""What torch's functional collectives consist of; their own names changed with torch 2.13."""
+"""The operators of torch's functional collectives, whose own names changed with torch 2.13."""
 
 
 class Compiled(Returning[AnyInputs]):
-    """What subclasses return as ``formula``, compiled; and the collectives that torch can trace."""
+    """The ``formula`` of subclasses, compiled; and the collectives that torch can trace."""
 
     def __init__(self, inputs: AnyInputs) -> None:
         """Compile. Raises CaseError if torch was to fuse a collective and leaves it as it is."""
@@ -45,7 +45,7 @@ class Compiled(Returning[AnyInputs]):
             enable(self.group)
             self._left_over = ["everything"]
             # A graph with a pass that torch does not know is not taken from its cache of graphs,
-            # so the look is always taken.
+            # so `_look` is always called.
             options |= {"_micro_pipeline_tp": True, "post_grad_custom_post_pass": self._look}
         formula, self._operands = self.formula()
         torch.compiler.reset()
@@ -62,7 +62,7 @@ class Compiled(Returning[AnyInputs]):
                            if "_c10d_functional" in str(node.target)]
 
     def formula(self) -> Formula:
-        """Return what to compile, in the order of the case."""
+        """Return the function to compile, in the order of the case, and its operands."""
         raise NotImplementedError
 
     def run(self) -> None:

@@ -1,8 +1,8 @@
 """Implementation ``dtensor``: placements are declared, torch chooses the collectives.
 
-`DTensor.redistribute` is where a primitive's order says that ranks communicate; the products find
-operands that need no communication. The mesh is the group under test. DTensor has no ``out=``:
-its results are tensors of their own, allocated at each call.
+`DTensor.redistribute` is called where ranks communicate in a primitive's order; the products find
+operands that need no communication. The mesh is the group under test. DTensor has no ``out=``: its
+results are tensors of their own, allocated at each call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returni
 
 
 class _OnMesh(Returning[AnyInputs]):
-    """What all have in common: the group under test as a mesh of one dimension."""
+    """The base of all: the group under test as a mesh of one dimension."""
 
     def __init__(self, inputs: AnyInputs) -> None:
         super().__init__(inputs)
@@ -88,7 +88,7 @@ class Mlp(_OnMesh[rank_inputs.MlpInputs]):
 
 
 class Gradients(_OnMesh[rank_inputs.GradientInputs]):
-    """Products over divided tokens are partial; those of all layers become whole at once."""
+    """Products over divided tokens are partial; those of all layers become whole together."""
 
     def __init__(self, inputs: rank_inputs.GradientInputs) -> None:
         super().__init__(inputs)

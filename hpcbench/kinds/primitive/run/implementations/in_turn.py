@@ -19,7 +19,7 @@ from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returni
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
 
 Step = Callable[[torch.Tensor], torch.Tensor]
-"""What makes a tensor of another: a collective, or nothing."""
+"""Makes a tensor of another: a collective, or nothing."""
 
 
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
@@ -39,12 +39,12 @@ class InTurn(Returning[AnyInputs]):
             self.part = "compute"
 
     def restore(self) -> None:
-        """Wipe what torch returned; buffers are wiped anyway."""
+        """Wipe torch's results; buffers are wiped anyway."""
         if self._functional:
             super().restore()
 
     def gathering(self, rows: int, columns: int) -> Step:
-        """Return what brings all ranks' rows together, in rank order."""
+        """Return the step that brings all ranks' rows together, in rank order."""
         if self.is_alone:
             return _as_it_is
         if functional := self._functional:
@@ -58,7 +58,7 @@ class InTurn(Returning[AnyInputs]):
         return gather
 
     def combining(self, rows: int, columns: int, *, scatter: bool) -> Step:
-        """Return what adds all ranks' partial results; a rank ends with its rows, or with all."""
+        """Return the step that adds all ranks' partial results, to a rank's rows or to all."""
         if self.is_alone:
             return _as_it_is
         if functional := self._functional:
@@ -75,7 +75,7 @@ class InTurn(Returning[AnyInputs]):
         return combine
 
     def exchanging(self, received: Sequence[int], sent: Sequence[int], columns: int) -> Step:
-        """Return what sends so many rows to each rank, and receives so many from each."""
+        """Return the step that sends so many rows to each rank, and receives so many from each."""
         if functional := self._functional:
             return lambda rows: functional.exchanged(rows, received, sent, self.group)
         arrived = self.empty(sum(received), columns)

@@ -1,9 +1,9 @@
 """Implementation ``p2p_ring``: a block is multiplied while its successor travels round a ring.
 
-Each rank sends to the next one and receives from the one before. What travels under which product
-is in each class; a message is awaited before what it brings is used, and before what it carries
-is overwritten. With backend mpi a large message moves only while MPI is called, so there little
-of it overlaps.
+Each rank sends to the next one and receives from the one before. Each class defines which block
+travels under which product; a message is awaited before the data that it brings are used, and
+before those that it carries are overwritten. With backend mpi a large message moves only while MPI
+is called, so there little of it overlaps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpcbench.operations.place import finish, receiving, sending, start
 
 
 class _Ring(Implementation[AnyInputs]):
-    """What all have in common: the neighbours, and whose block passes when."""
+    """The base of all: the neighbours, and whose block passes when."""
 
     def owner(self, hops: int) -> int:
         """Return whose block is here after this many hops."""
@@ -59,7 +59,7 @@ class Columnwise(_Ring[rank_inputs.ColumnwiseInputs]):
             self._hops = [list(self._hops_of_step(step)) for step in range(2 * self.ranks - 1)]
 
     def _hops_of_step(self, step: int) -> Iterator[dist.P2POp]:
-        """Yield what travels under a step: a piece made in step p hops in steps p + 1 and on."""
+        """Yield the messages under a step: a piece made in step p hops in steps p + 1 and on."""
         pieces = [block.tensor_split(self.ranks) for block in self._placed]
         for piece in range(self.ranks):
             hops = step - 1 - piece
@@ -135,7 +135,7 @@ class Mlp(_Ring[rank_inputs.MlpInputs]):
         self._hops = [list(self._hops_of_step(step)) for step in range(self.ranks + 1)]
 
     def _hops_of_step(self, step: int) -> Iterator[dist.P2POp]:
-        """Yield what travels under a step: the next step's tokens, the last one's sums."""
+        """Yield the messages under a step: the next step's tokens, the last one's sums."""
         if step < self.ranks - 1:
             yield from self.hop(self._tokens[step], self._tokens[step + 1])
         if step >= 2:

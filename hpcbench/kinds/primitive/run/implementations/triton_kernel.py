@@ -4,14 +4,14 @@ Chunks of the operand's rows are gathered one after the other; behind each the s
 flag. The product is one kernel on another stream: a tile waits for the flag of its chunk.
 
 - Programs take tiles in the order of the chunks. As many run as fit beside the communication
-  (``programs``), so none waits for a tile that nobody computes.
+  (``programs``), so none waits for a tile that none computes.
 - The flag is raised by an atomic with release, behind the chunk on its stream, and read by an
-  atomic with acquire (PTX memory model; triton.language.atomic_xchg, atomic_cas): what is read
-  after it is the chunk, not what a cache held before. The barrier spreads that over the program.
+  atomic with acquire (PTX memory model; triton.language.atomic_xchg, atomic_cas): data read after
+  it are the chunk's, not earlier ones in a cache. The barrier spreads that over the program.
 - Products are IEEE fp32 or of the dtype (never TF32), accumulated in fp32.
 
 Block sizes are usual ones, not tuned. Its arithmetic is tested in Triton's interpreter, with the
-flags raised, and what Triton compiles it to is looked at; it has never run on a GPU.
+flags raised, and the code that Triton compiles is inspected; it has never run on a GPU.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def multiply(
 ) -> None:
     """Multiply gathered rows (m, k) by ``weight`` (k, n) into ``output`` (m, n), as they arrive.
 
-    All are contiguous and of one dtype: fp32, fp16 or bf16. ``gathered`` and ``output`` are ordered
-    as ``layout`` says; ``flags`` are int32, one a chunk, 1 where the chunk is there. ``programs``
-    is the most that may run at once.
+    All are contiguous and of one dtype: fp32, fp16 or bf16. ``gathered`` and ``output`` are in the
+    order of ``layout``; ``flags`` are int32, one a chunk, 1 where the chunk is there. ``programs``
+    is the most that may run concurrently.
     """
     inner, columns = weight.shape
     depth = 32 if weight.element_size() == 4 else 64

@@ -1,8 +1,7 @@
 """The model of a training and its loss, of either kind, built as the training is configured.
 
-A block that is computed again or compiled gets a class with another ``forward``. That stands inside
-of what strategies hook to the block, such as gathering its weights, and does not prolong its
-memory.
+A block that is computed again or compiled gets a class with another ``forward``. That runs inside
+of the hooks of strategies, such as gathering the block's weights, and does not prolong its memory.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _PRODUCTS = {
              "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
              "_scaled_dot_product_fused_attention_overrideable"),
     "bitsandbytes": ("gemm_4bit",)}
-"""What products of matrices and attention become, whichever kernel torch chooses, and products with
-weights in 4 bits, where bitsandbytes was imported."""
+"""Operations of products of matrices and of attention, with any kernel of torch, and of products
+with weights in 4 bits, where bitsandbytes was imported."""
 BACKEND = "inductor"  # of torch.compile
 WARMUP_CALLS = 2
 """Calls of a step until all is compiled: a second one may differ from the first in what there is
@@ -39,11 +38,11 @@ Forward = Callable[..., Any]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Treatment = Callable[[nn.Module], object]  # what is done to a part of a model that has its weights
 Fill = Callable[[Model, Part], object]
-"""What gives a part of a draft memory and its weights of the seed."""
+"""Gives a part of a draft memory and its weights of the seed."""
 
 
 def make_model(work: Training, blocks: range | None = None) -> Model:
-    """Return the model of a training, or of ours the stage with ``blocks``; weights are not set."""
+    """Return the model of a training, or our stage with ``blocks``; weights are not set."""
     shape = model_of(work)
     model: Model
     if isinstance(shape, ResNetShape):

@@ -159,7 +159,7 @@ def of_transformer(
 
     As GPT-2: normal of deviation 0.02, divided by the root of the number of additions to the
     residual. Other than there biases and norms are random, too: a layout that adds a bias twice has
-    another loss at once.
+    another loss immediately.
     """
     additions = 2 * layers if into_residual.fullmatch(name) else 1
     return drawn(name, extents, _DEVIATION / math.sqrt(additions), seed, device)
@@ -238,8 +238,8 @@ class ResNet(Model):
     """A model, or the stage of it that has ``blocks``, numbered as in the whole model.
 
     Takes images (samples, 3, image, image) or activations, returns logits (samples, classes) or
-    activations. Children: ``stem``, ``blocks`` by number, ``head``; what a stage lacks is None.
-    Batch norms see the samples of their own rank only.
+    activations. Children: ``stem``, ``blocks`` by number, ``head``; parts that a stage lacks are
+    None. Batch norms see the samples of their own rank only.
     """
 
     def __init__(self, shape: any_model.ResNetShape, blocks: range | None = None) -> None:
@@ -257,7 +257,7 @@ class ResNet(Model):
     ) -> torch.Tensor:
         """Return normal weights with a variance of 2 / fan-in, He et al., arXiv:1502.01852 (2015).
 
-        Biases and norms are random about 0 and 1; of narrow models see `NARROW_BIAS`.
+        Biases and norms are random about 0 and 1; for narrow models see `NARROW_BIAS`.
         """
         fan_in = math.prod(extents[1:]) if len(extents) > 1 else 0
         value = drawn(name, extents, (2 / fan_in) ** 0.5 if fan_in else 0.02, seed, device)

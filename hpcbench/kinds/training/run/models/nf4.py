@@ -20,7 +20,7 @@ class ShapedLinear(Linear4bit):  # type: ignore[misc]
     """A product of a dry run: its weight is a plain parameter, since none in 4 bits can be fake."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.weight.quant_state = self.quant_state  # which bitsandbytes looks for
+        self.weight.quant_state = self.quant_state  # which bitsandbytes reads
         return super().forward(x)
 
 
@@ -84,7 +84,7 @@ def unpacked(packed: torch.Tensor, state: QuantState) -> torch.Tensor:
     """Return the weight (outputs, inputs), fp64, by the definition; bitsandbytes gives the tables
     only.
 
-    Of two weights in a byte the first is the high half.
+    The first of two weights in a byte is the high half.
     """
     pairs = packed.flatten().to(torch.int64)
     levels = torch.stack((pairs >> 4, pairs & 15), dim=1).flatten()

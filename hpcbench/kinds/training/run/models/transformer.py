@@ -100,8 +100,8 @@ def make_norm(shape: ModelShape) -> nn.Module:
 
 
 class TransformerBlock(nn.Module):  # type: ignore[misc]
-    """Attention and MLP, each added to what it was given. Norms stand before each, or in BERT
-    after each sum.
+    """Attention and MLP, each added to its input. Norms stand before each, or in BERT after each
+    sum.
     """
 
     def __init__(self, shape: ModelShape) -> None:
@@ -126,7 +126,7 @@ _INTO_RESIDUAL = re.compile(r"blocks\.\d+\.(attention\.o|mlp\.down)\.weight")
 
 
 def plain_name(shape: ModelShape, name: str) -> str:
-    """Return what a stage's parameter is called in the whole model: tied ones have one name."""
+    """Return the name of a stage's parameter in the whole model: tied ones have one name."""
     return TIED[1] if shape.tied and name == TIED[0] else name
 
 
@@ -188,9 +188,9 @@ class Transformer(Model):
 
     Takes tokens (samples, tokens) int64 or hidden states (samples, tokens, hidden), returns logits
     (samples, tokens, vocab) or hidden states. Children: ``embedding``, ``blocks`` by number,
-    ``head``; what a stage lacks is None. A tied weight is ``embedding.tokens.weight`` where a stage
-    has both ends; a last stage alone has ``head.logits.weight``, whose gradient is added to the
-    first stage's.
+    ``head``; parts that a stage lacks are None. A tied weight is ``embedding.tokens.weight`` where
+    a stage has both ends; a last stage alone has ``head.logits.weight``, whose gradient is added to
+    the first stage's.
     """
 
     def __init__(self, shape: ModelShape, blocks: range | None = None) -> None:

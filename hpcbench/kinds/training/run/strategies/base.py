@@ -29,9 +29,9 @@ from hpcbench.units import grouped
 PHASES = ("data", "forward", "backward", "exchange", "forward_backward", "optimizer", "balance")
 """In the order of a step.
 
-``backward`` ends when the rank has its own last gradient, ``exchange`` when all are exchanged. Of a
-pipeline ``exchange`` is what lies between the passes of micro-batches: waiting, and messages.
-Strategies that cannot tell forward from backward have ``forward_backward``.
+``backward`` ends when the rank has its own last gradient, ``exchange`` when all are exchanged. In a
+pipeline ``exchange`` is the time between the passes of micro-batches: waiting, and messages.
+Strategies that cannot distinguish forward from backward have ``forward_backward``.
 """
 
 
@@ -59,7 +59,7 @@ class PhaseClock:
         self._since = at
 
     def arrive(self, what: str) -> None:
-        """Note how long after the step's begin something is there; of several times the last."""
+        """Note how long after the step's begin something is there; the last time counts."""
         self._noted.append((self.steps[-1], what, self._begin, self.now(), False))
 
     def resolve(self) -> None:
@@ -119,8 +119,8 @@ def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.op
 
 
 INITIAL_SCALE = 2.0**10
-"""By which fp16 losses are multiplied at first. torch's 2^16 would overflow in the first steps of
-some models, and a step that is skipped is no step; this is a power of two, so it rounds nothing."""
+"""The first factor of fp16 losses. torch's 2^16 would overflow in the first steps of some models,
+and a step that is skipped is no step; this is a power of two, so it rounds nothing."""
 
 
 def is_mixed(dtype: str) -> bool:
@@ -234,14 +234,14 @@ def align_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-"""Of one replica: tokens and those to predict, both (samples, seq_length) int64; or images
+"""The data of one replica: tokens and those to predict, both (samples, seq_length) int64; or images
 (samples, 3, height, width) fp32 and their classes (samples,) int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradientExchange:
-    """What the exchange of gradients loses: unit roundoff of their dtype, and the largest absolute
-    error of one that is too small for it; both 0 in fp32. ``projects``: PowerSGD."""
+    """The loss in exchanged gradients: unit roundoff of their dtype, and the largest absolute error
+    of one that is too small for it; both 0 in fp32. ``projects``: PowerSGD."""
 
     unit: float = 0.0
     floor: float = 0.0
@@ -259,7 +259,7 @@ class Strategy:
     scaler = torch.amp.GradScaler("cpu", enabled=False)
 
     holds_loss = True
-    """Whether this rank knows the loss: of a pipeline, only that with the last stage does."""
+    """Whether this rank knows the loss: in a pipeline, only that with the last stage does."""
     warmup_calls = 0
     """Calls of `forward_backward` until the communication pattern is stable."""
     exchange = GradientExchange()

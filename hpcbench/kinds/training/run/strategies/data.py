@@ -121,9 +121,9 @@ class Data(Replica):
 class BucketWatch:
     """Calls a callback with the name of each bucket that has its last gradient on this rank.
 
-    Backward lasts as long on every rank, because all wait for the last; a rank's own gradients show
-    whether it is late. torch fills buckets in the order of the first backward, which is known at
-    `watch_buckets`.
+    Backward lasts as long on every rank, because all wait for the slowest rank; a rank's own
+    gradients show whether it is late. torch fills buckets in the order of the first backward, which
+    is known at `watch_buckets`.
     """
 
     on_bucket: Callable[[str], None]
@@ -221,7 +221,7 @@ class Zero1(Data):
 # It warns of a kernel for inference that it cannot load, which nobody here needs.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 _INSERTED = re.compile(r"\.(base_layer|default)(?=\.)")
-"""What peft adds to names: of the product, and of the one adapter that there is."""
+"""Parts that peft adds to names: of the product, and of its only adapter."""
 
 
 def low_rank(spec: Training, place: Place) -> base.Strategy:
@@ -230,7 +230,7 @@ def low_rank(spec: Training, place: Place) -> base.Strategy:
 
 
 class LowRank(Replica):
-    """One rank has them: gradients and optimizer are those of the adapters."""
+    """One rank has all weights: gradients and optimizer are those of the adapters."""
 
     def draft(self) -> Model:
         return draft(self.spec)
@@ -262,7 +262,7 @@ class LowRank(Replica):
 
 
 class Copies(LowRank, Data):
-    """Every rank has them; gradients of adapters are averaged (DistributedDataParallel)."""
+    """Every rank has all weights; gradients of adapters are averaged (DistributedDataParallel)."""
 
 
 class Shards(LowRank, Fsdp):
@@ -290,7 +290,7 @@ def draft(spec: Training) -> Model:
 
 
 def plain(name: str) -> str:
-    """Return what a parameter is called in the plain model; of adapters: ``...q.lora_A.weight``."""
+    """Return the name of a parameter in the plain model; of an adapter: ``...q.lora_A.weight``."""
     return _INSERTED.sub("", name)
 
 

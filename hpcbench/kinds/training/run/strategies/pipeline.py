@@ -1,7 +1,7 @@
 """Pipelines of torch.distributed.pipelining, alone and with replicas and divided layers.
 
-Each rank has some of the blocks, and micro-batches pass through them. Stages tell when they
-compute: what lies between is waiting and messages.
+Each rank has some of the blocks, and micro-batches pass through them. Stages record when they
+compute: the time between is waiting and messages.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StageClock:
         self._exchanges = exchanges
 
     def timed(self, phase: str, compute: Callable[[], Result]) -> Result:
-        """Return what is computed; its time is of the phase, that before it of ``exchange``."""
+        """Return the result; its time counts as ``phase``, the time before as ``exchange``."""
         if self.phases is None:
             return compute()
         self.phases.end("exchange")
@@ -138,7 +138,7 @@ class Pipeline(base.Strategy):
     def _examples(self, stage: int) -> dict[str, torch.Tensor]:
         """Return a stage's input and output for a dry run, and of a ResNet.
 
-        Otherwise neighbours tell torch by computing something, which batch norms would count.
+        Otherwise torch gets them from a computation of neighbours, which batch norms would count.
         """
         spec = self.spec
         samples = spec.batch_size // spec.accumulation // self._stages.microbatches

@@ -63,9 +63,9 @@ def evenly_spaced(count: int) -> list[int]:
 
 
 class Replica(base.Strategy):
-    """One rank trains alone: what all others are compared with. Subclasses wrap the model.
+    """One rank trains alone; all others are compared with it. Subclasses wrap the model.
 
-    ``plain`` is the model, ``model`` what is called; ``watch`` tells when gradients are there.
+    ``plain`` is the model, ``model`` the called module; ``watch`` reports when gradients are there.
     """
 
     watch: Any = None
@@ -147,10 +147,9 @@ class Replica(base.Strategy):
 
 
 def _backward(loss: torch.Tensor, phases: base.PhaseClock, *, exchanges: bool) -> None:
-    """Run backward; what is left of an exchange is a phase of its own.
+    """Run backward; the rest of an exchange is a phase of its own.
 
-    Autograd calls what waits for the exchange (DDP, FSDP) after its graph, in the order of
-    queueing.
+    Autograd calls the waits for the exchange (DDP, FSDP) after its graph, in the order of queueing.
     """
     if not exchanges:
         loss.backward()

@@ -62,8 +62,8 @@ class Divider:
         # Each rank has computed the whole weights from the seed: none is to be sent.
         parallelize_module(part, self._mesh, present, src_data_rank=None)
         if self._compiles and isinstance(part, Embedding):
-            # What a compiled block is given must be there: of a tensor that is still being
-            # communicated torch 2.13 sends the gradient past what made it.
+            # The input of a compiled block must be there: torch 2.13 sends the gradient of a tensor
+            # that is still being communicated past its origin.
             part.register_forward_hook(lambda _part, _inputs, output: output.clone())
 
     def loss(self) -> AbstractContextManager[object]:
