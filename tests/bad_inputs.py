@@ -176,7 +176,7 @@ class RunFiles:
         """Return words that read a spoilt results file."""
         path = folder / "results.h5"
         shutil.copy(self._folder / "sealed" / "results.h5", path)
-        _spoil(chance, path, RESULTS)
+        _corrupt(chance, path, RESULTS)
         return ["show", str(path)]
 
     def run(self, chance: Chance, folder: Path) -> list[str]:
@@ -189,11 +189,11 @@ class RunFiles:
         if path.suffix == ".journal" and chance.random() < 0.6:
             path.write_bytes(mangled_journal(chance, path.read_bytes()))
         else:
-            _spoil(chance, path, TRACE)
+            _corrupt(chance, path, TRACE)
         return ["reduce", str(copy)]
 
 
-def _spoil(chance: Chance, path: Path, file_format: str) -> None:
+def _corrupt(chance: Chance, path: Path, file_format: str) -> None:
     data = path.read_bytes()
     if path.suffix == ".h5" and chance.random() < 0.5:
         if chance.random() < 0.2:  # HDF5 of somebody else

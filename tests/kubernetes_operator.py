@@ -217,13 +217,13 @@ def main(folder: Path, venv: Path, command: Sequence[str]) -> int:
                     list(yaml.safe_load_all(created.read_text())), running)
             if launcher is not None:
                 code = launcher.poll()
-                _tell(folder / "state.json", {"exit_code": code, "phase": "Running" if code is None
+                _save(folder / "state.json", {"exit_code": code, "phase": "Running" if code is None
                                               else "Failed" if code else "Succeeded"})
             time.sleep(0.05)
         return shell.wait()
 
 
-def _tell(path: Path, state: Mapping[str, Any]) -> None:
+def _save(path: Path, state: Mapping[str, Any]) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(state))
     part.replace(path)

@@ -16,12 +16,12 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "benchmarks", "gpu_session", "mpi_results", "slurm", "training_parallel", "launch",
     "collectives_more", "memory", "functions", "measure_in_programs", "fingerprints",
     "outside_texts", "main_job", "interruption", "storage", "gpu_machines", "resume", "profiling",
-    "suite", "faults", "check_folders", "own_disks", "plugin_jax", "told_commands", "training",
+    "suite", "faults", "check_folders", "own_disks", "plugin_jax", "reported_commands", "training",
     "pairs_run", "primitive_compiled", "training_resnet", "start_faults", "primitives", "hardware",
     "golden_resume", "gen_config_job", "protocol", "compat_programs", "primitive_overlap",
     "start_benchmark", "training_balance", "training_low_rank", "training_jobs", "torchrun",
     "dialect_jobs", "conveniences", "strategy_plugin", "run_verbosity", "kubernetes",
-    "training_phases", "library_told", "ordinary_user", "many_ranks", "secrets", "kind_plugin",
+    "training_phases", "library_prints", "ordinary_user", "many_ranks", "secrets", "kind_plugin",
     "collective_plugin", "traffic_job", "torch_backends", "cuda_graph_skips", "plugins",
     "training_compiled", "ddlb_job", "what_if_job", "replay_forms", "ucc"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near.

@@ -28,7 +28,7 @@ def results(done: Finished) -> Results:
         return file.results
 
 
-def told(cases: tuple[CaseResult, ...]) -> list[str]:
+def not_ok(cases: tuple[CaseResult, ...]) -> list[str]:
     """Return what did not end as ok."""
     return [f"{item.case.label}: {item.status}: {item.reason}" for item in cases
             if item.status != "ok"]
@@ -41,7 +41,7 @@ def test_collectives_are_right_and_timed_by_events(mpirun: MpiLauncher, gpus: in
         "collective": ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]}))
     done.check()
     found = results(done)
-    assert not told(found.cases)
+    assert not not_ok(found.cases)
     for item in found.cases:
         assert item.n_wrong == 0 and item.timing is not None
         assert item.timing.device_s and item.timing.enqueue_s
@@ -56,7 +56,7 @@ def test_primitives_and_steps_are_right(mpirun: MpiLauncher, gpus: int) -> None:
         {"kind": "training", "model": "transformer-tiny", "batch_size": gpus, "dtype": "bf16",
          "strategies": ["data", "fsdp"]}))
     done.check()
-    assert not told(results(done).cases)
+    assert not not_ok(results(done).cases)
 
 
 @pytest.mark.mpi
@@ -68,7 +68,7 @@ def test_captured_calls_are_right(mpirun: MpiLauncher, gpus: int) -> None:
          "implementations": ["torch", "functional"], "cuda_graph": True}))
     done.check()
     found = results(done).cases
-    assert not told(found) and {item.n_wrong for item in found} == {0}
+    assert not not_ok(found) and {item.n_wrong for item in found} == {0}
     assert sum(item.case.cuda_graph for item in found) == 4
 
 

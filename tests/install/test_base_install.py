@@ -106,7 +106,7 @@ def test_plot(venv: Path, tmp_path: Path) -> None:
     assert figures and sorted(Path(line).name for line in printed) == figures
 
 
-def test_run_says_what_is_missing(venv: Path, tmp_path: Path) -> None:
+def test_run_states_what_to_install(venv: Path, tmp_path: Path) -> None:
     done = subprocess.run([venv / "bin" / "hpcbench", "run"], cwd=tmp_path, text=True,
                           capture_output=True, timeout=60)
     assert done.returncode == 2, done

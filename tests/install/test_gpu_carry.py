@@ -119,7 +119,7 @@ def test_a_python_of_the_system_keeps_its_torch(wheels: Path, tmp_path: Path) ->
     assert torch.startswith(there) and mpi4py.startswith(str(tmp_path / "venv-carry"))
 
 
-def test_a_set_up_without_a_network_says_how_wheels_are_carried(tmp_path: Path) -> None:
+def test_a_set_up_without_a_network_states_how_wheels_are_carried(tmp_path: Path) -> None:
     (tmp_path / "small.json").write_text(json.dumps(SWEEP))
     (tmp_path / "steps.json").write_text(json.dumps(STEPS))
     done = bash("--steps", str(tmp_path / "steps.json"), **OFFLINE,

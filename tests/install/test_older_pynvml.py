@@ -30,7 +30,7 @@ with opened_nvml() as nvml:
 @pytest.mark.parametrize(("version", "fabric", "refused"), [
     ("12.535.133", None, {"pcie_sent_bytes", "pcie_received_bytes"}),
     ("12.560.30", "ab" * 16 + "/7", {"pcie_received_bytes"})])
-def test_what_an_older_one_has_is_told(
+def test_what_an_older_one_has_is_reported(
     tmp_path: Path, standins: Standins, version: str, fabric: str | None, refused: set[str],
 ) -> None:
     pip_install(Path(sys.prefix), "--no-deps", "--target", str(tmp_path / "older"),

@@ -61,7 +61,7 @@ def compared(
     took_s, cpu_s = time.monotonic() - began, time.process_time() - cpu
     now_ns = time.perf_counter_ns()
     times = [now_ns + hold * SECOND for hold in HOLDS_S]
-    tell(name, comm, record, took_s=took_s, cpu_s=cpu_s,
+    print_line(name, comm, record, took_s=took_s, cpu_s=cpu_s,
          errors_ns=[record.model.to_global(at(mine, true_ns)) - at(0, true_ns)
                     for true_ns in times],
          bounds_ns=[record.model.bound_at(at(mine, true_ns)) for true_ns in times],
@@ -69,7 +69,7 @@ def compared(
     return record
 
 
-def tell(name: str, comm: Communicator, record: SyncRecord, **found: Any) -> None:
+def print_line(name: str, comm: Communicator, record: SyncRecord, **found: Any) -> None:
     """Print one line, whole."""
     line = {"name": name, "rank": comm.rank, **record.to_json(), **found}
     print(json.dumps(line) + "\n", end="", flush=True)
@@ -85,7 +85,7 @@ def twice(comm: Communicator) -> None:
     times = [between_ns + step * SECOND // 20 for step in range(10)]
     local = np.array([at(comm.rank, true_ns) for true_ns in times])
     errors = to_global(models, local) - np.array([at(0, true_ns) for true_ns in times])
-    tell("between", comm, second, errors_ns=errors.tolist(),
+    print_line("between", comm, second, errors_ns=errors.tolist(),
          bounds_ns=bound_at(models, local).tolist())
 
 
@@ -111,7 +111,7 @@ def shared(comm: Communicator) -> None:
     compared(comm, at, "two", lambda rank: rank // 2, points=40)
     counting = Counting(comm)
     record = synchronise(counting, time.perf_counter_ns, "one")
-    tell("one", comm, record, used=counting.used)
+    print_line("one", comm, record, used=counting.used)
 
 
 def namespaces(comm: Communicator) -> None:
@@ -122,7 +122,7 @@ def namespaces(comm: Communicator) -> None:
     record = synchronise(comm, time.perf_counter_ns, clock_identity())
     now_ns = time.perf_counter_ns()
     truth = offsets[comm.rank] - offsets[0]
-    tell("namespaces", comm, record, shifted_s=truth / SECOND, bound_ns=record.model.bound_ns,
+    print_line("namespaces", comm, record, shifted_s=truth / SECOND, bound_ns=record.model.bound_ns,
          errors_ns=[record.model.offset_at(now_ns + hold * SECOND) - truth for hold in HOLDS_S],
          bounds_ns=[record.model.bound_at(now_ns + hold * SECOND) for hold in HOLDS_S])
 

@@ -103,7 +103,7 @@ def low_rank(dtype: str) -> dict[str, Training]:
             for over, dp in (("single", 1), ("data", SIZE), ("fsdp", SIZE))}
 
 
-def told(work: Training, place: Place, alone: Place) -> dict[str, Any]:
+def recorded(work: Training, place: Place, alone: Place) -> dict[str, Any]:
     """Return what a rank records of a training after its first step."""
     where = alone if work.dp * work.tp * work.pp == 1 else place
     if where.rank >= where.world_size:
@@ -132,7 +132,7 @@ def judged(works: dict[str, Training], reported: dict[str, dict[str, Any]]) -> N
 def compare(works: dict[str, Training], places: tuple[Place, Place]) -> None:
     """Compare what is right, and then each mistake with some of that."""
     right = operation._strategy_class
-    found = {label: told(work, *places) for label, work in works.items()}
+    found = {label: recorded(work, *places) for label, work in works.items()}
     if RANK == 0:
         judged(works, found)
     for label, (name, kind) in MISTAKES.items() if "zero1" in works else ():
@@ -140,7 +140,7 @@ def compare(works: dict[str, Training], places: tuple[Place, Place]) -> None:
         if not is_done(label, dtype) or (label == "not updated" and dtype == "bf16"):
             continue  # in bf16, rounding changes as many signs as that mistake
         operation._strategy_class = lambda _, kind=kind: kind
-        wrong = told(works[name], *places)
+        wrong = recorded(works[name], *places)
         operation._strategy_class = right
         if RANK == 0:
             judged({"single": works["single"], "zero1": works["zero1"], label: works[name]},

@@ -54,7 +54,7 @@ def test_punctual_ranks_wait_for_a_late_one_unless_a_buffer_takes_what_they_send
 
 
 @pytest.mark.mpi
-def test_every_sort_of_lateness_is_in_the_stamps_of_collectives_and_primitives(
+def test_every_sort_of_delay_is_in_the_stamps_of_collectives_and_primitives(
     mpirun: MpiLauncher,
 ) -> None:
     arrival: list[Any] = [{"late": late, "by": "20ms"} for late in (0, "rotating", "all")]

@@ -14,7 +14,7 @@ GLOO = "benchmarks.0.implementations.pytorch.0.backend"
 
 
 @pytest.mark.mpi
-def test_it_runs_unchanged_but_for_what_the_command_line_says(mpirun: MpiLauncher) -> None:
+def test_it_runs_unchanged_but_for_what_the_command_line_sets(mpirun: MpiLauncher) -> None:
     config = json.loads((ROOT / "tests/data/ddlb.json").read_text())
     words = ["--benchmark", "primitive", "--warmup", "1", "--iters", "3", *QUICK]
     for key, value in {"measure.passes": 1, "benchmarks.0.m": 64, "benchmarks.0.n": 32,

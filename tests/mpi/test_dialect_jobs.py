@@ -36,7 +36,7 @@ def test_a_file_of_torchscale_trains_on_each_number_of_gpus(mpirun: MpiLauncher)
 
 
 @pytest.mark.mpi
-def test_a_file_of_the_candle_suite_trains_as_it_says(mpirun: MpiLauncher) -> None:
+def test_a_file_of_the_candle_suite_trains_as_specified(mpirun: MpiLauncher) -> None:
     config = json.loads((ROOT / "tests/data/candle.json").read_text())
     config["hardware"]["device_type"] = "cpu"
     config["parallelization"] = {"strategy": "pipeline", "model_parallel_size": 2}

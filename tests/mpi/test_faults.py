@@ -175,7 +175,7 @@ def memory_cgroup() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_a_worker_that_the_kernel_kills_for_memory_says_so(
+def test_a_worker_that_the_kernel_kills_for_memory_is_reported(
     mpirun: MpiLauncher, memory_cgroup: Path,
 ) -> None:
     config = sweep("8", "512MiB", "16", measure={"warmup": 0, "iterations": 1})

@@ -75,7 +75,7 @@ def test_every_test_of_the_machine_runs(job: Job) -> None:
     assert all("tf32" in label for label, status in broken.items() if status == "skipped")
 
 
-def test_a_wrong_element_and_a_killed_writer_are_told(job: Job) -> None:
+def test_a_wrong_element_and_a_killed_writer_are_reported(job: Job) -> None:
     wrong = next(item for item in job.cases if item.status == "wrong")
     failed = next(item for item in job.cases if item.status == "failed")
     assert wrong.blamed_rank == 1 and "triad" in wrong.case.label
@@ -130,7 +130,7 @@ def test_nothing_is_left_on_the_disk(job: Job) -> None:
     assert list((job.home / "files").iterdir()) == []
 
 
-def test_reads_say_whether_they_were_cold(job: Job) -> None:
+def test_reads_record_whether_they_were_cold(job: Job) -> None:
     records = job.outcome.results.derived["hardware"]
     told = {item.case.workload.to_json()["access"]: records[item.case.case_id].storage.cache
             for item in job.of_test("storage") if item.status == "ok"}

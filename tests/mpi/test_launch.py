@@ -31,7 +31,7 @@ def _one_line(text: str) -> str:
 
 
 @EVERY_MPI
-def test_a_bad_config_is_told_once(mpirun: MpiLauncher) -> None:
+def test_a_bad_config_is_reported_once(mpirun: MpiLauncher) -> None:
     config = sweep("8")
     config["benchmarks"][0]["colective"] = "all_reduce"
     job = mpirun.run(2, config=config).check(2)
@@ -141,7 +141,7 @@ def test_a_rank_has_the_threads_of_its_own_cores(mpirun: MpiLauncher) -> None:
         str(threads_of_rank(mask, masks, granted_cores(KernelFiles()))) for mask in masks]
 
 
-def test_a_usage_error_is_told_by_one_rank(mpirun: MpiLauncher) -> None:
+def test_a_usage_error_is_reported_by_one_rank(mpirun: MpiLauncher) -> None:
     job = mpirun.run(4, "--set", "foo", config=sweep("8")).check(2)
     assert job.stderr.count("foo") == 1
 

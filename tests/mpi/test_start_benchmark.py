@@ -8,7 +8,7 @@ import sys
 from launcher import ROOT
 
 
-def test_the_benchmark_of_the_start_tells_all_phases() -> None:
+def test_the_benchmark_of_the_start_prints_all_phases() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks/start.py"), "--rounds", "1", "--iterations", "2",
          "--sizes", "8"], cwd=ROOT, text=True, capture_output=True, timeout=120, check=False)

@@ -42,7 +42,7 @@ def with_another_torch(
     return mpirun.run(ranks, config=config, command=command)
 
 
-def told(done: Finished) -> str:
+def error(done: Finished) -> str:
     """Return the one message of a job that was refused before it made anything."""
     assert done.check(2).stderr.count("hpcbench: ") == 1 and "Traceback" not in done.stderr, done
     assert done.folder is None
@@ -53,7 +53,7 @@ def test_a_rank_that_cannot_import_torch(mpirun: MpiLauncher, tmp_path: Path) ->
     text = "raise ImportError('libcudart.so.12: no file')"
     done = with_another_torch(mpirun, tmp_path, text, 60, ranks=2)
     assert ("probing the machine failed on 1 of 2 ranks\n  rank 1: the worker template did not "
-            "start: ImportError: libcudart.so.12: no file") in told(done)
+            "start: ImportError: libcudart.so.12: no file") in error(done)
     mpirun.assert_no_orphans()
 
 
@@ -62,7 +62,7 @@ def test_reports_that_rank_0_cannot_import(mpirun: MpiLauncher, tmp_path: Path) 
     (tmp_path / "sitecustomize.py").write_text(NO_REPORTS)
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = mpirun.run(2, config=sweep("8"), env={"PYTHONPATH": path})
-    assert "[Errno 5] Input/output error: console.py" in told(done)
+    assert "[Errno 5] Input/output error: console.py" in error(done)
     assert "All ranks are ended" not in done.stderr
     mpirun.assert_no_orphans()
 
@@ -73,7 +73,7 @@ def test_a_rank_whose_workers_do_not_start_in_time(mpirun: MpiLauncher, tmp_path
     done = with_another_torch(mpirun, tmp_path, "import time; time.sleep(300)", 25, ranks=3)
     ranks_a_core = 3 / granted_cores(KernelFiles())
     assert ("failed on 1 of 3 ranks\n  rank 1: the worker template did not start: no answer in "
-            f"{25 * max(1, ranks_a_core):g} s (launch.init_timeout_s)") in told(done)
+            f"{25 * max(1, ranks_a_core):g} s (launch.init_timeout_s)") in error(done)
     mpirun.assert_no_orphans()
 
 
@@ -91,7 +91,7 @@ def test_an_address_that_is_not_rank_0s_is_refused_before_anything_starts(
     """It resolves, nothing answers there, and each case would wait for all of timeout_s."""
     config = sweep("8", launch={"address": "10.77.0.9", "timeout_s": 100})
     started = time.monotonic()
-    line = told(mpirun.run(2, config=config, before=virtual_hosts.inside(1)))
+    line = error(mpirun.run(2, config=config, before=virtual_hosts.inside(1)))
     assert time.monotonic() - started < 60
     assert line.count("\n") == 1 and "launch.address: 10.77.0.9" in line and "10.77.0.1" in line
 
@@ -99,7 +99,7 @@ def test_an_address_that_is_not_rank_0s_is_refused_before_anything_starts(
 def test_an_address_with_a_port_that_is_taken(mpirun: MpiLauncher) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         launch = {"address": "127.0.0.1", "port": taken.getsockname()[1]}
-        assert "launch.port" in told(mpirun.run(2, config=sweep("8", launch=launch)))
+        assert "launch.port" in error(mpirun.run(2, config=sweep("8", launch=launch)))
 
 
 @pytest.mark.usefixtures("hosts")
@@ -122,4 +122,4 @@ def test_loopback_between_two_hosts(mpirun: MpiLauncher) -> None:
                "config.json", "-o", "out"]
     done = mpirun.run(2, config=sweep("8"), command=command, env={"GLOO_SOCKET_IFNAME": "lo"},
                       before=virtual_hosts.inside(2))
-    assert "GLOO_SOCKET_IFNAME=lo is loopback, which reaches only one of the 2 nodes" in told(done)
+    assert "GLOO_SOCKET_IFNAME=lo is loopback, which reaches only one of the 2 nodes" in error(done)

@@ -53,7 +53,7 @@ def hpcbench(*words: str, path: Path | None = None) -> str:
     return done.stdout
 
 
-def test_it_is_listed_and_a_broken_one_is_told(installed: Path) -> None:
+def test_it_is_listed_and_a_broken_one_is_reported(installed: Path) -> None:
     told = hpcbench("list", "--no-probe", path=installed)
     assert "  flat                every rank has the whole model, gradients are averaged" in told
     assert "  plug-in flat        hpcbench-flat 1.0: offers a strategy" in told

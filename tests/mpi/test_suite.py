@@ -80,7 +80,7 @@ def test_an_interrupt_ends_the_suite(mpirun: MpiLauncher, tmp_path: Path) -> Non
     assert [one["counts"]["not_run"] for one in found["members"]] == [0, 1, 1]
 
 
-def test_a_killed_suite_tells_what_was_done_and_goes_on(
+def test_a_killed_suite_records_what_was_done_and_goes_on(
     mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
     """The files may be gone by then: the suite has kept them as they were checked.

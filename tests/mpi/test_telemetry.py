@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(last, read(home / "job"), home / "job")
 
 
-def test_each_case_tells_what_its_passes_used(run: Run) -> None:
+def test_each_case_records_what_its_passes_used(run: Run) -> None:
     for item in run.outcome.results.cases:
         assert item.status == "ok", item.reason
         usage = item.usage

@@ -66,7 +66,7 @@ def by_hand(
         for rank in ranks]
 
 
-def test_an_error_is_told_once_under_torchrun(mpirun: MpiLauncher, tmp_path: Path) -> None:
+def test_an_error_is_reported_once_under_torchrun(mpirun: MpiLauncher, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(sweep("8", colour="blue")))
     started = by_hand(mpirun, tmp_path, (0, 1), 2, "run", "config.json", "-o", "out")
     printed = "".join(process.communicate(timeout=60)[0] for process in started)
@@ -94,7 +94,7 @@ def test_two_processes_of_one_rank_are_refused_by_name(
 @pytest.mark.parametrize(("ranks", "words"), [
     ((0, 1), "2 of 4 ranks have not come in 15 s: 2, 3"),
     ((0, 1, 1), "two processes are rank 1: process ")])
-def test_validate_tells_in_one_line_why_ranks_do_not_meet(
+def test_validate_states_in_one_line_why_ranks_do_not_meet(
     mpirun: MpiLauncher, tmp_path: Path, ranks: tuple[int, ...], words: str,
 ) -> None:
     started = by_hand(mpirun, tmp_path, ranks, 4, "validate", "--timeout", "15")

@@ -46,7 +46,7 @@ def test_every_strategy_computes_what_one_process_does(mpirun: MpiLauncher) -> N
             assert "the loss is nan" in item.reason
         else:
             assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
-            _is_told_whole(outcome, item)
+            _is_complete(outcome, item)
     assert not [one for one in outcome.results.findings if one.code == "HB157"]
     _sharding_saves_memory(outcome)
 
@@ -59,10 +59,10 @@ def test_models_of_a_library_compute_what_one_process_does(mpirun: MpiLauncher) 
     assert len(outcome.results.cases) == 2
     for item in outcome.results.cases:
         assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
-        _is_told_whole(outcome, item)
+        _is_complete(outcome, item)
 
 
-def _is_told_whole(outcome: Outcome, item: CaseResult) -> None:
+def _is_complete(outcome: Outcome, item: CaseResult) -> None:
     """See that phases fill the steps of every sample, and what parity came to."""
     samples = outcome.samples[item.case.case_id]
     assert samples is not None

@@ -73,7 +73,7 @@ def _median_s(item: CaseResult) -> float:
     return item.statistics.median_s
 
 
-def test_out_of_memory_is_one_failed_case_that_says_what_would_fit(mpirun: MpiLauncher) -> None:
+def test_out_of_memory_is_one_failed_case_that_states_what_would_fit(mpirun: MpiLauncher) -> None:
     """What lies behind it is tried all the same, and with more parts than told it fits."""
     block = {**TINY, "model": "gpt2", "layers": 1, "hidden": 48, "vocab": 8192}
     config = sweep(measure={"warmup": 0, "iterations": 1}, benchmarks=[

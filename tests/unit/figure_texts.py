@@ -34,15 +34,15 @@ def figure_of(chart: Chart, results: Results) -> Figure:
     return draw(chart, origin_text(results))
 
 
-def said_of(chart: Chart, results: Results) -> str:
+def all_texts_of(chart: Chart, results: Results) -> str:
     """Return every text of a chart's figure, and of the file beside it, in one line."""
     said = f"{texts_of(figure_of(chart, results))} {caption(chart, origin_text(results))}"
     return " ".join(said.split())
 
 
-def said_first(results: Results) -> str:
+def texts_of_first(results: Results) -> str:
     """Return the same of the first chart of a run."""
-    return said_of(next(iter(charts_of(results, MemorySamples(results)))), results)
+    return all_texts_of(next(iter(charts_of(results, MemorySamples(results)))), results)
 
 
 def texts_of(figure: Figure) -> str:

@@ -89,7 +89,7 @@ def test_overlap_is_what_intels_benchmarks_call_so() -> None:
         assert exposed.median == pytest.approx(both - 6e-3)
 
 
-def test_what_is_slower_than_both_parts_is_told_as_it_is() -> None:
+def test_what_is_slower_than_both_parts_is_reported_as_it_is() -> None:
     efficiency = overlap_efficiency([12e-3], [6e-3], [4e-3])
     assert efficiency is not None and efficiency.median == pytest.approx(-0.5)
     quicker = overlap_efficiency([5e-3], [6e-3], [4e-3])
@@ -196,7 +196,7 @@ def test_of_several_parts_the_one_that_was_measured_alike_is_taken() -> None:
     assert exposed is not None and exposed.median == pytest.approx(11e-3)
 
 
-def test_why_there_is_no_comparison_is_told() -> None:
+def test_why_there_is_no_comparison_is_stated() -> None:
     failed = not_ok(make_primitive_case(make_primitive("compute_only"), index=1), "failed", "x")
     local = in_passes(make_primitive_case(make_primitive("comm_only"), index=2), 4e-3,
                       fold="local_max")
@@ -208,7 +208,7 @@ def test_why_there_is_no_comparison_is_told() -> None:
         "there is no pass in which torch was run, too")
 
 
-def test_parts_that_no_pass_has_both_of_are_told() -> None:
+def test_parts_that_no_pass_has_both_of_are_named() -> None:
     items = sweep(("compute_only", (6e-3, None)), ("comm_only", (None, 4e-3)),
                   ("torch", (9e-3, 9e-3)), ("p2p_ring", (8e-3, 8e-3)))
     comparison = compared(*items)[-1]
@@ -229,7 +229,7 @@ def test_results_without_medians_of_passes_have_rates_only() -> None:
 
 @pytest.mark.parametrize("passes", [2, 3, 6])
 @pytest.mark.parametrize(("both_s", "opposite"), [(10.0, 0.0), (6.0, 1.0)])
-def test_an_overlap_is_told_from_the_truth_in_at_most_one_of_twenty_runs(
+def test_an_interval_excludes_the_true_overlap_in_at_most_one_of_twenty_runs(
         both_s: float, opposite: float, passes: int) -> None:
     """Products 6, communication 4; 30 samples of AR(0.8) noise a pass, 2,000 runs."""
     both, compute, communicate = (
@@ -241,7 +241,7 @@ def test_an_overlap_is_told_from_the_truth_in_at_most_one_of_twenty_runs(
     assert np.mean(excluded) < 0.06, "5 %, and twice the error of 2,000 runs"
 
 
-def test_what_cannot_be_told() -> None:
+def test_what_cannot_be_decided() -> None:
     """What one run printed: -252 to 106 %. Six passes close together tell; one never does."""
     wide = overlap_efficiency([9.5, 10, 16], [6, 6.2, 5.8], [4, 4.1, 3.9])
     assert wide is not None and not wide.tells
@@ -255,7 +255,7 @@ def test_what_cannot_be_told() -> None:
 @pytest.mark.parametrize(("times_s", "tells"), [
     ((1.0, 1.0, 1.0), True), ((1.0, 1.001, 0.999), True),  # as fast as the base, within 5 %
     ((0.9, 0.91, 0.905), True), ((0.9, 1.1, 1.0), False), ((1.0, 1.04, 1.02), False)])
-def test_a_speedup_is_told_from_1_or_from_5_per_cent(
+def test_a_speedup_is_distinct_from_1_or_from_5_per_cent(
         times_s: tuple[float, ...], tells: bool) -> None:
     found = speedup(times_s, [1.0] * 3)
     assert found is not None and found.tells == tells

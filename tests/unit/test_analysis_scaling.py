@@ -39,7 +39,7 @@ def weak(*efficiencies: float) -> list[CaseResult]:
     return [on_ranks(2**at, 8e-3 / share) for at, share in enumerate((1.0, *efficiencies))]
 
 
-def told(record: Scaling, certainty: str) -> list[Answer]:
+def answers_of(record: Scaling, certainty: str) -> list[Answer]:
     return [one for one in record.answers if one.certainty == certainty]
 
 
@@ -60,7 +60,7 @@ def test_weak_scaling_with_its_base_band_and_verdict() -> None:
     assert four.speed_up.value == pytest.approx(4 * 0.92)
     assert four.efficiency.low is not None and four.efficiency.high is not None
     assert 0.9 < four.efficiency.low < 0.92 < four.efficiency.high
-    (found,) = told(record, CLEAR)
+    (found,) = answers_of(record, CLEAR)
     assert "efficiency 92 % (CI" in found.sentence and "excellent (from 90 %)" in found.sentence
     assert "weak scaling, each rank has 4 samples" in found.evidence[0]
     assert found.command == "hpcbench advise results --only scaling"
@@ -70,7 +70,7 @@ def test_weak_scaling_with_its_base_band_and_verdict() -> None:
 @pytest.mark.parametrize(("share", "words"), [
     (0.95, "excellent (from 90 %)"), (0.85, "good (from 80 %)"), (0.6, "below good (from 80 %)")])
 def test_each_verdict_needs_the_whole_interval(share: float, words: str) -> None:
-    (found,) = told(scaling([run_of(*weak(share))], ASKED), CLEAR)
+    (found,) = answers_of(scaling([run_of(*weak(share))], ASKED), CLEAR)
     assert found.sentence.endswith(words)
 
 
@@ -87,7 +87,7 @@ def test_a_verdict_has_to_hold_among_all_of_the_topic() -> None:
     assert "not significant" in among.sentence
 
 
-def test_strong_scaling_is_told_from_weak() -> None:
+def test_strong_scaling_is_not_taken_for_weak() -> None:
     items = [on_ranks(1, 16e-3, 8), on_ranks(2, 9e-3, 4), on_ranks(4, 6e-3, 2)]
     series = only(scaling([run_of(*items)], ASKED))
     assert series.kind == STRONG
@@ -97,7 +97,7 @@ def test_strong_scaling_is_told_from_weak() -> None:
     assert last.efficiency.value == pytest.approx(16 / 6 / 4)
 
 
-def test_neither_is_said_and_has_no_efficiency() -> None:
+def test_neither_is_reported_and_has_no_efficiency() -> None:
     record = scaling([run_of(on_ranks(1, 8e-3, 4), on_ranks(4, 9e-3, 3))], ASKED)
     assert only(record).kind == NEITHER
     (found,) = record.answers
@@ -121,12 +121,12 @@ def test_no_efficiency_where_ranks_share_cores() -> None:
     _, two, four = only(record).members
     assert two.efficiency is not None and four.efficiency is None
     assert any("no efficiency on 4 ranks: 2 ranks share a core" in one.sentence
-               for one in told(record, CANNOT_TELL))
+               for one in answers_of(record, CANNOT_TELL))
     (work, *_) = scaling_tables(record)
     assert work.rows[2].cells[-1] == "2 ranks share a core: no efficiency"
 
 
-def test_several_files_are_one_series_and_say_how_they_differ() -> None:
+def test_several_files_are_one_series_and_differences_are_named() -> None:
     one, two = weak(0.9)
     runs = [run_of(one, path="a", ranks=1), run_of(two, path="b", ranks=2)]
     other = replace(runs[1].results.run, versions={"torch": "2.12.0"})
@@ -140,7 +140,7 @@ def test_several_files_are_one_series_and_say_how_they_differ() -> None:
                for text in record.answers[0].evidence)
 
 
-def test_files_of_one_launch_each_cannot_tell() -> None:
+def test_files_of_one_launch_each_are_inconclusive() -> None:
     items = [on_ranks(1, 8e-3, launches=(1.0,)), on_ranks(2, 10e-3, launches=(1.0,))]
     runs = [run_of(item, path=str(at)) for at, item in enumerate(items)]
     (first, *_) = scaling(runs, ASKED).answers
@@ -148,7 +148,7 @@ def test_files_of_one_launch_each_cannot_tell() -> None:
     assert first.sentence.endswith("too few launches or passes")
 
 
-def test_passes_of_one_launch_are_compared_in_pairs_and_it_is_said() -> None:
+def test_passes_of_one_launch_are_compared_in_pairs_and_it_is_stated() -> None:
     drift = (1.0, 1.2, 1.4, 1.6)
     items = [launched(on_ranks(ranks, step_s, launches=(1.0,)), drift)
              for ranks, step_s in ((1, 8e-3), (2, 8.4e-3))]
@@ -158,18 +158,18 @@ def test_passes_of_one_launch_are_compared_in_pairs_and_it_is_said() -> None:
     assert found.evidence[0].endswith("in one launch")
 
 
-def test_laws_need_enough_ranks_and_say_how_far_they_hold() -> None:
+def test_laws_need_enough_ranks_and_state_how_far_they_hold() -> None:
     few = scaling([run_of(*weak(0.95, 0.92))], ASKED)
     assert only(few).laws == ()
     assert any("needs 5 world sizes, not 3" in one.sentence
-               for one in told(few, CANNOT_TELL))
+               for one in answers_of(few, CANNOT_TELL))
     ranks = (1, 2, 4, 8, 16)
     items = [on_ranks(n, 0.64 * (0.05 + 0.95 / n), 64 // n) for n in ranks]
     record = scaling([run_of(*items)], ASKED)
     (amdahl, universal) = only(record).laws
     assert amdahl.parameters["s"].value == pytest.approx(0.05)
     assert universal.parameters["sigma"].value == pytest.approx(0.05)
-    texts = [one for one in told(record, CLEAR) if "Amdahl" in one.sentence]
+    texts = [one for one in answers_of(record, CLEAR) if "Amdahl" in one.sentence]
     assert "1 to 16 ranks only" in texts[0].sentence
     assert any(text.startswith("do not extrapolate") for text in texts[0].evidence)
 
@@ -179,7 +179,7 @@ def test_a_law_that_does_not_fit_is_no_answer() -> None:
     items = [on_ranks(2**at, time_s, 64 // 2**at) for at, time_s in enumerate(times)]
     record = scaling([run_of(*items)], ASKED)
     assert any("Amdahl's law" in one.sentence and "poor fit" in one.sentence
-               for one in told(record, CANNOT_TELL))
+               for one in answers_of(record, CANNOT_TELL))
 
 
 def collectives(*ranks: int) -> list[CaseResult]:
@@ -238,7 +238,7 @@ def test_nodes_and_cores_of_a_case_on_fewer_ranks_than_the_job() -> None:
 
 @pytest.mark.parametrize(("cores", "online", "shared"), [
     (2, "0-1", True), (8, "0-7", False), (1, "0-3", False)])
-def test_results_of_older_versions_tell_cores_of_one_rank(
+def test_results_of_older_versions_record_cores_of_one_rank(
     cores: int, online: str, shared: bool,
 ) -> None:
     run = run_of(ranks=4).results.run

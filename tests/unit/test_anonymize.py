@@ -130,14 +130,14 @@ def texts_of(path: Path) -> list[str]:
     """Return the texts in datasets and attributes."""
     found: list[str] = []
 
-    def look(name: str, item: h5py.Group | h5py.Dataset) -> None:
+    def collect(name: str, item: h5py.Group | h5py.Dataset) -> None:
         found.extend([name, *map(str, item.attrs.values())])
         if isinstance(item, h5py.Dataset) and item.dtype.kind in "SO":
             found.extend(text.decode() for text in np.atleast_1d(item[()]))
 
     with h5py.File(path) as file:
-        look("/", file)
-        file.visititems(look)
+        collect("/", file)
+        file.visititems(collect)
     return found
 
 

@@ -65,7 +65,7 @@ def test_every_side_of_a_kind_is_described() -> None:
         assert f"| {side} |" in text
 
 
-def test_every_word_of_the_glossary_is_told_once() -> None:
+def test_every_word_of_the_glossary_is_listed_once() -> None:
     rows = PAGE.read_text(encoding="utf-8").partition("## Glossary")[2].splitlines()
     words = [word.strip() for row in rows if row.startswith("| ")
              for word in row.split("|")[1].split(",")]

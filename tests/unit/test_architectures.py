@@ -50,7 +50,7 @@ def test_names_of_rocm_are_compared_with_no_capability(
     (CU128, "13.0", None, True, ""), ((), None, None, False, "no CUDA build"),
     ((), "12.6", None, False, "only where a GPU is visible"),  # older torches, on a login node
     (ROCM_7_2, None, "7.2.1", False, "ROCm"), ((), None, "7.2.1", False, "ROCm")])
-def test_what_can_be_said_without_a_gpu(
+def test_what_can_be_judged_without_a_gpu(
     architectures: Sequence[str], cuda: str | None, hip: str | None, judged: bool, words: str,
 ) -> None:
     why = why_not_judged(architectures, "2.13.0", cuda, hip)

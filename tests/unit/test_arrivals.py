@@ -63,7 +63,7 @@ def test_arrivals_count_from_the_first_rank_s_begin(tmp_path: Path) -> None:
     assert all(early <= late for early, late in zip(first.median_s, last.median_s, strict=True))
 
 
-def test_the_steps_of_each_pass_are_told(tmp_path: Path) -> None:
+def test_the_steps_of_each_pass_are_recorded(tmp_path: Path) -> None:
     steps = steps_of(reduced(tmp_path, with_buckets))
     assert len(steps.pass_step_s) == 2
     for times in steps.pass_step_s:

@@ -68,12 +68,12 @@ def test_the_judge_itself(code: int, err: str, wrong: str | None) -> None:
     assert complaint(code, err) == wrong
 
 
-def test_a_name_that_is_too_long_is_told_in_short() -> None:
+def test_a_name_that_is_too_long_is_shown_in_short() -> None:
     with pytest.raises(FileError, match="^x{57}...: File name too long; give a JSON or YAML"):
         find_config(Path("x" * 5000))
 
 
-def test_a_size_that_is_no_size_is_told_in_short() -> None:
+def test_a_size_that_is_no_size_is_shown_in_short() -> None:
     with pytest.raises(ValueError) as caught:
         parse_bytes("x" * 100_000)
     assert len(str(caught.value)) < 150

@@ -20,13 +20,13 @@ def case(
     return replace(item, usage=usage, timing=replace(item.timing, link_bytes_per_s=link))
 
 
-def told(item: CaseResult) -> BandwidthTruth:
+def analysed(item: CaseResult) -> BandwidthTruth:
     results = with_records(make_results((item,)))
     return bandwidth([Run("FILE", results, MemorySamples(results))], TopicOptions())
 
 
-def test_what_was_not_declared_read_or_told_cannot_be_told() -> None:
-    found = told(case(None))
+def test_what_was_not_declared_read_or_reported_is_inconclusive() -> None:
+    found = analysed(case(None))
     assert [answer.certainty for answer in found.answers] == [CANNOT_TELL] * 3
     assert all("cannot tell" in answer.sentence for answer in found.answers)
     assert not [*bandwidth_charts(found)]
@@ -35,23 +35,23 @@ def test_what_was_not_declared_read_or_told_cannot_be_told() -> None:
 
 
 def test_a_share_above_one_is_impossible() -> None:
-    below, above = told(case(1e6, 1e12)), told(case(1e6, 1e8))
+    below, above = analysed(case(1e6, 1e12)), analysed(case(1e6, 1e8))
     assert below.answers[0].certainty == NONE and not below.cases[0].problem
     assert above.answers[0].certainty == CLEAR and "above" in above.cases[0].problem
     assert [*bandwidth_charts(above)]
 
 
 def test_counters_stand_beside_the_formula() -> None:
-    assert "1.00 to 1.00x the predicted bytes" in told(case(1e6)).answers[1].sentence
-    bypassed = told(case(1e3))
+    assert "1.00 to 1.00x the predicted bytes" in analysed(case(1e6)).answers[1].sentence
+    bypassed = analysed(case(1e3))
     assert "shared memory" in bypassed.answers[1].sentence and bypassed.cases[0].problem
     (table,) = bandwidth_tables(bypassed)
     assert table.rows[0].cells[-1] is None  # the answer says it once
-    assert told(case(2e6)).cases[0].problem == "more sent than predicted"
+    assert analysed(case(2e6)).cases[0].problem == "more sent than predicted"
 
 
 def test_counters_of_small_messages_are_not_compared_with_the_formula() -> None:
-    small, least = (told(case(2e6, size_bytes=size)) for size in (2**16 - 4, 2**16))
+    small, least = (analysed(case(2e6, size_bytes=size)) for size in (2**16 - 4, 2**16))
     assert small.answers[1].certainty == CANNOT_TELL and not small.cases[0].problem
     assert small.cases[0].counted_share is None and least.cases[0].counted_share == 2
     assert small.cases[0].counted_bytes == 2e6 and small.cases[0].busbw_bytes_per_s

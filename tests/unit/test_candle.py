@@ -85,7 +85,7 @@ def test_the_golden_file_is_layers_times_replicas_and_just_too_large_for_its_gpu
         "candle", "Benchmark Results", "auto")
 
 
-def test_the_golden_file_says_what_it_leaves_open() -> None:
+def test_what_the_golden_file_leaves_open_is_noted() -> None:
     bandwidth, batch, length = load_config(GOLDEN).notes
     assert "network_bandwidth_gbps 25: taken as Gbit/s of the network between nodes" in bandwidth
     assert batch.startswith("training.batch_size is not in the file: 8 samples of each replica")
@@ -269,7 +269,7 @@ def test_the_command_line_wins_over_the_translated_file(tmp_path: Path) -> None:
     ({"benchmarks": []}, "has keys of the Candle suite (parallelization, model) and of hpcbench"),
     ({"benchmark": {"primitive": "tp_columnwise"}}, "has keys of DDLB (benchmark) and of the Cand"),
 ])
-def test_one_line_says_where_what_and_how(
+def test_one_line_states_where_what_and_how(
     tmp_path: Path, sections: dict[str, Any], message: str,
 ) -> None:
     with pytest.raises(ConfigError) as caught:

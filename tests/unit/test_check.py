@@ -162,7 +162,7 @@ def test_a_rate_beside_the_median_has_no_interval_of_it(results: Results) -> Non
     assert interval_of(wide, replace(column, apart=False), 100.0) == pytest.approx((50.0, 200.0))
 
 
-def test_the_worst_outcome_counts_and_every_reason_is_said_once(results: Results) -> None:
+def test_the_worst_outcome_counts_and_every_reason_is_stated_once(results: Results) -> None:
     item = next(item for item in results.cases if item.statistics)
     bad = changed(results, item.case.case_id, status="wrong", reason="1 of 4 elements",
                   statistics=None, timing=None, n_wrong=1)
@@ -182,7 +182,7 @@ def test_the_worst_outcome_counts_and_every_reason_is_said_once(results: Results
     ({"limits": [{"metric": "p95_s", "of": "launches", "max": 1}]}, "launches have median_s only"),
     ({"limits": [{"metric": "median_s", "max": float("nan")}]}, "limits[0].max"),
 ])
-def test_a_bad_limit_is_said(raw: Any, said: str) -> None:
+def test_a_bad_limit_is_reported(raw: Any, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         checked_limits(raw, "limits.yaml")
     assert said in str(caught.value) and str(caught.value).startswith("limits.yaml: ")
@@ -195,7 +195,7 @@ def test_a_bad_limit_is_said(raw: Any, said: str) -> None:
     ({"metric": "median_s", "max": 1, "unit": "GB/s"}, "is in s, not in GB/s"),
     ({"metric": "label", "max": 1}, "is text"),
 ])
-def test_an_unknown_column_is_said(results: Results, limit: Any, said: str) -> None:
+def test_an_unknown_column_is_reported(results: Results, limit: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         outcome(results, **limit)
 
@@ -241,7 +241,7 @@ def test_bad_input_is_one_line(words: tuple[str, ...], code: int, said: str) -> 
     assert len(done.stderr.splitlines()) == 1 and not Path("/tmp/never-written.yaml").exists()
 
 
-def test_a_run_beside_itself_cannot_tell_with_one_launch() -> None:
+def test_a_run_beside_itself_is_inconclusive_with_one_launch() -> None:
     done = hpcbench(str(FILE), "--baseline", str(FILE))
     assert done.returncode in (12, 14), done
     assert done.stdout.count("CANNOT_TELL") < 3 and "use 7 launches a side" in done.stdout, done

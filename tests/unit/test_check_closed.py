@@ -91,7 +91,7 @@ def test_the_same_file_twice_is_not_two_launches(tmp_path: Path) -> None:
         read_side(f"{FILE},{tmp_path / 'again'}")
 
 
-def test_an_unknown_column_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:
+def test_an_unknown_column_is_reported_with_the_name_of_the_file(tmp_path: Path) -> None:
     limits = tmp_path / "limits.yaml"
     limits.write_text("limits: [{metric: median_us, max: 1}]")
     with pytest.raises(ConfigError, match=rf'^{limits}: limits\[0\].metric: "median_us" is not'):

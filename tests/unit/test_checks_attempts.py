@@ -98,14 +98,14 @@ def test_hb150_a_run_that_ended_twice_is_not_whole(killed: Path) -> None:
     assert {"HB110", "HB141", "HB150"} <= {item.code for item in results.findings}
 
 
-def test_hb151_what_was_forced_is_told(killed: Path) -> None:
+def test_hb151_what_was_forced_is_reported(killed: Path) -> None:
     write_attempt(killed, 1, change=only_these(*LATER, attempt=1), notes=resumed_note(
         changes=["torch was 2.0, now it is 2.1"]))
     (finding,) = [item for item in reduce_folder(killed).findings if item.code == "HB151"]
     assert "torch was 2.0, now it is 2.1" in finding.message
 
 
-def test_hb151_an_earlier_plan_is_used_only_if_a_later_attempt_says_so(tmp_path: Path) -> None:
+def test_hb151_an_earlier_plan_is_used_only_if_a_later_attempt_names_it(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     write_synthetic_run(folder, PLAN, change=only_these(*EARLIER), end=False,
                         headers=lambda header: replace(header, plan_hash="fedcba9876543210"))

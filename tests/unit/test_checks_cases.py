@@ -200,7 +200,7 @@ def test_hb118_outside_the_window(tmp_path: Path, changes: str, iteration: int) 
                     f"rank 1 iteration {iteration}: 9 ns outside")
 
 
-def test_hb119_shorter_than_the_clock_can_tell(tmp_path: Path) -> None:
+def test_hb119_shorter_than_the_clock_can_resolve(tmp_path: Path) -> None:
     coarse = {"clock_resolution_ns": 50_000}
     write_synthetic_run(tmp_path / "run", PLAN, headers=lambda header: replace(
         header, environment=coarse) if header.rank == 2 else header)
@@ -225,7 +225,7 @@ def test_hb126_one_wrong_element_is_singular(tmp_path: Path) -> None:
     assert "1 wrong element, 1 of them on rank 1" in finding.message
 
 
-def test_hb126_wrong_result_said_to_be_ok(tmp_path: Path) -> None:
+def test_hb126_wrong_result_reported_as_ok(tmp_path: Path) -> None:
     results = reduced(tmp_path, on_rank(1, n_wrong=3))
     (finding,) = only(results, "HB126")
     assert "3 wrong elements, 3 of them on rank 1" in finding.message

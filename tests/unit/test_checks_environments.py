@@ -104,7 +104,7 @@ def test_everything_else_is_compared_and_hashed(key: str) -> None:
     assert environment_hash(other) != environment_hash(here)
 
 
-def test_the_tables_name_keys_that_exist_and_say_why() -> None:
+def test_the_tables_name_keys_that_exist_and_state_why() -> None:
     """A key that was renamed would be compared; this machine has no GPU, scheduler or notes."""
     keys = [key for key, _ in flattened(machine({}))]
     elsewhere = ("gpu.", "gpu_topology.", "lost.", "scheduler.", "variables.", "hardware.",

@@ -27,7 +27,7 @@ CASES = [make_training_case(make_training(name), index=at) for at, name in enume
 TelemetryReport = Mapping[str, Any]
 
 
-def told(**changes: Any) -> dict[str, Any]:
+def base(**changes: Any) -> dict[str, Any]:
     """Return fingerprints of normal numbers, the same for each call."""
     draw = np.random.default_rng(1)
 
@@ -43,7 +43,7 @@ def told(**changes: Any) -> dict[str, Any]:
 
 def scaled(what: str, name: str, factor: float, *, copy: bool = False) -> dict[str, Any]:
     """Return them with the numbers of one parameter, or of a copy of it, scaled."""
-    found = told()
+    found = base()
     numbers = [factor * number for number in found[what][name][0]]
     found[what][name] = [found[what][name][0], numbers] if copy else [numbers]
     return found
@@ -75,7 +75,7 @@ def codes(results: Results) -> list[str]:
 
 def test_hb158_layouts_that_agree_are_no_finding(tmp_path: Path) -> None:
     results = reduced(
-        tmp_path, told(), told(), scaled("gradients", "blocks.0.mlp.up.weight", 1 + 1e-5))
+        tmp_path, base(), base(), scaled("gradients", "blocks.0.mlp.up.weight", 1 + 1e-5))
     assert codes(results) == []
     found = beside(results)
     assert [one and one.words for one in found] == [
@@ -91,7 +91,7 @@ def test_hb158_a_layout_that_differs_is_named(
     tmp_path: Path, what: str, factor: float,
 ) -> None:
     results = reduced(
-        tmp_path, told(), told(), scaled(what, "blocks.0.mlp.up.weight", factor))
+        tmp_path, base(), base(), scaled(what, "blocks.0.mlp.up.weight", factor))
     (message,) = codes(results)
     assert f"({CASES[2].case_id}): 1 of 9 comparisons" in message
     assert f"data on 2 ranks ({CASES[0].case_id})" in message
@@ -104,7 +104,7 @@ def test_hb158_a_layout_that_differs_is_named(
 
 def test_hb158_the_first_may_be_the_odd_one(tmp_path: Path) -> None:
     results = reduced(
-        tmp_path, scaled("gradients", "blocks.0.mlp.up.weight", 1.5), told(), told())
+        tmp_path, scaled("gradients", "blocks.0.mlp.up.weight", 1.5), base(), base())
     (message,) = codes(results)
     assert f"({CASES[0].case_id}): 1 of 9" in message and "fsdp on 2 ranks" in message
 
@@ -120,17 +120,17 @@ def test_hb158_a_layout_whose_copies_differ_blames_no_other(tmp_path: Path) -> N
     broken = scaled("gradients", "embedding.tokens.weight", 1.5, copy=True)
     broken["gradients"]["blocks.0.mlp.up.weight"] = scaled(
         "gradients", "blocks.0.mlp.up.weight", 1.5)["gradients"]["blocks.0.mlp.up.weight"]
-    results = reduced(tmp_path / "two", broken, told(), cases=CASES[:2])
+    results = reduced(tmp_path / "two", broken, base(), cases=CASES[:2])
     (message,) = codes(results)
     assert f"({CASES[0].case_id})" in message and "differ among the ranks' copies" in message
     other = beside(results)[1]
     assert other and other.missing and "copies" in other.missing
-    (message,) = codes(reduced(tmp_path / "three", broken, told(), told()))
+    (message,) = codes(reduced(tmp_path / "three", broken, base(), base()))
     assert f"({CASES[0].case_id})" in message
 
 
 def test_hb158_rounding_alone_is_not_compared_with_itself(tmp_path: Path) -> None:
-    assert codes(reduced(tmp_path, told(), told(), scaled(
+    assert codes(reduced(tmp_path, base(), base(), scaled(
         "gradients", "blocks.0.attention.k.bias", -3.0))) == []
 
 
@@ -138,23 +138,23 @@ def test_hb158_rounding_of_a_key_s_bias_is_relative_to_its_weight(tmp_path: Path
     elements = {**ELEMENTS, "blocks.0.attention.k.weight": 4096}
     beside_weight = {"elements": elements}
     for kind in ("weights", "gradients", "updates"):
-        beside_weight[kind] = dict(told()[kind])
+        beside_weight[kind] = dict(base()[kind])
         beside_weight[kind]["blocks.0.attention.k.weight"] = [[1e-2] * 9]
     rounded = {**beside_weight, "gradients": dict(beside_weight["gradients"])}
     rounded["gradients"]["blocks.0.attention.k.bias"] = [[1.2e-6] * 9]  # 1e-3 of 1e-2 / sqrt(64)
-    assert codes(reduced(tmp_path / "beside", told(**beside_weight), told(**rounded),
+    assert codes(reduced(tmp_path / "beside", base(**beside_weight), base(**rounded),
                          cases=CASES[:2])) == []
-    alone = {**told()["gradients"], "blocks.0.attention.k.bias": [[1.2e-6] * 9]}
+    alone = {**base()["gradients"], "blocks.0.attention.k.bias": [[1.2e-6] * 9]}
     first, _ = codes(reduced(
-        tmp_path / "none", told(), told(gradients=alone), cases=CASES[:2]))
+        tmp_path / "none", base(), base(gradients=alone), cases=CASES[:2]))
     assert "k.bias" in first
 
 
 @pytest.mark.parametrize(("fingerprints", "cases", "why"), [
-    ((told(), told()), [CASES[0], make_training_case(make_training("fsdp", batch_size=8), index=1)],
+    ((base(), base()), [CASES[0], make_training_case(make_training("fsdp", batch_size=8), index=1)],
      "no other layout of the run takes a step of the same samples, which are 8 of 32 tokens"),
-    (({"missing": "rounding"}, told()), CASES[:2], "rounding")])
-def test_hb158_what_is_compared_with_nothing_says_why(
+    (({"missing": "rounding"}, base()), CASES[:2], "rounding")])
+def test_hb158_what_is_compared_with_nothing_states_why(
     tmp_path: Path, fingerprints: tuple[TelemetryReport, ...], cases: Any, why: str,
 ) -> None:
     results = reduced(tmp_path, *fingerprints, cases=cases)
@@ -172,6 +172,6 @@ def test_a_gpu_is_not_compared_with_a_cpu(tmp_path: Path) -> None:
     cases = [replace(case, device="cuda" if at else "cpu", backend="nccl" if at else "gloo")
              for at, case in enumerate(CASES)]
     other = scaled("weights", "blocks.0.mlp.up.weight", 1.5)
-    first, *on_gpus = beside(reduced(tmp_path, told(), other, other, cases=cases))
+    first, *on_gpus = beside(reduced(tmp_path, base(), other, other, cases=cases))
     assert first is None or not first.n_wrong
     assert all(one is None or not one.n_wrong for one in on_gpus)

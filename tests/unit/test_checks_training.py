@@ -90,10 +90,10 @@ def test_hb148_ranks_with_different_phases(tmp_path: Path) -> None:
 
 
 def test_hb148_durations_that_are_not_of_the_samples(tmp_path: Path) -> None:
-    told = "up to 2 durations of 22 samples"
+    outcome_of = "up to 2 durations of 22 samples"
     item, code, _ = outcome(tmp_path, lambda rank, record: replace(
-        record, phases={}, detail={"phases": told}))
-    assert code == "HB148" and f"rank 0-1: {told}" in item.reason
+        record, phases={}, detail={"phases": outcome_of}))
+    assert code == "HB148" and f"rank 0-1: {outcome_of}" in item.reason
 
 
 def test_hb149_more_than_all_of_the_peak(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_without_phases_a_training_is_as_sound(tmp_path: Path) -> None:
 
 def test_hb157_calls_that_were_not_predicted(tmp_path: Path) -> None:
     """DDP calls one all_reduce of all gradients: 4 bytes for each parameter."""
-    def told(size: int) -> tuple[CaseResult, list[str]]:
+    def outcome_of(size: int) -> tuple[CaseResult, list[str]]:
         def change(rank: int, record: Record) -> tuple[Record]:
             return (replace(record, detail={"counted": {
                 "calls": {"all_reduce": [1, size, size]}, "flops": 7 + rank,
@@ -136,9 +136,9 @@ def test_hb157_calls_that_were_not_predicted(tmp_path: Path) -> None:
 
     case = make_training_case(make_training(options=(("bucket_mb", 25), ("comm_hook", "none"))))
     (expected,) = predict(training_of(case)).of_ranks[0].calls
-    as_predicted, nothing = told(expected.size_bytes)
+    as_predicted, nothing = outcome_of(expected.size_bytes)
     assert as_predicted.status == "ok" and nothing == []
-    other, (message,) = told(expected.size_bytes + 4)
+    other, (message,) = outcome_of(expected.size_bytes + 4)
     assert other.status == "ok"
     assert (f"rank 0 called 1 all_reduce of {expected.size_bytes + 4} B in a step, predicted was "
             f"1 all_reduce of {expected.size_bytes} B (and 1 more)") in message

@@ -66,7 +66,7 @@ def test_an_end_costs_what_was_not_answered_before_it(end: Any, lost: str) -> No
     assert asked(first_and(end)) == Answers({"first": [1, None, "x"]}, lost)
 
 
-def test_one_that_hangs_is_ended_and_says_where() -> None:
+def test_one_that_hangs_is_ended_and_its_place_named() -> None:
     began_s = time.monotonic()
     found = asked(first_and(hang_here), 0.2)
     assert found == Answers({"first": [1, None, "x"]}, "gave no answer in 0.2 s in hang_here")

@@ -29,7 +29,7 @@ def planned(folder: Path, *flags: str) -> str:
     return done.stdout
 
 
-def test_a_plan_tells_how_it_measures(tmp_path: Path) -> None:
+def test_a_plan_states_how_it_measures(tmp_path: Path) -> None:
     text = planned(tmp_path)
     assert "2 cases x 3 passes for 4 ranks" in text
     assert "modes: barrier_start (2)\n" in text and "warm-up" not in text

@@ -57,7 +57,7 @@ def offered(folder: Path, expression: str) -> None:
     ("own(in_place=None)", "both busbw and in_place, or neither where it moves no data"),
     ("own(busbw=lambda n: 1 / 0)", "ZeroDivisionError: division by zero"),
 ])
-def test_what_cannot_be_used_is_told(folder: Path, expression: str, problem: str) -> None:
+def test_what_cannot_be_used_is_reported(folder: Path, expression: str, problem: str) -> None:
     offered(folder, expression)
     assert problem in collectives().broken["mine"]
     assert "mine" not in collectives() and "own" not in collectives()
@@ -95,7 +95,7 @@ def test_the_keys_that_other_tools_have_come_first() -> None:
                                       "barrier"))]
 
 
-def test_calls_reduce_and_divide_as_their_rows_say() -> None:
+def test_calls_reduce_and_divide_as_their_rows_state() -> None:
     told = {call.collective: (call.op, call.split)
             for call in calls_of(("all_reduce", "all_gather", "all_to_all"), "fp32", "linear")}
     assert told == {"all_reduce": ("sum", "even"), "all_gather": (None, "even"),

@@ -41,7 +41,7 @@ def commands() -> Iterator[tuple[str, ...]]:
 ALL = [pytest.param(words, id=" ".join(words)) for words in commands()]
 
 
-def test_the_page_has_the_commands_that_users_of_others_look_for() -> None:
+def test_the_page_has_the_commands_that_users_of_others_expect() -> None:
     assert {words[0] for words in commands()} == {
         "run", "plan", "list", "show", "validate", "gen-config", "suite", "profile",
         "from-command"}
@@ -93,7 +93,7 @@ SAME = {"heads", "model_type", "hardware", "model", "training", "benchmark", "pa
 """Sections, and keys that are another's spelling or have one value."""
 
 
-def test_every_key_of_a_file_is_told() -> None:
+def test_every_key_of_a_file_is_documented() -> None:
     assert {DdlbFile, TorchScaleFile, CandleFile, TrafficFile} == set(DIALECTS)
     told = set(re.findall(r"[a-z_]+", DOC))
     assert set(sections(TorchScaleFile)) <= told

@@ -108,7 +108,7 @@ def test_a_quiet_plan_is_one_line(sweep: str) -> None:
     assert len(done.stdout.splitlines()) == 1
 
 
-def test_a_verbose_plan_says_where_it_comes_from_and_names_every_skip(sweep: str) -> None:
+def test_a_verbose_plan_states_where_it_comes_from_and_names_every_skip(sweep: str) -> None:
     done = hpcbench("plan", sweep, "--verbose", "--mode", "pipelined")
     assert f"hpcbench: sweep file: {sweep} (as given)\n" in done.stderr
     assert 'hpcbench: override: measure.mode = "pipelined"\n' in done.stderr
@@ -126,7 +126,7 @@ def test_a_verbose_error_shows_where_it_was_raised_and_no_secret(sweep: str) -> 
     assert SECRET not in verbose.stderr
 
 
-def test_only_the_first_rank_tells_details(sweep: str) -> None:
+def test_only_the_first_rank_prints_details(sweep: str) -> None:
     """In a process of its own: a rank that is silent keeps /dev/null open to its end."""
     done = subprocess.run([sys.executable, "-m", "hpcbench", "plan", sweep, "-v"], text=True,
                           env={**os.environ, "PMI_RANK": "1", "PMI_SIZE": "2"}, cwd=ROOT,
@@ -149,7 +149,7 @@ def test_quiet_results_are_tables_and_failures(
     assert usual.err == ""
 
 
-def test_a_quiet_run_in_which_nothing_was_ok_says_why(
+def test_a_quiet_run_in_which_nothing_was_ok_states_why(
     capsys: pytest.CaptureFixture[str], tmp_path: Path,
 ) -> None:
     results = mixed_results()
@@ -190,7 +190,7 @@ def document(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout, parse_constant=refuse)
 
 
-def test_json_is_the_same_however_much_is_said(sweep: str) -> None:
+def test_json_is_the_same_however_much_is_printed(sweep: str) -> None:
     for words in (("plan", sweep), ("list", "--no-probe"), ("show", str(RESULTS["collective"]))):
         usual = hpcbench(*words, "--json")
         assert usual.stderr == ""
@@ -219,7 +219,7 @@ def test_a_plan_as_json_is_no_dry_run(sweep: str) -> None:
     assert hpcbench("plan", sweep, "--json", "--dry-run").returncode == 2
 
 
-def test_a_listing_as_json_says_why_a_backend_is_unknown() -> None:
+def test_a_listing_as_json_states_why_a_backend_is_unknown() -> None:
     found = document(hpcbench("list", "--no-probe", "--json"))
     assert (found["schema"], found["schema_version"]) == ("hpcbench.list", 1)
     assert found["backends"]["gloo"] == {"available": None, "reason": "not probed"}

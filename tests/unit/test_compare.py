@@ -96,7 +96,7 @@ def test_the_shift_is_in_its_interval_and_moves_with_the_second(
     assert moved.value == pytest.approx(found.value + by, abs=1e-9)
 
 
-def test_three_launches_a_side_can_never_tell() -> None:
+def test_three_launches_a_side_can_never_decide() -> None:
     assert least_chance(3, 3) == pytest.approx(0.1)
     assert least_chance(5, 5) == pytest.approx(2 / 252)
     found = compared((1.0, 1.01, 0.99), (2.0, 2.02, 1.98))
@@ -144,7 +144,7 @@ def test_passes_of_one_launch_show_the_change_of_their_times(
     assert found.ratio == pytest.approx(found.second_s / found.first_s)
 
 
-def test_launches_in_one_process_are_one_and_those_of_a_job_say_so() -> None:
+def test_launches_in_one_process_are_one_and_those_of_a_job_are_marked() -> None:
     case_of = {name: in_launches(make_case(backend=name), *[[1.0] * 9] * 5)
                for name in ("gloo", "mpi")}
     case_of["mpi"] = flagged(case_of["mpi"], "repeats")
@@ -175,7 +175,7 @@ def test_sides_have_names(tmp_path: Path) -> None:
     assert done.stdout.index("the same run") < done.stdout.index("new beside old")
 
 
-def test_too_few_launches_say_once_how_many_decide() -> None:
+def test_too_few_launches_state_once_how_many_decide() -> None:
     sides = [{f"{at}": CaseOfSide(case(), (by + at,)) for at in range(27)} for by in (1.0, 1.1)]
     found = compare(*sides, ("A", "B"))
     assert needed_line(found) == (
@@ -219,13 +219,13 @@ def test_passes_of_one_launch_are_compared_in_pairs() -> None:
     assert found.in_launch and found.more_launches is None
 
 
-def test_launches_without_a_common_pass_cannot_tell() -> None:
+def test_launches_without_a_common_pass_are_inconclusive() -> None:
     found = compared([1.0], [2.0], in_launch=True, passes=([1.0, None], [None, 2.0]))
     assert found.verdict == INCONCLUSIVE and found.ratio == pytest.approx(2)
     assert found.reason == "no pass has both"
 
 
-def test_what_is_not_compared_says_why() -> None:
+def test_what_is_not_compared_has_a_reason() -> None:
     ok, bad = CaseOfSide(case(), (1.0,)), CaseOfSide(case(), (), problem="skipped: no GPU")
     found = compare({"x": ok, "y": bad, "z": ok}, {"y": bad, "z": bad}, ("A", "B"))
     assert [why for _, why in found.unmatched] == [

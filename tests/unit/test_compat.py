@@ -104,7 +104,7 @@ def test_every_program_measures_both_places_that_there_are(name: str) -> None:
     assert {*PROGRAM_NAMES.values()} == {*PROGRAMS}
 
 
-def test_what_means_something_else_is_said_and_in_no_words_of_a_table() -> None:
+def test_what_means_something_else_is_reported_and_in_no_words_of_a_table() -> None:
     for option in OPTIONS:
         if option.form.startswith("0") and option.letter != "z":
             assert remarks(f"-{option.letter} 0") == (
@@ -212,7 +212,7 @@ def test_a_case_that_went_bad_is_never_success(
     assert program.exit_code(table) == code
 
 
-def test_what_was_skipped_is_said_with_its_reason(measured: ExportedRun) -> None:
+def test_what_was_skipped_is_shown_with_its_reason(measured: ExportedRun) -> None:
     def skipped(case: Any) -> Any:
         return replace(case, metrics=(), item=replace(
             case.item, status="skipped", reason="nccl needs a GPU", statistics=None))
@@ -241,7 +241,7 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
 # programs in a folder
 
 
-def test_programs_are_written_where_others_look_for_them(
+def test_programs_are_written_where_others_expect_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "a b" / "bin"

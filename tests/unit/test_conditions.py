@@ -111,7 +111,7 @@ def test_what_a_condition_accounts_for() -> None:
     assert explained_rise(slowdowns, np.ones(5)) is None
 
 
-def test_what_all_cases_have_in_common_is_said_once() -> None:
+def test_what_all_cases_have_in_common_is_stated_once() -> None:
     rising = np.linspace(0.9, 1.1, PASSES)
     found = asked(*(timed(rising * np.roll(STEADY, 2 * at) ** 0.2, index=at) for at in range(3)),
                   canary=replace(make_canary(*[1e-3] * 8), tau=0.0))
@@ -132,12 +132,12 @@ def test_one_case_that_drifts_is_named_alone() -> None:
     assert "faster by 28" in found.answers[0].sentence
 
 
-def test_passes_that_do_not_drift_say_what_is_excluded() -> None:
+def test_passes_that_do_not_drift_state_what_is_excluded() -> None:
     answer = asked(timed(STEADY)).answers[0]
     assert answer.certainty == NONE and "at most 3.2 %" in answer.sentence
 
 
-def test_few_and_unequal_passes_cannot_tell() -> None:
+def test_few_and_unequal_passes_are_inconclusive() -> None:
     assert "needs 8 passes, not 3" in asked(
         timed(STEADY[:3])).answers[0].sentence
     wide = asked(timed([1.0 + 0.3 * (at % 2) for at in range(PASSES)])).answers[0]
@@ -145,7 +145,7 @@ def test_few_and_unequal_passes_cannot_tell() -> None:
     assert "in 1 case;" in wide.sentence  # the series of all cases together is none
 
 
-def test_passes_that_were_not_run_cannot_tell() -> None:
+def test_passes_that_were_not_run_are_reported() -> None:
     item = timed(STEADY)
     assert item.timing is not None
     item = replace(item, timing=replace(item.timing, pass_medians_s=(*STEADY[:8], None)))
@@ -158,7 +158,7 @@ def test_a_canary_that_drifts_is_named_where_passes_are_few() -> None:
     assert answer.certainty == CLEAR and "drift: the canary" in answer.sentence
 
 
-def test_a_canary_that_drifts_is_told_once_at_the_end_of_a_run() -> None:
+def test_a_canary_that_drifts_is_reported_once_at_the_end_of_a_run() -> None:
     drifting = replace(make_canary(*np.linspace(1e-3, 2e-3, 9), quality=("drifting",)), tau=1.0)
     item = timed(STEADY[:3])
     results = replace(make_results((item,)), canary=drifting)
@@ -236,7 +236,7 @@ def test_a_pass_of_which_a_hypervisor_took_every_tick() -> None:
     assert CLEAR not in {one.certainty for one in found.answers}
 
 
-def test_ranks_that_wait_in_turn_are_not_told_apart() -> None:
+def test_ranks_that_wait_in_turn_are_not_distinguished() -> None:
     hit = np.array(HIT, dtype=np.float64)
     turn = np.cumsum(hit) % 2
     taken = np.stack([0.3 * hit * turn, 0.3 * hit * (1 - turn)])

@@ -119,7 +119,7 @@ def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:
     ({"benchmarks": []}, "benchmarks", "the list is empty"),
     ({}, "benchmarks", "missing"),
 ])
-def test_one_error_says_where_what_and_how(raw: Any, where: str, what: str) -> None:
+def test_one_error_states_where_what_and_how(raw: Any, where: str, what: str) -> None:
     lines = complaint(raw)
     assert len(lines) == 1
     assert lines[0].startswith(f"c.json: {where}: ")
@@ -258,7 +258,7 @@ def test_the_command_line_wins_and_holds_for_every_block(tmp_path: Path) -> None
     ("measure.warmup", "must be a whole number"), ("mesure.warmup", "mesure: unknown key"),
     ("benchmarks.0.optoins.x", "benchmarks[0].optoins: unknown key"),
 ])
-def test_a_wrong_override_says_that_it_came_from_the_command_line(
+def test_a_wrong_override_states_that_it_came_from_the_command_line(
     tmp_path: Path, key: str, what: str
 ) -> None:
     with pytest.raises(ConfigError, match="^command line: ") as caught:

@@ -355,7 +355,7 @@ def test_what_went_wrong_is_named_and_has_no_number(to: str, status: str) -> Non
 @pytest.mark.parametrize("to", OURS)
 @pytest.mark.parametrize("changes", [
     {"env": (("NCCL_ALGO", "Ring"),)}, {"mode": "barrier_start"}, {"cuda_graph": True}], ids=str)
-def test_ways_that_a_table_cannot_tell_apart_are_refused(
+def test_ways_that_a_table_cannot_distinguish_are_refused(
     to: str, changes: dict[str, Any],
 ) -> None:
     other = [replace(item, case=replace(item.case, case_id=f"x{item.case.case_id}"))

@@ -19,7 +19,7 @@ from torch_names import recognised_texts, torch_names
 
 FACTS = json.loads(STORED.read_text(encoding="utf-8"))
 NAMES: dict[str, str] = FACTS["names"]
-SAID_ELSEWHERE = {
+PRINTED_ELSEWHERE = {
     "hip error: ": "torch for ROCm",
     "statusallocfailed": "MIOpen",
     "status_memory_error": "rocBLAS",
@@ -52,10 +52,10 @@ def test_torch_for_cuda_takes_the_arguments_that_the_package_gives() -> None:
     assert refused == []
 
 
-def test_a_library_says_each_text_by_which_errors_are_recognised() -> None:
+def test_a_library_contains_each_text_by_which_errors_are_recognised() -> None:
     texts = FACTS["texts"]
     assert recognised_texts() - texts.keys() == set(), "ask for them"
-    assert {text for text in recognised_texts() if not texts[text]} <= SAID_ELSEWHERE.keys()
+    assert {text for text in recognised_texts() if not texts[text]} <= PRINTED_ELSEWHERE.keys()
 
 
 @pytest.mark.parametrize("line", FACTS["nccl_log"])
@@ -86,5 +86,5 @@ def test_which_gpus_the_pinned_build_has_code_for(
 
 @pytest.mark.parametrize(("where", "field"), [
     ("nccl_options", "config"), ("nccl_options.config", "max_ctas")])
-def test_nccl_can_be_told_how_many_blocks_it_may_take(where: str, field: str) -> None:
+def test_nccl_has_an_option_for_how_many_blocks_it_may_take(where: str, field: str) -> None:
     assert field in FACTS[where].split()

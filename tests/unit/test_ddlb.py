@@ -145,7 +145,7 @@ def test_implementations_of_ours_can_be_named(tmp_path: Path) -> None:
     ({"time_measurement_backend": "tsc"}, "allowed: cpu_clock, cuda_event"),
     ({"validate": "yes"}, 'benchmark.validate: must be true or false, not "yes"'),
 ])
-def test_one_error_says_where_what_and_how(
+def test_one_error_states_where_what_and_how(
     tmp_path: Path, keys: dict[str, Any], message: str,
 ) -> None:
     assert message in refusal(tmp_path, **keys)

@@ -21,7 +21,7 @@ from results_factory import make_case, make_results, ok
 
 LINKS = {"interconnect": "infiniband", "link_peaks": {"nvlink": 450.0},
          "network_bandwidth_gbps": 400.0}
-TOLD = "declared: interconnect infiniband, nvlink 450 GB/s, network 400 Gbit/s a node"
+DECLARED = "declared: interconnect infiniband, nvlink 450 GB/s, network 400 Gbit/s a node"
 
 
 def estimate_s(ranks: int, **hardware: Any) -> float:
@@ -32,7 +32,7 @@ def estimate_s(ranks: int, **hardware: Any) -> float:
 
 
 @pytest.mark.parametrize(("hardware", "text"), [
-    (LINKS, TOLD), ({"interconnect": "pcie"}, "declared: interconnect pcie"), ({}, ""),
+    (LINKS, DECLARED), ({"interconnect": "pcie"}, "declared: interconnect pcie"), ({}, ""),
     ({"interconnect": None, "link_peaks": {}, "network_bandwidth_gbps": None}, "")])
 def test_declared_links_in_words(hardware: dict[str, Any], text: str) -> None:
     assert declared_links({"hardware": hardware}) == text
@@ -46,8 +46,8 @@ def test_links_are_shown_beside_bandwidths(
     assert "declared:" not in capsys.readouterr().out
     results = replace(results, plan=replace(results.plan, config={"hardware": LINKS}))
     print_results(results, tmp_path, Verbosity.VERBOSE)
-    assert TOLD in capsys.readouterr().out
-    assert TOLD in texts_of(first_figure(results)).replace("\n", " ")
+    assert DECLARED in capsys.readouterr().out
+    assert DECLARED in texts_of(first_figure(results)).replace("\n", " ")
     write_summary(results, tmp_path)
     document = json.loads((tmp_path / "summary.json").read_text())
     assert document["config"]["interconnect"] == "infiniband"

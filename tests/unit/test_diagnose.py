@@ -59,7 +59,7 @@ def test_a_rank_that_starts_late_is_named_with_host_size_and_what_if() -> None:
     assert [row.point.value for row in chart.rows] == pytest.approx([0.2, 0.2])
 
 
-def test_nobody_is_named_and_the_sentence_says_how_much_is_excluded() -> None:
+def test_nobody_is_named_and_the_sentence_states_how_much_is_excluded() -> None:
     found = asked(started(ON_TIME))
     (answer,) = found.answers
     assert answer.certainty == NONE and "at most 0.3 %" in answer.sentence
@@ -72,7 +72,7 @@ def test_nobody_is_named_and_the_sentence_says_how_much_is_excluded() -> None:
     (replace(started(None), status="timeout", statistics=None), "no times (status timeout)"),
     (started(None, ranks=1), "no case ran on two ranks"),
 ])
-def test_what_data_cannot_carry_is_said(item: CaseResult, why: str) -> None:
+def test_what_data_cannot_carry_is_stated(item: CaseResult, why: str) -> None:
     (answer,) = asked(item).answers
     assert answer.certainty == CANNOT_TELL and why in answer.sentence
 
@@ -85,7 +85,7 @@ def of_training(compute: Noise) -> Diagnosis:
     return diagnose([Run("FILE", results, MemorySamples(results))], TopicOptions())
 
 
-def test_the_phase_is_a_cause_only_where_it_explains_the_lateness() -> None:
+def test_the_phase_is_a_cause_only_where_it_explains_the_delay() -> None:
     """Forward has a third of the lateness, backward two: neither explains 80 % of it."""
     first, *_ = of_training(steady({2: 1.5})).answers
     assert first.certainty == CLEAR and first.subject == "rank 2"
@@ -106,7 +106,7 @@ def test_a_negative_end_of_an_interval_has_its_unit() -> None:
     assert format_seconds(-1.5e-3) == "-1.5 ms" and format_seconds(-2e-9) == "-2 ns"
 
 
-def test_it_is_a_topic_that_is_told() -> None:
+def test_it_is_a_topic_of_the_summary() -> None:
     (topic,) = (one for one in TOPICS if one.name == "diagnose")
     assert topic.in_summary and topic.analysis is diagnose
 
@@ -119,6 +119,6 @@ def test_the_benchmark_finds_every_fault_of_few_sweeps() -> None:
     assert "phase +5%: right rank and phase 100.0%" in done.stdout
 
 
-def test_what_was_skipped_is_no_case_to_look_at() -> None:
+def test_skipped_cases_are_not_listed_as_incomparable() -> None:
     skipped = replace(started(None), status="skipped", statistics=None, timing=None)
     assert not asked(skipped).not_comparable

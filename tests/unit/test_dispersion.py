@@ -31,7 +31,7 @@ def correlated(rng: np.random.Generator, n: int, correlation: float, heavy: bool
 @pytest.mark.parametrize("heavy", [False, True])
 @pytest.mark.parametrize("correlation", [0.0, 0.4])
 @pytest.mark.parametrize("n", [20, 100])
-def test_times_that_vary_alike_are_told_apart_in_one_of_hundred_runs_at_most(
+def test_times_that_vary_alike_are_distinguished_in_one_of_hundred_runs_at_most(
     n: int, correlation: float, heavy: bool, as_much: float,
 ) -> None:
     rng, runs = np.random.default_rng(SEED), 300

@@ -61,7 +61,7 @@ RUN_BY = {
         "mpi/test_suite.py::test_a_member_that_fails_or_cannot_run_does_not_stop_the_others",
     "hpcbench plot": "install/test_base_install.py::test_plot",
     "hpcbench run --dry-run":
-        "workloads/test_dry_run.py::test_the_command_says_what_it_is_and_leaves_nothing_behind",
+        "workloads/test_dry_run.py::test_the_command_states_what_it_is_and_leaves_nothing_behind",
     "hpcbench list": "install/test_base_install.py::test_list",
     "docs/recompute.py": "unit/test_recomputed.py::test_so_are_those_of_real_runs",
     "hpcbench gen-data": "unit/test_token_file.py::test_what_is_written_is_read",

@@ -296,7 +296,7 @@ def test_no_contents_make_it_fail(tmp_path: Path, contents: dict[str, bytes]) ->
     json.dumps(machine({}, tmp_path), allow_nan=False)
 
 
-def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
+def test_a_machine_that_reports_nothing(tmp_path: Path) -> None:
     found: dict[str, Any] = machine({}, tmp_path)
     assert found["kernel"]["clocksource"] is None and found["cpu"]["mhz"]["now"] is None
     assert found["network"]["interfaces"] == {} and found["libraries"] == {"supervisor": {}}
@@ -327,7 +327,7 @@ def test_build_ids(data: bytes, expected: str | None) -> None:
     assert build_id(BytesIO(data)) == expected
 
 
-def test_libraries_are_told_apart_by_what_is_in_them(tmp_path: Path) -> None:
+def test_libraries_are_distinguished_by_what_is_in_them(tmp_path: Path) -> None:
     one, two, gone = (tmp_path / name for name in ("a/libmpi.so.12", "b/libmpi.so.12", "libucc.so"))
     for path, data in ((one, b"x" * 10**5), (two, elf(BUILD_ID)), (tmp_path / "libm.so.6", b"")):
         path.parent.mkdir(exist_ok=True)

@@ -173,7 +173,7 @@ def test_one_table_is_read_by_every_consumer() -> None:
     assert sum("one place only" in line for line in lines) == 1
 
 
-def test_wrong_and_failed_cases_can_look_right_to_no_reader_of_a_table() -> None:
+def test_wrong_and_failed_cases_can_appear_right_to_no_reader_of_a_table() -> None:
     text, lines = export("mixed", "nccl-tests")
     tables = [f"# {table}" for table in re.split(r"# nccl-tests version", text)[1:]]
     assert len(tables) == 2
@@ -233,7 +233,7 @@ def test_both_places_of_a_size_share_a_row(opened: ExportedRun) -> None:
     assert result["out_of_place"]["time"] == pytest.approx(2 * result["in_place"]["time"])
 
 
-def test_unchecked_results_are_not_told_as_right(opened: ExportedRun) -> None:
+def test_unchecked_results_are_not_shown_as_right(opened: ExportedRun) -> None:
     cases = tuple(replace(case, item=replace(case.item, n_wrong=None)) for case in opened.measured)
     text = as_text([replace(opened, cases=cases)], ExportRequest()).content.decode()
     assert {row[8] for row in cloudai(text)} == {"N/A"} and len(ramble(text)) == len(cases)
@@ -314,7 +314,7 @@ def test_json_is_what_the_analyser_reads() -> None:
     assert data["out_of_bounds"] == {"count": 0, "okay": "true"}
 
 
-def test_json_holds_one_table_and_tells_wrong_results() -> None:
+def test_json_holds_one_table_and_reports_wrong_results() -> None:
     with pytest.raises(UsageError, match="holds one table, and there are 2"):
         export("mixed", "nccl-tests-json")
     data = json.loads(export("mixed", "nccl-tests-json", "broadcast")[0])
@@ -377,7 +377,7 @@ def test_labels_are_those_of_the_inspector(opened: ExportedRun) -> None:
 
 @pytest.mark.parametrize(("size", "text"), [
     (0, "0B"), (64, "64-65B"), (1024, "1-2KB"), (4 * 2**30 + 5, "4-5GB"), (2**50, "1024-1025TB")])
-def test_sizes_are_told_as_ranges(size: int, text: str) -> None:
+def test_sizes_are_shown_as_ranges(size: int, text: str) -> None:
     assert size_range(size) == text
 
 

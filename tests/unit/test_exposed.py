@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from figure_texts import charts_of_kind, said_first
+from figure_texts import charts_of_kind, texts_of_first
 from hpcbench.kinds.training.derive.slow_ranks import bubble_share, exposures, paired
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import Arrival, CaseResult
@@ -122,7 +122,7 @@ def test_rows_without_communication_stand_in_the_row_of_their_training(
     assert not any("times as long" in line for line in lines)
 
 
-def test_what_ranks_of_a_pipeline_are_idle_is_told_and_why_rows_are_not_paired(
+def test_what_ranks_of_a_pipeline_are_idle_is_shown_and_why_rows_are_not_paired(
     tmp_path: Path, capsys: Capture,
 ) -> None:
     on, off, _ = trio(strategy="pipeline", **PIPELINE)
@@ -190,6 +190,6 @@ def test_figures_show_where_the_step_would_end() -> None:
     (chart,) = charts_of_kind("training", items)
     assert chart.case_ids == tuple(item.case.case_id for item in items
                                    if training_of(item.case).communication == "on")
-    assert "what is right of it is exposed" in said_first(results)
+    assert "what is right of it is exposed" in texts_of_first(results)
     assert case_to_map(items) is items[0]
-    assert "Dashed" not in said_first(make_results(items[:1]))
+    assert "Dashed" not in texts_of_first(make_results(items[:1]))

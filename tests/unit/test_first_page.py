@@ -16,7 +16,7 @@ ROWS = [line for line in TABLE.splitlines() if " us" in line or " ms" in line]
 BACKENDS = ("gloo", "mpi")
 
 
-def told() -> dict[tuple[str, str], list[str]]:
+def row_cells() -> dict[tuple[str, str], list[str]]:
     """Return the cells of README's table by collective, which stands once, and size."""
     cells, name = {}, ""
     for line in ROWS:
@@ -26,7 +26,7 @@ def told() -> dict[tuple[str, str], list[str]]:
     return cells
 
 
-@pytest.mark.parametrize(("name", "size"), told())
+@pytest.mark.parametrize(("name", "size"), row_cells())
 def test_a_row_of_the_first_page_is_that_of_the_stored_run(name: str, size: str) -> None:
     with (ROOT / "plots/readme/summary.csv").open(encoding="utf-8", newline="") as file:
         found = {one["backend"]: one for one in csv.DictReader(file)
@@ -39,7 +39,7 @@ def test_a_row_of_the_first_page_is_that_of_the_stored_run(name: str, size: str)
         expected += [*" ".join(time_texts(median, low, high)).split(),
                      cell_text(busbw, Show.GB_PER_S)]
         assert (row["status"], row["quality"], row["n_wrong"]) == ("ok", "", "0")
-    assert told()[name, size] == expected
+    assert row_cells()[name, size] == expected
 
 
 def test_the_figure_of_the_first_page_is_of_the_same_run() -> None:

@@ -46,7 +46,7 @@ def settings(words: str) -> list[dict[str, Any]]:
     {}, {"accumulation": 2}, {"strategies": {"pipeline": {"microbatches": 4}}, "batch_size": 32},
     {"strategies": {"data": {"balance": "dynamic"}}}, {"checkpointing": "selective"}])
 @pytest.mark.parametrize("share", [0.5, 0.8, 0.95])
-def test_what_is_told_fits_and_nothing_milder_does(block: dict[str, Any], share: float) -> None:
+def test_what_is_advised_fits_and_nothing_milder_does(block: dict[str, Any], share: float) -> None:
     work = work_of(**block)
     available = int(share * predicted(work))
     for setting in settings(advice(work, available)):
@@ -77,7 +77,7 @@ def keys_of(setting: Mapping[str, Any]) -> frozenset[str]:
 
 @pytest.mark.parametrize(("strategies", "accumulation"), [
     ("data", 1), ("fsdp", 2), ({"fsdp": {"reshard": False}}, 2)])
-def test_each_setting_that_is_enough_by_itself_is_told(
+def test_each_setting_that_is_enough_by_itself_is_advised(
     strategies: Any, accumulation: int,
 ) -> None:
     work = work_of(strategies=strategies, accumulation=accumulation)
@@ -123,7 +123,7 @@ def test_too_large_whatever_the_samples_are() -> None:
                         "activations", words)
 
 
-def test_a_prediction_that_was_too_low_is_told() -> None:
+def test_a_prediction_that_was_too_low_is_reported() -> None:
     assert ", more was needed; to need half as much: batch_size" in advice(work_of(), 10**12)
 
 
@@ -133,7 +133,7 @@ def test_a_chunked_loss_is_proposed_where_logits_are_what_does_not_fit() -> None
     assert f"loss {CHUNKED}" not in advice(replace(work, loss=CHUNKED), 10**9)
 
 
-def test_what_is_over_by_less_than_the_error_is_tried_and_says_so() -> None:
+def test_what_is_over_by_less_than_the_error_is_tried_and_noted() -> None:
     whole = predicted(work_of())
 
     def planned(share: float) -> Case:
@@ -153,7 +153,7 @@ def test_what_is_over_by_less_than_the_error_is_tried_and_says_so() -> None:
         assert needed(work_of(), setting) <= 0.89 * whole
 
 
-def test_a_skip_for_memory_says_what_fits() -> None:
+def test_a_skip_for_memory_states_what_fits() -> None:
     config = {"benchmarks": [GPT2], "hardware": {"memory_per_device_gb": 16, "device_type": "cpu"}}
     (case,) = make_plan(check_config(config, "c.json"), 4).cases
     assert case.skip is not None

@@ -28,7 +28,7 @@ from hpcbench.formats.tables import CommTable, MatrixTable, NodeTable, ProductTa
 from launcher import ROOT
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"
-SAID = Given("all_reduce", 4, "nccl", "uint8", "tp_columnwise")
+GIVEN = Given("all_reduce", 4, "nccl", "uint8", "tp_columnwise")
 SWEEP = written.Sweep("all_reduce", 4, "float", (256, 512), ((9.5, 9.25), (10.5, 10.25)))
 
 
@@ -232,7 +232,7 @@ def test_bad_input_is_one_line(
     message = str(raised.value)
     assert "\n" not in message and message.startswith(str(path)) and len(message) < 400
     with pytest.raises(FileError) as raised:
-        import_files([path], tmp_path / "out.h5", SAID)
+        import_files([path], tmp_path / "out.h5", GIVEN)
     assert str(raised.value) == message
     assert not (tmp_path / "trapped").exists() and not (tmp_path / "out.h5").exists()
 
@@ -296,6 +296,6 @@ def test_damage_is_a_finding_or_one_line(
     output = tmp_path / "out.h5"
     output.unlink(missing_ok=True)
     try:
-        import_files([path], output, SAID)
+        import_files([path], output, GIVEN)
     except HpcbenchError as error:
         assert error.exit_code == 2 and "\n" not in str(error) and not output.exists()

@@ -18,7 +18,7 @@ def progress() -> Iterator[SharedProgress]:
     made.close()
 
 
-def test_no_case_of_an_inline_worker_has_to_look_at_torch(progress: SharedProgress) -> None:
+def test_no_case_of_an_inline_worker_has_to_scan_torch(progress: SharedProgress) -> None:
     """Cases of backend mpi took 0.2 s longer, each."""
     InlineWorker((), progress, None)
     assert len(gc.get_objects()) < 1000 < 100_000 < gc.get_freeze_count()

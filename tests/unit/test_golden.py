@@ -53,7 +53,7 @@ def test_results_are_shown_summarised_and_drawn_the_same(name: str) -> None:
     compare(results_texts(name))
 
 
-def test_commands_say_the_same_of_themselves() -> None:
+def test_commands_print_the_same_of_themselves() -> None:
     compare(command_texts())
 
 

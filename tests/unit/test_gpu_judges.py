@@ -36,7 +36,7 @@ def evidence(*cases: SimpleNamespace) -> Any:
     return judges.Evidence(results, H100)
 
 
-def test_all_ok_tells_skips_and_the_first_that_is_not() -> None:
+def test_all_ok_reports_skips_and_the_first_that_is_not() -> None:
     good, skip = case("a", "ok"), case("b", "skipped", reason="no such")
     assert judges.all_ok(evidence(good, skip)) == judges.Judgement(
         "met", "1 cases ok, 2 of them checked; skipped: 1 x no such")

@@ -127,7 +127,7 @@ def test_what_a_launcher_complains_of(text: str, words: str) -> None:
     assert needs.first_words(text) == words
 
 
-def test_a_probe_that_crashes_or_hangs_says_what_to_look_at() -> None:
+def test_a_probe_that_crashes_or_hangs_names_what_to_check() -> None:
     dies = "import os, signal; print('x'); os.kill(os.getpid(), signal.SIGSEGV)"
     found = machine.look([sys.executable, "-c", dies])
     assert not found.gpus and "it was ended by SIGSEGV" in found.broken

@@ -71,7 +71,7 @@ def test_code_for_a_gpu(
     assert without_code(capability, architectures) is lacks
 
 
-def test_who_has_a_v100_is_told_which_build_has_code_for_it() -> None:
+def test_a_skip_for_a_v100_names_the_build_that_has_code_for_it() -> None:
     reason = no_code_reason((7, 0), ["sm_75", "sm_80"], "2.13.0+cu130")
     assert reason is not None
     assert reason.startswith("torch 2.13.0+cu130 has no code for sm_70, only for sm_75, sm_80;")
@@ -168,7 +168,7 @@ def test_a_group_reads_its_own_memory_and_what_was_not_asked_is_tried() -> None:
     assert unreachable(case_of("symm_mem", 2), "cuda", unasked) is None
 
 
-def test_a_plan_tells_all_ranks_what_reads_the_memory_of_others() -> None:
+def test_a_plan_gives_all_ranks_what_reads_the_memory_of_others() -> None:
     case = case_of("symm_mem", 2)
     assert case_from_json(case_to_json(case)) == case and case.workload.features.reads_peers
     assert "peers" not in case_to_json(case_of("torch", 2))["workload"]

@@ -233,7 +233,7 @@ def test_nccl_tests_are_read_and_compared() -> None:
     assert nccl_tests.compared({("all_reduce", 8): 1.0}, theirs)[0] == "cannot tell"
 
 
-def test_telemetry_names_what_is_not_told() -> None:
+def test_telemetry_names_what_is_not_reported() -> None:
     whole = {"pci": "x", "power_limit_w": 700.0, "max_mhz": {"sm": 1980, "memory": 2619},
              "pcie": {"generation": 5},
              "now": {"sm_mhz": 1755, "memory_mhz": 2619, "celsius": 35, "throttled_by": []}}

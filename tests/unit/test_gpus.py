@@ -34,7 +34,7 @@ def details(standins: Standins, machine: str, *uuids: str) -> list[Any]:
     return found
 
 
-def test_what_is_told_and_what_is_not(standins: Standins) -> None:
+def test_what_is_reported_and_what_is_not(standins: Standins) -> None:
     known, prefixed, unknown, unnamed = details(
         standins, "h100", FIRST, f"GPU-{FIRST}", "other", "")
     assert unknown is None and unnamed is None and prefixed == known
@@ -46,7 +46,7 @@ def test_what_is_told_and_what_is_not(standins: Standins) -> None:
                                "throttled_by": ["power cap", "hardware thermal"]}}
 
 
-def test_an_old_driver_tells_what_it_has(standins: Standins) -> None:
+def test_an_old_driver_reports_what_it_has(standins: Standins) -> None:
     (old,) = details(standins, "old", FIRST)
     assert (old["numa_node"], old["mig"]) == (None, None)
     assert old["now"]["throttled_by"] == ["power cap", "hardware thermal"]

@@ -71,7 +71,7 @@ def test_text_and_json_of_each_collective_give_the_same(program: str, tmp_path: 
         one.case.case_id for one in found[1].cases]
 
 
-def test_osu_and_param_are_asked_for_what_they_do_not_say(tmp_path: Path) -> None:
+def test_what_osu_and_param_do_not_state_is_asked_for(tmp_path: Path) -> None:
     osu, param = FOREIGN / "osu_allgather_full.txt", FOREIGN / "param.txt"
     with pytest.raises(UsageError, match="--ranks"):
         imported(tmp_path, osu)

@@ -210,7 +210,7 @@ def test_a_product_that_is_no_case_is_left_out(tmp_path: Path, name: str, option
     assert lines[0].startswith("left out: 1 row: ")
 
 
-def test_what_ddlb_does_not_say_is_asked_for(tmp_path: Path) -> None:
+def test_what_ddlb_does_not_state_is_asked_for(tmp_path: Path) -> None:
     path = ddlb(tmp_path / "a.csv", ("pytorch", 1.0, "backend=nccl", "True"), ranks="")
     for given, wanted in (({}, "--primitive"), ({"primitive": "tp_mlp"}, "--primitive tp_mlp"),
                           ({"primitive": "tp_rowwise"}, "--ranks")):

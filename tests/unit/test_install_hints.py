@@ -30,7 +30,7 @@ def texts() -> Iterator[tuple[Path, str]]:
     ("pip install '.[run]'", False), ("pip install ./plugins/hpcbench-jax", False),
     ("pip install 'hpcbench[run] @ git+https://host/hpcbench'", False),
     ("pip install hpcbench-jax", False)])
-def test_the_pattern_tells_them_apart(text: str, wrong: bool) -> None:
+def test_the_pattern_distinguishes_them(text: str, wrong: bool) -> None:
     assert bool(SENDS_ELSEWHERE.search(text)) == wrong
 
 

@@ -53,7 +53,7 @@ def test_the_twin_of_a_job_has_its_strategies_small_on_cpus(job: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_plans_and_says_that_it_is_untested(name: str) -> None:
+def test_an_example_plans_and_states_that_it_is_untested(name: str) -> None:
     job = ROOT / "jobs" / name
     assert job.read_text().startswith("# UNTESTED")
     plan = planned(job, EXAMPLES[name])

@@ -19,7 +19,7 @@ def sighting(cause: str) -> Observation:
     return Observation(Evidence(1, RankOutcome.DIED, cause))
 
 
-def test_a_training_that_the_kernel_killed_for_memory_says_what_would_fit() -> None:
+def test_a_training_that_the_kernel_killed_for_memory_states_what_would_fit() -> None:
     killed = sighting(f"worker ended by signal 9 (SIGKILL), {KILLED_FOR_MEMORY} (cgroup oom_kill)")
     options = (("bucket_mb", 25), ("comm_hook", "none"))
     case = make_training_case(make_training(batch_size=2**20, options=options))

@@ -195,7 +195,7 @@ BROKEN = {
     "a file of 1 MiB": (0, "data", "sweep.yaml", "x" * (1 << 20)),
     "data that is no text": (0, "data", "sweep.yaml", 1),
 }
-TOLD = {
+MESSAGES = {
     "a name that begins with a digit": "should match pattern",
     "a name too long for its workers": "at most 63 characters",
     "a mount without volume": "no volume sweep",
@@ -217,7 +217,7 @@ def test_a_broken_manifest_is_rejected(documents: list[Any], name: str) -> None:
         check(changed(documents, *path[:-1], value=path[-1]))
     problems = told.value.errors() if isinstance(told.value, ValidationError) else [told.value]
     field = [word for word in path[:-1] if isinstance(word, str)][-1]
-    words = (TOLD[name],) if name in TOLD else (field, str(path[-1]), "ConfigMap")
+    words = (MESSAGES[name],) if name in MESSAGES else (field, str(path[-1]), "ConfigMap")
     assert any(word in problem for problem in map(_where_and_what, problems) for word in words)
 
 
@@ -259,7 +259,7 @@ def test_the_image_is_built_from_files_and_extras_that_are_there() -> None:
         assert set(extras.replace("$MPI", mpi).split(",")) <= set(setup["options.extras_require"])
 
 
-def test_the_sweep_is_no_place_for_what_json_cannot_say() -> None:
+def test_arguments_with_quotes_and_backslashes_survive() -> None:
     _, job = rendered("1", HPCBENCH_ARGUMENTS='--set name="a\\b" --only all_*')
     assert json.dumps(pod(job, "Launcher")["containers"][0]["args"][-4:]) == json.dumps(
         ["--set", 'name="a\\b"', "--only", "all_*"])

@@ -400,7 +400,7 @@ def test_what_the_cluster_lacks_is_one_line_and_nothing_is_created(
     assert not (cluster.folder / "user" / "results").exists()
 
 
-def test_all_that_is_wrong_is_told_at_once(cluster: Cluster) -> None:
+def test_all_that_is_wrong_is_reported_together(cluster: Cluster) -> None:
     cluster.answer(secret=NOT_FOUND, policies=f"cat '{FOUND / 'policies-denying.json'}'")
     done = cluster.run("9")
     assert done.code == 2 and len(done.stderr.splitlines()) == 3 and not created(cluster)
@@ -414,7 +414,7 @@ def test_all_that_is_wrong_is_told_at_once(cluster: Cluster) -> None:
     ({"nodes": "echo nonsense"}, "nodes: judge.py failed"),
     ({"job": "echo 'webhook does not support dry run' >&2; exit 1"}, "not support dry run"),
 ])
-def test_what_may_not_be_seen_is_said_and_is_no_problem(
+def test_what_may_not_be_seen_is_reported_and_is_no_problem(
     cluster: Cluster, answers: dict[str, str], told: str,
 ) -> None:
     cluster.answer(**answers)
@@ -430,7 +430,7 @@ def test_checks_can_be_left_out(cluster: Cluster) -> None:
     assert not any("get nodes" in call or "networkpolicies" in call for call in done.calls)
 
 
-def test_without_python_it_says_what_it_does_not_check(cluster: Cluster) -> None:
+def test_without_python_it_states_what_it_does_not_check(cluster: Cluster) -> None:
     (cluster.folder / "bin" / "python3").unlink()
     done = cluster.run("2")
     assert done.code == 0 and "nodes, network policies and secrets: no python3" in done.stdout

@@ -108,7 +108,7 @@ def test_a_case_has_the_limit_and_begins_with_what_is_predicted_to_fit() -> None
     check_types(case.workload)
 
 
-def test_supervisors_and_workers_tell_one_another_of_searches_and_of_others() -> None:
+def test_supervisors_and_workers_send_each_other_searches_and_other_cases() -> None:
     sent: TypeAdapter[Case] = TypeAdapter(PlainCase)
     for case in (planned(), planned(largest_batch=None, memory_limit=None)):
         assert sent.validate_python(sent.dump_python(case, mode="json")) == case
@@ -210,7 +210,7 @@ def unseeded() -> Case:
     return planned(memory_limit=None)
 
 
-def test_the_case_ends_as_its_largest_batch_did_and_tells_all_tries() -> None:
+def test_the_case_ends_as_its_largest_batch_did_and_records_all_tries() -> None:
     workers = Workers(5)
     outcome = workers.all_tries(unseeded())
     assert workers.tried == [1, 2, 4, 8, 6, 5]

@@ -257,7 +257,7 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
 
 
 @pytest.mark.parametrize(("missed", "flagged"), [(4, False), (5, True), (11, True)])
-def test_missed_lateness_is_flagged_from_a_fifth_of_the_samples_on(
+def test_missed_delay_is_flagged_from_a_fifth_of_the_samples_on(
     tmp_path: Path, missed: int, flagged: bool,
 ) -> None:
     late = reduced(tmp_path, 1.0, missed=missed).cases[1]

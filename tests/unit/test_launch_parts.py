@@ -90,7 +90,7 @@ GPU_FACTS = {
     ({"TORCHELASTIC_RUN_ID": "none", "RANK": "5", "WORLD_SIZE": "8", "SLURM_STEP_ID": "0",
       "SLURM_STEP_NUM_TASKS": "2"}, 8),
 ])
-def test_what_the_launcher_says(environ: dict[str, str], expected: int | None) -> None:
+def test_what_the_launcher_announces(environ: dict[str, str], expected: int | None) -> None:
     found = announced_size(environ)
     assert (found[0] if found else None) == expected
 
@@ -152,7 +152,7 @@ def test_which_rank_speaks(environ: dict[str, str], rank: int) -> None:
     ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, None),
     ({"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2", "MPI_LOCALNRANKS": "2"}, None),
 ])
-def test_ranks_of_a_node_are_known_before_mpi_where_the_launcher_tells(
+def test_ranks_of_a_node_are_known_before_mpi_where_the_launcher_states_it(
     environ: dict[str, str], expected: int | None,
 ) -> None:
     assert announced_local_size(environ) == expected
@@ -171,7 +171,7 @@ def test_an_early_template_is_used_only_if_its_variables_fit() -> None:
         assert fresh.env == other
 
 
-def test_a_template_that_ends_before_it_reads_says_why(tmp_path: Path) -> None:
+def test_a_template_that_ends_before_it_reads_states_why(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: no file')")
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
     with (contextlib.closing(SharedProgress.create(1)) as progress,
@@ -319,7 +319,7 @@ def test_a_probe_has_time_for_a_driver_that_starts_all_gpus(
     assert cuda_limit_s(seconds) > 3.0 * gpus  # NVIDIA: 1 to 3 s a GPU
 
 
-def test_an_mpi_that_cannot_be_asked_is_not_said_to_be_cuda_aware() -> None:
+def test_an_mpi_that_cannot_be_asked_is_not_called_cuda_aware() -> None:
     class OldMpi:
         __file__ = _ctypes.__file__  # a library without MPIX_Query_cuda_support
 
@@ -616,7 +616,7 @@ def test_a_process_dies_with_its_parent() -> None:
         time.sleep(0.01)
 
 
-def test_hardware_is_what_was_configured_else_what_the_machine_tells_else_null() -> None:
+def test_hardware_is_what_was_configured_else_what_the_machine_reports_else_null() -> None:
     asked = {"device_type": None, "num_devices": None, "memory_per_device_gb": 8.0,
              "interconnect": None, "peak_flops": {}}
     gpus = {"cuda": {"available": True, "names": ["A", "A"], "memory_bytes": [16e9, 15e9]}}
@@ -635,14 +635,14 @@ def test_hardware_is_what_was_configured_else_what_the_machine_tells_else_null()
     assert elsewhere["num_devices"] is None
 
 
-def test_ranks_that_share_cores_are_told_what_suffers() -> None:
+def test_ranks_that_share_cores_get_a_note_of_what_suffers() -> None:
     topology = RankIdentity(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
     (line,) = shared_cores_lines(replace(topology, ranks_a_core=8 / 3))
     assert line.startswith("note: 4 ranks on n1 share cores, up to 2.67 a core: ")
     assert [*shared_cores_lines(topology)] == []
 
 
-def test_why_cases_take_longer_than_planned_is_said_as_far_as_it_is_known() -> None:
+def test_why_cases_take_longer_than_planned_is_stated_as_far_as_it_is_known() -> None:
     topology = RankIdentity(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
     assert slow_reason(topology, 2, 0.4) == "4 ranks share 2 cores of n1"
     assert slow_reason(topology, 4, 0.4) == (

@@ -35,12 +35,12 @@ NOTHING = {"algorithm": "unknown", "protocol": "unknown", "channels": "unknown",
            "transport": "unknown"}
 
 
-def test_nothing_said_is_unknown() -> None:
+def test_nothing_logged_is_unknown() -> None:
     assert read_choices("").to_json() == NOTHING
     assert read_choices("Traceback: Algo went via the wall, 8 channels\n").to_json() == NOTHING
 
 
-def test_nccl_2_27_says_everything() -> None:
+def test_nccl_2_27_logs_everything() -> None:
     assert read_choices(INIT_2_27 + CALL_2_27 * 50).to_json() == {
         "algorithm": "RING", "protocol": "SIMPLE", "channels": "8", "transport": "P2P/CUMEM"}
 
@@ -93,7 +93,7 @@ def test_transports_of_nccl(via: str, kind: str) -> None:
     assert read_choices(text).to_json() == {**NOTHING, "transport": kind}
 
 
-def test_ucc_says_its_layers_and_ucx_its_transports() -> None:
+def test_ucc_logs_its_layers_and_ucx_its_transports() -> None:
     assert read_choices(UCX_1_17 + UCC_1_10 * 3).to_json() == {
         **NOTHING,
         "transport": "CL_BASIC/TL_UCP + posix/memory cma/memory + rc_mlx5/mlx5_0:1"}
@@ -101,7 +101,7 @@ def test_ucc_says_its_layers_and_ucx_its_transports() -> None:
     assert read_choices(old).transport == ("posix/memory knem/memory",)
 
 
-def test_what_the_ranks_say_is_put_together() -> None:
+def test_what_the_ranks_log_is_put_together() -> None:
     leader = read_choices(INIT_2_27 + CALL_2_27)
     other = read_choices("NCCL INFO Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0\n"
                          "NCCL INFO 8 coll channels, 8 collnet channels\n")

@@ -76,7 +76,7 @@ def test_several_runs_stand_in_one_table(tmp_path: Path) -> None:
     assert [run.run_id for run in again.runs] == [run.run_id for run in runs.runs]
 
 
-def test_cases_are_filtered_by_what_tells_them_apart() -> None:
+def test_cases_are_filtered_by_what_distinguishes_them() -> None:
     cases = hpcbench.load(RESULTS["mixed"]).cases
     kinds = {case.parameters["kind"] for case in cases}
     for kind in kinds:
@@ -91,7 +91,7 @@ def test_cases_are_filtered_by_what_tells_them_apart() -> None:
         cases["nothing"]
 
 
-def test_an_arrow_table_has_the_same_columns_and_says_of_which_run() -> None:
+def test_an_arrow_table_has_the_same_columns_and_names_its_run() -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     runs = hpcbench.load(RESULTS["collective"])
     table = runs.to_arrow()

@@ -58,7 +58,7 @@ def test_where_noise_hides_a_large_drop_equal_links_are_no_all_clear() -> None:
 
 
 @pytest.mark.parametrize("what", ["bandwidth", "latency"])
-def test_equal_links_name_nothing_and_say_what_would_be(what: str) -> None:
+def test_equal_links_name_nothing_and_state_what_would_be(what: str) -> None:
     found = asked(measured(what=what))
     (answer,) = found.answers
     assert answer.certainty == NONE and "each would show a drop" in answer.sentence
@@ -69,6 +69,6 @@ def test_equal_links_name_nothing_and_say_what_would_be(what: str) -> None:
     (measured(ranks=2), "4 ranks or more"),
     (measured(distance="same board"), "links of several distances are mixed (same board)"),
     (make_results((ok(make_case()),)), "not measured")])
-def test_what_data_cannot_carry_is_said(results: Results, why: str) -> None:
+def test_what_data_cannot_carry_is_stated(results: Results, why: str) -> None:
     (answer,) = asked(results).answers
     assert answer.certainty == CANNOT_TELL and why in answer.sentence

@@ -70,7 +70,7 @@ def test_the_evidence_of_a_watchdog(
 
 
 @pytest.mark.usefixtures("secret")
-def test_what_a_rank_tells_the_others() -> None:
+def test_what_a_rank_reports_to_others() -> None:
     def fails() -> None:
         raise FileError(f"{SECRET}/trace: no such folder")
 

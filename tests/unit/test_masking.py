@@ -16,7 +16,7 @@ SECRET = "s3cr3t-Va1ue"
 @pytest.mark.parametrize("name", [
     "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD", "DB_PASS", "X_CREDENTIALS", "PROXY_AUTH",
     "api_key", "NCCL_API_KEY"])
-def test_a_name_says_that_there_is_a_secret(name: str) -> None:
+def test_a_name_shows_that_there_is_a_secret(name: str) -> None:
     assert holds_secret(name, "0x1")
     assert masked(f"no route to {SECRET}!", {name: SECRET}) == "no route to ***!"
 
@@ -39,7 +39,7 @@ def test_partition_keys_are_none() -> None:
     (f"run --db-password {SECRET} --fast", "run --db-password *** --fast"),
     (f"Authorization: Bearer {SECRET}", "Authorization: Bearer ***"),
 ])
-def test_what_looks_like_a_secret(text: str, expected: str) -> None:
+def test_texts_like_secrets_are_masked(text: str, expected: str) -> None:
     assert masked(text, {}) == expected
 
 

@@ -233,7 +233,7 @@ def test_a_last_sample_that_was_drawn_is_checked_once() -> None:
     assert work.checked == 1 + 4
 
 
-def test_an_error_in_one_of_a_hundred_calls_is_found_as_often_as_the_docs_say() -> None:
+def test_an_error_in_one_of_a_hundred_calls_is_found_as_often_as_the_docs_state() -> None:
     for samples, checks in ((8, 5), (100, 9), (1000, 12), (10_000, 15)):
         counts = []
         for seed in range(200):
@@ -406,7 +406,7 @@ class Alone:
 @pytest.mark.parametrize(("known_ns", "behind_ns", "expected"), [
     (1400, 0, Flag(0)), (1400, LATE_NS, Flag(0)), (1400, LATE_NS + 1, Flag.LATE_START),
     (1501, 1, Flag(0)), (1501, LATE_NS + 1, Flag.LATE_START)])
-def test_a_late_start_is_flagged_and_a_missed_one_is_told(
+def test_a_late_start_is_flagged_and_a_missed_one_is_reported(
     known_ns: int, behind_ns: int, expected: Flag
 ) -> None:
     """Agreed is 1500; the rank knows it at ``known_ns`` and starts ``behind_ns`` behind it."""

@@ -41,7 +41,7 @@ def complaint(**block: Any) -> str:
     return str(caught.value)
 
 
-def told(case: Case, *peaks: int, **more: Any) -> CaseResult:
+def result(case: Case, *peaks: int, **more: Any) -> CaseResult:
     """Return an ok case whose ranks held these multiples of HELD."""
     detail = {str(rank): {
         "held": {**{part: size * peak for part, size in HELD.items()}, "overhead": 50,
@@ -118,7 +118,7 @@ def test_the_shipped_job_is_the_kind_s_own_block() -> None:
 
 def test_the_record_is_of_the_rank_with_most() -> None:
     case = planned()[0]
-    record, expected = record_of(told(case, 1, 2)), predict(work_of(case).training).memory
+    record, expected = record_of(result(case, 1, 2)), predict(work_of(case).training).memory
     assert record.rank == 1
     assert record.held_bytes == {part: 2 * size for part, size in HELD.items()}
     assert record.peak_bytes == sum((record.held_bytes or {}).values()) == 2000
@@ -146,16 +146,16 @@ def test_the_least_of_adapters_has_gradients_of_these_only() -> None:
 
 def test_without_all_ranks_there_is_no_efficiency_and_without_any_no_record() -> None:
     case = planned()[0]
-    record = record_of(told(case, 1))
+    record = record_of(result(case, 1))
     assert (record.used_bytes, record.efficiency) == (None, None)
     assert not MemoryDeriver().derive([ok(case, 1e-3)], {})
-    failed = replace(told(case, 1, 1), status="failed")
+    failed = replace(result(case, 1, 1), status="failed")
     assert not MemoryDeriver().derive([failed], {})
 
 
 def test_a_process_that_grew_by_less_than_it_held_has_no_overhead() -> None:
     case = planned()[0]
-    item = told(case, 1, 1)
+    item = result(case, 1, 1)
     for left in item.detail.values():
         left["held"]["overhead"] = -7
     assert record_of(item).overhead_bytes is None
@@ -164,7 +164,7 @@ def test_a_process_that_grew_by_less_than_it_held_has_no_overhead() -> None:
 def test_summaries_have_rows_of_trainings_and_of_this_kind_with_one_meaning(
     tmp_path: Path,
 ) -> None:
-    results = make_results((trained(training_case()), told(planned()[0], 1, 2)))
+    results = make_results((trained(training_case()), result(planned()[0], 1, 2)))
     write_summary(results, tmp_path)
     found = json.loads((tmp_path / "summary.json").read_text("utf-8"))["results"]
     training, own = found["memory"]
@@ -172,7 +172,7 @@ def test_summaries_have_rows_of_trainings_and_of_this_kind_with_one_meaning(
     assert set(training) < set(own)
     assert (own["peak_bytes"], own["activations_bytes"], own["peak_rank"]) == (2000, 180, 1)
     assert own["peak_of"] == "storages of one step"
-    alone = make_results((told(planned()[0], 1, 2),))
+    alone = make_results((result(planned()[0], 1, 2),))
     write_summary(alone, tmp_path)
     found = json.loads((tmp_path / "summary.json").read_text("utf-8"))["results"]
     assert len(found["memory"]) == 1
@@ -185,7 +185,7 @@ def test_tables_show_measured_beside_predicted(
     cases = planned(checkpointing=["none", "full"])
     print_plan(make_plan(check_config({"benchmarks": [BLOCK]}, "c.json"), 2))
     assert "memory" in capsys.readouterr().out
-    print_results(make_results(tuple(told(case, 1, 2) for case in cases)), tmp_path, explain=True)
+    print_results(make_results(tuple(result(case, 1, 2) for case in cases)), tmp_path, explain=True)
     text = capsys.readouterr().out
     for words in ("deviation %", "efficiency", ": predicted", "dev. %", "checkpointing=full",
                   "the capacity is the node's", "temporary = copies of weights"):

@@ -14,7 +14,7 @@ from hpcbench.launch.probe import Resolution, resolve
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.validation.machine import device_lines
-from validation_facts import FACTS, job, told
+from validation_facts import FACTS, good, job
 
 TRAINING: dict[str, Any] = {
     "kind": "training", "model": "transformer-tiny", "strategies": "single", "device": "mps"}
@@ -84,8 +84,8 @@ def test_auto_is_never_that_gpu() -> None:
     assert [*found(plan).devices.values()] == ["cpu"]
 
 
-def test_validate_says_that_it_is_there_and_what_for() -> None:
-    report = told()
+def test_validate_states_that_it_is_there_and_what_for() -> None:
+    report = good()
     assert report.facts is not None
     there = replace(report, facts={**report.facts, "mps": {**THERE, "without_bf16": "old macOS"}})
     (line,) = device_lines(job(there))

@@ -73,7 +73,7 @@ def test_shares_are_shares(steps: list[int]) -> None:
     ([400], (0.0, 1.0, 1.0)),
     ([400] * 9 + [4000], (1.42, 10.0, 10.0)),
 ])
-def test_fixed_work_tells_how_unequal_it_is(times_us: list[int], ratios: object) -> None:
+def test_fixed_work_shows_how_unequal_it_is(times_us: list[int], ratios: object) -> None:
     now, times = 0, cycle(times_us)
 
     def work(size: int) -> None:
@@ -114,7 +114,7 @@ def test_rare_collection_ends_with_the_block() -> None:
 ON_ONE_CORE = "import json, os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])})\n"
 SPIN = ON_ONE_CORE + (
     "print('here', flush=True); end = time.monotonic() + 100\nwhile time.monotonic() < end: pass")
-LOOK = ON_ONE_CORE + (
+CHECK = ON_ONE_CORE + (
     "from dataclasses import asdict\n"
     "from hpcbench.measurement.noise import look_for_detours\n"
     "print(json.dumps(asdict(look_for_detours(0.4))))")
@@ -126,7 +126,7 @@ def test_a_shared_core_shows() -> None:
     with subprocess.Popen([sys.executable, "-c", SPIN, core], stdout=subprocess.PIPE) as other:
         try:
             assert other.stdout is not None and other.stdout.readline() == b"here\n"
-            done = subprocess.run([sys.executable, "-c", LOOK, core], cwd=ROOT, text=True,
+            done = subprocess.run([sys.executable, "-c", CHECK, core], cwd=ROOT, text=True,
                                   check=True, capture_output=True, timeout=60)
         finally:
             other.kill()
@@ -137,7 +137,7 @@ def test_a_shared_core_shows() -> None:
 
 @pytest.mark.parametrize(("most_s", "estimate_s", "expected"), [
     (0.5, 60.0, 0.5), (0.5, 3.0, 0.3), (0.5, 0.6, 0.2), (0.1, 0.6, 0.1), (2.0, 60.0, 2.0)])
-def test_a_short_job_looks_for_a_tenth_of_its_time(
+def test_a_short_job_checks_for_a_tenth_of_its_time(
     most_s: float, estimate_s: float, expected: float,
 ) -> None:
     assert check_s(most_s, estimate_s) == pytest.approx(expected)

@@ -80,7 +80,7 @@ def test_a_block_without_keys_is_latency_and_bandwidth() -> None:
     ({"backend": "gloo", "device": "cuda"}, 4, "gloo has no send_recv on cuda"),
     ({"backend": "nccl", "cuda_graph": True}, 4, "barrier"),
 ])
-def test_what_cannot_be_says_why(block: dict[str, Any], ranks: int, words: str) -> None:
+def test_what_cannot_run_states_why(block: dict[str, Any], ranks: int, words: str) -> None:
     for case in planned(ranks, **block).cases:
         assert case.skip is not None and words in case.skip
 

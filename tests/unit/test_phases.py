@@ -189,7 +189,7 @@ def test_phases_reach_the_results_file(tmp_path: Path) -> None:
         assert file["phases/ns"].shape == (4 * 2 * 2 * 22,)
 
 
-def test_what_the_reducer_says_of_phases_and_memory_is_read_back(tmp_path: Path) -> None:
+def test_what_the_reducer_records_of_phases_and_memory_is_read_back(tmp_path: Path) -> None:
     results = reduced(tmp_path)
     with open_results(tmp_path / "results.h5") as file:
         assert file.results == results
@@ -213,7 +213,7 @@ def test_what_the_reducer_says_of_phases_and_memory_is_read_back(tmp_path: Path)
         assert total == pytest.approx(steps.step_s[row], rel=1e-3)
 
 
-def test_the_slow_rank_is_told_by_forward_and_by_the_shortest_backward(tmp_path: Path) -> None:
+def test_the_slow_rank_is_shown_by_forward_and_by_the_shortest_backward(tmp_path: Path) -> None:
     item = reduced(tmp_path).cases[0]
     assert item.timing is not None and item.timing.steps is not None
     _, forward, backward, _ = item.timing.steps.phases

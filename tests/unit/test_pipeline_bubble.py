@@ -38,7 +38,7 @@ def test_one_micro_batch_keeps_one_rank_busy() -> None:
     assert bubble_share("GPipe", 4, 1) == pytest.approx(3 / 4)
 
 
-def test_a_schedule_that_waits_less_is_told_apart() -> None:
+def test_a_schedule_that_waits_less_is_distinguished() -> None:
     shares = [bubble_share(name, 4, 16, v) for name, v in (
         ("1F1B", 1), ("Interleaved1F1B", 2), ("Interleaved1F1B", 4), ("ZBVZeroBubble", 2))]
     assert shares == sorted(shares, reverse=True) and len(set(shares)) == 4
@@ -58,7 +58,7 @@ def test_every_stage_does_every_micro_batch_once(name: str, p: int, v: int, m: i
         assert own == set(stages_on(schedule_of(name), p, rank, v))
 
 
-def test_ranks_that_wait_for_each_other_are_told() -> None:
+def test_ranks_that_wait_for_each_other_are_reported() -> None:
     forwards = [[Op(FORWARD, 0, 0)], [Op(FORWARD, 1, 1)]]
     with pytest.raises(ValueError, match="no rank can go on"):
         replay(forwards, 2)

@@ -122,7 +122,7 @@ def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], r
     ("ucc", "auto", ("ucc",)), ("ucc", "cpu", ("ucc",)), ("ucc/tl/nccl", "auto", ("ucc", "cuda")),
     ("mpi", "auto", ("mpi",)), ("mpi", "cuda", ("mpi", "cuda")), ("mpi/direct", "auto", ("mpi",)),
 ])
-def test_what_only_the_machine_can_tell_is_a_need(
+def test_what_only_the_machine_can_show_is_a_need(
     backend: str, device: str, needs: tuple[str, ...]
 ) -> None:
     case = only_case({"backend": backend, "device": device})
@@ -210,7 +210,7 @@ def test_groups_that_no_world_can_be_divided_into_are_skips_of_their_own() -> No
 @pytest.mark.parametrize("groups", [
     {}, {"size": 2, "count": 2}, {"size": 0}, {"stride": True}, {"count": 3, "stride": 2},
     {"strides": 2}, "2", 0, [], {"size": "2"}, 2.0])
-def test_groups_that_say_nothing_clear_are_refused(groups: object) -> None:
+def test_groups_that_specify_nothing_clear_are_refused(groups: object) -> None:
     with pytest.raises(ConfigError, match="groups"):
         plan_of({"groups": groups})
 
@@ -326,7 +326,7 @@ def test_a_filter_takes_no_value_of_a_key_and_both_lanes_of_a_backend() -> None:
     assert kept("mpi/direct") == ["all_reduce mpi/direct"]
 
 
-def test_filters_that_leave_nothing_say_what_a_label_is() -> None:
+def test_filters_that_leave_nothing_state_what_a_label_is() -> None:
     with pytest.raises(ConfigError, match='only: "scatter" matches none of 4 cases') as caught:
         plan_of(BROADCASTS, only="scatter")
     assert '"all_reduce" of "all_reduce gloo cpu fp32 sum 8B n=4"' in str(caught.value)
@@ -355,7 +355,7 @@ def test_scaling_runs_what_scales_on_powers_of_two_and_on_all_ranks(
         assert {case.world_size for case in cases if case.kind == kind} == sizes
 
 
-def test_scaling_of_nothing_that_scales_says_so() -> None:
+def test_scaling_of_nothing_that_scales_is_refused() -> None:
     config = check_config({"benchmark": "scaling", "benchmarks": [
         {"kind": "hardware", "test": "gemm", "shape": "512"}]}, "test")
     with pytest.raises(ConfigError, match="scaling runs collectives and trainings.*hardware"):

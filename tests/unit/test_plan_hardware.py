@@ -105,7 +105,7 @@ def test_on_a_cpu_int8_has_any_number_of_rows() -> None:
     assert skips(test="gemm", dtype="int8", shape="1x64x64") == {""}
 
 
-def test_e5m2_is_multiplied_by_e4m3_and_the_label_says_so() -> None:
+def test_e5m2_is_multiplied_by_e4m3_and_the_label_shows_it() -> None:
     (case,) = on_cuda("fp8_e5m2", "64")
     assert (gemm_of(case).dtype, gemm_of(case).right) == ("fp8_e5m2", "fp8_e4m3")
     assert "fp8_e5m2" in case.label and "by=fp8_e4m3" in case.label

@@ -83,6 +83,6 @@ def test_blocks_without_these_keys_have_the_plan_of_before() -> None:
      "lora_rank: 8 contradicts strategies.lora.rank 4; keep one"),
     ({"lora_rank": 0}, "benchmarks[0].lora_rank: must be at least 1, not 0"),
 ])
-def test_one_line_says_what_is_wrong(block: dict[str, Any], message: str) -> None:
+def test_one_line_states_what_is_wrong(block: dict[str, Any], message: str) -> None:
     said = complaint(**block)
     assert message in said and "\n" not in said

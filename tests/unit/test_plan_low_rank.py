@@ -36,21 +36,21 @@ def work_of(ranks: int = 4, **block: Any) -> Training:
     return training_of(case)
 
 
-def told(strategy: str, ranks: int = 4, **options: Any) -> Training:
+def work_with(strategy: str, ranks: int = 4, **options: Any) -> Training:
     return work_of(ranks, strategies={strategy: options})
 
 
 @pytest.mark.parametrize(("targets", "count"), [("attention", 13_631_488), ("all", 41_943_040)])
 def test_adapters_of_mistral_are_those_that_are_published(targets: str, count: int) -> None:
-    work = told("lora", rank=16, targets=targets)
+    work = work_with("lora", rank=16, targets=targets)
     assert (work.adapters, work.parameters) == (count, WEIGHTS)
-    assert told("lora", rank=64, targets=targets).adapters == 4 * count
+    assert work_with("lora", rank=64, targets=targets).adapters == 4 * count
     assert f"{count:,} parameters of adapters" in next(demand_lines(work))
 
 
 def test_memory_by_hand() -> None:
     for strategy, blocks in (("lora", 2 * BLOCKS), ("qlora", BLOCKS // 2)):
-        work = told(strategy, 1, over="single")
+        work = work_with(strategy, 1, over="single")
         memory = moments(work, stages_of(work)[0])[-1]
         # logits are narrow, the embedding and norms are not
         plain = blocks + 2 * TABLE + 4 * TABLE + 4 * NORMS + 4 * 41_943_040
@@ -62,20 +62,20 @@ def test_memory_by_hand() -> None:
 
 
 def test_only_adapters_are_exchanged_and_frozen_weights_are_gathered_as_they_are_held() -> None:
-    (data,) = predict(told("qlora", over="data")).of_ranks[0].calls
+    (data,) = predict(work_with("qlora", over="data")).of_ranks[0].calls
     assert (data.collective, data.size_bytes) == ("all_reduce", 4 * 41_943_040)
     for strategy, blocks in (("lora", 2 * BLOCKS), ("qlora", BLOCKS // 2)):
         gathers, scatters = predict(
-            told(strategy, over="fsdp", reshard=False)).of_ranks[0].calls
+            work_with(strategy, over="fsdp", reshard=False)).of_ranks[0].calls
         norms = 2 * 4096 * 32
         assert gathers.size_bytes == (
             blocks + 2 * (41_943_040 + norms) + 2 * (2 * TABLE + 4096))
         assert (scatters.count, scatters.size_bytes) == (32, 4 * 41_943_040)
-        assert predict(told(strategy, over="fsdp")).of_ranks[0].calls[0].count == 2 * 32 + 1
+        assert predict(work_with(strategy, over="fsdp")).of_ranks[0].calls[0].count == 2 * 32 + 1
 
 
 def test_frozen_weights_save_a_third_of_the_flops() -> None:
-    frozen, whole = told("lora", 1, over="single"), work_of(1, strategies="single")
+    frozen, whole = work_with("lora", 1, over="single"), work_of(1, strategies="single")
     assert [name for name, _ in frozen.flops] == ["megatron", "counted"]
     tokens, first = 8 * 512, 4096 * (4096 + 2 * 1024)
     attention = 32 * 3 * 4 * 512 * 512 * 4096 * 8
@@ -93,12 +93,12 @@ def reasons(**strategies: Any) -> list[str | None]:
     return [case.skip for case in plan_of(strategies=strategies).cases]
 
 
-def test_what_has_no_effect_is_a_skip_and_is_not_told() -> None:
+def test_what_has_no_effect_is_a_skip_and_is_not_recorded() -> None:
     assert reasons(lora={"over": "fsdp", "bucket_mb": [1, 25]}) == [
         "bucket_mb=1 has no effect with over=fsdp", None]
     assert reasons(qlora={"over": "data", "reshard": [True, False]}) == [
         None, "reshard=False has no effect with over=data"]
-    assert dict(told("lora", over="fsdp").options) == {
+    assert dict(work_with("lora", over="fsdp").options) == {
         "alpha": 32, "over": "fsdp", "rank": 16, "reshard": True, "targets": "all"}
 
 
@@ -118,7 +118,7 @@ def test_rows_that_are_no_whole_blocks_are_not_packed() -> None:
     assert plan_of(hidden=64, strategies="lora").cases[0].skip is None
 
 
-def test_modules_that_are_missing_are_told_before_anything_starts() -> None:
+def test_modules_that_are_missing_are_reported_before_anything_starts() -> None:
     (lora,), (qlora,) = plan_of(strategies="lora").cases, plan_of().cases
     assert lora.needs[-1:] == ("peft",)
     assert wanted_tools([lora, qlora]) == ["bitsandbytes", "peft"]

@@ -69,7 +69,7 @@ def plan_of(implementations: object, primitive: str = "tp_columnwise", **keys: o
     ("[primitive(), primitive()]", "there is a primitive own_mlp already"),
     ("MLP", "there is a primitive tp_mlp already"),
 ])
-def test_a_wrong_one_is_told_and_costs_only_itself(
+def test_a_wrong_one_is_reported_and_costs_only_itself(
     offer: Path, offered: str, problem: str,
 ) -> None:
     registry = offering(offer, offered)

@@ -185,7 +185,7 @@ def test_a_shape_that_does_not_fit_is_no_duplicate_of_one_that_does() -> None:
     (GIVEN | {"implementations": {"torch": {"weight": []}}}, "torch.weight: the list is empty"),
     (GIVEN | {"implementations": {"torch": {"weight": 1.5}}}, "torch.weight: 1.5 is not text"),
 ])
-def test_one_error_says_where_what_and_how(block: dict[str, Any], message: str) -> None:
+def test_one_error_states_where_what_and_how(block: dict[str, Any], message: str) -> None:
     assert message in refusal(block)
 
 
@@ -428,7 +428,7 @@ def test_an_inexact_reference_and_that_of_communication_alone_take_time() -> Non
     assert seconds(**mlp, options={"activation": "gelu"}) == pytest.approx(2 * exact)
 
 
-def test_the_plan_tells_which_cases_do_not_fit_their_time_limit() -> None:
+def test_the_plan_names_which_cases_do_not_fit_their_time_limit() -> None:
     def notes(**block: Any) -> list[str]:
         large = {"m": 4096, "n": 4096, "k": 2048, "dtype": "bf16", "order": "AG_after",
                  "iterations": 1, "warmup": 0}

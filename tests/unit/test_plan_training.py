@@ -387,7 +387,7 @@ SETS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("spec", strategies(), ids=lambda spec: spec.name)
-def test_what_is_predicted_is_what_the_strategy_says_it_calls(spec: Any) -> None:
+def test_what_is_predicted_is_what_the_strategy_declares_it_calls(spec: Any) -> None:
     for case in plan_of({"strategies": {spec.name: SETS[spec.name]}, "batch_size": 16}).cases:
         assert case.skip is None, case.skip
         work = training_of(case)

@@ -31,7 +31,7 @@ from hpcbench.views.table import Column, Range, Show
 from results_factory import MemorySamples, all_ok, make_canary, sweep
 
 LONG = "NCCL_ALGO=Ring NCCL_PROTO=LL128 " * 4
-LOOK = Look("all", COLOURS[0])
+STYLE = Look("all", COLOURS[0])
 TIME = Column("time", "time", Show.US, "us")
 
 
@@ -49,10 +49,10 @@ def dots(*labels: str, time_s: float = 1e-4) -> DotChart:
 
 
 def bars(*labels: str, title: str = "a title", note: str = "A note.") -> BarChart:
-    rows = tuple(Bar(label, (1e-4,), ((1e-4, LOOK),), Range(9e-5, 2e-4), 5e-5, 4e-5)
+    rows = tuple(Bar(label, (1e-4,), ((1e-4, STYLE),), Range(9e-5, 2e-4), 5e-5, 4e-5)
                  for label in labels)
     return BarChart(*head(title, note), Axis("time", Show.US, "us"), (TIME,),
-                    (BarSection("", rows),), (LOOK,), "passes", "without", "alone")
+                    (BarSection("", rows),), (STYLE,), "passes", "without", "alone")
 
 
 @given(st.lists(st.text("ab=_ ", max_size=60), max_size=8), st.integers(16, 40))

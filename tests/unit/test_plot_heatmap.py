@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure
 
-from figure_texts import figure_of, said_of, texts_of
+from figure_texts import all_texts_of, figure_of, texts_of
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.report.charts import case_to_map, rank_iteration, with_fitting_units
@@ -20,8 +20,8 @@ def drawn(results: Results, samples: CaseSamples) -> Figure:
     return figure_of(with_fitting_units(rank_iteration(results.cases[0], samples)), results)
 
 
-def said(results: Results, samples: CaseSamples) -> str:
-    return said_of(rank_iteration(results.cases[0], samples), results)
+def map_texts(results: Results, samples: CaseSamples) -> str:
+    return all_texts_of(rank_iteration(results.cases[0], samples), results)
 
 
 def test_heat_map_marks_warm_ups_and_passes() -> None:
@@ -29,7 +29,7 @@ def test_heat_map_marks_warm_ups_and_passes() -> None:
     results = all_ok((case,))
     samples = make_samples(case, 1e-3)
     half = (np.arange(25) >= 12).astype(np.int64)
-    shown = said(results, replace(samples, pass_index=half))
+    shown = map_texts(results, replace(samples, pass_index=half))
     for words in ("warm-up, not in the statistics", "time in the call (us", "rank", "iteration",
                   "next pass", "1 KiB"):
         assert words in shown
@@ -42,7 +42,7 @@ def test_heat_map_marks_single_calls_and_the_next_launch() -> None:
     flags = samples.flags.copy()
     flags[:, -1] = Flag.SINGLE | Flag.CHECKED
     launch = (np.arange(25) >= 12).astype(np.int64)
-    shown = said(results, replace(samples, flags=flags, launch=launch))
+    shown = map_texts(results, replace(samples, flags=flags, launch=launch))
     for words in ("single checked call", "next pass", "a sample of 20 calls"):
         assert words in shown
 
@@ -55,7 +55,7 @@ def test_many_samples_share_columns_and_none_is_hidden() -> None:
     end[1, 2000] = samples.start_ns[1, 2000] + 90_000_000
     samples = replace(samples, end_ns=end)
     figure = drawn(results, samples)
-    assert "the longest of 4 samples" in said(results, samples)
+    assert "the longest of 4 samples" in map_texts(results, samples)
     shown = figure.axes[0].images[0].get_array()
     assert shown is not None
     assert shown.shape == (4, 752)

@@ -27,7 +27,7 @@ def rows(*ids: str) -> DotChart:
                     tuple(Dot(one, ChartPoint(1e-3), (), case_id=one) for one in ids))
 
 
-def test_the_row_that_is_clearly_fastest_is_marked_and_said() -> None:
+def test_the_row_that_is_clearly_fastest_is_marked_and_named() -> None:
     marked = with_winners(rows("a", "b"), {"a": frozenset({"b"})})
     assert isinstance(marked, DotChart)
     assert [row.mark for row in marked.rows] == [FASTEST, ""]

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from figure_texts import charts_of_kind, figure_of, first_figure, said_first, texts_of
+from figure_texts import charts_of_kind, figure_of, first_figure, texts_of, texts_of_first
 from hpcbench.kinds.primitive.present import BOUND, MOST_ROWS, TOGETHER
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.charts import case_to_map, rank_iteration
@@ -99,12 +99,12 @@ def test_the_primitives_own_options_make_sections_and_the_unsharded_product_no_l
     assert chart.sections[0].lines == ()
 
 
-def test_what_two_passes_cannot_tell_is_said() -> None:
+def test_what_two_passes_cannot_decide_is_shown() -> None:
     after = texts_of(drawn(problem(*NAMES))).partition("\n18.0\n")[2]
     assert after.splitlines()[:3] == ["unclear"] * 3
 
 
-def test_the_figure_says_times_overlap_bound_and_what_they_mean(
+def test_the_figure_shows_times_overlap_bound_and_what_they_mean(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steady = {"compute_only": (12e-3,) * 4, "comm_only": (8e-3,) * 4, "torch": (20e-3,) * 4,
@@ -112,7 +112,7 @@ def test_the_figure_says_times_overlap_bound_and_what_they_mean(
     for name, medians_s in steady.items():
         monkeypatch.setitem(MEDIANS, name, medians_s)
     figure = drawn(problem(*NAMES))
-    shown = said_first(make_results(tuple(problem(*NAMES))))
+    shown = texts_of_first(make_results(tuple(problem(*NAMES))))
     for words in ("20.0", "37 (36..39)", "1.42", "1.17", "overlap %", "AG_before",
                   "longer of the two: perfect overlap", "negative where t is longer than one",
                   "whisker: from the least to the greatest median of a pass", "Mode isolated"):
@@ -132,7 +132,7 @@ def test_bars_start_at_zero_and_hold_the_medians() -> None:
 
 def test_without_parts_there_are_bars_and_no_lines() -> None:
     figure = drawn(problem("torch"))
-    shown = said_first(make_results(tuple(problem("torch"))))
+    shown = texts_of_first(make_results(tuple(problem("torch"))))
     assert "perfect overlap would take" in shown and "sum: one after the other" not in shown
     assert len(figure.axes[0].lines) == 0
 

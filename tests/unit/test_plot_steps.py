@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from figure_texts import charts_of_kind, figure_of, said_of, texts_of
+from figure_texts import all_texts_of, charts_of_kind, figure_of, texts_of
 from hpcbench.kinds.training.present.charts import MOST_ROWS
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.charts import case_to_map, charts_of
@@ -44,7 +44,7 @@ def step_charts(items: Sequence[CaseResult]) -> list[BarChart]:
     return charts_of_kind("training", items)
 
 
-def test_the_figure_says_what_is_shown() -> None:
+def test_the_figure_states_what_is_shown() -> None:
     results = with_peak(strategies(), fp32=50e9)
     (_, chart, *_) = charts_of(results, MemorySamples(results))
     figure = figure_of(chart, results)
@@ -52,7 +52,7 @@ def test_the_figure_says_what_is_shown() -> None:
     assert "data dp=2 bucket_mb=1 comm_hook=none" in text
     assert "checkpointing=full" in text and "checkpointing=none" not in text
     assert "8.00" in text and "32000.0" in text and "22.81" in text and "9.00" in text
-    assert "MFU: FLOPs as megatron counts them." in said_of(chart, results)
+    assert "MFU: FLOPs as megatron counts them." in all_texts_of(chart, results)
     (legend,) = figure.legends
     assert [item.get_text() for item in legend.get_texts()] == [
         "data wait", "forward", "backward", "fwd+bwd", "optimizer", "other", "medians of passes"]

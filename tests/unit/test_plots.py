@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
-from figure_texts import figure_of, first_figure, said_first, said_of, texts_of
+from figure_texts import all_texts_of, figure_of, first_figure, texts_of, texts_of_first
 from hpcbench.errors import UsageError
 from hpcbench.kinds.collective.present import MAX_LINES, MAX_ROWS, groups
 from hpcbench.report.charts import Chosen, canary_chart, charts_of, chosen_charts
@@ -94,14 +94,14 @@ def test_only_ok_cases_are_drawn() -> None:
     assert [item.case.workload.size_bytes for item in drawn] == [8, 2**20]
 
 
-def test_labels_say_only_what_differs() -> None:
+def test_labels_name_only_what_differs() -> None:
     group, = groups(all_ok(sweep(("all_reduce",), world_sizes=(2, 4))).cases)
     assert [line.label for line in group.series] == [
         "gloo 2 ranks", "gloo 4 ranks", "mpi 2 ranks", "mpi 4 ranks"]
     assert group.subtitle == "cpu, isolated, fp32, sum, out of place"
 
 
-def test_splits_and_groups_are_told_only_where_they_are_unusual() -> None:
+def test_splits_and_groups_are_shown_only_where_they_are_unusual() -> None:
     cases = [shaped(split, 1, index) for index, split in enumerate(("even", "linear"))]
     cases += [shaped("linear", 2, 2)]
     group, = groups(all_ok(tuple(cases)).cases)
@@ -141,7 +141,7 @@ def test_modes_and_folds_never_share_a_line() -> None:
         "isolated", "pipelined", "barrier_start", "isolated (fold local_max)"]
     alone, = groups(items[:2])
     assert "isolated" in alone.subtitle
-    shown = said_first(make_results(tuple(items)))
+    shown = texts_of_first(make_results(tuple(items)))
     longest = "the longest of the ranks' own times from start to end"
     for words in (f"pipelined, fold per_call ({longest}, divided by the calls)",
                   f"isolated, fold local_max ({longest})"):
@@ -192,7 +192,7 @@ def test_file_names_hold_no_separator_of_backends_or_variables() -> None:
 
 def test_figure_explains_itself() -> None:
     results = all_ok(sweep(("all_reduce",), ("gloo",), world_sizes=(1, 4)))
-    shown = said_first(results)
+    shown = texts_of_first(results)
     for words in ("all_reduce", "time per operation (us)", "bus bandwidth (GB/s)", "8 B", "1 KiB",
                   "1 MiB", "5th to 95th percentile", "n = 20",
                   "Mode isolated, fold global (from the first",
@@ -227,12 +227,12 @@ def test_points_without_an_interval_are_counted() -> None:
     items = [ok(case) for case in cases]
     items[0] = replace(items[0], statistics=replace(make_statistics(1e-4), ci_reliable=False))
     results = make_results(tuple(items))
-    assert "1 of 3 points have none" in said_first(results)
+    assert "1 of 3 points have none" in texts_of_first(results)
     few = all_ok(sweep(("all_reduce",), iterations=5))
-    assert "No sound confidence interval" in said_first(few)
+    assert "No sound confidence interval" in texts_of_first(few)
 
 
-def test_rows_tell_the_interval() -> None:
+def test_rows_show_the_interval() -> None:
     cases = tuple(make_case(mode=mode, index=index)
                   for index, mode in enumerate(("isolated", "barrier_start")))
     items = [ok(cases[0], 1e-3), as_version_1(ok(cases[1], 1e-3))]
@@ -250,7 +250,7 @@ def test_the_canary_is_drawn_from_three_runs_on(tmp_path: Path) -> None:
     drifted = replace(results, canary=canary)
     names = [path.name for path in plot_results(drifted, MemorySamples(drifted), tmp_path)]
     assert names[-1] == "canary.png"
-    shown = said_of(canary_chart(canary, drifted.plan), drifted)
+    shown = all_texts_of(canary_chart(canary, drifted.plan), drifted)
     for words in ("n = 20", "Steady drift: slope +10.0%", "within 3%", "Fold local_max",
                   "order statistics", canary.label):
         assert words in shown

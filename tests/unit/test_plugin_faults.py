@@ -126,7 +126,7 @@ def test_a_presenter_that_raises_costs_its_own_tables(capsys: Capture, tmp_path:
 
 
 @pytest.mark.usefixtures("install")
-def test_a_listing_that_raises_is_told(capsys: Capture) -> None:
+def test_a_listing_that_raises_is_reported(capsys: Capture) -> None:
     print_listing(probe=False)
     told = capsys.readouterr().out
     assert "kind sleep: its presenter's listing raised ZeroDivisionError: late" in told
@@ -145,7 +145,7 @@ def test_every_answer_is_that_of_any_kind() -> None:
     assert presenter.row(item, None) == presenter.sections([], [item], {}) == {}
 
 
-def test_a_presenter_that_cannot_be_made_says_why() -> None:
+def test_a_presenter_that_cannot_be_made_states_why() -> None:
     presenter = KindSpec("naps").guarded("presenter", f"{__name__}:Stillborn", Presenter)
     assert "Stillborn cannot be loaded: ZeroDivisionError: at once" in presenter.problem
     assert presenter.tables("naps", [], {}) is None
@@ -157,7 +157,7 @@ class Coloured(Presenter[Any, Any]):
     part_looks = {"nap": Look("nap", "#123456")}
 
 
-def test_how_parts_look_is_taken_over_from_a_plug_in() -> None:
+def test_styles_of_parts_are_taken_over_from_a_plug_in() -> None:
     presenter = KindSpec("naps").guarded("presenter", f"{__name__}:Coloured", Presenter)
     assert presenter.part_looks == Coloured.part_looks
     assert presenter.ranks_word == "ranks"

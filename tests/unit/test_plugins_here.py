@@ -109,7 +109,7 @@ def test_what_does_not_suit_them_is_a_skip(
     assert case.skip and skip in case.skip
 
 
-def test_a_missing_library_is_told_with_what_to_install() -> None:
+def test_a_missing_library_is_named_with_what_to_install() -> None:
     told = tool_facts(["transformer_engine", "nvfuser_direct"])
     assert told["transformer_engine"] == (
         "the Python module transformer_engine is not installed: "

@@ -45,7 +45,7 @@ def stamps(ready_ms: list[int], optimizer_ms: int, step_ms: int, steps: int = 6)
          "exchange": step_ms * MS - ready - after, "optimizer": after, f"{ARRIVAL}1": ready})
 
 
-def test_stamps_tell_all_factors() -> None:
+def test_stamps_give_all_factors() -> None:
     found = from_stamps(trained(CASE, 0.01), stamps([6, 4], 3, 10))
     assert found and found.source == STAMPS
     assert found.useful_s == pytest.approx((0.009, 0.007))
@@ -57,7 +57,7 @@ def test_stamps_tell_all_factors() -> None:
 
 
 @pytest.mark.parametrize("change", [{"tp": 2, "dp": 1}, {"calls": ("all_reduce", "broadcast")}])
-def test_stamps_that_hold_waiting_tell_nothing(change: dict[str, object]) -> None:
+def test_stamps_that_hold_waiting_give_nothing(change: dict[str, object]) -> None:
     """Ranks of tensor parallelism wait within forward; those of zero1 in the optimizer."""
     work = make_training(**{"dp": 2, **change})
     assert from_stamps(trained(make_training_case(work, world_size=2), 0.01),
@@ -76,7 +76,7 @@ def over(seconds: float) -> OverPasses:
     return OverPasses(seconds, seconds, seconds, 3)
 
 
-def test_steps_without_communication_tell_two_factors() -> None:
+def test_steps_without_communication_give_two_factors() -> None:
     found = from_partner(trained(CASE, 0.01), Exposure(own_s=(over(0.006), over(0.003))))
     assert found and found.source == WITHOUT
     assert (found.score, found.efficiency.load_balance, found.efficiency.communication) == (

@@ -79,7 +79,7 @@ def test_each_plans_without_skips(name: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "ranks"), PLANNED)
-def test_the_head_says_what_is_planned(name: str, ranks: int) -> None:
+def test_the_head_states_what_is_planned(name: str, ranks: int) -> None:
     preset = load_preset(name)
     plan = plan_of(preset, ranks)
     total_s = plan_estimate_s(plan)
@@ -120,7 +120,7 @@ def test_peaks_are_those_of_the_data_sheets(preset: Preset) -> None:
         {dtype: peak * TERA for dtype, peak in known.get("peak_flops", {}).items()}, rel=1e-12)
 
 
-def test_each_number_says_where_it_comes_from(preset: Preset) -> None:
+def test_each_number_states_where_it_comes_from(preset: Preset) -> None:
     hardware, sources = preset.content["hardware"], preset.sources
     for key in {"peak_flops", "link_peaks", "memory_per_device_gb"} & set(hardware):
         assert re.search("data sheet|white paper", sources[key]), key

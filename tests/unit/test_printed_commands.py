@@ -1,6 +1,6 @@
 """Commands that messages tell: which there are, and those that need no job, run as they are told.
 
-Those of jobs are run in tests/mpi/test_told_commands.py.
+Those of jobs are run in tests/mpi/test_reported_commands.py.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from unit.test_checks_training import CASE
 WORDS = "run suite show compare advise reduce plan check report list validate gen-config plot"
 NAMED = re.compile(rf"hpcbench ({'|'.join(WORDS.split())})\b")
 COMMAND = re.compile(r"hpcbench (?:show|reduce|plan) .*?(?= makes | tells | shows | prints |$)")
-JOBS = "run as they are told by tests/mpi/test_told_commands.py"
+JOBS = "run as they are told by tests/mpi/test_reported_commands.py"
 HERE = "run as it is told below"
 NAME = "names a command or an option, whose operands are the reader's"
-TOLD = {
+PRINTED = {
     **dict.fromkeys((
         "answers/answer.py", "answers/recommend.py", "reduce/checks.py", "reduce/history.py",
         "report/console.py", "report/report_file.py", "report/results_lines.py"), JOBS),
@@ -72,13 +72,13 @@ def commands_in(path: Path) -> Iterator[str]:
             yield ast.unparse(node.args[node.func.id == "job_command_line"])
 
 
-def test_every_module_that_tells_a_command_is_known_here() -> None:
+def test_every_module_that_prints_a_command_is_known_here() -> None:
     """A new one needs a test that runs what it tells, or the reason why there is none."""
     found = defaultdict(set)
     for path in (ROOT / "hpcbench").rglob("*.py"):
         for name in commands_in(path):
             found[path.relative_to(ROOT / "hpcbench").as_posix()].add(name)
-    assert set(found) == set(TOLD)
+    assert set(found) == set(PRINTED)
 
 
 def test_no_message_names_a_file_that_an_installed_package_lacks() -> None:
@@ -144,7 +144,7 @@ def test_a_sweep_file_that_was_written(tmp_path: Path) -> None:
     assert "cases" in obeyed(told).stdout
 
 
-def test_a_peak_that_cannot_be_is_mended_where_it_is_read(tmp_path: Path) -> None:
+def test_a_peak_that_cannot_be_is_corrected_where_it_is_read(tmp_path: Path) -> None:
     """In plan.json: config.json is what was asked, and is not read again."""
     folder, plan = tmp_path / "run", plan_of([CASE], 2)
     write_synthetic_run(folder, replace(plan, config={

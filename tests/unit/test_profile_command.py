@@ -180,7 +180,7 @@ def test_a_profile_of_any_kind_is_at_most_a_screen(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(("content", "said"), [
     ('{"schema_version": 1, "lines": ["the overhead of tracing was 3 %"]}', "overhead of tracing"),
     ('{"lines": 5}', "profile.json cannot be read (TypeError"), ("{", "(JSONDecodeError")])
-def test_a_profile_says_what_recorded_traces_say(
+def test_a_profile_prints_what_recorded_traces_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, said: str,
 ) -> None:
     (tmp_path / "profile").mkdir()

@@ -253,7 +253,7 @@ def _profiled(label: str, ratio: float = 1.5, **more: Any) -> dict[str, Any]:
             "why": "trigger always", **more}
 
 
-def test_lines_say_what_it_cost_and_what_is_missing() -> None:
+def test_lines_state_what_it_cost_and_what_is_missing() -> None:
     entries = {"a": _profiled("one", 1.25), "b": _profiled("two", 3.0, n_dropped=12)}
     entries |= {f"f{number}": _profiled(f"bad{number}", file="", problem="it broke")
                 for number in range(20)}
@@ -284,7 +284,7 @@ def test_what_no_case_has_for_one_reason_is_one_line() -> None:
     assert opening_line(Profiling(enabled=True, tool="none")).startswith("no case will be profiled")
 
 
-def test_nsys_that_is_not_there_is_said_with_what_to_take_instead(
+def test_nsys_that_is_not_there_is_reported_with_what_to_take_instead(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

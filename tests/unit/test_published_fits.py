@@ -30,7 +30,7 @@ def test_published_runs_are_predicted_to_fit(benchmark: Any, unit: str) -> None:
 
 
 @pytest.mark.parametrize(("unit", "without"), [("GB", 113), ("GiB", 78)])
-def test_with_the_defaults_each_skip_says_what_makes_the_run_fit(
+def test_with_the_defaults_each_skip_states_what_makes_the_run_fit(
     benchmark: Any, unit: str, without: int,
 ) -> None:
     found = list(benchmark.skipped(benchmark.UNITS[unit], CROSS_ENTROPY, synced=False))
@@ -42,7 +42,7 @@ def test_what_cannot_fit_is_a_skip(benchmark: Any) -> None:
     assert not list(benchmark.fitting())
 
 
-def test_the_runs_are_what_they_are_said_to_be(benchmark: Any) -> None:
+def test_the_runs_are_what_they_are_stated_to_be(benchmark: Any) -> None:
     with benchmark.RUNS.open() as lines:
         rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     assert {row["model"] for row in rows} >= {"125m", "1b", "7b", "30b", "70b"}

@@ -71,7 +71,7 @@ def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:
     assert "all_reduce" in chart.subtitle
 
 
-def test_tasks_of_a_chart_are_named_by_what_tells_them_apart() -> None:
+def test_tasks_of_a_chart_are_named_by_what_distinguishes_them() -> None:
     found = asked([timed(backend, factor, size_bytes=size) for size in (1024, 4096)
                    for backend, factor in (("gloo", 1.0), ("mpi", 1.5 if size > 2000 else 40))])
     (chart,) = recommend_charts(found)
@@ -86,7 +86,7 @@ def test_ways_that_differ_by_nothing_that_matters_have_no_winner(factor: float) 
     assert "no clear winner" in answer.sentence
 
 
-def test_ways_whose_interval_hides_a_large_difference_cannot_tell() -> None:
+def test_ways_whose_interval_hides_a_large_difference_are_inconclusive() -> None:
     noise = (0.2, 3.0, 1.0, 0.5, 4.0, 0.3)
     wide = in_passes(make_case(make_workload(), backend="mpi", index=1024),
                      *(1e-3 * factor for factor in noise))
@@ -102,7 +102,7 @@ def test_launches_in_one_process_are_one_launch() -> None:
     assert found.answers[0].evidence[0].endswith("in one launch")
 
 
-def test_too_few_pairs_cannot_tell() -> None:
+def test_too_few_pairs_are_inconclusive() -> None:
     (answer,) = asked([timed("gloo", n=2), timed("mpi", 3, n=2)]).answers
     assert answer.certainty == CANNOT_TELL and "at least 3 passes" in answer.sentence
     (answer,) = asked([timed("gloo")]).answers
@@ -135,7 +135,7 @@ def test_a_variable_is_set_only_where_that_beats_the_default() -> None:
     assert "no value is faster" in answer.sentence
 
 
-def test_neighbours_that_differ_in_one_word_are_told_as_a_range() -> None:
+def test_neighbours_that_differ_in_one_word_are_shown_as_a_range() -> None:
     assert spans_text(["a 1B x", "a 2B x", "a 4B x", "b 1B x"]) == "a 1B to 4B x, b 1B x"
     assert spans_text(["all_gather 1B", "broadcast 1B"]) == "all_gather 1B, broadcast 1B"
     assert spans_text(["a 1B", "b 2B", "c 3B", "d 4B"]) == "a 1B, b 2B, c 3B, and 1 more"

@@ -136,7 +136,7 @@ def test_records_hold_what_follows_from_stamps_reduced_or_read(
                 assert record.busbw_factor == samples.start_ns.shape[1]
 
 
-def test_a_kind_that_cannot_look_at_stamps_costs_its_own_records_only(
+def test_a_kind_that_cannot_read_stamps_costs_its_own_records_only(
     tmp_path: Path, install: Install,
 ) -> None:
     folder = tmp_path / "collective"

@@ -206,7 +206,7 @@ def test_nothing_measured_is_incomplete_not_a_success(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("passes", [1, 3])
-def test_skips_need_no_samples_whoever_says_so(tmp_path: Path, passes: int) -> None:
+def test_skips_need_no_samples_whoever_decides(tmp_path: Path, passes: int) -> None:
     cases = [make_case(0), make_case(1, skip="gloo has no avg"), make_case(2, needs=("nccl",))]
 
     def change(rank: int, record: Record) -> Iterable[Record]:
@@ -225,7 +225,7 @@ def test_skips_need_no_samples_whoever_says_so(tmp_path: Path, passes: int) -> N
         assert file.samples(cases[2].case_id) is None
 
 
-def test_a_case_whose_only_rank_is_lost_says_so(tmp_path: Path) -> None:
+def test_a_case_whose_only_rank_is_lost_names_it(tmp_path: Path) -> None:
     cases = [make_case(0, world_size=1), make_case(1, world_size=2, skip="no")]
     traces = write_synthetic_run(tmp_path / "run", plan_of(cases, 2))
     (traces / "rank00000.h5").unlink()
@@ -279,7 +279,7 @@ def test_a_recorded_status_stands_with_reason_blame_and_detail(
     assert exit_code(results) is code
 
 
-def test_what_libraries_told_on_any_rank_in_any_pass_is_told_once(tmp_path: Path) -> None:
+def test_what_libraries_logged_on_any_rank_in_any_pass_is_recorded_once(tmp_path: Path) -> None:
     plan = make_plan(n_cases=2, world_size=3, passes=2, backend="ucc/tl/cuda")
 
     def change(rank: int, record: Record) -> Iterable[Record]:
@@ -437,7 +437,7 @@ def test_a_trace_that_vanishes_while_it_is_read_is_one_clear_error(
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["plan.json", "traces"]
 
 
-REDUCE_AND_TELL = """
+REDUCE_AND_PRINT = """
 import resource, sys
 from pathlib import Path
 from hpcbench.reduce.reduce import reduce_folder
@@ -467,7 +467,7 @@ def test_many_ranks_with_64_open_files_in_little_time_and_memory(
 
     write_synthetic_run(tmp_path / "run", plan, notes=notes)
     cpu_s, peak = map(float, subprocess.run(
-        [sys.executable, "-c", REDUCE_AND_TELL, str(tmp_path / "run")], check=True, text=True,
+        [sys.executable, "-c", REDUCE_AND_PRINT, str(tmp_path / "run")], check=True, text=True,
         capture_output=True).stdout.split())
     assert cpu_s < ranks * MOST_CPU_S_A_RANK and peak < MOST_BYTES, (cpu_s, peak)
     with open_results(tmp_path / "run") as file:

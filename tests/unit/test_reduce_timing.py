@@ -142,7 +142,7 @@ def test_a_number_of_iterations_that_was_given_is_what_counts(tmp_path: Path) ->
     assert np.bincount(samples.use).tolist() == [120 - timing.n_ramp, timing.n_ramp, 0, 4]
 
 
-def test_a_pass_without_a_steady_state_says_so(tmp_path: Path) -> None:
+def test_a_pass_without_a_steady_state_is_flagged(tmp_path: Path) -> None:
     def edit(rank: int, record: Record, samples: Samples) -> None:
         samples[2:, END] += 400 * np.arange(60)[::-1]
 
@@ -150,7 +150,7 @@ def test_a_pass_without_a_steady_state_says_so(tmp_path: Path) -> None:
     assert timing.n_ramp == 30 and {"ramp", "unsteady"} <= {*timing.quality}
 
 
-def test_a_trend_and_a_step_are_told(tmp_path: Path) -> None:
+def test_a_trend_and_a_step_are_flagged(tmp_path: Path) -> None:
     def rising(rank: int, record: Record, samples: Samples) -> None:
         samples[2:, END] += 30 * np.arange(100)
 
@@ -176,7 +176,7 @@ def test_one_pass_of_nine_that_rises_is_no_flag_where_the_median_stays(tmp_path:
     assert "trend" in one(tmp_path / "all", all_rise, plan=plan)[1].quality
 
 
-def test_late_starts_and_outliers_count_and_are_told(tmp_path: Path) -> None:
+def test_late_starts_and_outliers_count_and_are_recorded(tmp_path: Path) -> None:
     def edit(rank: int, record: Record, samples: Samples) -> None:
         if rank == 1:
             samples[5:8, FLAGS] |= Flag.LATE_START
@@ -193,7 +193,7 @@ def test_late_starts_and_outliers_count_and_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("longer_ns", "words"), [
     (2_000, ("late_starts", "fragile", "two_modes")), (0, ())])
-def test_late_starts_are_told_where_they_move_the_median(
+def test_late_starts_are_flagged_where_they_move_the_median(
     tmp_path: Path, longer_ns: int, words: tuple[str, ...],
 ) -> None:
     late = 2 + np.flatnonzero(np.random.default_rng(3).random(100) < 0.6)
@@ -209,7 +209,7 @@ def test_late_starts_are_told_where_they_move_the_median(
 
 
 @pytest.mark.parametrize(("skew_ns", "words"), [(50_000, ("late_starts",)), (0, ())])
-def test_where_all_are_late_the_time_behind_the_last_start_tells(
+def test_where_all_are_late_the_time_behind_the_last_start_decides(
     tmp_path: Path, skew_ns: int, words: tuple[str, ...],
 ) -> None:
     def edit(rank: int, record: Record, samples: Samples) -> None:
@@ -272,7 +272,7 @@ def test_the_first_call_and_the_opening_of_a_group_are_kept_apart(tmp_path: Path
     assert timing.first_call_s == pytest.approx((duration_ns(0, 0, 1, 0) + 600_000) / 1e9)
 
 
-def test_no_first_call_is_told_of_groups_that_were_open_or_of_several_calls(
+def test_no_first_call_is_given_for_groups_that_were_open_or_for_several_calls(
     tmp_path: Path
 ) -> None:
     _, open_already = one(tmp_path / "open")

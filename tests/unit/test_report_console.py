@@ -65,7 +65,7 @@ def test_a_resumed_run_is_not_called_as_short_as_its_last_attempt(
     assert " in 3 s" in first and " in 3 s" not in second
 
 
-def test_a_run_without_any_trace_says_so(capsys: Capture, tmp_path: Path) -> None:
+def test_a_run_without_any_trace_is_reported(capsys: Capture, tmp_path: Path) -> None:
     results = all_ok((make_case(),))
     gone = replace(results, run=replace(results.run, run_id="", nodes=(), versions={}))
     print_all(gone, tmp_path)
@@ -124,7 +124,7 @@ def test_row_has_nccl_tests_columns(capsys: Capture, tmp_path: Path) -> None:
     assert "flags" not in text.split("block")[1].splitlines()[1]
 
 
-def test_what_libraries_told_is_a_column_only_if_any_did(capsys: Capture, tmp_path: Path) -> None:
+def test_what_libraries_logged_is_a_column_only_if_any_did(capsys: Capture, tmp_path: Path) -> None:
     unknown = dict.fromkeys(("algorithm", "protocol", "channels", "transport"), "unknown")
     told = [{"algorithm": "RING", "protocol": "LL", "channels": "8", "transport": "P2P/CUMEM"},
             {**unknown, "channels": "up to 24", "transport": "NET/IB"}, unknown]
@@ -150,7 +150,7 @@ def test_splits_and_groups_stand_above_their_rows(capsys: Capture, tmp_path: Pat
     assert any("all_to_all (split linear)  gloo" in line for line in lines)
 
 
-def test_a_table_says_how_mpi_reached_the_gpus(capsys: Capture, tmp_path: Path) -> None:
+def test_a_table_shows_how_mpi_reached_the_gpus(capsys: Capture, tmp_path: Path) -> None:
     case = make_case(make_workload("all_reduce", 8), backend="mpi", device="cuda")
     staged, direct = ({"device_memory": {"how": how, "reason": ""}} for how in ("staged", "direct"))
     for detail, words in (({"0": staged, "1": staged}, "  staged through the host"),
@@ -165,7 +165,7 @@ def test_a_table_says_how_mpi_reached_the_gpus(capsys: Capture, tmp_path: Path) 
     assert title in capsys.readouterr().out.splitlines()
 
 
-def test_unchecked_is_said_and_a_wrong_case_has_no_time(capsys: Capture, tmp_path: Path) -> None:
+def test_unchecked_is_shown_and_a_wrong_case_has_no_time(capsys: Capture, tmp_path: Path) -> None:
     unchecked = ok(make_case(validate=False))
     wrong = not_ok(make_case(index=1), "wrong", "3 wrong elements", blamed_rank=2, n_wrong=3)
     print_all(make_results((unchecked, wrong)), tmp_path)

@@ -108,7 +108,7 @@ def test_planned_is_the_sum_of_all_outcomes() -> None:
     assert sum(int(card.value) for card in row.cards) == len(results.cases)
 
 
-def test_a_run_without_an_ok_case_says_so_first() -> None:
+def test_a_run_without_an_ok_case_states_it_first() -> None:
     case = make_case()
     results = make_results((not_ok(case, "failed", "it broke"),))
     found = document_of([Run("x", results, MemorySamples(results))])
@@ -117,7 +117,7 @@ def test_a_run_without_an_ok_case_says_so_first() -> None:
     assert "it broke" in html_text(found, "1")
 
 
-def test_an_incomplete_run_says_so() -> None:
+def test_an_incomplete_run_is_reported() -> None:
     results = mixed_results()
     results = replace(results, run=replace(
         results.run, ranks_present=results.run.ranks_present[1:]))
@@ -174,7 +174,7 @@ def test_without_a_script_there_is_none() -> None:
     assert "<script" not in html_text(document(), "1", scripted=False)
 
 
-def test_markdown_is_short_enough_for_a_comment_and_says_what_is_left_out() -> None:
+def test_markdown_is_short_enough_for_a_comment_and_states_what_is_left_out() -> None:
     many = Table("t", (Column("a", "a"),), (Group("", tuple(Row(("x" * 50,)) for _ in range(90))),))
     found = markdown_text(ReportDocument("d", "", (ReportSection("s", "s", (many,) * 40),)))
     assert len(found.encode()) < MOST_BYTES
@@ -226,7 +226,7 @@ def test_a_source_without_runs_is_one_line(tmp_path: Path) -> None:
         runs_below(tmp_path / "missing")
 
 
-def test_a_resumed_run_says_so_first() -> None:
+def test_a_resumed_run_states_it_first() -> None:
     results = mixed_results()
     finding = Finding("HB150", "note", "attempt 1 ended early")
     results = replace(results, findings=(finding,))

@@ -68,7 +68,7 @@ def test_advice_is_offered_only_where_something_was_measured(tmp_path: Path) -> 
     assert "hpcbench advise" not in str([*closing_lines(failed, tmp_path)])
 
 
-def test_what_is_drawn_is_said_before(tmp_path: Path) -> None:
+def test_what_is_drawn_is_announced_before(tmp_path: Path) -> None:
     results, said = mixed_results(), list[str]()
     stored(tmp_path, results)
     write_reports(results, tmp_path, (), said.append)
@@ -122,7 +122,7 @@ def test_plot_file_takes_file_or_folder_and_an_output_folder(tmp_path: Path) -> 
     assert [found.name for found in elsewhere] == ["all_reduce.svg", "rank_iteration.svg"]
 
 
-def test_nothing_to_plot_is_said(tmp_path: Path) -> None:
+def test_nothing_to_plot_is_reported(tmp_path: Path) -> None:
     path = stored(tmp_path, make_results((not_ok(make_case(), "skipped", "no nccl"),)))
     with pytest.raises(FileError, match="no case is ok.*hpcbench show"):
         plot_file(path, None, "png")

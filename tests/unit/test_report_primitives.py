@@ -82,7 +82,7 @@ def test_the_table_of_primitives(capsys: Capture, tmp_path: Path) -> None:
     assert [line for line in lines[8:] if "medians over passes" in line] == lines[8:]
 
 
-def test_a_single_case_says_all_of_its_options_and_why_it_is_not_compared(
+def test_a_single_case_shows_all_of_its_options_and_why_it_is_not_compared(
     capsys: Capture, tmp_path: Path,
 ) -> None:
     named = case(0, "torch", shape="llama3-8b mlp_up tp=4")
@@ -146,7 +146,7 @@ def test_primitives_and_collectives_have_tables_of_their_own(
     assert "2 of 2 cases measured" in text
 
 
-def test_skips_say_which_problems(capsys: Capture, tmp_path: Path) -> None:
+def test_skips_name_their_problems(capsys: Capture, tmp_path: Path) -> None:
     items: tuple[CaseResult, ...] = tuple(
         not_ok(make_primitive_case(make_primitive(name, mnk=(m, 64, 32)), index=index), "skipped",
                "not here")

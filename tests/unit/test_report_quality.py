@@ -95,7 +95,7 @@ def test_every_quality_has_a_short_form_or_the_question_mark() -> None:
     assert {*FLAGS, "ci_unreliable"} == set(QUALITIES)
 
 
-def test_start_up_and_ends_of_passes_are_told_by_backend_and_ranks(
+def test_start_up_and_ends_of_passes_are_shown_by_backend_and_ranks(
     capsys: Capture, tmp_path: Path,
 ) -> None:
     cases = sweep(("all_reduce",), ("gloo", "mpi"), (8, 64))
@@ -124,7 +124,7 @@ def test_launches_have_a_column_and_a_line(capsys: Capture, tmp_path: Path) -> N
     assert "differ by 10 % (gloo) in the median case" in text
 
 
-def test_the_canary_tells_the_drift_or_that_nothing_does(capsys: Capture, tmp_path: Path) -> None:
+def test_the_canary_shows_the_drift_or_that_nothing_does(capsys: Capture, tmp_path: Path) -> None:
     results = make_results((ok(make_case()),))
     old = make_canary(1e-4, 1.02e-4, 1.1e-4, quality=("drifting",))
     print_all(replace(results, canary=replace(old, tau=0.97)), tmp_path, Verbosity.VERBOSE)
@@ -142,7 +142,7 @@ def test_the_canary_tells_the_drift_or_that_nothing_does(capsys: Capture, tmp_pa
         assert f"canary: {word}, so whether" in capsys.readouterr().out
 
 
-def test_clock_and_order_are_told(capsys: Capture, tmp_path: Path) -> None:
+def test_clock_and_order_are_shown(capsys: Capture, tmp_path: Path) -> None:
     results = make_results((flagged(ok(make_case()), clock_bound_s=1.5e-6),))
     results = replace(results, plan=replace(
         results.plan, config={"measure": {"order": "shuffled", "seed": 42}}))

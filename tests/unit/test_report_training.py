@@ -129,7 +129,7 @@ def test_without_a_peak_there_is_no_mfu_but_a_reason(tmp_path: Path, capsys: Cap
     assert any("hardware.peak_flops has no fp32" in line for line in lines)
 
 
-def test_definitions_say_whose_flops_and_which_memory(tmp_path: Path, capsys: Capture) -> None:
+def test_definitions_state_whose_flops_and_which_memory(tmp_path: Path, capsys: Capture) -> None:
     text = "\n".join(printed(strategies(), tmp_path, capsys))
     assert "FLOPs as megatron counts them: products with weights only" in text
     assert "growth = the most that the process of any rank grew" in text
@@ -167,7 +167,7 @@ def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
         return json.loads((folder / "summary.json").read_text()), [*csv.DictReader(stream)]
 
 
-def test_the_summary_has_what_users_of_other_tools_look_for(tmp_path: Path) -> None:
+def test_the_summary_has_what_users_of_other_tools_expect(tmp_path: Path) -> None:
     write_summary(with_peak(strategies(), fp32=50e9), tmp_path)
     document, rows = read(tmp_path)
     found = document["results"]
@@ -199,7 +199,7 @@ def test_throughput_times_step_time_is_the_global_batch(tmp_path: Path) -> None:
             row["samples_per_second"] * row["seq_length"])
 
 
-def test_what_the_run_did_not_measure_is_said(tmp_path: Path) -> None:
+def test_what_the_run_did_not_measure_is_stated(tmp_path: Path) -> None:
     case = training_case()
     for item, told in (
             (ok(make_case()), {"training": "the sweep has no case of kind training",

@@ -42,7 +42,7 @@ def run(tmp_path: Path) -> Path:
     ("plan.json", "the plan of a run", "."), ("summary.json", "the summary of a run", "."),
     ("summary.csv", "the table of cases of a run", "."),
     ("results.h5", "the results of a run", "results.h5"), ("traces/rank00000.h5", "a trace", ".")])
-def test_a_file_of_a_run_tells_how_the_run_is_shown(
+def test_a_file_of_a_run_states_how_the_run_is_shown(
     run: Path, name: str, what: str, shown: str,
 ) -> None:
     assert complaint(run / name) == (
@@ -52,7 +52,7 @@ def test_a_file_of_a_run_tells_how_the_run_is_shown(
     load_config(run / "config.json")
 
 
-def test_a_journal_tells_how_results_are_made_of_it(tmp_path: Path) -> None:
+def test_a_journal_states_how_results_are_made_of_it(tmp_path: Path) -> None:
     (tmp_path / "traces").mkdir()
     path = tmp_path / "traces/rank00000.journal"
     path.write_bytes(MAGIC + b"\0" * 100)
@@ -107,7 +107,7 @@ def test_the_command_ends_with_code_2_in_one_line(run: Path) -> None:
     assert isinstance(done.exception, UsageError) and done.exception.exit_code == 2
 
 
-def test_a_list_of_configs_is_told_to_be_one(tmp_path: Path) -> None:
+def test_a_list_of_configs_is_reported_as_one(tmp_path: Path) -> None:
     path = tmp_path / "suite.json"
     path.write_text(json.dumps([{"hardware": {}}, {"hardware": {}}]))
     with pytest.raises(UsageError, match="is a list of 2 mappings, and a config is one; write each "

@@ -77,7 +77,7 @@ def test_which_gpus_the_variables_leave(
     assert visible_devices(environ, rocm=rocm) == left
 
 
-def test_gpus_without_a_uuid_of_their_own_are_told_apart_by_number() -> None:
+def test_gpus_without_a_uuid_of_their_own_are_distinguished_by_number() -> None:
     zeros = "00000000-0000-0000-0000-000000000000"
     assert [known_uuid(uuid) for uuid in (zeros, "", "a0")] == ["", "", "a0"]
     assert visible_gpus(["u0", "u0"], "6,7") == ("GPU 6", "GPU 7")  # parts of one GPU
@@ -86,7 +86,7 @@ def test_gpus_without_a_uuid_of_their_own_are_told_apart_by_number() -> None:
     assert gpu_indices(ranks) == [*range(8)]
 
 
-def test_telemetry_says_why_there_is_none(tmp_path: Path) -> None:
+def test_telemetry_states_why_there_is_none(tmp_path: Path) -> None:
     def missing(uuid: str | None) -> str:
         sampler = open_sampler(Telemetry(without=("process", "cpu")), local_rank=1, gpu_uuid=uuid,
                                rocm=True, access=TelemetryAccess(tmp_path))

@@ -235,7 +235,7 @@ def test_a_ranks_own_rate_is_by_the_same_clock_and_of_one_call(calls: int) -> No
     assert by_host == pytest.approx([calls * rate for rate in own_rates(1.0, samples)])
 
 
-def test_the_table_says_which_clock_the_rates_are_by() -> None:
+def test_the_table_shows_which_clock_the_rates_are_by() -> None:
     items = [of_machine(Gemm("bf16", 512, 512, 512), 1e-3),
              of_machine(Gemm("fp8_e5m2", 512, 512, 512, right="fp8_e4m3"), 1e-3)]
     for changed, clocks in ((items, []), ([with_device_time(item, 9e-4) for item in items],
@@ -365,7 +365,7 @@ def test_tables_and_charts_show_ceilings_evidence_and_scores() -> None:
         assert words in text, words
 
 
-def test_where_nothing_is_known_a_line_says_what_to_add() -> None:
+def test_where_nothing_is_known_a_line_states_what_to_add() -> None:
     items = [trained(training_case("data"))]
     records = TrainingDeriver().derive(items, {})
     (*_, table) = tables_in(TrainingPresenter().overviews(items, records))
@@ -373,7 +373,7 @@ def test_where_nothing_is_known_a_line_says_what_to_add() -> None:
     assert "kind: hardware, test: gemm" in table.lead[0].text
 
 
-def test_where_only_some_ceilings_are_known_a_line_says_what_lacks() -> None:
+def test_where_only_some_ceilings_are_known_a_line_names_what_lacks() -> None:
     items = [trained(training_case("data")), trained(training_case("data", index=1))]
     records = TrainingDeriver().derive(items, {"peak_flops": {"fp32": 1e11}})
     (*_, table) = tables_in(TrainingPresenter().overviews(items, records))

@@ -35,7 +35,7 @@ def program(path: Path, *options: str) -> list[float]:
     return [float(line) for line in done.stdout.split()]
 
 
-def hpcbench_says(*words: object) -> subprocess.CompletedProcess[str]:
+def run_hpcbench(*words: object) -> subprocess.CompletedProcess[str]:
     return in_this_process(*map(str, words))
 
 
@@ -50,7 +50,7 @@ def step() -> None:
     pass
 
 
-CANNOT_TELL = 14
+INCONCLUSIVE = 14
 """Exit code of `hpcbench check`: two launches hold no interval."""
 FAST = "{'iterations': 20, 'warmup': 1}"
 CHECKED = "{'iterations': 8, 'check': lambda: False, 'name': 'other'}"
@@ -87,14 +87,14 @@ def test_commands_read_it(tmp_path: Path) -> None:
     for _ in range(2):
         program(tmp_path / "a", FAST)
         program(tmp_path / "b", FAST)
-    shown = hpcbench_says("show", tmp_path / "a")
+    shown = run_hpcbench("show", tmp_path / "a")
     assert shown.returncode == 0 and "step" in shown.stdout and "not installed" not in shown.stdout
-    compared = json.loads(hpcbench_says("compare", tmp_path / "a", tmp_path / "b", "--json").stdout)
+    compared = json.loads(run_hpcbench("compare", tmp_path / "a", tmp_path / "b", "--json").stdout)
     assert "step" in json.dumps(compared)
-    page = hpcbench_says("report", tmp_path / "a", "-o", tmp_path / "report.html")
+    page = run_hpcbench("report", tmp_path / "a", "-o", tmp_path / "report.html")
     assert page.returncode == 0 and "step" in (tmp_path / "report.html").read_text("utf-8")
-    checked = hpcbench_says("check", tmp_path / "a", "--baseline", tmp_path / "b")
-    assert checked.returncode == CANNOT_TELL and "step" in checked.stdout, checked
+    checked = run_hpcbench("check", tmp_path / "a", "--baseline", tmp_path / "b")
+    assert checked.returncode == INCONCLUSIVE and "step" in checked.stdout, checked
 
 
 def refused(tmp_path: Path, save: Any, **options: Any) -> str:

@@ -43,7 +43,7 @@ def write(folder: Path, records: list[Record] = RECORDS, *, end: bool = True) ->
     return sealed
 
 
-def test_says_what_the_journal_says(tmp_path: Path) -> None:
+def test_holds_what_the_journal_holds(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path))
     journal = read_journal(tmp_path / "rank00000.journal")
     assert (trace.header, trace.plan, trace.notes, trace.damage, trace.case_ids) == (
@@ -56,13 +56,13 @@ def test_no_data_set_is_virtual_or_external(tmp_path: Path) -> None:
     """Their numbers would lie in files that no checksum covers, and read as 0 without them."""
     seen = []
 
-    def look(name: str, item: object) -> None:
+    def visit(name: str, item: object) -> None:
         if isinstance(item, h5py.Dataset):
             seen.append(name)
             assert not item.is_virtual and item.external is None, name
 
     with container.open_container(write(tmp_path)) as file:
-        file.visititems(look)
+        file.visititems(visit)
     assert len(seen) > 5
 
 

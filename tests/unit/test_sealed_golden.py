@@ -55,7 +55,7 @@ def test_an_early_results_file_of_version_2_is_refused_in_one_line(tmp_path: Pat
 
 
 @pytest.mark.parametrize("version", ["2", "2-phases"])
-def test_a_journal_says_what_the_trace_made_of_it_says(tmp_path: Path, version: str) -> None:
+def test_a_journal_holds_what_the_trace_made_of_it_holds(tmp_path: Path, version: str) -> None:
     """Also when today's version seals it."""
     journal = read_journal(DATA / f"journal-v{version}.journal")
     seal(journal.path, tmp_path / "sealed.h5")

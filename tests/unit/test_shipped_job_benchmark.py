@@ -40,7 +40,7 @@ def test_rows_that_are_wide_flagged_or_unreliable_are_not_sound(judge: Any) -> N
     assert run.good_share == 2 / 8
 
 
-def test_a_noisy_run_says_why_and_goals_are_those_of_the_median_run(judge: Any) -> None:
+def test_a_noisy_run_states_why_and_goals_are_those_of_the_median_run(judge: Any) -> None:
     run = judge.judged({"cases": [row()], "findings": [{"code": "HB144"}]}, 95.0)
     assert run.noise == ("HB144",)
     assert [met for _, met in judge.lines([run])] == [True, True, False]

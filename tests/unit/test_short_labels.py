@@ -26,13 +26,13 @@ def test_a_label_that_begins_as_another_one_is_replaced_as_a_whole() -> None:
         "all_reduce gloo isolated and all_reduce gloo beside transformer")
 
 
-def test_equal_titles_get_the_words_that_tell_them_apart() -> None:
+def test_equal_titles_get_the_words_that_distinguish_them() -> None:
     assert distinct_names([("torch", ("a=1", "gloo")), ("ring", ("a=1", "gloo")),
                        ("ring", ("a=2", "gloo"))]) == ["torch", "ring a=1", "ring a=2"]
     assert distinct_names([]) == []
 
 
-def test_what_all_labels_have_is_said_once() -> None:
+def test_what_all_labels_have_is_stated_once() -> None:
     assert without_shared(["mlp torch fp32", "mlp ring fp32"]) == ("mlp fp32", ["torch", "ring"])
     assert without_shared(["mlp fp32", "mlp ring fp32"]) == ("mlp fp32", ["mlp", "ring"])
     assert without_shared(["mlp torch"]) == ("", ["mlp torch"])

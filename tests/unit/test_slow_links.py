@@ -27,7 +27,7 @@ HOSTS = np.arange(8) // 2
 APART = HOSTS[:, None] != HOSTS[None, :]
 
 
-def look(slow: np.ndarray, *, each_way: bool = True, ranks: int = 8) -> Suspects[SlowSet]:
+def suspects(slow: np.ndarray, *, each_way: bool = True, ranks: int = 8) -> Suspects[SlowSet]:
     random = np.random.default_rng(1)
     rates = np.where(APART, 1e9, 1e10) * np.exp(random.normal(0, 0.01, (8, 8)))
     rates = np.where(slow, 0.7 * rates, rates)
@@ -59,7 +59,7 @@ def of_ranks(*ranks: int) -> np.ndarray:
 def test_the_smallest_set_that_explains_is_named(
     slow: np.ndarray, each_way: bool, kind: str, who: tuple[int, ...],
 ) -> None:
-    (one,) = look(slow, each_way=each_way).found
+    (one,) = suspects(slow, each_way=each_way).found
     assert (one.kind, one.who) == (kind, who) and one.explained >= 0.8
     low, high = one.drop.ends
     assert low < one.drop.value < high and one.drop.value == pytest.approx(0.3, abs=0.03)
@@ -68,14 +68,14 @@ def test_the_smallest_set_that_explains_is_named(
 def test_a_rank_is_not_blamed_for_a_part_of_its_links() -> None:
     """Three of its seven links are slow, both ways: they are named one by one."""
     some = [(0, 2), (0, 4), (0, 6)]
-    found = look(links(*some, *((end, start) for start, end in some))).found
+    found = suspects(links(*some, *((end, start) for start, end in some))).found
     assert {(one.kind, one.who) for one in found} == {(LINK, one) for one in some}
 
 
-def test_equal_links_name_nothing_and_too_few_ranks_cannot_tell() -> None:
-    clean = look(links())
+def test_equal_links_name_nothing_and_too_few_ranks_are_inconclusive() -> None:
+    clean = suspects(links())
     assert not clean.found and clean.detectable == pytest.approx(0.05, abs=0.02)
-    assert look(links(), ranks=3) == Suspects((), None)
+    assert suspects(links(), ranks=3) == Suspects((), None)
 
 
 def test_noise_names_a_link_in_one_of_hundred_sweeps_at_most() -> None:

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
     ("report_page.py", "--sizes 10x9 --traced 2 --no-browser",
      ("10 cases x 9 ranks", "MB, written")),
 ])
-def test_it_tells_times_and_goals(name: str, words: str, prints: tuple[str, ...]) -> None:
+def test_it_prints_times_and_goals(name: str, words: str, prints: tuple[str, ...]) -> None:
     done = subprocess.run([sys.executable, str(FOLDER / name), *words.split()],
                           capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stderr

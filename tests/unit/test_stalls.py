@@ -103,7 +103,7 @@ def steady(slow: Mapping[int, float] | None = None, ranks: int = 4, steps: int =
         np.random.default_rng(SEED), ranks, steps) ** 0.1)
 
 
-def test_the_rank_that_computes_longer_is_named_with_its_lateness_and_its_share() -> None:
+def test_the_rank_that_computes_longer_is_named_with_its_delay_and_its_share() -> None:
     known = found(samples_of(steady({2: 1.5})))
     last = known.last
     assert last is not None and last.rank == 2 and last.last_share == 1
@@ -118,7 +118,7 @@ def test_the_rank_that_computes_longer_is_named_with_its_lateness_and_its_share(
     assert known.stall_share.value == pytest.approx(0.75 * 10 / 32, rel=0.05)
 
 
-def test_start_skew_is_no_lateness_but_the_others_wait_for_it() -> None:
+def test_start_skew_is_no_delay_but_the_others_wait_for_it() -> None:
     skew = np.array([0, 0, 0, 15.0])[:, None] * MS
     record = recorded(samples_of(steady(), skew_ns=skew))
     assert record.stalls is not None and record.stalls.last is None
@@ -128,7 +128,7 @@ def test_start_skew_is_no_lateness_but_the_others_wait_for_it() -> None:
     assert record.pop.efficiency.serialisation == pytest.approx(20 / 35, rel=0.05)
 
 
-def test_ranks_that_are_slow_together_are_not_told_apart() -> None:
+def test_ranks_that_are_slow_together_are_not_distinguished() -> None:
     """Two that share a core are late, and neither is the late one."""
     assert found(samples_of(steady({1: 1.5, 2: 1.5}))).last is None
 
@@ -143,7 +143,7 @@ def test_a_rank_that_is_slow_in_one_pass_only_is_not_named() -> None:
     ({"phases": {"forward": steady()}}, CASE, "no stamp separates a rank's own work from waiting"),
     ({}, replace(CASE, mode="pipelined", batch=20), "20 steps, whose stamps are added up"),
 ])
-def test_what_stamps_do_not_hold_is_not_told(
+def test_what_stamps_do_not_hold_is_not_reported(
     changes: dict[str, Any], case: Case, why: str,
 ) -> None:
     known = found(samples_of(steady({2: 1.5}), **changes), case)
@@ -230,7 +230,7 @@ def test_of_many_ranks_a_profile_shows_those_that_are_ready_last() -> None:
     assert "12 ranks more" in table.notes[0].text
 
 
-def test_a_profile_says_what_it_cannot_tell_and_what_would() -> None:
+def test_a_profile_states_what_is_unknown_and_what_shows_it() -> None:
     lines, _ = shown(found(samples_of(steady(), phases={"forward": steady()})))
     assert lines[0].text.startswith("stragglers: unknown (ranks of data")
     assert '"communication": ["on", "off"]' in lines[0].text

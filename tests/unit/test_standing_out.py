@@ -114,7 +114,7 @@ def test_the_chance_is_of_any_of_the_ranks() -> None:
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("n", [3, 9, 20])
-def test_what_passes_tell_of_their_mean_is_as_simulated(n: int, correlation: float) -> None:
+def test_what_passes_show_of_their_mean_is_as_simulated(n: int, correlation: float) -> None:
     noise = ar1(np.random.default_rng(SEED), 20_000, n, correlation)
     known, shown = correlated_passes(n, correlation), noise.var(axis=1, ddof=1) / n
     assert noise.mean(axis=1).var() / shown.mean() == pytest.approx(known.inflation, rel=0.05)
@@ -138,7 +138,7 @@ def test_many_passes_rule_out_a_correlation_that_few_leave_possible() -> None:
 
 
 @pytest.mark.parametrize("passes", [(30,), (15, 15), (10, 10, 4), ()])
-def test_few_passes_and_few_steps_tell_nothing(passes: tuple[int, ...]) -> None:
+def test_few_passes_and_few_steps_show_nothing(passes: tuple[int, ...]) -> None:
     times = np.ones((2, sum(passes)))
     assert pass_medians(times, passes) is None
     assert compared("ready", (0, 1), None, 0.1) == Comparison("ready")

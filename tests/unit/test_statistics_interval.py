@@ -108,7 +108,7 @@ def test_few_values_are_not_reliable() -> None:
     assert "too few" in found.reason
 
 
-def test_dependence_that_few_values_cannot_tell_is_not_reliable() -> None:
+def test_dependence_that_few_values_cannot_show_is_not_reliable() -> None:
     found = median_interval(np.arange(40.0))
     assert found is not None and not found.reliable
     assert "correlate" in found.reason

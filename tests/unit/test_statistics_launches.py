@@ -143,7 +143,7 @@ def test_a_steady_drift_is_seen_and_a_small_one_is_not_reported() -> None:
     assert small is not None and small.tau == 1 and not small.significant
 
 
-def test_the_error_rates_are_what_is_said() -> None:
+def test_the_error_rates_are_as_stated() -> None:
     """The benchmark ends with 1 if more than 1 % of some kind of stationary series is reported."""
     done = subprocess.run(
         [sys.executable, "benchmarks/error_rates.py", "--series", "400", "--runs", "8", "20",

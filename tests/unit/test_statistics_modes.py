@@ -24,14 +24,14 @@ def two(share: float, n: int = 200) -> Values:
         0.05 * random.standard_normal(n))
 
 
-def test_modes_around_the_median_are_told_with_their_shares() -> None:
+def test_modes_around_the_median_are_reported_with_their_shares() -> None:
     lower, upper = found(two(0.5))
     assert (lower.median_s, upper.median_s) == (pytest.approx(1, 0.05), pytest.approx(4, 0.05))
     assert (lower.share, upper.share) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.7, 1.0])
-def test_a_median_that_belongs_to_one_mode_is_told_alone(share: float) -> None:
+def test_a_median_that_belongs_to_one_mode_is_reported_alone(share: float) -> None:
     assert found(two(share)) == ()
 
 
@@ -42,7 +42,7 @@ def test_what_has_no_interval_or_one_value_has_no_modes() -> None:
 @pytest.mark.parametrize("values", [
     lambda random: 1 + random.random((400, 100)), lambda random: 1 + random.pareto(1.5, (400, 100)),
     lambda random: np.exp(random.standard_normal((400, 100)))])
-def test_series_with_one_mode_are_hardly_ever_said_to_have_two(values: object) -> None:
+def test_series_with_one_mode_are_hardly_ever_found_to_have_two(values: object) -> None:
     series = values(np.random.default_rng(7))  # type: ignore[operator]
     assert np.mean([bool(found(one)) for one in series]) <= 0.01
 

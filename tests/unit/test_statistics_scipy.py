@@ -57,7 +57,7 @@ def test_lag1_correlation_is_about_pearson_of_neighbours() -> None:
 
 @given(st.lists(st.lists(st.floats(0, 1000), min_size=8, max_size=20, unique=True),
                 min_size=2, max_size=6))
-def test_segments_differ_as_kruskal_and_wallis_say(segments: list[list[float]]) -> None:
+def test_segments_differ_as_by_kruskal_and_wallis(segments: list[list[float]]) -> None:
     values = np.concatenate([np.array(segment) for segment in segments])
     if np.unique(values).size < values.size:
         return  # scipy corrects for ties, which times in ns have hardly any of
@@ -95,7 +95,7 @@ def test_high_outliers_by_the_mad(values: list[int]) -> None:
 
 @pytest.mark.parametrize("degrees", [6, 10, 30, 200])
 @pytest.mark.parametrize("num_segments", [2, 3, 5])
-def test_segments_with_an_uncertain_inflation_as_fisher_says(
+def test_segments_with_an_uncertain_inflation_as_by_fisher(
         num_segments: int, degrees: int) -> None:
     """The least shift of a segment that differs is that of F; both tails are 1 %."""
     limit = stats.f.ppf(0.99, num_segments - 1, degrees)

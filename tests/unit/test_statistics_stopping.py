@@ -143,7 +143,7 @@ def test_the_next_checkpoint_is_ahead_and_not_past_the_planned(
         assert elapsed_s / n * found <= rule.budget_s * (1 + 1e-9)
 
 
-def test_the_first_iteration_tells_the_pace() -> None:
+def test_the_first_iteration_shows_the_pace() -> None:
     assert next_checkpoint(RULE, 0, 0.0) == 1
     assert next_checkpoint(RULE, 1, 0.001) == 30
     assert next_checkpoint(RULE, 1, 10.0) == 6

@@ -70,7 +70,7 @@ def summary(*statuses: str, scope: str = "note") -> dict[str, Any]:
             "cases": [{"status": one, "reason": f"why {one}"} for one in statuses]}
 
 
-def test_all_problems_of_all_members_are_told_at_once_each_with_its_file(tmp_path: Path) -> None:
+def test_all_problems_of_all_members_are_listed_together_each_with_its_file(tmp_path: Path) -> None:
     good, bad = written(tmp_path, "a.json"), written(tmp_path, "b.json", colour="blue", names=1)
     gone = tmp_path / "gone.yaml"
     with pytest.raises(UsageError) as caught:
@@ -188,7 +188,7 @@ def test_a_quiet_suite_is_its_rows(capsys: pytest.CaptureFixture[str], tmp_path:
     assert set(quiet.splitlines()) <= set(usual.splitlines()) and NOT_HERE in quiet
 
 
-def test_a_suite_that_was_stopped_says_how_to_go_on_with_it(
+def test_a_suite_that_was_stopped_states_how_to_go_on_with_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path,
 ) -> None:
     """Without a folder --resume means results/latest, which is another's after -o."""

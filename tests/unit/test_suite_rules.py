@@ -86,7 +86,7 @@ def test_all_adds_soaks(suite: Path) -> None:
     assert closing_line(suite, "--all") == "1 failed, 2 passed, 1 skipped, 1 xfailed, 1 error"
 
 
-def test_only_a_green_run_of_all_says_last_what_was_not_tested(suite: Path) -> None:
+def test_only_a_green_run_of_all_prints_last_what_was_not_tested(suite: Path) -> None:
     (suite / "test_skips.py").write_text("def test_it(): pass\n")
     assert lines(suite, "--full")[-1] == untested.closing_line(full=True)
     assert "Not tested here" not in "".join(lines(suite, "test_skips.py"))
@@ -135,7 +135,7 @@ def test_patterns_take_brackets_literally() -> None:
     assert not skip.allows("tests/test_x.py::test_a[openmpi-4]", "no MPI")
 
 
-def test_every_line_says_why() -> None:
+def test_every_line_states_why() -> None:
     assert allowed_skips((ROOT / "tests" / "allowed_skips.txt").read_text())
     with pytest.raises(ValueError):
         allowed_skips("*::test_a | no MPI")

@@ -119,7 +119,7 @@ def test_an_interval_that_tables_do_not_show_is_marked(tmp_path: Path) -> None:
         assert row["ci_low_s"] is not None and row["ci_high_s"] is not None
 
 
-def test_the_run_says_how_often_in_which_order_and_how_it_drifted(tmp_path: Path) -> None:
+def test_the_run_records_how_often_in_which_order_and_how_it_drifted(tmp_path: Path) -> None:
     results = make_results((ok(make_case()),))
     plan = replace(results.plan, passes=3, launches=2,
                    config={"measure": {"order": "shuffled", "seed": 7}})
@@ -133,7 +133,7 @@ def test_the_run_says_how_often_in_which_order_and_how_it_drifted(tmp_path: Path
     assert document["canary"]["drift"] == pytest.approx(0.1)
 
 
-def test_what_libraries_told_is_a_field_unknown_where_they_did_not(tmp_path: Path) -> None:
+def test_what_libraries_logged_is_a_field_unknown_where_they_did_not(tmp_path: Path) -> None:
     told = {"algorithm": "RING", "protocol": "LL", "channels": "8", "transport": "P2P/CUMEM"}
     results = (ok(make_case(), library=told),
                ok(make_case(index=1), library=dict.fromkeys(told, "unknown")),
@@ -223,7 +223,7 @@ def test_primitives_have_their_problem_their_rates_and_what_they_are_compared_wi
     assert listed[3]["overlap_efficiency"] == fused["overlap_efficiency"]
 
 
-def test_what_a_primitive_is_not_compared_with_is_said(tmp_path: Path) -> None:
+def test_what_a_primitive_is_not_compared_with_is_stated(tmp_path: Path) -> None:
     alone = in_passes(make_primitive_case(), None, 1e-3)
     skipped = not_ok(make_primitive_case(make_primitive("comm_only"), index=1), "skipped", "none")
     write_summary(make_results((alone, skipped)), tmp_path)
@@ -269,7 +269,7 @@ def test_an_open_number_of_iterations_is_called_auto(tmp_path: Path) -> None:
     assert read_json(tmp_path)["config"]["benchmark_iters"] == [20, "auto"]
 
 
-def test_what_was_not_measured_is_said_not_invented(tmp_path: Path) -> None:
+def test_what_was_not_measured_is_stated_not_invented(tmp_path: Path) -> None:
     write_summary(mixed_results(), tmp_path)
     found = read_json(tmp_path)["results"]
     assert found["training"] is found["memory"] is None

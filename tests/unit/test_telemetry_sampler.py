@@ -187,7 +187,7 @@ def test_a_rank_reads_what_is_its_own(tmp_path: Path) -> None:
         10, {"process": ("worker",)}, {"gpu": "this rank has no NVIDIA GPU"})
 
 
-def test_what_cannot_be_read_or_is_not_wanted_says_why(tmp_path: Path) -> None:
+def test_what_cannot_be_read_or_is_not_wanted_states_why(tmp_path: Path) -> None:
     root = make_machine(tmp_path, rapl=False, cpufreq=False)
     wanted = Telemetry(rate_hz=10, without=("network",))
     told = open_sampler(wanted, local_rank=0, gpu_uuid=None,
@@ -207,7 +207,7 @@ def test_nothing_is_read_where_nothing_is_wanted(tmp_path: Path) -> None:
         assert threading.active_count() == threads and sampler.drain() == {}
 
 
-def test_nvml_that_cannot_be_loaded_says_why() -> None:
+def test_nvml_that_cannot_be_loaded_states_why() -> None:
     def load() -> object:
         raise RuntimeError("NVML cannot be loaded: Driver Not Loaded")
 

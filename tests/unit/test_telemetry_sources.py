@@ -151,7 +151,7 @@ def test_a_real_process() -> None:
     (lambda root: NetworkSource(root), r"proc/net/dev: No such file"),
     (lambda root: ProcessSource(root), r"proc/\d+/stat: No such file"),
 ])
-def test_what_is_not_there_says_so(tmp_path: Path, make: object, message: str) -> None:
+def test_what_is_not_there_is_an_error(tmp_path: Path, make: object, message: str) -> None:
     with pytest.raises(UnreadableError, match=message):
         make(tmp_path)  # type: ignore[operator]
 
@@ -168,7 +168,7 @@ def test_energy_that_only_root_may_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("path", "text"), [
     ("proc/stat", "intr 1 2 3"), ("proc/stat", "cpu a b c d e f g h"), ("proc/net/dev", "\n\nlo:x"),
     ("sys/class/powercap/intel-rapl:0/energy_uj", "much")])
-def test_what_is_no_number_says_so(tmp_path: Path, path: str, text: str) -> None:
+def test_what_is_no_number_is_an_error(tmp_path: Path, path: str, text: str) -> None:
     root = make_machine(tmp_path)
     sources = {"proc/stat": CpuSource, "proc/net/dev": NetworkSource}
     source = sources.get(path, EnergySource)(root)
@@ -193,7 +193,7 @@ def read_gpu(
     return standins.ask(machine, ask)
 
 
-def test_a_gpu_tells_what_it_can(standins: Standins) -> None:
+def test_a_gpu_reports_what_it_can(standins: Standins) -> None:
     devices, first, second, missing = read_gpu(standins, "h100")
     assert devices == [GPU] and second.pop("energy_mj") - first.pop("energy_mj") == 100
     assert first == second == {
@@ -236,7 +236,7 @@ def test_a_gpu_that_nvml_does_not_know(standins: Standins) -> None:
         assert "does not know GPU other: Not Found" in str(answers.lost)
 
 
-def test_a_gpu_that_tells_nothing(standins: Standins) -> None:
+def test_a_gpu_that_reports_nothing(standins: Standins) -> None:
     answers = standins.answers("denied", lambda: read(GpuSource(GPU, load_nvml)).items())
     assert "of this GPU" in str(answers.lost)
 

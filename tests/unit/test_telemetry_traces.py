@@ -16,7 +16,7 @@ from hpcbench.trace.source import telemetry_report
 from synthetic import make_header, make_plan, make_record
 
 PLAN = make_plan(n_cases=2)
-TOLD = TelemetryReport(2.0, {"cpu": ("all cores",), "network": ("lo", "eth0")}, {"gpu": "no GPU"})
+REPORT = TelemetryReport(2.0, {"cpu": ("all cores",), "network": ("lo", "eth0")}, {"gpu": "no GPU"})
 
 
 def rows(table: str, n: int, first: int = 0) -> Rows:
@@ -26,7 +26,7 @@ def rows(table: str, n: int, first: int = 0) -> Rows:
 
 def write(path: Path) -> Path:
     with Journal.create(path, make_header(PLAN, 0), PLAN) as journal:
-        journal.note("telemetry", TOLD.to_json(), durable=False)
+        journal.note("telemetry", REPORT.to_json(), durable=False)
         for number, case in enumerate(PLAN.cases):
             journal.readings({"cpu": rows("cpu", 2, 100 * number),
                               "network": rows("network", 3)} if number else
@@ -41,7 +41,7 @@ def test_a_journal_and_its_trace_have_the_readings(tmp_path: Path) -> None:
     journal = read_journal(write(tmp_path / "rank00000.journal"))
     seal(journal.path, tmp_path / "rank00000.h5")
     for source in (journal, open_trace(tmp_path / "rank00000.h5")):
-        assert not source.damage and telemetry_report(source) == TOLD
+        assert not source.damage and telemetry_report(source) == REPORT
         assert len([*source.records()]) == 2
         found = source.telemetry()
         assert found.keys() == {"cpu", "network"}

@@ -125,7 +125,7 @@ def test_what_cannot_be_meant_is_refused_with_the_reason(tmp_path: Path) -> None
     ({"dtype": "int64"}, 'dtype "int64" is not known; allowed: uint16, uint32, int32'),
     ({"vocab": "many"}, 'vocab must be a whole number from 1, not "many"'),
     ([1], "must be a mapping of keys"), ("{", "is not JSON")])
-def test_what_is_told_beside_is_checked(tmp_path: Path, told: Any, words: str) -> None:
+def test_what_the_sidecar_states_is_checked(tmp_path: Path, told: Any, words: str) -> None:
     path = tmp_path / "other.bin"
     np.array([1, 2, 3, 4], "<u2").tofile(path)
     sidecar(path).write_text(told if isinstance(told, str) else json.dumps(told))

@@ -44,7 +44,7 @@ def test_a_plan_asks_for_what_its_cases_need_and_no_more() -> None:
     assert compiled.estimate_s > case_of("torch", "gloo").estimate_s + 5
 
 
-def test_a_tool_that_a_rank_lacks_is_told_with_the_rank() -> None:
+def test_a_tool_that_a_rank_lacks_is_named_with_the_rank() -> None:
     case = case_of("triton", "nccl")
     here = {"triton": None, "compiler": {"cpu": "no g++", "cuda": None}}
     assert missing_tool(case, "cuda", ranks(here, here)) is None

@@ -55,7 +55,7 @@ POORER: dict[str, Any] = {
     "numa_nodes": [None, None], "links": [["X", "NODE"], ["NODE", "X"]], "fabrics": [None, None]}
 
 
-def told(standins: Standins, machine: str, root: Path = Path("/nowhere")) -> dict[str, Any]:
+def reported(standins: Standins, machine: str, root: Path = Path("/nowhere")) -> dict[str, Any]:
     """Return the topology that pynvml tells of a machine."""
     def ask() -> dict[str, Any] | None:
         with opened_nvml() as nvml:
@@ -79,7 +79,7 @@ def kernel_tree(folder: Path) -> Path:
 
 
 def test_the_matrix_is_that_of_nvidia_smi(tmp_path: Path, standins: Standins) -> None:
-    found = told(standins, "v100", kernel_tree(tmp_path))
+    found = reported(standins, "v100", kernel_tree(tmp_path))
     assert found["links"] == rows(DGX_1V)
     assert found["uuids"] == [f"GPU-0000000{gpu}-1111-2222-3333-444444440000" for gpu in range(8)]
     assert (found["pci"][0], found["pci"][7]) == ("0000:06:00.0", "0000:8a:00.0")
@@ -88,30 +88,30 @@ def test_the_matrix_is_that_of_nvidia_smi(tmp_path: Path, standins: Standins) ->
 
 
 def test_all_links_at_switches_join_all_gpus(standins: Standins) -> None:
-    found = told(standins, "h100")
+    found = reported(standins, "h100")
     assert found["links"] == [["X" if here == there else "NV18" for there in range(8)]
                               for here in range(8)]
     assert found["fabrics"] == [None] * 8  # complete, but of this node alone: it has no number
-    assert told(standins, "gb200")["fabrics"] == ["ab" * 16 + "/7"] * 8
+    assert reported(standins, "gb200")["fabrics"] == ["ab" * 16 + "/7"] * 8
 
 
 def test_without_nvlink_there_are_pcie_paths(standins: Standins) -> None:
-    assert told(standins, "a10")["links"] == rows(FOUR_A10)
+    assert reported(standins, "a10")["links"] == rows(FOUR_A10)
 
 
-def test_what_is_not_told_is_not_guessed(standins: Standins) -> None:
-    assert gpu_topology(None) is None and told(standins, "none") is None
-    old = told(standins, "old")  # its links lead to switches, which that driver does not say
+def test_what_is_not_reported_is_not_guessed(standins: Standins) -> None:
+    assert gpu_topology(None) is None and reported(standins, "none") is None
+    old = reported(standins, "old")  # its links lead to switches, which that driver does not say
     assert not any(link.startswith("NV") for line in old["links"] for link in line)
     assert old["fabrics"] == [None] * 8
-    denied = told(standins, "denied")
+    denied = reported(standins, "denied")
     assert denied["pci"] == denied["cpus"] == [None] * 8 and denied["uuids"] == old["uuids"]
     assert denied["links"] == [["X" if here == there else None for there in range(8)]
                                for here in range(8)]
 
 
 def test_texts_that_are_not_utf_8_stand_as_they_are(standins: Standins) -> None:
-    found = told(standins, "garbled")
+    found = reported(standins, "garbled")
     assert found["uuids"][0] == "GPU-00000000-1111-2222-3333-444444440000\\xff\\xfe"
     assert found["pci"][0] == "0000:1b:00.0\\xff\\xfe" and found["links"][0][1] == "NV18"
 

@@ -99,7 +99,7 @@ def test_a_name_without_known_devices_takes_the_cpu(monkeypatch: pytest.MonkeyPa
     assert tool_facts(["torch:third"])["torch:third"] == {"devices": ["cpu"], "reason": None}
 
 
-def test_other_cases_keep_their_ids_and_asynchronous_ones_say_so() -> None:
+def test_other_cases_keep_their_ids_and_asynchronous_ones_are_labelled() -> None:
     (without,), (plain, apart) = planned(), planned(**{"async": [False, True]})
     assert without.case_id == plain.case_id != apart.case_id
     assert apart.label.split()[-1] == "async" and "async" not in plain.label.split()

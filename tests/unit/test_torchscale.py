@@ -139,7 +139,7 @@ def test_the_command_line_wins_over_the_translated_file(tmp_path: Path) -> None:
                               "models) and of the Candle suite (parallelization)"),
     ({"benchmark": {"primitive": "tp_columnwise"}}, "has keys of DDLB (benchmark) and of TorchSc"),
 ])
-def test_one_line_says_where_what_and_how(
+def test_one_line_states_where_what_and_how(
     tmp_path: Path, keys: dict[str, Any], message: str,
 ) -> None:
     with pytest.raises(ConfigError) as caught:

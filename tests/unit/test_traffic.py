@@ -139,7 +139,7 @@ def test_of_two_records_of_a_rank_the_newest_counts(pair: list[Path], tmp_path: 
     assert len(record.order[1].signature) == 5 and "rank 1 has 2 records" in notes
 
 
-def test_mixed_versions_are_said_and_unknown_ones_left_out(tmp_path: Path) -> None:
+def test_mixed_versions_are_reported_and_unknown_ones_left_out(tmp_path: Path) -> None:
     paths = [flight(tmp_path, rank, [entry(0)], version)
              for rank, version in enumerate(("2.10", "2.4", "1.9", "3.0"))]
     record, notes = traffic(*paths)
@@ -294,7 +294,7 @@ def kineto(path: Path, rank: int, late_ms: float) -> Path:
 
 
 @pytest.mark.parametrize("late_ms", [0, 5])
-def test_waits_are_those_of_lateness(tmp_path: Path, late_ms: float) -> None:
+def test_waits_are_those_of_delays(tmp_path: Path, late_ms: float) -> None:
     record, _ = traffic(kineto(tmp_path / "a.json", 0, late_ms),
                         kineto(tmp_path / "b.json.gz", 1, late_ms))
     one, = record.signatures

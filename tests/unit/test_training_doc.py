@@ -32,7 +32,7 @@ def test_every_model_is_named() -> None:
 
 
 @pytest.mark.parametrize("spec", strategies(), ids=lambda spec: spec.name)
-def test_every_strategy_is_told_with_its_options(spec: StrategySpec) -> None:
+def test_every_strategy_is_listed_with_its_options(spec: StrategySpec) -> None:
     table = rows("Strategies")
     assert set(table) == {each.name for each in strategies()}
     told = table[spec.name][2]

@@ -61,7 +61,7 @@ def test_a_model_is_shrunk_in_proportion() -> None:
 
 @settings(deadline=None)  # of a busy machine
 @given(st.sampled_from(sorted(MODELS)), st.integers(1, 200), st.integers(1, 20_000))
-def test_what_has_another_width_is_a_model_or_says_why_not(
+def test_what_has_another_width_is_a_model_or_states_why_not(
     name: str, layers: int, hidden: int,
 ) -> None:
     whole = MODELS[name]
@@ -190,5 +190,5 @@ def test_selective_checkpointing_is_every_second_block_of_the_whole_model() -> N
     assert [is_recomputed("selective", block) for block in range(4)] == [True, False, True, False]
 
 
-def test_every_definition_says_where_it_is_from() -> None:
+def test_every_definition_states_where_it_is_from() -> None:
     assert all(item.meaning and item.source for item in DEFINITIONS.values())

@@ -46,6 +46,6 @@ def test_every_row_is_reproduced_or_has_a_source(basis: str) -> None:
         assert named.split()[0].rpartition("/")[2] in PROGRAMS
 
 
-def test_a_symptom_is_told_once() -> None:
+def test_a_symptom_is_listed_once() -> None:
     symptoms = [cells[0] for cells in lines()]
     assert len(symptoms) == len(set(symptoms))

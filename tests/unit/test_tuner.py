@@ -461,6 +461,6 @@ def test_the_command_writes_the_table_and_how_to_prove_it(folder: Path, tmp_path
 @pytest.mark.parametrize("words", [
     ["tuner"], ["--to", "ncl"], ["--to", "nccl", "--only", "cost"], ["tuner", "--to", "rccl"],
     ["tuner", "--to", "nccl", "--json"], ["-o", "x"]], ids=" ".join)
-def test_bad_usage_is_told(folder: Path, words: list[str], tmp_path: Path) -> None:
+def test_bad_usage_is_reported(folder: Path, words: list[str], tmp_path: Path) -> None:
     code, out, told = advise(folder, *words)
     assert code != 0 and out == "" and "\n" not in told.strip()

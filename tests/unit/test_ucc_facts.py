@@ -139,7 +139,7 @@ def _refused_by_gloo() -> Iterator[tuple[str, Any]]:
     yield "refused", refused_by_ucc(one_rank_calls())
 
 
-def test_a_refusal_is_told_in_the_library_s_own_words() -> None:
+def test_a_refusal_is_reported_in_the_library_s_own_words() -> None:
     """torch_ucc's reduce looks avg up with std::map::at, which Python sees as an IndexError."""
     pytest.importorskip("torch")
     from hpcbench.backends.groups import refused_by_ucc

@@ -133,7 +133,7 @@ def test_unrecorded_calls_after_checks_count(tmp_path: Path, monkeypatch: pytest
     assert usage is not None and usage.computed_bytes == (7 + SETTLING_CALLS) * 8 * 2
 
 
-def test_results_and_summaries_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_and_summaries_record_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan(CPU_CASES, passes=2)
     results = reduce_folder(run(tmp_path, plan, monkeypatch, each_case))
     with open_results(tmp_path) as file:
@@ -181,7 +181,7 @@ def test_a_pass_that_readings_do_not_bracket_closely_counts_not(
     assert last.usage.passes == 1 and last.usage.energy_j == 4.0
 
 
-def test_a_worker_that_was_replaced_tells_nothing(
+def test_a_worker_that_was_replaced_reports_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def read(rank: int, pass_index: int) -> Mapping[str, Rows]:
@@ -250,7 +250,7 @@ def test_readings_stand_on_the_global_clock(
     assert (first.time_ns - second.time_ns).tolist() == [offset_ns] * len(first.time_ns)
 
 
-def test_the_tables_say_what_was_read_and_why_not_the_rest(
+def test_the_tables_show_what_was_read_and_why_not_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     results = reduce_folder(run(tmp_path, make_plan(CPU_CASES), monkeypatch, each_case))

@@ -29,10 +29,10 @@ from hpcbench.validation.rank_report import (
     warn,
 )
 from hpcbench.validation.validate import exit_code, judge
-from validation_facts import STORAGE, changed, job, line, states, sync_record, told
+from validation_facts import STORAGE, changed, good, job, line, states, sync_record
 
 Judged = Callable[[JobReport], Iterator[CheckLine]]
-TWO_NODES = (told(0), told(1, node="b"))
+TWO_NODES = (good(0), good(1, node="b"))
 
 
 @pytest.mark.parametrize(("lines", "expected"), [
@@ -49,7 +49,7 @@ def test_a_healthy_job(lines: Judged, expected: dict[str, str]) -> None:
 
 
 def with_cores(rank: int, *cores: int) -> RankReport:
-    one = changed(told(rank), "machine.process.affinity", list(cores))
+    one = changed(good(rank), "machine.process.affinity", list(cores))
     return changed(one, "machine.process.affinity_cpus", len(cores))
 
 
@@ -67,7 +67,7 @@ def test_cores(cores: list[tuple[int, ...]], expected: tuple[str, str], told_of:
     assert told_of in line(affinity_lines, of, "binding")[1]
 
 
-def test_cores_that_nobody_tells_are_not_judged() -> None:
+def test_cores_that_nobody_reports_are_not_judged() -> None:
     of = job(*(changed(with_cores(rank), "machine.process.affinity_cpus", None)
                for rank in range(2)))
     found = states(affinity_lines, of)
@@ -77,11 +77,11 @@ def test_cores_that_nobody_tells_are_not_judged() -> None:
 @pytest.mark.parametrize(("cpus", "state"), [
     (1.5, "warn"), (8, "ok"), (2, "ok"), ("unlimited", "ok"), (None, "n/a")])
 def test_cpu_quota(cpus: object, state: str) -> None:
-    of = job(changed(told(), "machine.process.cgroup.cpus", cpus))
+    of = job(changed(good(), "machine.process.cgroup.cpus", cpus))
     assert line(affinity_lines, of, "CPU quota")[0] == state
 
 
-def test_loopback_across_nodes_fails_with_what_the_run_would_say() -> None:
+def test_loopback_across_nodes_fails_with_what_the_run_would_report() -> None:
     error = "rank 1: 127.0.0.1, the address of rank 0, is loopback on b; set launch.interface"
     of = job(*(replace(one, network_error=error) for one in TWO_NODES))
     assert line(network_lines, of, "interface") == (
@@ -113,7 +113,7 @@ def test_rdma_ports(ports: tuple[dict[str, Any], ...], state: str) -> None:
     (("tsc", "tsc"), "ok"), (("hpet", "hpet"), "warn"), (("tsc", "kvm-clock"), "warn"),
     ((None, None), "n/a")])
 def test_clock_sources(sources: tuple[object, ...], state: str) -> None:
-    of = job(*(changed(told(rank), "machine.kernel.clocksource", name)
+    of = job(*(changed(good(rank), "machine.kernel.clocksource", name)
                for rank, name in enumerate(sources)))
     assert line(clock_lines, of, "clock source")[0] == state
 
@@ -132,10 +132,10 @@ def test_clocks_of_two_nodes(record: Any, offset: str, day: str) -> None:
 
 
 def test_clocks_that_could_not_be_compared() -> None:
-    of = job(replace(told(), clock=None, clock_error="rank 3 has not answered"))
+    of = job(replace(good(), clock=None, clock_error="rank 3 has not answered"))
     assert states(clock_lines, of)["clock offset"] == "fail"
     assert states(clock_lines, replace(of, lost={3: ""}))["clock offset"] == "n/a"
-    assert states(clock_lines, job(replace(told(), clock=None)))["clock offset"] == "n/a"
+    assert states(clock_lines, job(replace(good(), clock=None)))["clock offset"] == "n/a"
 
 
 @pytest.mark.parametrize(("key", "value", "subject", "state"), [
@@ -148,13 +148,13 @@ def test_clocks_that_could_not_be_compared() -> None:
     ("free_files", 0, "free space", "fail"), ("free_bytes", None, "free space", "n/a"),
 ])
 def test_storage(key: str, value: object, subject: str, state: str) -> None:
-    of = job(*(replace(told(rank), storage={**STORAGE, key: value}) for rank in range(2)))
+    of = job(*(replace(good(rank), storage={**STORAGE, key: value}) for rank in range(2)))
     assert line(storage_lines, of, subject)[0] == state
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_free_space_is_that_of_the_fullest_disk(rank: int) -> None:
-    reports = [replace(told(one), storage={
+    reports = [replace(good(one), storage={
         **STORAGE, "seen": one == 0, "free_bytes": 10**6 if one == rank else 10**12})
         for one in range(2)]
     state, found, _ = line(storage_lines, job(*reports), "free space")
@@ -162,7 +162,7 @@ def test_free_space_is_that_of_the_fullest_disk(rank: int) -> None:
 
 
 def limits(name: str, value: object) -> JobReport:
-    one = changed(told(), f"machine.process.limits.{name}", value)
+    one = changed(good(), f"machine.process.limits.{name}", value)
     return job(changed(one, "machine.network.infiniband", {"mlx5_0/1": {"state": "4: ACTIVE"}}))
 
 
@@ -174,21 +174,21 @@ def limits(name: str, value: object) -> JobReport:
     (limits("locked_memory_bytes", 2**36), "locked memory", "ok"),
     (limits("locked_memory_bytes", "unlimited"), "locked memory", "ok"),
     (limits("processes", 100), "processes", "warn"), (limits("processes", 9999), "processes", "ok"),
-    (job(told(core_files="unlimited")), "core files", "warn"),
-    (job(told(core_files=2**20)), "core files", "ok"),
-    (job(told(shm_bytes=2**20)), "shared memory", "fail"),
-    (job(told(shm_bytes=2**25)), "shared memory", "warn"),
-    (job(told(shm_bytes=None)), "shared memory", "warn"),
-    (job(changed(told(), "machine.process.cgroup.memory_bytes", 2**28)), "memory limit", "fail"),
-    (job(changed(told(), "machine.process.cgroup.memory_bytes", 2**29)), "memory limit", "warn"),
-    (job(changed(told(), "machine.process.cgroup.memory_bytes", 2**34)), "memory limit", "ok"),
+    (job(good(core_files="unlimited")), "core files", "warn"),
+    (job(good(core_files=2**20)), "core files", "ok"),
+    (job(good(shm_bytes=2**20)), "shared memory", "fail"),
+    (job(good(shm_bytes=2**25)), "shared memory", "warn"),
+    (job(good(shm_bytes=None)), "shared memory", "warn"),
+    (job(changed(good(), "machine.process.cgroup.memory_bytes", 2**28)), "memory limit", "fail"),
+    (job(changed(good(), "machine.process.cgroup.memory_bytes", 2**29)), "memory limit", "warn"),
+    (job(changed(good(), "machine.process.cgroup.memory_bytes", 2**34)), "memory limit", "ok"),
 ])
 def test_limits(of: JobReport, subject: str, state: str) -> None:
     assert line(limit_lines, of, subject)[0] == state
 
 
 def test_open_files_have_to_suffice_for_the_ranks() -> None:
-    few = changed(told(), "machine.process.limits.open_files", 4096)
+    few = changed(good(), "machine.process.limits.open_files", 4096)
     assert line(limit_lines, job(few, world_size=512), "open files")[0] == "ok"
     assert line(limit_lines, job(few, world_size=2048), "open files")[0] == "warn"
     assert line(limit_lines, job(few, world_size=8192), "open files")[0] == "fail"
@@ -271,23 +271,23 @@ def test_a_rank_that_does_not_see_the_folder_tries_places_of_its_own(
     (tmp_path / "tmp").write_text("in the way, too")
     nowhere = storage_probe.probe(tmp_path / "file" / "results", "marker", 2)
     assert "has no place of its own" in nowhere["error"] and "hpcbench-RUN" in nowhere["error"]
-    blind = replace(told(1), storage={**STORAGE, **nowhere})
-    assert line(storage_lines, job(told(), blind), "results folder")[0] == "fail"
+    blind = replace(good(1), storage={**STORAGE, **nowhere})
+    assert line(storage_lines, job(good(), blind), "results folder")[0] == "fail"
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     found = storage_probe.run_probe(str(tmp_path / "file"), "marker", 0, 30.0, os.environ)
     assert found["error"] == f"{tmp_path}/file: File exists" and not found["seen"]
 
 
-def test_a_probe_of_a_folder_that_crashes_is_told(tmp_path: Path) -> None:
+def test_a_probe_of_a_folder_that_crashes_is_reported(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import ctypes; ctypes.string_at(0)\n")
     crashing = {**os.environ, "PYTHONPATH": str(tmp_path)}
     found = storage_probe.run_probe(str(tmp_path), "marker", 0, 30.0, crashing)
     assert "could not be tried: the probe ended with -11" in found["error"] and not found["seen"]
 
 
-def test_a_file_system_that_hangs_is_told(tmp_path: Path) -> None:
+def test_a_file_system_that_hangs_is_reported(tmp_path: Path) -> None:
     found = storage_probe.run_probe(str(tmp_path), "marker", 0, 0.001, os.environ)
     assert "does not answer within 0.001 s" in found["error"]

@@ -78,7 +78,7 @@ def test_a_call_astray_that_harmed_nobody_is_still_a_failure() -> None:
     assert verdict.reason == "rank 0 called barrier in iteration 0 instead of all_reduce"
 
 
-def test_an_error_of_all_ranks_is_told_as_such() -> None:
+def test_an_error_of_all_ranks_is_reported_as_such() -> None:
     same = [Evidence(rank, RankOutcome.EXCEPTION, "ValueError: no") for rank in range(3)]
     assert judge(same, 1.0).reason == "all 3 ranks: ValueError: no"
 
@@ -92,7 +92,7 @@ def test_wrong_elements_are_counted_over_ranks() -> None:
         "4 wrong results in all checked calls of ranks 1, 2; rank 1: 3 of 8 elements")
 
 
-def test_what_one_rank_has_wrong_is_told_in_its_words_alone() -> None:
+def test_what_one_rank_has_wrong_is_reported_in_its_words_alone() -> None:
     verdict = judge([_seen(0, RankOutcome.OK, n_wrong=0),
                      _seen(1, RankOutcome.OK, n_wrong=1, wrong="the loss is nan")], 1.0)
     assert (verdict.status, verdict.reason) == ("wrong", "rank 1: the loss is nan")

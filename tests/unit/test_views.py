@@ -102,7 +102,7 @@ def test_a_plan_lists_cases_of_any_kind(capsys: Capture) -> None:
     assert "milliseconds=5" in capsys.readouterr().out
 
 
-def test_a_presenter_that_cannot_be_loaded_says_why(
+def test_a_presenter_that_cannot_be_loaded_states_why(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     presenter = KindSpec("sleep").guarded("presenter", "no_such_module:Presenter", Presenter)

@@ -62,11 +62,11 @@ def test_a_stage_that_is_slow_on_every_replica_is_uneven_work() -> None:
     assert named(own_work({**slow, 6: 1.5})) == [(COMPUTE, 6), (WORK, 2)]
 
 
-def test_a_stage_on_one_rank_tells_neither() -> None:
+def test_a_stage_on_one_rank_shows_neither() -> None:
     assert named(own_work({2: 1.5}, replicas=1)) == []
 
 
-def test_few_passes_tell_nothing() -> None:
+def test_few_passes_show_nothing() -> None:
     work = own_work({5: 1.5})
     assert [*causes_of(replace(work, times_s=tuple(row[:2] for row in work.times_s)))] == []
 
@@ -127,7 +127,7 @@ def test_what_intervals_do_not_exclude_is_no_all_clear() -> None:
 
 
 @pytest.mark.parametrize(("share", "certainty"), [(0.1, CLEAR), (0.01, NONE)])
-def test_an_exchange_that_varies_is_told_from_a_share_of_the_call_on(
+def test_an_exchange_that_varies_is_reported_from_a_share_of_the_call_on(
     share: float, certainty: str,
 ) -> None:
     varies = Variation(0.3, 0.1, share, 1e-6, is_high=True)
@@ -135,7 +135,7 @@ def test_an_exchange_that_varies_is_told_from_a_share_of_the_call_on(
     assert answer.certainty == certainty
 
 
-def test_what_stamps_do_not_hold_is_said() -> None:
+def test_what_stamps_do_not_hold_is_stated() -> None:
     (answer,) = stalled_answers([])
     assert answer.certainty == CANNOT_TELL
     missing = replace(STALL, share=None, is_clear=False, missing="a reason")
@@ -155,7 +155,7 @@ def test_each_cause_has_its_words() -> None:
     assert "uneven work: stage 3, on each of its 3 ranks, takes 1 ms (CI 0.9 to 1.1)" in said[2]
 
 
-def test_nobody_is_slow_by_itself_and_nothing_tells() -> None:
+def test_nobody_is_slow_by_itself_and_nothing_decides() -> None:
     (answer,) = cause_answers([*settled_causes([*causes_of(own_work({}))])])
     assert answer.certainty == NONE and "5 checks" in answer.sentence
     (answer,) = cause_answers([])
@@ -167,7 +167,7 @@ def never() -> CaseSamples | None:
     raise AssertionError("samples are read")
 
 
-def test_steps_without_communication_tell_the_own_work_of_each_stage() -> None:
+def test_steps_without_communication_give_the_own_work_of_each_stage() -> None:
     work = make_training("pipeline", dp=2, pp=2, communication="off")
     item = trained(make_training_case(work, world_size=4), 0.03)
     assert item.timing is not None
@@ -177,7 +177,7 @@ def test_steps_without_communication_tell_the_own_work_of_each_stage() -> None:
     assert found.alike == (0, 1, 0, 1) and found.times_s[1] == (2.0, 2.1)
 
 
-def test_stamps_tell_the_exchange_from_when_all_are_ready() -> None:
+def test_stamps_give_the_exchange_from_when_all_are_ready() -> None:
     case = make_training_case(make_training(dp=4), world_size=4)
     item = trained(case, 0.03, {"forward": 0.3, "backward": 0.5, "exchange": 0.1})
     samples = samples_of(steady({2: 1.5}))

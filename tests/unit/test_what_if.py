@@ -191,7 +191,7 @@ def test_calls_without_durations_take_their_isolated_time(settings: Path) -> Non
     assert other.answers[0].certainty == CANNOT_TELL
 
 
-def test_without_lateness_the_arrival_is_gone(settings: Path) -> None:
+def test_without_delay_the_arrival_is_gone(settings: Path) -> None:
     late = record(duration_ns=lambda rank: 20_000 + 1_000_000 * (rank == 0))
     one = named(asked(late, settings), "no lateness")
     assert one.verdict == PREDICTED and one.change

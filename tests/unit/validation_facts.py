@@ -39,7 +39,7 @@ VERSIONS: Mapping[str, str] = {
     "hpcbench": "1", "python": "3.11.7", "mpi": "MPICH 5", "torch": "2.9"}
 
 
-def told(rank: int = 0, *, node: str = "a", **changed: Any) -> RankReport:
+def good(rank: int = 0, *, node: str = "a", **changed: Any) -> RankReport:
     """Return a healthy rank of a node; ``changed`` replaces whole fields."""
     machine = copy.deepcopy(dict(MACHINE))
     machine["process"].update(affinity=[2 * rank, 2 * rank + 1])
@@ -52,7 +52,7 @@ def told(rank: int = 0, *, node: str = "a", **changed: Any) -> RankReport:
 
 def job(*ranks: RankReport, **changed: Any) -> JobReport:
     """Return the job of these ranks, by default 4 healthy ones on one node."""
-    ranks = ranks or tuple(told(rank) for rank in range(4))
+    ranks = ranks or tuple(good(rank) for rank in range(4))
     values: dict[str, Any] = {"world_size": len(ranks), "ranks": ranks,
                               "announced": (len(ranks), "MPICH's mpirun"), **changed}
     return JobReport(**values)

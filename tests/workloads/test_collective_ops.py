@@ -63,7 +63,7 @@ def test_calls_of_torch_s_own_groups() -> None:
     assert {one.ranks for one in counter.calls} == {1} and counter.unknown == set()
 
 
-def test_an_operation_that_is_not_known_is_told() -> None:
+def test_an_operation_that_is_not_known_is_named() -> None:
     with pytest.raises(KeyError, match="batch_p2p_ops"):
         called(torch.ops._c10d_functional.batch_p2p_ops.default, (), None)
 

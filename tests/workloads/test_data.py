@@ -175,7 +175,7 @@ def test_avg_is_right_within_two_units_and_not_looser(name: str, ranks: int) -> 
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "int64", "uint8"])
-def test_a_mismatch_says_where_and_what(name: str) -> None:
+def test_a_mismatch_states_where_and_what(name: str) -> None:
     expected = moved(2, 0, 100, DTYPES[name])
     got = expected.clone()
     got[41] = expected[41] + 1

@@ -55,7 +55,7 @@ def test_a_large_primitive_that_is_compiled_is_accepted() -> None:
     assert {trial.outcome for trial in found} == {"accepted"}, found
 
 
-def test_a_refused_case_is_told_and_the_next_one_goes_on() -> None:
+def test_a_refused_case_is_reported_and_the_next_one_goes_on() -> None:
     job = plan(4)
     first, second, *_ = job.cases
     strange = dataclasses.replace(first.workload, count=-1)
@@ -68,7 +68,7 @@ def test_a_refused_case_is_told_and_the_next_one_goes_on() -> None:
     assert "negative" in found[0].reason
 
 
-def test_the_command_says_what_it_is_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_command_states_what_it_is_and_leaves_nothing_behind(tmp_path: Path) -> None:
     config = tmp_path / "sweep.json"
     config.write_text(json.dumps({"benchmarks": [
         {"kind": "collective", "collective": "all_reduce", "backend": "nccl", "size": "1KiB"}]}))

@@ -97,7 +97,7 @@ def names(errors: list[Exception]) -> list[str]:
 
 
 @pytest.mark.parametrize("error", NO_MEMORY, ids=names(NO_MEMORY))
-def test_refused_memory_is_said_plainly_and_no_peer_is_suspected(error: Exception) -> None:
+def test_refused_memory_is_stated_plainly_and_no_peer_is_suspected(error: Exception) -> None:
     assert out_of_memory(error) and refused_memory(error)
     assert classify(error) == "exception"
     assert one_line(error).startswith("out of memory: ")

@@ -37,7 +37,7 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts_module, "_cuda_task", lambda: answer.items)
 
 
-def test_a_machine_that_answers_tells_all(standins: Standins, one_gpu: None) -> None:
+def test_a_machine_that_answers_reports_all(standins: Standins, one_gpu: None) -> None:
     found = facts(standins, "h100")
     assert found["lost"] == {} and found["versions"]["nvidia_driver"] == "580.65.06"
     assert found["cuda"]["available"] and found["cuda"]["reason"] is None
@@ -64,7 +64,7 @@ def test_what_is_refused_costs_itself(
     ("start_crashes", "ended by signal 11 (SIGSEGV) in nvmlInitWithFlags", False, False),
     ("telemetry_crashes", "ended by signal 11 (SIGSEGV) in nvmlDeviceGetTemperature", False, False),
 ])
-def test_what_crashes_or_hangs_costs_what_had_not_been_told(
+def test_what_crashes_or_hangs_costs_what_had_not_been_reported(
     standins: Standins, one_gpu: None, machine: str, lost: str, *, details: bool, topology: bool,
 ) -> None:
     found = facts(standins, machine, 4.0 if machine == "sleeps" else 30.0)

@@ -70,7 +70,7 @@ def gpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(gpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def reported(gpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what one process on these GPUs tells: to start it takes as long as many cases."""
     sweep = tmp_path_factory.mktemp("sweep") / "sweep.json"
     sweep.write_text(json.dumps({"benchmarks": [{**one, "backend": "nccl"} for one in BLOCKS]}))
@@ -83,10 +83,10 @@ def told(gpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def outcomes(told: dict[str, Any]) -> dict[str, dict[str, str]]:
+def outcomes(reported: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return by kind the label of each case of BLOCKS, and the error it ended with or nothing."""
     found: dict[str, dict[str, str]] = {}
-    for kind, label, error in told["cases"]:
+    for kind, label, error in reported["cases"]:
         found.setdefault(kind, {})[label] = error
     return found
 
@@ -111,17 +111,17 @@ def test_an_older_torch_is_asked_for_groups_as_it_takes_them(
 
 
 def test_groups_of_nccl_are_bound_to_the_gpu_of_their_rank_and_others_are_not(
-    told: dict[str, Any],
+    reported: dict[str, Any],
 ) -> None:
     lines = [[0, 1], [2, 3], [0], [1], [2], [3]]
-    found = told["groups"]
+    found = reported["groups"]
     assert found["nccl"] == [["nccl", line, "cuda:3"] for line in lines]
     assert found["gloo"] == [["gloo", line, None] for line in lines]
 
 
 def test_what_is_kept_by_torch_is_free_and_cold_buffers_are_by_the_cache_of_the_gpu(
-    told: dict[str, Any],
+    reported: dict[str, Any],
 ) -> None:
-    found = told["memory"]
+    found = reported["memory"]
     assert found["free"] == (10**8 + 3 * 10**8) // 2  # half of what is free, and of what is kept
     assert found["sets"] == 4 * 50 // 25  # four times an H100's 50 MiB

@@ -86,7 +86,7 @@ def test_the_followed_peak_is_the_allocator_s(work: Training) -> None:
 
 @pytest.mark.filterwarnings("ignore:.torch.jit")
 @pytest.mark.usefixtures("_left")
-def test_buckets_count_though_a_step_begins_without_a_look_at_them() -> None:
+def test_buckets_count_though_a_step_begins_without_a_check_of_them() -> None:
     work = works(strategies="data")[0]
     operation = opened(work)
     held, found = operation._strategy.held(), operation.one_more(followed)
@@ -97,7 +97,7 @@ def test_buckets_count_though_a_step_begins_without_a_look_at_them() -> None:
 
 @pytest.mark.filterwarnings("ignore:.torch.jit")
 @pytest.mark.usefixtures("_left")
-def test_gradients_are_told_from_what_the_optimizer_works_on() -> None:
+def test_gradients_are_not_taken_for_what_the_optimizer_works_on() -> None:
     """A model that is mostly weights has its peak there; the CPU updates one after another."""
     work = works(strategies="single", vocab=256, hidden=256, seq_length=8)[0]
     operation = opened(work)

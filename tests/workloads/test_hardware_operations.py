@@ -211,7 +211,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
                          validate=True)
 
 
-def test_the_kernel_tells_what_it_has_of_a_file(tmp_path: Path) -> None:
+def test_the_kernel_reports_what_it_has_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(2**20))
     assert storage_run._dropped(path) in (True, False, None)

@@ -166,7 +166,7 @@ def test_what_differs_is_found(place: Place, name: str, kind: type[Alone], what:
 
 
 @pytest.mark.parametrize("kind", [Untrained, Unlearned])
-def test_adapters_that_do_not_change_are_told_whatever_the_optimizer_should_do(
+def test_adapters_that_do_not_change_are_reported_whatever_the_optimizer_should_do(
     place: Place, kind: type[Alone], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An expectation that is as wrong as what is tried does not hide it."""
@@ -290,7 +290,7 @@ def test_what_a_forward_pass_keeps(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_weights_in_4_bits_are_what_the_paper_says(dtype: torch.dtype) -> None:
+def test_weights_in_4_bits_are_what_the_paper_states(dtype: torch.dtype) -> None:
     """Dettmers et al., QLoRA, section 3 and appendix E: levels are normal quantiles."""
     from bitsandbytes.functional import dequantize_4bit
 

@@ -88,7 +88,7 @@ def test_on_a_gpu_the_allocator_is_limited_above_what_it_holds(
     assert gpu.fractions == [fraction, 1.0]
 
 
-def test_a_limit_that_cannot_be_is_said() -> None:
+def test_a_limit_that_cannot_be_is_reported() -> None:
     with pytest.raises(CaseError, match="nothing limits what torch takes on mps"), limits_of(
             torch.device("mps"), 1):
         pass

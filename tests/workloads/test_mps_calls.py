@@ -23,7 +23,7 @@ def test_torch_has_what_is_called() -> None:
 
 
 @pytest.mark.skipif(torch.backends.mps.is_available(), reason="there is a GPU of Apple's here")
-def test_a_machine_without_one_says_why() -> None:
+def test_a_machine_without_one_states_why() -> None:
     facts = mps_facts()
     assert facts["reason"] == facts["without_bf16"]
     assert "built without it" in facts["reason"] or "no GPU of Apple's" in facts["reason"]

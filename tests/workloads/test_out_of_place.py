@@ -69,7 +69,7 @@ def test_an_output_that_is_not_written_out_of_place_is_wrong() -> None:
     assert operation.check().n_wrong == COUNT
 
 
-def test_labels_tell_the_forms_apart() -> None:
+def test_labels_distinguish_the_forms() -> None:
     words = [opened(_Lane(lambda _: None), in_place=form).spec.label(4).words
              for form in (True, False)]
     assert "out_of_place" not in words[0] and "out_of_place" in words[1]

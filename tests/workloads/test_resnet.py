@@ -40,7 +40,7 @@ def test_resnet50_is_as_published() -> None:
 
 
 @pytest.mark.parametrize("shape", [RESNET50, SMALL, ResNetShape((3, 4, 6, 3), 64, 1000, 97)])
-def test_a_model_has_the_parameters_and_flops_that_the_plan_says(shape: ResNetShape) -> None:
+def test_a_model_has_the_parameters_and_flops_that_the_plan_states(shape: ResNetShape) -> None:
     with torch.device("meta"):
         model = ResNet(shape)
         batch = torch.zeros(2, 3, shape.image, shape.image)

@@ -124,7 +124,7 @@ def test_messages_are_waited_for_where_the_step_does() -> None:
     assert [item[1].shape for item in told[-4:-2] if not isinstance(item, Wait)] == [tied] * 2
 
 
-def test_every_bucket_tells_when_it_is_ready() -> None:
+def test_every_bucket_records_when_it_is_ready() -> None:
     work = training("data", {"bucket_mb": 1}, degrees=Degrees(dp=2), accumulation=2,
                     sizes={"layers": 4, "hidden": 128, "seq_length": 16, "vocab": 1024})
     call_log = CallLog()

@@ -39,7 +39,7 @@ def test_an_address_that_sends_on_to_us_is_no_error() -> None:
     assert answers(LOOPBACK, store.port) and answers(OTHER_LOOPBACK, store.port)
 
 
-def test_a_port_in_use_is_passed_over_or_told() -> None:
+def test_a_port_in_use_is_passed_over_or_reported() -> None:
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
         assert open_store(listener_on(LOOPBACK, (port, 0)), 10.0).port != port
@@ -47,7 +47,7 @@ def test_a_port_in_use_is_passed_over_or_told() -> None:
             open_store(listener_on(LOOPBACK, (port,)), 10.0)
 
 
-def test_an_address_that_does_not_resolve_is_told_as_one() -> None:
+def test_an_address_that_does_not_resolve_is_reported_as_one() -> None:
     with pytest.raises(CaseError, match=r"'nowhere\.invalid' does not resolve here"):
         open_store(listener_on("nowhere.invalid", (0, 0, 0)), 10.0)
 

@@ -178,7 +178,7 @@ def test_ranks_that_do_not_fit_together_are_refused_by_all(
     assert len(set(told)) == 1 and words in told[0], told
 
 
-def test_a_process_that_is_twice_too_many_is_told_at_once() -> None:
+def test_a_process_that_is_twice_too_many_is_reported_at_once() -> None:
     """The first of its rank was refused for its number of ranks."""
     store = dist.HashStore()
     store.set_timeout(timedelta(seconds=2))
@@ -208,7 +208,7 @@ def test_a_restarted_job_finds_nothing_of_the_attempt_before(
         assert comm.allgather(attempt) == [attempt]
 
 
-def test_a_process_too_many_is_told_when_the_others_have_gone_on(
+def test_a_process_too_many_is_reported_when_the_others_have_gone_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     store = dist.HashStore()

@@ -69,7 +69,7 @@ def test_samples_are_the_stretches_of_a_file_on_every_layout(tmp_path: Path) -> 
         assert torch.equal(seen, torch.cat(parts))
 
 
-def test_a_file_without_a_whole_step_or_with_other_words_than_it_says_is_an_error(
+def test_a_file_without_a_whole_step_or_with_other_words_than_it_states_is_an_error(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.bin"
@@ -82,7 +82,7 @@ def test_a_file_without_a_whole_step_or_with_other_words_than_it_says_is_an_erro
         Loader(liar, CPU).batch(0, 0, 4)
 
 
-def test_a_step_reads_its_file_and_tells_how_much(tmp_path: Path) -> None:
+def test_a_step_reads_its_file_and_records_how_much(tmp_path: Path) -> None:
     spec = from_file(tmp_path / "a.bin", np.arange(16 * 5 + 1) % 96)
     with alone() as place:
         operation = TrainingOperation(spec, place, validate=True)

@@ -206,7 +206,7 @@ def _operation(place: Place, kind: type[Single], monkeypatch: pytest.MonkeyPatch
     return TrainingOperation(training("single", **changes), place, validate=True)
 
 
-def test_a_disparity_is_told_once_and_steps_are_taken_all_the_same(
+def test_a_disparity_is_reported_once_and_steps_are_taken_all_the_same(
     place: Place, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     operation = _operation(place, ScaledGradients, monkeypatch)
@@ -259,7 +259,7 @@ def test_a_spoilt_loss_and_a_skipped_update_are_wrong(
 
 
 @pytest.mark.parametrize(("name", "kind"), [("single", Single), ("data", Data), ("fsdp", Fsdp)])
-def test_an_operation_tells_of_phases_and_memory(
+def test_an_operation_reports_phases_and_memory(
     place: Place, monkeypatch: pytest.MonkeyPatch, name: str, kind: type[Single],
 ) -> None:
     spec = training(name)
@@ -356,7 +356,7 @@ def test_what_is_wrong_in_large_models_only_is_found(place: Place) -> None:
 @pytest.mark.parametrize(("free_bytes", "model", "why"), [
     (10**9, "gpt2", "it takes 2"), (10**15, "llama3-8b", "it is expected to take "),
     (10**15, "resnet50", "rounding decides which values its ReLUs cut")])
-def test_what_is_too_much_says_why(
+def test_what_is_too_much_states_why(
     place: Place, monkeypatch: pytest.MonkeyPatch, free_bytes: int, model: str, why: str,
 ) -> None:
     monkeypatch.setattr("hpcbench.kinds.training.run.parity._least_free",
@@ -378,7 +378,7 @@ def test_ranks_that_share_a_core_may_have_no_time(
     assert (why_not_comparable(work, two) is None) is affordable
 
 
-def test_a_twin_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_twin_is_reported(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hpcbench.kinds.training.run.parity._least_free", lambda _: 10**9)
     found = parity(large("single"), place, Single)
     assert found.wrong is None

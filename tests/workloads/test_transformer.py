@@ -75,7 +75,7 @@ def counted(shape: ModelShape, samples: int, checkpointing: str = "none") -> int
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_has_the_parameters_and_flops_that_the_plan_says(name: str) -> None:
+def test_a_model_has_the_parameters_and_flops_that_the_plan_states(name: str) -> None:
     shape = MODELS[name]
     with torch.device("meta"):
         model = Transformer(shape)
@@ -108,7 +108,7 @@ def shapes(draw: st.DrawFn) -> ModelShape:
 
 @settings(deadline=None, max_examples=15)
 @given(shapes(), st.sampled_from(CHECKPOINTINGS))
-def test_models_of_any_extents_have_the_parameters_and_flops_that_the_plan_says(
+def test_models_of_any_extents_have_the_parameters_and_flops_that_the_plan_states(
     shape: ModelShape, checkpointing: str,
 ) -> None:
     with torch.device("meta"):
@@ -140,7 +140,7 @@ def test_a_block_of_gpt_that_is_run_again_executes_11_parts_of_9() -> None:
 
 
 @families
-def test_parts_have_the_parameters_that_the_plan_says(shape: ModelShape) -> None:
+def test_parts_have_the_parameters_that_the_plan_states(shape: ModelShape) -> None:
     whole = Transformer(shape)
     assert numel(whole.embedding) == elements(embedding_tensors(shape))
     assert numel(whole.blocks["1"]) == elements(block_tensors(shape))

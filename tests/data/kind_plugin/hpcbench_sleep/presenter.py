@@ -17,7 +17,7 @@ COLUMNS = (
     table.Column("time_p50", "time p50", table.Show.US, "us", better="less"),
     table.Column("overslept", "overslept", table.Show.US, "us", "median beyond what was asked",
                  "less"))
-LOOK = chart.Look("sleeping", "#0072B2")
+PART = chart.Look("sleeping", "#0072B2")
 
 
 class SleepPresenter(Presenter[Sleep, SleepRecord]):
@@ -44,13 +44,13 @@ class SleepPresenter(Presenter[Sleep, SleepRecord]):
         self, items: Sequence[CaseResult], derived: Records,
     ) -> Iterator[table.Line | chart.BarChart]:
         yield table.Line("overslept = time p50 less what was asked")
-        bars = tuple(chart.Bar(item.case.label, (), ((item.statistics.median_s, LOOK),))
+        bars = tuple(chart.Bar(item.case.label, (), ((item.statistics.median_s, PART),))
                      for item in items if item.statistics)
         if bars:
             yield chart.BarChart(
                 "sleeps", "median of the timed samples", "sleep", (),
                 tuple(item.case.case_id for item in items),
-                chart.Axis("time", table.Show.MS, "ms"), (), (chart.BarSection("", bars),), (LOOK,))
+                chart.Axis("time", table.Show.MS, "ms"), (), (chart.BarSection("", bars),), (PART,))
 
     def row(self, item: CaseResult, record: SleepRecord | None) -> Mapping[str, object]:
         return {"milliseconds": item.case.workload.milliseconds,

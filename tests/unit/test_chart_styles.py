@@ -81,13 +81,13 @@ def test_a_phase_has_the_same_colour_in_each_chart() -> None:
     assert MemoryPresenter().part_looks == TrainingPresenter().part_looks
 
 
-def test_parts_without_a_look_of_their_own_differ_in_colour() -> None:
+def test_parts_without_a_style_of_their_own_differ_in_colour() -> None:
     found = timeline(ok(make_case()), "forward", "one", "another", "")
     assert len({look.colour for look in found.values()}) == 4
     assert list(timeline(ok(make_case()), "")) == ["in the call"]
 
 
-def test_spots_that_differ_in_an_option_alone_are_told_apart() -> None:
+def test_spots_that_differ_in_an_option_alone_are_distinguished() -> None:
     cases = [make_primitive_case(replace(make_primitive(name), options=options),
                                  index=at, world_size=2)
              for at, (name, options) in enumerate((
@@ -105,7 +105,7 @@ def test_spots_that_differ_in_an_option_alone_are_told_apart() -> None:
     assert len({row.cells[0] for row in table.rows}) == 3
 
 
-def test_columns_and_looks_that_no_bar_has_are_not_drawn() -> None:
+def test_columns_and_styles_that_no_bar_has_are_not_drawn() -> None:
     used, unused, line = (Look(name, "#000000") for name in ("used", "unused", "line"))
     chart = BarChart(
         "title", "", "stem", (), (), Axis("time", Show.MS, "ms"),
@@ -173,7 +173,7 @@ def test_ticks_at_equal_distances_have_as_many_digits(
     assert PlainFormatter().format_ticks(ticks) == texts
 
 
-def test_the_first_screen_says_what_disturbed_the_run() -> None:
+def test_the_first_screen_names_what_disturbed_the_run() -> None:
     notes = tuple(Finding(code, "note", f"{code} disturbed it") for code in (
         "HB144", "HB125", "HB137", "HB150"))
     results = replace(strategies(), findings=notes)

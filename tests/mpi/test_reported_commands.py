@@ -35,7 +35,7 @@ def commands_in(text: str) -> list[str]:
     return list(dict.fromkeys(found.rstrip(".,") for found in COMMAND.findall(text)))
 
 
-def told(folder: Path) -> list[str]:
+def reported(folder: Path) -> list[str]:
     """Return the commands in the report of a run: those of its verdict and of all answers."""
     with open_results(folder) as file:
         run = Run(str(folder), file.results, file)
@@ -79,16 +79,16 @@ def resumed(mpirun: MpiLauncher, folder: Path, config: str) -> list[str]:
     return [mpirun.program("python"), "-m", "hpcbench", "run", config, "--resume", str(folder)]
 
 
-def test_what_a_failed_run_tells_mends_it(mpirun: MpiLauncher, tmp_path: Path) -> None:
+def test_commands_of_a_failed_run_repair_it(mpirun: MpiLauncher, tmp_path: Path) -> None:
     """Its folder has a name that a shell would take apart. Nothing that was recorded is lost."""
     folder = tmp_path / "my $run"
     faults = [{"rank": 1, "kind": "raise", "case": "* 16B *"},
               {"rank": 0, "kind": "wrong", "iteration": 1, "case": "* 32B *"}]
     (tmp_path / "c.json").write_text(json.dumps(sweep("8", "16", "32", fault=faults)))
     first = mpirun.run(2, command=resumed(mpirun, folder, str(tmp_path / "c.json"))).check(1)
-    (again,) = (one for one in told(folder) if "--resume" in one)
+    (again,) = (one for one in reported(folder) if "--resume" in one)
     assert "--retry failed,wrong" in again
-    for command in {*told(folder), *commands_in(first.stdout)} - {again}:
+    for command in {*reported(folder), *commands_in(first.stdout)} - {again}:
         read_on(command, folder)
     plan = json.loads((folder / "plan.json").read_text())
     plan["config"]["fault"] = []
@@ -99,10 +99,10 @@ def test_what_a_failed_run_tells_mends_it(mpirun: MpiLauncher, tmp_path: Path) -
     assert set(outcome.status().values()) == {"ok"}
     assert {path.name for path in (folder / "traces").iterdir()} == {
         "rank00000.h5", "rank00001.h5", "attempt1"}
-    assert not any("--resume" in command for command in told(folder))
+    assert not any("--resume" in command for command in reported(folder))
 
 
-def test_what_a_stopped_run_tells_completes_it(mpirun: MpiLauncher, tmp_path: Path) -> None:
+def test_commands_of_a_stopped_run_complete_it(mpirun: MpiLauncher, tmp_path: Path) -> None:
     """One rank is stopped as several are; what it tells names any number of them."""
     folder = tmp_path / "run"
     (tmp_path / "c.json").write_text(json.dumps(sweep(
@@ -117,7 +117,7 @@ def test_what_a_stopped_run_tells_completes_it(mpirun: MpiLauncher, tmp_path: Pa
     (folder / "plan.json").write_text(json.dumps(plan))
     findings = [command for finding in read(folder).results.findings
                 for command in commands_in(finding.message)]
-    (again,) = (command for command in told(folder)
+    (again,) = (command for command in reported(folder)
                 if "--resume" in command and str(folder) in command)
     assert {*findings} == {"mpirun -np N python -m hpcbench run --resume FOLDER"}
     assert "--retry" not in again
@@ -125,7 +125,7 @@ def test_what_a_stopped_run_tells_completes_it(mpirun: MpiLauncher, tmp_path: Pa
     assert set(read(folder).status().values()) == {"ok"}
 
 
-def test_what_a_stopped_suite_tells_completes_it(mpirun: MpiLauncher, tmp_path: Path) -> None:
+def test_commands_of_a_stopped_suite_complete_it(mpirun: MpiLauncher, tmp_path: Path) -> None:
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     for path in paths:
         path.write_text(json.dumps(sweep("8", "16", fault=[{**SLOW, "seconds": 1.5}])))
