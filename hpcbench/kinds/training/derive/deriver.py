@@ -273,7 +273,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
-    version = 8
+    version = 9
     columns = COLUMNS
 
     def derive(
