@@ -231,7 +231,7 @@ def diagnose_tables(record: Diagnosis) -> Iterator[Table]:
         yield plain_table("ranks that others wait for", (
             Column("case", "case"), Column("rank", "rank", Show.COUNT),
             Column("host", "host", optional=True),
-            Column("phase", "phase", meaning="where at least 80 % of the lateness arises",
+            Column("phase", "phase", meaning="where at least 80 % of the delay arises",
                    optional=True),
             Column("behind", "late by", Show.US, "us", "after the next rank", "less"),
             Column("interval", "99 % interval", Show.US, "us"),
@@ -248,10 +248,10 @@ def diagnose_charts(record: Diagnosis) -> Iterator[DotChart]:
     named = [one for one in record.checks if one.is_clear]
     if named:
         yield DotChart(
-            "Ranks that others wait for", "lateness behind the next rank, as a share of a call",
+            "Ranks that others wait for", "delay behind the next rank, as a share of a call",
             "diagnose_ranks", ("Whisker: 99 % interval.", *left_out(len(named))),
             tuple(dict.fromkeys(one.case_id for one in named[:MOST_ROWS])),
-            Axis("lateness", Show.PERCENT, "%"), (Column("host", "host"), Column("phase", "phase")),
+            Axis("delay", Show.PERCENT, "%"), (Column("host", "host"), Column("phase", "phase")),
             tuple(Dot(f"rank {one.rank}: {one.label}",
                       ChartPoint(one.share.value, range_of(one.share)),
                       (one.host or None, one.phase or None)) for one in named[:MOST_ROWS]))

@@ -254,7 +254,7 @@ def verdict_of(ratio: Ratio, family: int = 1) -> str:
 
 def _without_lateness(job: RecordedJob, here: Sequence[Run], options: TopicOptions) -> Alternative:
     """Return the record without the arrivals of its causes; their errors are independent."""
-    one = Alternative("no lateness", LATENESS)
+    one = Alternative("no delays", LATENESS)
     known = {cause.signature: cause.arrival for cause in causes(here, options).forms
              if cause.arrival is not None}
     covered = [calls for calls in job.calls if calls.signature in known]
@@ -282,7 +282,7 @@ def _answers(job: RecordedJob, found: Sequence[Alternative]) -> Iterator[Answer]
         proof = f", {one.pairs} pairs" if one.verdict == REAL else "; prove it: --prove FILE"
         yield Answer(CLEAR, f"gain {one.verdict}: {_less(one)}{proof}", (_step(one),))
     if lateness.is_gain:
-        yield Answer(CLEAR, f"lateness: {_less(lateness)}", (_step(lateness),))
+        yield Answer(CLEAR, f"delays: {_less(lateness)}", (_step(lateness),))
     if not gains:
         yield _no_gain([one for one in others if one.change])
 

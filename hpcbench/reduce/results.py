@@ -19,7 +19,7 @@ from hpcbench.trace.columns import Rows
 
 QUALITIES = {
     "clock_unreliable": "the clock error exceeds 5 % of the time; fold local_max is used",
-    "missed_lateness": "ranks entered 10 % or more off their planned lateness in over 20 % of the "
+    "missed_lateness": "ranks entered 10 % or more off their planned delay in over 20 % of the "
                        "samples",
     "late_starts": "late starts (over 10 us in 20 % of the samples) move the median",
     "fragile": "the median depends on late samples and outliers; repeat on an idle machine",
@@ -319,9 +319,9 @@ class LateArrivals:
     punctually, ``late_by_rank_s`` over those that it entered late; None where there are none."""
 
     lateness_s: Annotated[
-        float | None, "median achieved lateness of who enters last on purpose"] = None
+        float | None, "median achieved delay of the rank that enters last on purpose"] = None
     missed_share: Annotated[
-        float | None, "share of samples entered 10 % of the lateness off"] = None
+        float | None, "share of samples entered 10 % of the delay off"] = None
     last_in_low_s: Annotated[float | None, "ends of its interval"] = None
     last_in_high_s: Annotated[float | None, "ends of its interval"] = None
     own_entry_s: Annotated[

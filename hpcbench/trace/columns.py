@@ -137,7 +137,7 @@ def _check_bytes(dataset: h5py.h5d.DatasetID, name: str, claimed: int) -> None:
     most."""
     if claimed > _SMALL_BYTES and (  # the stored size takes long to find
             claimed > _DEFLATE_AT_MOST * dataset.get_storage_size() + _SMALL_BYTES):
-        raise ValueError(f"{name} is said to hold {claimed} bytes, which are not there")
+        raise ValueError(f"{name} claims {claimed} bytes, which are not there")
 
 
 def stored_bytes(file: h5py.File, name: str) -> tuple[str, bytes]:

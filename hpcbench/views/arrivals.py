@@ -22,14 +22,14 @@ from hpcbench.views.table import (
 
 _COLUMNS = (
     Column("case", "case"), Column("arrival", "arrival"),
-    Column("lateness", "lateness", Show.US, "us", "achieved, median"),
+    Column("lateness", "delay", Show.US, "us", "achieved, median"),
     Column("missed", "missed", Show.PERCENT, "%",
-           "samples in which a rank entered 10 % of the lateness off", "less"),
+           "samples in which a rank entered 10 % of the delay off", "less"),
     Column("last_in", "from last", Show.US, "us", "from the last arrival to the last end", "less"),
     Column("own_entry", "own entry", Show.US, "us",
            "from own entry to end, mean of the punctual ranks", "less"),
     Column("absorbed", "absorbed", Show.WHOLE_PERCENT, "%",
-           "of the lateness; the rest is extra time of the punctual ranks", "more"),
+           "of the delay; the rest is extra time of the punctual ranks", "more"),
     Column("absorbed_interval", "95 % CI", Show.WHOLE_PERCENT, "%", "of the absorbed share; ? "
            "without a reliable interval of one of the two cases", optional=True))
 

@@ -458,7 +458,7 @@ USUAL_FOLDS: Mapping[str, str] = MappingProxyType({
 INTERVAL_TITLE = f"{CI_LEVEL:.0%} confidence interval of the median (order statistics)"
 
 FLAGS: Mapping[str, str] = MappingProxyType({
-    "clock_unreliable": "clock", "missed_lateness": "lateness", "late_starts": "late",
+    "clock_unreliable": "clock", "missed_lateness": "delay", "late_starts": "late",
     "fragile": "fragile", "two_modes": "modes",
     "repeats": "repeats", "ramp": "ramp", "trend": "trend", "change_point": "change",
     "unsteady": "unsteady", "imported": "imported"})

@@ -90,7 +90,7 @@ def test_a_file_that_is_too_large_for_a_sweep_is_not_read(tmp_path: Path) -> Non
 def test_a_column_that_claims_more_than_its_bytes_hold_is_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "hollow.h5", "w") as file:
         file.create_dataset("notes", (2**37,), dtype="i8", chunks=(1024,))
-        with pytest.raises(ValueError, match="notes is said to hold 1099511627776 bytes"):
+        with pytest.raises(ValueError, match="notes claims 1099511627776 bytes"):
             read_column(file, "notes")
 
 

@@ -193,10 +193,10 @@ def test_calls_without_durations_take_their_isolated_time(settings: Path) -> Non
 
 def test_without_delay_the_arrival_is_gone(settings: Path) -> None:
     late = record(duration_ns=lambda rank: 20_000 + 1_000_000 * (rank == 0))
-    one = named(asked(late, settings), "no lateness")
+    one = named(asked(late, settings), "no delays")
     assert one.verdict == PREDICTED and one.change
     assert one.change.value == pytest.approx(-0.5e6 / 0.52e6, abs=0.01)
-    assert named(asked(record(), settings), "no lateness").verdict == UNDECIDED
+    assert named(asked(record(), settings), "no delays").verdict == UNDECIDED
 
 
 UNEVEN = ((16, 48), (48, 144))
