@@ -1,4 +1,4 @@
-"""What a topic of answers is: from the record of an analysis to sentences, tables and charts.
+"""A topic of answers: from the record of an analysis to sentences, tables and charts.
 
 Each topic is a module beside this one: its function takes runs and options, and returns a
 frozen record of JSON values in SI units that has a tuple ``answers``. Sentences, tables and charts
@@ -22,14 +22,13 @@ from hpcbench.views.table import Column, Group, Range, Row, Table
 
 CLEAR, NONE, CANNOT_TELL = "clear", "none", "cannot tell"
 CERTAINTIES = (CLEAR, NONE, CANNOT_TELL)
-"""How an answer ends: something is found; it was looked for and is not there; the data cannot say.
-"""
+"""The outcomes of an answer: found; searched for and absent; undecidable from the data."""
 MOST_UNSEEN = 0.2
 """A negative answer that may have missed more than this share is ``cannot tell``."""
 EXPLAINS = 0.8
-"""A cause is named from this share of what it is to explain on."""
+"""The least share of an effect that a cause must explain to be named."""
 MOST_NAMED = 5
-"""Cases, and reasons, that are listed."""
+"""The most cases, or reasons, that are listed."""
 MOST_ROWS = 60
 """More rows of a chart could not be read."""
 
@@ -43,7 +42,7 @@ class Answer:
         sentence: ``label: result``, with its number and interval, or what is missing; one line.
         evidence: from which cases and figures it follows, what to do; a phrase each.
         command: the command that shows or repeats it; empty where there is none.
-        subject: what it is about, such as ``all_reduce 4 MiB`` or ``rank 2``.
+        subject: its subject, such as ``all_reduce 4 MiB`` or ``rank 2``.
     """
 
     certainty: str
@@ -62,20 +61,20 @@ class Run:
     samples: SampleSource
 
     def host(self, rank: int) -> str:
-        """Return where a rank ran; empty where nothing tells it."""
+        """Return the host of a rank; empty where it is not recorded."""
         return next((one.hostname for one in self.results.topology.ranks if one.rank == rank), "")
 
     def facts(
         self, item: CaseResult, wanted: type[F], read: ReadSamples = lambda: None,
     ) -> tuple[F, ...]:
-        """Return what the kind of a case knows of it; nothing where the kind is not installed."""
+        """Return the ``wanted`` facts of a case by its kind; none where that is not installed."""
         return () if item.case.kind in self.results.missing_kinds else facts_of(
             item, self.results.record_of(item), wanted, read)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """What the user set beside the files; each topic takes what concerns it.
+    """Options beside the files; each topic uses those that concern it.
 
     ``price``: of a device for an hour, in the user's currency, None where none is known.
     ``samples``: training samples to estimate time and cost of. ``traffic``: a job's recorded
@@ -88,7 +87,7 @@ class TopicOptions:
 
 
 class TopicRecord(Protocol):
-    """What a topic's record has: its answers. All other fields are the topic's own."""
+    """A topic's record has its answers. All other fields are the topic's own."""
 
     @property
     def answers(self) -> tuple[Answer, ...]:
@@ -99,8 +98,8 @@ class TopicRecord(Protocol):
 class Topic:
     """One topic: ``analysis`` makes the record that ``tables`` and ``charts`` show.
 
-    ``in_summary`` is whether its answers stand in the summary, and at the end of a run and of
-    ``show``, in short; ``is_quiet``, whether only what it finds stands at the end.
+    ``in_summary``: its answers stand, in short, in the summary and at the end of a run and of
+    ``show``; ``is_quiet``: only findings (CLEAR) stand there.
     """
 
     name: str
@@ -143,7 +142,7 @@ def seconds_text(value: float, low: float, high: float) -> str:
 
 
 def percent_text(share: float, low: float, high: float) -> str:
-    """Return a share more with its interval: ``12 % (CI 9.1 to 15)``, from 1 on ``2.1x (CI ...)``.
+    """Return an increase with its interval: ``12 % (CI 9.1 to 15)``, from 1 on ``2.1x (CI ...)``.
     """
     if share >= 1:
         return f"{1 + share:.2g}x (CI {1 + low:.2g} to {1 + high:.2g})"

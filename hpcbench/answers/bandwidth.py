@@ -1,7 +1,7 @@
-"""How much of the links was used, by the clock, by counters and by formula, and what cannot be.
+"""The used share of the links, by the clock, by counters and by formula; impossible values.
 
-Bus bandwidth is stated beside what the declared links allow and beside the highest that was
-measured. What interfaces counted is stated beside what the formulas say that ranks send.
+Bus bandwidth is compared with the declared links and with the highest measured one, bytes that
+interfaces counted with the bytes that ranks send by formula.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ LEAST_MESSAGE_BYTES = 64 * 1024
 UNKNOWN = "unknown"
 BYPASSED = "bypassed the interfaces (shared memory)"
 _LOGS = {"nccl": "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING", "ucc": "UCC_COLL_TRACE=info"}
-"""Backend -> what makes it log algorithm and protocol (`measurement.library_log`)."""
+"""Backend -> variables that make it log algorithm and protocol (`measurement.library_log`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What one case moved.
+    """The traffic of one case.
 
     Attributes:
-        busbw_bytes_per_s: as nccl-tests defines it; None of a case without.
-        of_link: over what the declared links allow; None where none is declared.
+        busbw_bytes_per_s: as nccl-tests defines it; None for a case without.
+        of_link: busbw over that of the declared links; None where none is declared.
         of_best: over the highest of the same backend in the same file.
         counted_bytes: sent by interfaces and NVLinks in a pass; None where it was not read.
-        computed_bytes: what all ranks send in as many calls, by formula.
+        computed_bytes: sent by all ranks in as many calls, by formula.
         algorithm, protocol: as the library logged; ``unknown`` where it logged nothing.
-        size_bytes: of a message; None of a case whose messages differ.
-        problem: why the values cannot be true, or what they say of the way; else empty.
+        size_bytes: of a message; None for a case whose messages differ.
+        problem: why the values cannot be true, or that interfaces were bypassed; else empty.
     """
 
     case_id: str
@@ -147,7 +147,7 @@ def _of_link(cases: Sequence[Carried]) -> Answer:
 
 
 def _of_counters(cases: Sequence[Carried]) -> Iterator[Answer]:
-    """Yield what counters say beside the formulas, for each backend."""
+    """Yield the ratio of counted to predicted bytes, for each backend."""
     for backend, same in grouped((case.backend, case) for case in cases).items():
         shares = [(share, case.label) for case in same if (share := case.counted_share) is not None]
         evidence = tuple(f"{label}: {share:.3g} times" for share, label in shares[:8])
@@ -202,7 +202,7 @@ def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
     ), (Row((case.label, case.busbw_bytes_per_s, case.of_link, case.of_best,
              case.counted_bytes, case.computed_bytes, case.counted_share,
              _known(case.algorithm), _known(case.protocol),
-             None if case.problem == BYPASSED and case.backend not in partly else  # its answer
+             None if case.problem == BYPASSED and case.backend not in partly else  # in its answer
              case.problem or None),
             case_id=case.case_id) for case in found.cases))
 
@@ -212,7 +212,7 @@ def _known(text: str) -> str | None:
 
 
 def bandwidth_charts(found: BandwidthTruth) -> Iterator[DotChart]:
-    """Yield the bandwidth of each case beside the declared link; none where none is declared."""
+    """Yield a chart of each case's share of the declared links; none where none is declared."""
     rows = tuple(Dot(case.label, ChartPoint(case.of_link), (case.problem or None,))
                  for case in found.cases if case.of_link is not None)
     if rows:

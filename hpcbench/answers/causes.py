@@ -1,13 +1,12 @@
 """Why a job's communication was slow: its recorded calls beside the same calls, isolated.
 
-Of a recorded call the transfer is the least duration of its ranks; what the others take longer,
-they waited. The isolated calls are divided alike: what they wait, and transfer, is subtracted. So a
-recorded call is
+The transfer of a recorded call is the least duration of its ranks; the others waited for the time
+that they took longer. The isolated calls are divided alike and subtracted. So a recorded call is
 
     transfer in isolation + arrival (waiting beyond that) + contention (transfer beyond that)
 
 as shares of the ranks' mean duration. Intervals are percentiles of means of resampled calls (Efron
-1979), of both sides. They do not know what differs between two runs of a machine.
+1979), of both sides. They do not cover differences between two runs of a machine.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ from hpcbench.views.table import Column, Row, Show, Table
 TRANSFER, ARRIVAL, CONTENTION = "transfer", "arrival", "contention"
 MIXED, INCONCLUSIVE = "mixed", "inconclusive"
 MAIN, PART = 0.5, 0.25
-"""A cause alone is named from this share of the time on, one of several from that."""
+"""The least share of the time of a cause that is named alone, and of one of several."""
 DRAWS = 1000
 MOST_CALLS = 5000
-"""Of more calls those are taken that are evenly spread over them."""
+"""More calls are thinned evenly to at most this many."""
 LATE = 4.0
-"""Standard deviations by which a rank is last more often than all alike."""
+"""A late rank is last more often than equal ranks are, by this many standard deviations."""
 
 Times = npt.NDArray[np.float64]
 
@@ -68,10 +67,10 @@ class CallTimes:
 
 @dataclass(frozen=True, slots=True)
 class CallCause:
-    """Why the calls of one form took what they took.
+    """The cause of the time that the calls of one form took.
 
     Attributes:
-        form: what they are, in words.
+        form: the calls in words (`call_name`).
         calls: recorded ones; ``matched``: those with the durations of at least two ranks.
         size_bytes: of a call, as nccl-tests counts it.
         time_s: mean duration over ranks, summed over the matched calls.
@@ -79,9 +78,9 @@ class CallCause:
         isolated_s: mean transfer of an isolated call; None without one.
         arrival, contention: shares of the time with 95 % intervals; None where not known.
         cause: ``transfer``, ``arrival``, ``contention``, ``mixed`` or ``inconclusive``.
-        parts: of ``mixed``, its causes; else none.
+        parts: the causes of ``mixed``; else none.
         late: ranks that arrive last more often than the others.
-        missing: why nothing can be said; else empty.
+        missing: why there is no cause; else empty.
         signature: index in the record's `signatures`.
     """
 
@@ -104,10 +103,10 @@ class CallCause:
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """The record of the topic; ``shares`` are of all recorded time, by cause, with its rest.
+    """The record of the topic; ``shares`` are of all recorded time, by cause, with the rest.
 
-    ``span_s``: from the mean rank's first issue to its last end, of which communication takes the
-    share ``of_span``; both None where calls were lost or have no times.
+    ``span_s``: from the mean rank's first issue to its last end; ``of_span``: communication's share
+    of it; both None where calls were lost or have no times.
     """
 
     forms: tuple[CallCause, ...]
@@ -151,13 +150,12 @@ def _times(calls: Iterable[Mapping[int, int]]) -> CallTimes:
 
 
 _Isolated = Mapping[IsolatedCall | str, tuple[Run, CaseResult, tuple[int, ...]]]
-"""Call, or `form_id` -> where it was measured, and its ranks; none: groups of ranks in their order.
-"""
+"""Call, or `form_id` -> run, case and ranks of its measurement; no ranks: groups in rank order."""
 
 
 def _isolated(runs: Sequence[Run]) -> _Isolated:
-    """Return what was measured of single calls, or was not: of several alike the last one that is
-    ok, with the fewest variables of its own."""
+    """Return, by call, the case that isolates it: of several the last one that is ok, if any, with
+    the fewest variables of its own."""
     cases = sorted(((run, item) for run in runs for item in run.results.cases),
                    key=lambda one: (one[1].status == "ok", -len(one[1].case.env)))
     return {**{fact: (run, item, ()) for run, item in cases
@@ -203,7 +201,7 @@ def _cause(
 
 
 def _unmeasured(record: TrafficRecord, index: int) -> str:
-    """Return how to measure a signature, if that can be."""
+    """Return how to measure a signature, or that it cannot be replayed."""
     one = record.signatures[index]
     why = left_out(record, one)
     if not why or (why == UNEVEN and one.count >= FEWEST_CALLS):
@@ -213,7 +211,7 @@ def _unmeasured(record: TrafficRecord, index: int) -> str:
 
 
 def _measured_as(record: TrafficRecord, one: Signature) -> IsolatedCall | str:
-    """Return the key of a signature among what was measured."""
+    """Return the key of a signature in `_Isolated`."""
     form = form_of(record, one)
     return form_id(record, one) if form is None else IsolatedCall(
         replace(form, stride=form.stride or 1), one.bytes)
@@ -224,7 +222,7 @@ def _alone(
 ) -> CallTimes:
     """Return the times of the isolated calls that count, each group's as a call of its own.
 
-    A group has so many ranks so far apart; ``ranks`` are those of a single group.
+    ``shape``: ranks of a group, and their stride; ``ranks``: those of a single group, else none.
     """
     each = call_seconds(item, samples)[:, counted(samples)]
     each = each[[*ranks]] if ranks else each
@@ -234,7 +232,7 @@ def _alone(
 
 
 def judged(recorded: CallCause, calls: CallTimes, alone: CallTimes) -> CallCause:
-    """Return a form with the shares of what explains its time."""
+    """Return ``recorded`` with its cause and the shares of arrival and contention."""
     transfer, waiting = (_means(values, 1) for values in (calls.transfer_s, calls.waiting_s))
     time = transfer + waiting
     base, idle = (_means(values, 2) for values in (alone.transfer_s, alone.waiting_s))
@@ -248,7 +246,7 @@ def judged(recorded: CallCause, calls: CallTimes, alone: CallTimes) -> CallCause
 
 
 def _means(values: Times, seed: int) -> Times:
-    """Return the mean, and then the means of resampled calls; the same calls by the same seed."""
+    """Return the mean, then the means of DRAWS resamples; equal seeds draw the same calls."""
     step = -(-values.size // MOST_CALLS)
     some = values[::step]
     drawn = np.random.default_rng(seed).integers(some.size, size=(DRAWS, some.size))
@@ -256,16 +254,16 @@ def _means(values: Times, seed: int) -> Times:
 
 
 def _share(shares: Times) -> Interval:
-    """Return the first share with the interval of the others."""
+    """Return the first share with the 95 % interval of the others."""
     low, high = np.quantile(shares[1:], (0.025, 0.975))
     return Interval(float(shares[0]), float(low), float(high))
 
 
 def _verdict(shares: Mapping[str, Interval]) -> tuple[str, tuple[str, ...]]:
-    """Return the cause, and of ``mixed`` its parts.
+    """Return the cause, and the parts of a ``mixed`` one.
 
-    Arrival and contention are both parts of it, too, where together they are the main cause, and
-    the intervals leave open how they divide that.
+    Arrival and contention are both parts, too, where together they are the main cause and the
+    intervals leave their division open.
     """
     for name, share in shares.items():
         if share.ends[0] >= MAIN:

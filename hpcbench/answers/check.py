@@ -1,11 +1,11 @@
-"""Do results hold their limits? It fails closed: what is not there, or not checked, is no pass.
+"""Do results hold their limits? Missing or unchecked results do not pass.
 
 Limits stand in a file, or in the sweep file, or are another run's times. They can be learned from
-clean runs: of n launches the slowest is below a share q of all launches only with a probability of
-q^n, however launches are distributed (Wilks, Annals of Mathematical Statistics 12, 1941). So n
-launches give a limit that a share q of healthy launches holds, with the confidence 1 - q^n, and
-fewer do not. The limit is of medians of launches (``of: launches``), so every run holds the limits
-that it taught.
+clean runs: the slowest of n launches is below the quantile q of all launches only with a
+probability of q^n, however launches are distributed (Wilks, Annals of Mathematical Statistics 12,
+1941). So n launches give a limit that a share q of healthy launches holds, with the confidence
+1 - q^n, and fewer do not. The limit is of medians of launches (``of: launches``), so every run
+holds the limits that were learned from it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from hpcbench.units import plural, rank_list
 
 CONFIDENCE = 0.95
 MARGIN = 0.02
-"""Added to the slowest launch, as a share: limits are rounded up to it."""
+"""Added to the slowest launch, as a share."""
 
 
 def launches_needed(share: float, confidence: float = CONFIDENCE) -> int:
@@ -72,7 +72,7 @@ def write_limits(results: Sequence[Path], output: Path | None, share: float) -> 
 
 
 def learned(side: Side, share: float) -> dict[str, Any]:
-    """Return a file of limits of the times of all cases, as plain values.
+    """Return the content of a file of limits of the times of all cases, as plain values.
 
     Raises UsageError if runs are not clean, or if there are too few launches.
     """
@@ -106,8 +106,8 @@ def _limits(found: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str,
 def _refuse_unclean(side: Side) -> None:
     """Raise UsageError if a run would not hold the limits, or had injected faults.
 
-    That is: wrong or failed cases, ranks without a trace, results that were not checked, and
-    cases that other runs timed.
+    It would not with wrong or failed cases, ranks without a trace, unchecked results, or cases
+    without a time that other runs timed.
     """
     timed = {item.case.case_id: item.case.label for results in side.results
              for item in results.cases if item.status == "ok"}
@@ -131,7 +131,7 @@ def _refuse_unclean(side: Side) -> None:
 GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
     "good", "slow", "wrong", "missing", "crashed", "cannot_tell")
 SEVERITY = (CRASHED, WRONG, SLOW, MISSING, CANNOT_TELL, GOOD)
-"""The outcome of all is the first of these that there is: what is missing hides nothing proven."""
+"""The overall outcome is the first of these that occurs: missing results hide no proven failure."""
 _NO_SAMPLES = (-1, 0, 0)
 _OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": MISSING,
               "not_run": MISSING}
@@ -139,7 +139,7 @@ _OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why results do not pass: what is the matter with which case, and the numbers behind it."""
+    """A reason not to pass: the outcome, the case or limit (``what``), and the numbers."""
 
     outcome: str
     what: str
@@ -150,7 +150,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The outcome, each reason for it in a fixed order, and how much was looked at."""
+    """The outcome, its reasons in a fixed order, and the numbers of limits and cases checked."""
 
     outcome: str
     reasons: tuple[Reason, ...]
@@ -184,7 +184,7 @@ def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
 
 
 def concluded(reasons: Sequence[Reason], n_limits: int, n_cases: int) -> CheckResult:
-    """Return what follows from the reasons; each is said once."""
+    """Return the outcome of the reasons; each is reported once."""
     in_order = sorted(dict.fromkeys(reasons), key=lambda reason: SEVERITY.index(reason.outcome))
     outcome = in_order[0].outcome if in_order else GOOD
     return CheckResult(outcome, tuple(in_order), n_limits, n_cases)
@@ -194,7 +194,7 @@ _ALL = "docs/results-file.md#columns"
 
 
 def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -> None:
-    """Raise ConfigError with every column or unit that there is not."""
+    """Raise ConfigError with every unknown or text column, and every unit of another quantity."""
     lines = []
     for at, limit in enumerate(limits):
         for key, name in (("metric", limit.metric), *((f"select.{one}", one)
@@ -223,15 +223,14 @@ def missing_ranks(results: Results) -> Iterator[Reason]:
 
 
 def not_ok(results: Results) -> Iterator[Reason]:
-    """Yield the cases that should have an ok result and have none; a skipped case need not have.
-    """
+    """Yield a reason for each case that is neither ok nor skipped."""
     for item in results.cases:
         if item.status not in ("ok", "skipped"):
             yield _of_status(item)
 
 
 def _of_status(item: CaseResult) -> Reason:
-    """Return why a case that is not ok does not pass; what a lost trace hides is only missing."""
+    """Return why a case that is not ok does not pass; MISSING where its trace is lost."""
     outcome, status = (MISSING, "missing") if item.trace_missing else (
         _OF_STATUS[item.status], item.status)
     return Reason(outcome, item.case.label, f"{status}: {item.reason}".rstrip(": "),
@@ -275,14 +274,15 @@ def _of_case(
 def _beyond(
     limit: Limit, item: CaseResult, value: float, column: CaseColumn,
 ) -> Iterator[Reason]:
-    """Yield whether the value, with its interval, is beyond the limit, or may be."""
+    """Yield a reason for each end of the limit that the value, with its interval, exceeds or may.
+    """
     unit, scale = _unit(limit, column)
     low, high = interval_of(item.statistics, column, value)
     shown = f"{limit.metric} {value / scale:.4g} {unit}"
     if (low, high) != (value, value):
         shown += f" ({low / scale:.4g}..{high / scale:.4g})"
     for edge, sign, text in _edges(limit, column):
-        # a least value is a greatest one of what is turned round
+        # a minimum is a maximum of the negated value
         best, worst = min(sign * low, sign * high), max(sign * low, sign * high)
         if best > edge:
             yield Reason(SLOW, item.case.label, f"{shown}, {text}", item.case.case_id)
@@ -293,9 +293,9 @@ def _beyond(
 
 
 def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iterator[Reason]:
-    """Yield whether the median of each launch is beyond the limit, or of some.
+    """Yield SLOW where the medians of all launches are beyond the limit, CANNOT_TELL for some.
 
-    A single launch is too slow only with its whole interval.
+    A single launch is SLOW only if its whole interval is beyond the limit.
     """
     unit, scale = _unit(limit, column)
     times = launch_times(item)
@@ -313,13 +313,13 @@ def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iter
 
 
 def _unit(limit: Limit, column: CaseColumn) -> tuple[str, float]:
-    """Return the unit that a limit is in, and how many of the column's unit that is."""
+    """Return the unit of a limit, and its size in the column's unit."""
     return limit.unit or column.units, SCALES.get(limit.unit, ("", 1.0))[1]
 
 
 def _edges(limit: Limit, column: CaseColumn) -> Iterator[tuple[float, int, str]]:
-    """Yield of each end of a limit: from where on a value, times the sign, is beyond it; its text.
-    """
+    """Yield for each end of a limit: the edge that a value times the sign must not exceed, the
+    sign, and the text."""
     unit, scale = _unit(limit, column)
     why = f"; {limit.why}" if limit.why else ""
     for end, name, sign in ((limit.min, "min", -1), (limit.max, "max", 1)):
@@ -330,10 +330,10 @@ def _edges(limit: Limit, column: CaseColumn) -> Iterator[tuple[float, int, str]]
 def interval_of(
     stats: Statistics | None, column: CaseColumn, value: float,
 ) -> tuple[float, float]:
-    """Return the ends of the interval of a value: of times as they are, of rates turned round.
+    """Return the ends of the interval of a median time, or of a rate that follows from it.
 
-    Where the interval is not sound the range of launches takes its place. A value has none of both
-    if its case has one launch, or if it does not follow from the median.
+    Where the interval is unreliable the range of launches takes its place. Both ends are the value
+    itself where there is neither, or where the value does not follow from the median.
     """
     ends = _ends_of_median(stats)
     if stats is None or ends is None:
@@ -375,7 +375,7 @@ def read_limits(path: Path) -> LimitsFile:
         raise FileError(f"{path}: {error.strerror}") from None
     except RecursionError:
         raise FileError(f"{path}: is no YAML that can be read: too deep") from None
-    except (yaml.YAMLError, ValueError) as error:  # a date or a number that is none; no UTF-8
+    except (yaml.YAMLError, ValueError) as error:  # an invalid date or number; no UTF-8
         raise FileError(f"{path}: is no YAML: {str(error).splitlines()[0]}") from None
     return checked_limits(raw, str(path))
 
@@ -456,8 +456,7 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
 
 
 def _of_runs(side: Side) -> Iterator[Reason]:
-    """Yield what is wrong with runs by themselves; a skipped case may be so in the baseline, too.
-    """
+    """Yield the reasons that need no baseline; a skipped case may be skipped there, too."""
     for results in side.results:
         yield from missing_ranks(results)
         yield from not_ok(results)
@@ -467,7 +466,7 @@ def _of_runs(side: Side) -> Iterator[Reason]:
 
 
 def limits_of(config: Mapping[str, Any]) -> list[Limit]:
-    """Return the limits of a configuration in plain JSON values; none of one of earlier code."""
+    """Return the limits of a configuration in plain JSON values; none if older code wrote it."""
     return [*map(Limit.model_validate, config.get("limits", ())),
             *map(limit_below, config.get("fail_below", ()))]
 
@@ -488,7 +487,7 @@ def refuse_limits(plan: Plan) -> None:
 
 
 def _own_columns(kind: str) -> Iterable[CaseColumn]:
-    """Return the columns of a kind; none of a plug-in that cannot be loaded."""
+    """Return the columns of a kind; none for a plug-in that cannot be loaded."""
     try:
         return deriver_of(kinds()[kind]).columns
     except PluginError:
@@ -496,7 +495,7 @@ def _own_columns(kind: str) -> Iterable[CaseColumn]:
 
 
 def check_own_limits(results: Results) -> CheckResult | None:
-    """Return whether results hold the limits of their sweep; None of a sweep without limits."""
+    """Return whether results hold the limits of their sweep; None for a sweep without limits."""
     limits = limits_of(results.plan.config)
     return check_limits(results, limits) if limits else None
 
@@ -507,7 +506,7 @@ def code_of(checked: CheckResult) -> int:
 
 
 def final_code(results: Results) -> ExitCode:
-    """Return what a run ends with: its own code, and FINDINGS where only a limit does not hold."""
+    """Return the exit code of a run: its own, or FINDINGS where only a limit does not hold."""
     code, checked = exit_code(results), check_own_limits(results)
     if code == ExitCode.OK and checked is not None and checked.outcome != GOOD:
         return ExitCode.FINDINGS

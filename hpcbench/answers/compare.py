@@ -1,12 +1,12 @@
 """Which cases became slower or faster from one side to another, and which are undecided.
 
 The unit is a launch: samples of one launch depend on one another far more than those of two. A case
-is slower, or faster, only if all of this holds: it does among all cases of the comparison
-(Benjamini and Hochberg, a share of `FALSE_SHARE`), the change is at least the smallest effect, and
-its interval excludes `NEAR`. It is the same only if the whole interval is within the smallest
-effect. All else is inconclusive, with the number of launches that would do. The interval is of the
-shift between launches (Hodges and Lehmann); the change is that of the two times shown, and where
-it lies outside the interval nothing is concluded.
+is slower, or faster, only if all of this holds: the change is significant among all cases of the
+comparison (Benjamini and Hochberg, a share of `FALSE_SHARE`), it is at least the smallest effect,
+and its interval excludes `NEAR`. A case is the same only if the whole interval is within the
+smallest effect. All else is inconclusive, with the number of launches that would suffice. The
+interval is of the shift between launches (Hodges and Lehmann); the change is that of the two times
+shown, and where it lies outside the interval nothing is concluded.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
 FEWEST_LAUNCHES, MOST_LAUNCHES = 4, 50
-"""Fewer launches a side hold no interval of 95 %, and more are not requested."""
+"""Fewer launches a side give no interval of 95 %, and more are not requested."""
 ENOUGH_PASSES = 9
-"""So many passes of one launch are requested where fewer decided nothing."""
+"""The passes of one launch that are requested where fewer decided nothing."""
 _ROUNDING = 1e-9
 SLOWER, FASTER, SAME, INCONCLUSIVE = "slower", "faster", "same", "inconclusive"
 VERDICTS = (SLOWER, FASTER, INCONCLUSIVE, SAME)
 """In the order of reports."""
 SUSPECT = 0.05
-"""Of single launches: the medians of their passes do not overlap, and are so far apart."""
+"""The least gap, as a share, between pass medians of two single launches that is suspicious."""
 LOOKS = "looks"
-"""First word of the reason of such launches."""
+"""First word of the reason of suspicious launches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +68,18 @@ class CaseComparison:
     """One case on two sides.
 
     Attributes:
-        key: what both sides have alike: the id of the case, or all its parameters but one.
+        key: common to both sides: the id of the case, or all its parameters but one.
         label: name of the case on the second side.
         first_s, second_s: median over its launches on each side; geometric mean over passes where
             ``in_launch``.
         ratio: ``second_s`` over ``first_s``; ``low`` to ``high`` is the 95 % interval of the ratio
-            of two launches, or of passes; None of one launch.
+            of two launches, or of passes; None for one launch.
         launches: how many there are on each side; passes where ``in_launch``.
         jobs: from how many results files on each side.
         in_launch: whether passes of one launch were compared in pairs.
         chance, false_share: the p-value, and after Benjamini and Hochberg.
-        verdict: one of VERDICTS; ``reason`` says why it is inconclusive.
-        more_launches: launches of each side that would probably do; None if not requested.
+        verdict: one of VERDICTS; ``reason`` is why it is inconclusive.
+        more_launches: launches of each side that would probably suffice; None if not requested.
         phases: where the time of a step went, if it has phases.
     """
 
@@ -130,8 +130,8 @@ def scope_of(cases: Iterable[CaseComparison]) -> str:
 class SideComparison:
     """Two sides: every case that both timed, and those that only one has, with the reason.
 
-    ``launches_needed`` are so many launches a side that any verdict is possible: where every case
-    changed, and where one did.
+    ``launches_needed``: the fewest launches a side with which a verdict is possible, if every case
+    changed, and if only one did.
     """
 
     first: str
@@ -178,9 +178,9 @@ def at_most(launches: int) -> str:
 
 
 def launches_needed(family: int) -> int:
-    """Return how many launches a side can call one change among ``family`` cases at best.
+    """Return the fewest launches a side that can show one change among ``family`` cases.
 
-    More than MOST_LAUNCHES if so many cannot.
+    They are more than MOST_LAUNCHES if that many cannot.
     """
     k = FEWEST_LAUNCHES
     while k <= MOST_LAUNCHES and least_chance(k, k) > FALSE_SHARE / family:
@@ -265,10 +265,10 @@ def _unclear(case: CaseComparison, tested: int) -> str:
 
 
 def _launches_wanted(case: CaseComparison, smallest: float, family: int) -> int:
-    """Return how many launches a side would probably tell; more than MOST_LAUNCHES if none would.
+    """Return how many launches a side would probably decide; over MOST_LAUNCHES if none would.
 
-    They are so many that the test can hold among ``family`` tests. The interval, which narrows with
-    the root of their number, then keeps to one side of what matters.
+    With so many the test can hold among ``family`` tests, and the interval, which narrows with the
+    root of their number, lies on one side of the smallest effect.
     """
     k = max(min(case.launches) + 1, FEWEST_LAUNCHES)
     change = abs(math.log(case.ratio))
@@ -284,7 +284,7 @@ def _launches_wanted(case: CaseComparison, smallest: float, family: int) -> int:
 
 
 def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
-    """Return what single launches show: never a verdict, at most a suspicion."""
+    """Return the reason of single launches: never a verdict, at most a suspicion; else empty."""
     if several:
         return ""
     if first.repeats or second.repeats:
@@ -325,9 +325,9 @@ def _unmatched(
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Each other side beside the first, and what differs between them.
+    """Each other side beside the first, and their other differences.
 
-    ``sides`` are their labels; ``in_launch`` says that cases of the same results were compared.
+    ``sides`` are their labels; ``in_launch``: cases of the same results were compared.
     """
 
     sides: tuple[str, ...]
@@ -390,7 +390,7 @@ _HEADING = 12
 
 
 def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
-    """Return a row for each case, by verdict; not ``full``: without those that are the same."""
+    """Return a row for each case, by verdict; not ``full``: the first ones, and none of SAME."""
     first, second = _headings(found.first, found.second)
     columns = (
         Column("case", "case"),
@@ -416,16 +416,16 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
 
 
 def _headings(*sides: str) -> tuple[str, ...]:
-    """Return the names of two sides, of a key's values without the key; else their places."""
+    """Return the names of two sides without a key's name; ``first``, ``second`` if too long."""
     names = tuple(side.partition("=")[2] or side for side in sides)
     short = all(0 < len(name) <= _HEADING for name in names)
     return names if short and len({*names}) == len(names) else ("first", "second")
 
 
 def _without_shared(table: Table, needed: str) -> Table:
-    """Return a table with the reason that all rows share, in its last column, below it.
+    """Return the table with a reason that all rows share in a note, not in its last column.
 
-    Without the launches that all rows need, too, where they are those of `needed_line`.
+    The launches needed are left out, too, where all rows need ``needed``, as in `needed_line`.
     """
     reasons = {row.cells[-1] for row in table.rows}
     is_shared = len(table.rows) > 1 and len(reasons) == 1 and any(reasons)
@@ -439,7 +439,7 @@ def _without_shared(table: Table, needed: str) -> Table:
 
 def difference_table(differences: Sequence[SideDifference], labels: Sequence[str], *,
                      full: bool = False) -> Table | None:
-    """Return what else differs between the sides; None where nothing does."""
+    """Return a table of the other differences between the sides; None without any."""
     if not differences:
         return None
     shown = differences if full else differences[:_DIFFERENCES_SHOWN]
@@ -453,7 +453,8 @@ def difference_table(differences: Sequence[SideDifference], labels: Sequence[str
 
 
 def unmatched_table(found: SideComparison) -> Table | None:
-    """Return why cases were not compared, with how many and the first; None where all were."""
+    """Return the reasons why cases were not compared, each with their number and the first case;
+    None where all were."""
     if not found.unmatched:
         return None
     reasons = grouped((why, label) for label, why in found.unmatched)

@@ -1,5 +1,5 @@
-"""What is compared: sides of one or several results files, the cases that they have alike, and in
-what else they differ, as possible causes of any change.
+"""The inputs of a comparison: sides of one or several results files, their common cases, and
+their other differences, as possible causes of any change.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ UNSET = "unset"
 """Value of an environment variable that a case leaves as it is."""
 PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph",
          "arrival")
-"""Fields of every case that tell it from others, beside its workload and its environment."""
+"""Fields that distinguish a case from others, beside its workload and its environment."""
 IMPLEMENTATION = "implementation"
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Results that are taken for one: equal jobs at different times. ``label`` names them."""
+    """Results that count as one: equal jobs at different times. ``label`` names them."""
 
     label: str
     results: tuple[Results, ...]
@@ -42,9 +42,9 @@ class Side:
 class CaseOfSide:
     """A case on one side.
 
-    ``label`` is that of the case; ``launch_s`` are the medians of its launches in seconds, of all
-    files; ``pass_s`` those of its passes where there is one launch in all. ``phases_s`` are the
-    medians of the phases of a step, one value a file; ``problem`` says why there are no times.
+    ``launch_s`` are the medians of its launches in seconds, of all files; ``pass_s`` those of its
+    passes where there is one launch in all. ``phases_s`` are the medians of the phases of a step,
+    one value a file; ``problem`` is why there are no times.
     ``jobs`` is how many files have times. ``repeats``: launches of a file ran in the same
     processes and count as one. ``is_imported``: another program printed a mean, without samples.
     """
@@ -84,9 +84,9 @@ def side_of(paths: Sequence[Path], label: str = "") -> Side:
 
 
 def cases_of(side: Side) -> dict[str, CaseOfSide]:
-    """Return the cases of a side by `id_in_any_version`; one of several files has all launches.
+    """Return the cases of a side by `id_in_any_version`, with the launches of all files.
 
-    A case that runs what a file has is found again after the file has changed.
+    A case that runs a file's content is found again after the file has changed.
     """
     found = grouped((id_in_any_version(item.case), item) for results in side.results
                     for item in results.cases)
@@ -94,16 +94,17 @@ def cases_of(side: Side) -> dict[str, CaseOfSide]:
 
 
 def id_in_any_version(case: Case) -> str:
-    """Return the case's id; of one that runs what a file has, which is part of the id, its keys."""
+    """Return the case's id; for one that runs a file, whose content is in the id, its parameters.
+    """
     return _text(sorted(parameters(case).items())) if case.workload.features.files else case.case_id
 
 
 def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
-    """Return value of ``key`` -> what else tells a case from others -> the case.
+    """Return value of ``key`` -> the other parameters of a case, as text -> the case.
 
     Options that only some values have, such as those of an implementation, belong to the value.
-    Of implementations the parts alone, such as compute_only, are left out if two others are there,
-    and the one that is the fastest of most tasks is the first. Cases that differ in their number of
+    Implementations of a part alone, such as compute_only, are left out if two others are there;
+    the fastest implementation in most tasks comes first. Cases that differ in their number of
     iterations alone are distinguished by it. Raises UsageError where no case has such a key, or all
     have the same value.
     """
@@ -130,7 +131,7 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
 def _fastest_first(
     values: dict[str, dict[str, CaseOfSide]],
 ) -> dict[str, dict[str, CaseOfSide]]:
-    """Return the values, those that are the fastest of most tasks before the others."""
+    """Return the values, ordered by the number of tasks in which each is the fastest."""
     times = grouped((rest, (median(found.launch_s), value)) for value, cases in values.items()
                     for rest, found in cases.items() if found.launch_s)
     won = Counter(min(of_task)[1] for of_task in times.values() if len(of_task) > 1)
@@ -140,7 +141,7 @@ def _fastest_first(
 def _labelled(
     alike: Sequence[tuple[CaseOfSide, dict[str, Any]]], key: str,
 ) -> Iterator[tuple[str, str, CaseOfSide]]:
-    """Yield of cases of one task the value of ``key``, what else tells it from others, the case."""
+    """Yield, for each case of one task: the value of ``key``, the other parameters, the case."""
     shared = set.intersection(*(_options(values) for _, values in alike))
     for found, values in alike:
         own = sorted(_options(values) - shared - {key})
@@ -157,7 +158,7 @@ def varying(side: Side) -> list[str]:
 
 
 def parameters(case: Case) -> dict[str, Any]:
-    """Return what tells a case from others; variables of its environment as ``env.NAME``."""
+    """Return the parameters that distinguish a case; environment variables as ``env.NAME``."""
     return {"kind": case.kind, **{name: getattr(case, name) for name in PLACE},
             **case.workload.choice().axes, **{f"{ENV}{name}": value for name, value in case.env}}
 
@@ -185,7 +186,7 @@ def _text(value: Any) -> str:
 
 
 def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
-    """Return one case of several files; those in which it was not ok add nothing."""
+    """Return one case of several files; files without its times add nothing."""
     timed = [item for item in items if item.statistics is not None]
     if not timed:
         item = items[0]
@@ -218,7 +219,7 @@ def _phases(items: Sequence[CaseResult]) -> Iterator[tuple[str, tuple[float, ...
 
 
 FIRST = ("versions.", "variables.", "nodes", "ranks")
-"""Beginnings of keys that are said first: software, settings, and where it ran."""
+"""Beginnings of keys that are listed first: software, settings, and where it ran."""
 ABSENT = "-"
 
 
@@ -231,7 +232,7 @@ class SideDifference:
 
 
 def differences(sides: Sequence[Side]) -> list[SideDifference]:
-    """Return what differs between the sides, what most likely matters first.
+    """Return the differences between the sides, the most likely causes (FIRST) first.
 
     A side of several files has the values of all of them, separated by commas.
     """

@@ -1,7 +1,7 @@
-"""What changed or disturbed the machine while a run went on, and what that cost its cases.
+"""Changes and disturbances of the machine during a run, and their cost to its cases.
 
-Of drift a sentence for each series that is named, and one on all else; of clocks and of other
-processes their cost where passes show it, else that not.
+Drift has a sentence for each series that is named, and one on all others; clocks and other
+processes have their cost where passes show it, else a statement that they do not.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Range, Row, Show, Table
 
 PRECISE = 0.1
-"""A series whose interval reaches further cannot say that nothing drifts."""
+"""A series whose interval reaches further cannot exclude drift."""
 CANARY = "canary"
 """The subject of an answer that rests on the canary alone."""
 _DRIFT_TO_DO = (
@@ -66,7 +66,7 @@ _DRIFT_TO_DO = (
 
 @dataclass(frozen=True, slots=True)
 class Disturbed:
-    """What in a run was so all the time: the rank that waits most, the one with the lowest clock,
+    """Disturbances during all of a run: the rank that waits most, the one with the lowest clock,
     and nodes that lost cores.
     """
 
@@ -103,7 +103,7 @@ def conditions(runs: Sequence[Run], options: TopicOptions) -> Conditions:
 
 
 def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[Answer]:
-    """Yield what drifts, most first; or that nothing does; then what is undecided."""
+    """Yield the series that drift, most first; or that none does; then the undecided ones."""
     named = sorted((one for one in series if one.is_clear),
                    key=lambda one: (bool(one.case_id), -abs(one.change)))
     canaries = [canary for run in runs if (canary := run.results.canary) is not None
@@ -183,7 +183,7 @@ def _change(one: Drifting) -> str:
 
 
 NOISE = frozenset(("HB143", "HB144"))
-"""Findings of the look at noise before the sweep."""
+"""Findings of the check for noise before the sweep."""
 _NOISE_TO_DO = (
     "fix: see what else runs there (top, the batch system), or pin ranks to other cores")
 _COOLING = "fix: check cooling, power limits and clock settings of that host"
@@ -192,7 +192,7 @@ _FEW = f"needs {FEWEST_PASSES} passes or more, some of them less disturbed"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A run, what was read in its passes, and which cases follow it."""
+    """A run, the readings in its passes, and how cases follow them."""
 
     run: Run
     read: Read
@@ -204,7 +204,7 @@ class Seen:
                       key=lambda one: -one.effect)
 
     def host(self, rank: int) -> str:
-        """Return where a rank ran, in words; nothing where that is not known."""
+        """Return `` on HOST`` of a rank; empty where that is not recorded."""
         name = self.run.host(rank)
         return f" on {name}" if name else ""
 
@@ -249,7 +249,7 @@ def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
 def noise_answers(
     seen: Seen, waiting: LostShare | None, others: Sequence[LostShare], steal: Sequence[LostShare],
 ) -> Iterator[Answer]:
-    """Yield who lost cores to others, and what that cost."""
+    """Yield the ranks and nodes that lost cores to other processes, and the cost."""
     causes = [one for name in (WAITS, STEAL) for one in seen.of(name) if one.is_cause]
     before = tuple(f"{one.code}: {one.message}" for one in seen.run.results.findings
                    if one.code in NOISE)
@@ -292,9 +292,9 @@ def noise_answers(
 
 
 def _may_cost(compared: Sequence[Following], lost: float, least: float) -> bool:
-    """Return whether what was lost may have cost too much for a negative answer.
+    """Return whether the loss may have cost too much for a negative answer.
 
-    Without comparisons that is from ``least`` on; else where intervals leave it open.
+    Without comparisons it may from ``least`` on; else where intervals leave it open.
     """
     if not compared:
         return lost >= least
@@ -314,7 +314,7 @@ def _always(
 def _other_cause(
     compared: Sequence[Following], what: str, evidence: tuple[str, ...],
 ) -> Iterator[Answer]:
-    """Yield that times follow a condition that is too small to be the cause."""
+    """Yield that times follow a condition that explains too little to be the cause."""
     beside = [one for one in compared if one.is_clear and not one.is_cause]
     if beside and not any(one.is_cause for one in compared):
         one = beside[0]
@@ -355,7 +355,7 @@ def _family(seen: Seen) -> str:
 
 
 def _lost(seen: Seen, name: str) -> float:
-    """Return the most that any pass lost of its clock, or waited."""
+    """Return the greatest share of its clock that any pass lost, or of its time that it waited."""
     values = [getattr(one, name) for one in seen.read.cases]
     lost = [float(np.nanmax(lower(one) if name == CLOCKS else one)) for one in values
             if np.isfinite(one).any()]
@@ -375,7 +375,7 @@ _INTERVAL = Column("interval", "99 % CI", Show.PERCENT, "%")
 
 
 def conditions_tables(record: Conditions) -> Iterator[Table]:
-    """Yield the series that drift, and the cases that follow a condition; nothing of others."""
+    """Yield the series that drift, and the cases that follow a condition; no others."""
     if named := [one for one in record.drifts if one.is_clear]:
         yield plain_table("drift over the run", (
             Column("case", "case"), Column("passes", "passes", Show.COUNT),

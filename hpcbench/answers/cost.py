@@ -1,4 +1,4 @@
-"""What training costs: time, money and energy, on each choice of ranks and strategy.
+"""The cost of training: time, money and energy, on each choice of ranks and strategy.
 
 time = samples / (samples in a second); device-hours = time x nodes x devices a node; cost =
 device-hours x price of a device-hour. A rank has a device of its own.
@@ -42,12 +42,13 @@ class CostChoice:
     Attributes:
         time_s, device_hours, cost, kwh: for all samples; the last two None where unknown.
         price: of a device-hour.
-        energy_of: whose counters the energy is of; ``power_w`` their mean power during the case.
+        energy_of: the devices whose counters give the energy; ``power_w`` is their mean power
+            during the case.
         setup_s: to open the group and for the first call, as measured; None if unknown.
-        tokens_a_sample: None of images.
+        tokens_a_sample: None for images.
         on_front: whether no other choice is both faster and cheaper.
         shares_cores: whether its ranks are known to share cores.
-        time_beside, cost_beside: over those of the default; None of the default itself.
+        time_beside, cost_beside: over those of the default; None for the default itself.
     """
 
     case_id: str
@@ -76,9 +77,9 @@ class CostChoice:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best choice by one measure: those that are not clearly worse, the best first.
+    """The best choices by one measure: all that are not clearly worse, the best first.
 
-    ``alike`` tells that these are the same within what matters, not merely hard to tell apart.
+    ``alike``: they are the same within the smallest effect, not merely undecided.
     """
 
     labels: tuple[str, ...]
@@ -88,14 +89,14 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class RanksStep:
-    """From one number of ranks to the next: what it saves, and what that costs.
+    """The step from one number of ranks to the next: its savings, and their cost.
 
     Attributes:
         time: over that of fewer ranks, with its interval; ``verdict`` is that of
             `compare`.
         from_samples: from so many samples on it is faster, set-up included; None if it is not, or
             set-up is not known.
-        hour_saved: what each hour that it saves costs, in the unit of the task; None if none is.
+        hour_saved: cost of each hour that it saves, in the unit of the task; None if none is.
     """
 
     first: str
@@ -125,7 +126,7 @@ class TrainingTask:
 
 
 def task_of(cases: Sequence[Worked], options: TopicOptions) -> TrainingTask:
-    """Return the choices of one task, of which there is at least one."""
+    """Return the task of ``cases``, of which there is at least one."""
     choices = [_choice(case, options, label) for case, label in zip(
         cases, _labels(cases), strict=True)]
     priced = all(one.cost for one in choices)
@@ -170,7 +171,7 @@ def _hardware(case: Worked) -> Mapping[str, Any]:
 
 
 def _price(case: Worked, options: TopicOptions) -> float | None:
-    """Return the price of the options, else the price that the sweep file gives of this device."""
+    """Return the price of the options, else the price that the sweep file gives for this device."""
     hardware = _hardware(case)
     if options.price is not None:
         return options.price
@@ -211,7 +212,7 @@ def _ratios(
 def _best(
     cases: Sequence[Worked], choices: Sequence[CostChoice], measure: Callable[[Worked], float],
 ) -> Best:
-    """Return the choice with the least time or cost of a sample, and what may be as good."""
+    """Return the choice with the least time or cost of a sample, and those that may be as good."""
     order = sorted(range(len(cases)), key=lambda at: (
         cases[at].time_s * measure(cases[at]), choices[at].time_s))
     best, *others = order
@@ -224,7 +225,7 @@ def _best(
 
 
 def _steps(cases: Sequence[Worked], choices: Sequence[CostChoice]) -> list[RanksStep]:
-    """Return what each next number of ranks brings, of the fastest choice on each."""
+    """Return the steps between neighbouring numbers of ranks, by the fastest choice on each."""
     fastest: dict[int, int] = {}
     for at, one in enumerate(choices):
         known = fastest.get(one.ranks)
@@ -254,7 +255,7 @@ PRICE = "use --price or hardware.price_per_device_hour"
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the trainings of one or several runs cost, by task."""
+    """The record of the topic: the costs of the trainings of one or several runs, by task."""
 
     answers: tuple[Answer, ...]
     samples: int
@@ -262,7 +263,7 @@ class Costs:
 
 
 def cost(runs: Sequence[Run], options: TopicOptions) -> Costs:
-    """Return what the samples of the options take on each choice. Times are without set-up."""
+    """Return the cost of ``options.samples`` on each choice. Times are without set-up."""
     cases = [case for case in worked(runs) if case.work.unit == SAMPLES]
     tasks = tuple(task_of(same, options) for same in grouped(
         (case.key, case) for case in cases).values())
@@ -291,7 +292,7 @@ def arithmetic(task: TrainingTask, one: CostChoice) -> str:
 
 
 def _answers_of_task(task: TrainingTask) -> Iterator[Answer]:
-    """Yield which choice is fastest, which cheapest, the front, and what more ranks bring."""
+    """Yield the fastest and the cheapest choice, the Pareto front, and the gain of more ranks."""
     chosen = {one.label: one for one in task.choices}
     if len(chosen) < 2:
         (one,) = chosen.values()
@@ -350,7 +351,7 @@ def _saved(ratio: float) -> float:
 
 
 def _of_step(task: TrainingTask, step: RanksStep) -> Answer:
-    """Return from which number of samples on more ranks are faster, and what an hour costs."""
+    """Return the time on more ranks, the samples from which on they pay, and an hour's cost."""
     what = plural(step.more_nodes, "more node") if step.more_nodes > 0 else "more ranks"
     head = f"{what}: {step.second} takes {interval_text(step.time, percent=True)} of the time"
     about: tuple[str, ...] = (f"instead of {step.first}",)

@@ -1,9 +1,9 @@
-"""Which ranks straggle, by how much, and what a call would take if they were as the others.
+"""Which ranks straggle, by how much, and the time of a call if they were as the others.
 
 A rank is named where a comparison of ranks holds among all those of its report (Holm, at most
-`FALSE_ALARMS` of the reports of equal ranks name any; `reduce.comparison`). The lateness is that
-behind the next rank: all wait for so long, and so much a call would be shorter at most. The phase
-is named as the cause only where it explains `EXPLAINS` of the lateness.
+`FALSE_ALARMS` of the reports of equal ranks name any; `reduce.comparison`). The delay is that
+behind the next rank: all wait for it, and a call would be shorter by at most the delay. The phase
+is named as the cause only where it explains `EXPLAINS` of the delay.
 """
 
 from __future__ import annotations
@@ -40,26 +40,27 @@ from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Row, Show, Table
 
 PRECISE = 0.1
-"""A comparison whose interval reaches over this share of a call cannot say that nobody is late."""
+"""A comparison whose interval reaches over this share of a call cannot exclude a late rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankComparison:
-    """What one comparison of the ranks of a case says; all intervals are of 99 %.
+    """One comparison of the ranks of a case; all intervals are of 99 %.
 
     Attributes:
-        path, case_id, label: of which results and case.
+        path, case_id, label: the results and the case.
         rank, next_rank: the rank that is last, and the one before it.
-        host: that of ``rank``; empty where nothing tells it.
-        behind_s: how long after the next one.
-        share: that over the time of a call, or of a step.
-        call_s: this time; ``what_if_s`` is it without ``behind_s``.
-        phase: the phase that explains the lateness; empty where none does.
-        explained: the share of the lateness that arises in the phase with most of it.
+        host: that of ``rank``; empty where it is not recorded.
+        behind_s: the delay of ``rank`` behind ``next_rank``.
+        share: ``behind_s`` over ``call_s``.
+        call_s: the time of a call, or of a step; ``what_if_s`` is it without ``behind_s``.
+        phase: the phase that explains the delay; empty where none does.
+        explained: the share of the delay that arises in the phase with most of it.
         is_clear: whether the rank is named.
         faults: what was injected on purpose.
-        shortest_wait: in which share of the samples the rank has the shortest call, as one has
-            that all wait for; no clock is in it. None where another rank has it more often.
+        shortest_wait: the share of the samples in which the rank has the shortest call, as a rank
+            has that all wait for; no clock is in it. None where another rank has it more often, or
+            for a delay in another phase than before the call.
     """
 
     path: str
@@ -80,7 +81,7 @@ class RankComparison:
 
     @property
     def most_share(self) -> float:
-        """Return the share of a call that the rank is late by at most."""
+        """Return the greatest delay that the interval leaves open, as a share of a call."""
         return self.share.ends[1]
 
 
@@ -95,8 +96,7 @@ class NotComparable:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The record of the topic: looks at ranks, of which some name one, and what is undecided.
-    """
+    """The record of the topic: comparisons of ranks, some of which name one, and cases without."""
 
     checks: tuple[RankComparison, ...]
     not_comparable: tuple[NotComparable, ...]
@@ -112,7 +112,7 @@ def diagnose(runs: Sequence[Run], options: TopicOptions) -> Diagnosis:
 
 
 def _of_case(run: Run, item: CaseResult) -> Iterator[RankComparison | NotComparable]:
-    """Yield what the start of the ranks of a case says, then what its kind knows more."""
+    """Yield the comparison of the starts of a case's ranks, then those of its kind."""
     if item.case.world_size == 1 or item.status == "skipped":
         return
     if item.timing is None or item.statistics is None:
@@ -148,7 +148,7 @@ def _look(run: Run, item: CaseResult, late: Lateness, found: Comparison) -> Rank
 def _answers(
     checks: Sequence[RankComparison], not_comparable: Sequence[NotComparable],
 ) -> Iterator[Answer]:
-    """Yield who straggles, most of a call first; or that nobody does; then what nothing tells."""
+    """Yield the stragglers, most of a call first; or that there are none; then what is unknown."""
     named = grouped(((one.path, one.rank, one.phase), one) for one in checks if one.is_clear)
     for same in sorted(named.values(), key=lambda some: -max(one.share.value for one in some)):
         yield _of_rank(same, checks)
@@ -225,7 +225,7 @@ def _share(one: RankComparison) -> str:
 
 
 def diagnose_tables(record: Diagnosis) -> Iterator[Table]:
-    """Yield the ranks that are named, and what a call would take without their lateness."""
+    """Yield the ranks that are named, and the time of a call without their delay."""
     named = [one for one in record.checks if one.is_clear]
     if named:
         yield plain_table("ranks that others wait for", (

@@ -1,16 +1,16 @@
-"""What drifts over the passes of a run, and what disturbed them: clocks, other processes.
+"""Drift over the passes of a run, and their disturbances: clocks, other processes.
 
 A series of pass medians drifts if it is steady and its interval excludes no change (`theil_sen`),
-and the chance holds among all series of the report (Holm). Where all cases drift together, single
-ones are looked at beside that.
+and it is significant among all series of the report (Holm). Where all cases drift together, a
+single one is tested relative to that common drift.
 
 Passes are matched with readings by the global clock. Counters count from the reading before a pass
-to the one after it, so set-up, warm-ups and checks are in them. Clocks are those within it.
+to the one after it, so set-up, warm-ups and checks are in them. Clocks are those within the pass.
 
-Each disturbance is a slowdown that it would cause if nothing else counted, of the rank that has
-most of it: a core that is missing for a share w of the time makes work at most 1 / (1 - w) times as
-long. It is named as a cause where the times of a case's passes follow it (`explained_rise`) by at
-least `LEAST_EFFECT`, where it accounts for `EXPLAINS` of that, and where this holds among all
+A disturbance counts as the slowdown that it alone would cause, on the rank that has most of it: a
+core that is missing for a share w of the time makes work at most 1 / (1 - w) times as long. It is
+named as a cause where the times of a case's passes follow it (`explained_rise`) by at least
+`LEAST_EFFECT`, where it accounts for `EXPLAINS` of that, and where this holds among all
 comparisons of the report.
 """
 
@@ -42,7 +42,7 @@ ALARMS = FALSE_ALARMS / 4
 """Drift, conditions, and ranks that wait or have a low clock are four families: all of them
 together name anything in at most 1 % of reports."""
 FEWEST_TOGETHER = 3
-"""Of fewer cases there is no time series in common."""
+"""Fewer cases have no common time series."""
 Values = npt.NDArray[np.float64]
 
 
@@ -51,11 +51,11 @@ class Drifting:
     """How the time of a case, or of all of them, changes from the first pass to the last.
 
     Attributes:
-        path, case_id, label: of which results and case; ``case_id`` is empty of all together.
+        path, case_id, label: the results and the case; ``case_id`` is empty for all together.
         passes: how many there were; ``lasted_s`` from the first to the last, None if not known.
         change: relative to the median; ``low`` to ``high`` is its 99 % interval.
         tau: how steadily it rises or falls, 1 and -1 at most.
-        chance: how likely passes that do not drift do so.
+        chance: the probability of such a series without drift.
         is_clear: whether it is named.
     """
 
@@ -78,7 +78,7 @@ class Drifting:
 
 
 def drifts(runs: Sequence[Run]) -> tuple[Drifting, ...]:
-    """Return the drift of each case with enough passes, and before them that of all of a run."""
+    """Return the drift of each case with enough passes, after that of all cases of its run."""
     series = [one for run in runs for one in _of_run(run)]
     holds = holm([found.chance for _, found in series], ALARMS)
     return tuple(replace(drifting, is_clear=significant and found.is_steady)
@@ -114,17 +114,17 @@ def _series(
 
 
 MOST_READ = 500_000
-"""Ranks times passes: of more, nothing is looked at, as it would take minutes and memory."""
+"""Ranks times passes: more are not analysed, as that would take minutes and memory."""
 MOST_LOST = 0.99
-"""A short pass may lose all ticks that were counted, which no finite slowdown follows."""
+"""A short pass may lose all ticks that were counted; no finite slowdown follows from that."""
 Spans = npt.NDArray[np.int64]
 CLOCK_SOURCES = (("GPU", "gpu", "sm_mhz", 1.0), ("CPU", "frequency", "mean_khz", 1e-3))
-"""What has a clock, where it stands, and MHz of its unit; the first that was read counts."""
+"""Device, table and column of its clock, and MHz of its unit; the first that was read counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassReadings:
-    """Times of a case's passes (pass,), and what was read in each; NaN where it was not.
+    """Times of a case's passes (pass,), and the readings in each; NaN where there are none.
 
     Attributes:
         spans_ns: begin and end, (pass, 2).
@@ -145,10 +145,10 @@ class PassReadings:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read in the passes of a run's cases; ``missing`` says why some of it was not.
+    """The readings in the passes of a run's cases; ``missing``: reading -> why there is none.
 
-    ``clock_of`` is what the clocks are of, ``celsius`` the highest temperature of a GPU.
-    ``wait_ranks``, ``clock_ranks``: who the rows are of; ``nodes``: ranks that read for theirs.
+    ``clock_of`` is the device of the clocks, ``celsius`` the highest temperature of a GPU.
+    ``wait_ranks``, ``clock_ranks``: the rank of each row; ``nodes``: the rank that read for each.
     """
 
     cases: tuple[PassReadings, ...] = ()
@@ -161,7 +161,7 @@ class Read:
 
 
 def readings(run: Run) -> Read:
-    """Return what was read in the passes of a run whose readings can be matched with them."""
+    """Return the readings in the passes of a run, where they can be matched with them."""
     results = run.results
     if why := _why_not(results):
         return Read(missing=dict.fromkeys(("clocks", "waits", "cores"), why))
@@ -212,8 +212,7 @@ def _ranks(time_series: Sequence[TimeSeries]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Cores:
-    """Courses of nodes' cores (user, system, idle, steal), of workers, and the node of each rank.
-    """
+    """Time series of nodes' cores (user, system, idle, steal) and of workers; each rank's node."""
 
     cores: Sequence[Sequence[TimeSeries]]
     used: Sequence[TimeSeries]
@@ -273,7 +272,7 @@ def rises(series: TimeSeries, spans_ns: Spans) -> tuple[Values, Values]:
 
 
 def medians_within(series: TimeSeries, spans_ns: Spans) -> Values:
-    """Return the median of a value of the moment within each span; NaN where none was read.
+    """Return the median of an instantaneous value within each span; NaN where none was read.
 
     A device that idles while a pass is set up has another clock then: most of a pass counts.
     """
@@ -294,16 +293,16 @@ class Following:
     """How the times of a case's passes follow a condition.
 
     Attributes:
-        path, case_id, label: of which results and case.
+        path, case_id, label: the results and the case.
         condition: CLOCKS, WAITS or STEAL.
-        row: whose it is: the row of the readings that is worst in `EXPLAINS` of the disturbed
-            passes; None where several take turns.
-        passes, disturbed: how many there were, and in how many it is past the middle of its range.
-        samples: samples of the disturbed ones.
-        least, greatest: of the condition: of clocks relative to the highest, else as shares.
+        row: the row of the readings that is worst in `EXPLAINS` of the disturbed passes; None where
+            several take turns.
+        passes, disturbed: all of them, and those with the condition past the middle of its range.
+        samples: samples of the disturbed passes.
+        least, greatest: ends of the condition: clocks relative to the highest, else shares.
         effect: by how much the time rises with it; ``low`` to ``high`` is its 99 % interval.
-        share, fit: what of the rise it accounts for, and what of the variance is on the line.
-        chance: how likely times that do not follow it do so.
+        share, fit: the shares of the rise, and of the variance, that the condition explains.
+        chance: the probability of such times if they do not follow it.
         is_clear: whether the times follow it; ``is_cause`` whether it is also named as the cause.
     """
 
@@ -340,7 +339,7 @@ class Following:
 class LostShare:
     """The share of its speed that a rank or node lost over all passes, with its 99 % interval.
 
-    ``row`` says whose: which of the ranks, or nodes, of the readings.
+    ``row``: the rank, or node, as a row of the readings.
     """
 
     row: int
@@ -354,7 +353,7 @@ class LostShare:
 
 
 def following(read: Mapping[str, Read]) -> tuple[Following, ...]:
-    """Return how cases follow each condition; ``read`` has the readings of each path."""
+    """Return how cases follow each condition; ``read``: path -> its readings."""
     found = [one for path, of_run in read.items() for case in of_run.cases
              for one in _following_of_case(path, case)]
     holds = holm([one.chance for one in found], ALARMS)
@@ -401,9 +400,9 @@ def _following(
 
 
 def waiting_rank(cases: Sequence[PassReadings]) -> LostShare | None:
-    """Return the rank that surely waits for a core longer than any other, by LEAST_SHARE.
+    """Return the rank that waits for a core significantly longer than any other, by LEAST_SHARE.
 
-    All passes of all cases in which readings are whole count: each round over the cases is one.
+    Ranks are compared by rounds, each of one pass of every case (`_by_round`).
     """
     by_round = _by_round(cases, "waits")
     if by_round is None or len(by_round) < 2:
@@ -415,7 +414,7 @@ def waiting_rank(cases: Sequence[PassReadings]) -> LostShare | None:
 
 
 def lowest_clock(cases: Sequence[PassReadings]) -> LostShare | None:
-    """Return the rank whose clock surely is LEAST_SHARE below any other, and by which share."""
+    """Return the rank whose clock is significantly LEAST_SHARE below any other, and the share."""
     by_round = _by_round(cases, "clocks")
     if by_round is None or len(by_round) < 2:
         return None
@@ -426,7 +425,7 @@ def lowest_clock(cases: Sequence[PassReadings]) -> LostShare | None:
 
 
 def shares_of_nodes(cases: Sequence[PassReadings], name: str) -> tuple[LostShare, ...]:
-    """Return the share ``others`` or ``steal`` of each node, where it surely is LEAST_SHARE."""
+    """Return the share ``others`` or ``steal`` of each node with an interval above LEAST_SHARE."""
     by_round = _by_round(cases, name)
     if by_round is None:
         return ()
@@ -436,7 +435,7 @@ def shares_of_nodes(cases: Sequence[PassReadings], name: str) -> tuple[LostShare
 
 
 def _by_round(cases: Sequence[PassReadings], name: str) -> Values | None:
-    """Return the means over cases, weighted by their time, (row, round); None of too few rounds."""
+    """Return the means over cases, weighted by their time, (row, round); None for too few."""
     rounds = min((one.times_s.size for one in cases), default=0)
     if rounds < MIN_PASSES:
         return None

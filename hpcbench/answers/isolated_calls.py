@@ -27,7 +27,7 @@ from hpcbench.statistics.overlap import chance_of_mean, mean_interval
 from hpcbench.units import format_seconds, grouped
 
 FEWEST = 3
-"""Passes, or launches, of which a ratio has an interval."""
+"""The fewest passes, or launches, that give a ratio an interval."""
 
 Env = tuple[tuple[str, str], ...]
 PassKey = tuple[int, int, int]
@@ -37,8 +37,8 @@ PassTimes = Mapping[PassKey, float]
 
 
 class RecordedCalls(NamedTuple):
-    """Calls of one signature, of the mean rank: how many, their recorded time in s (0: unknown),
-    their form with even parts and the sizes at which it stands for them: now, and balanced."""
+    """Calls of one signature by the mean rank: their number, recorded time in s (0: unknown), form
+    with even parts, and the sizes in bytes at which it represents them: now, and balanced."""
 
     signature: int
     form: CallForm | None
@@ -59,7 +59,7 @@ class IsolatedTimes:
         return self.times.get((form, env), {}).get(size_bytes)
 
     def between(self, form: CallForm, env: Env, size_bytes: int) -> PassTimes | None:
-        """Return the times at a size that lies between measured ones, by their logarithms."""
+        """Return the times at a size between measured ones, interpolated in logarithms."""
         sizes = self.times.get((form, env), {})
         below = max((size for size in sizes if 0 < size < size_bytes), default=None)
         above = min((size for size in sizes if size > size_bytes), default=None)
@@ -72,13 +72,13 @@ class IsolatedTimes:
 
 @dataclass(frozen=True, slots=True)
 class RecordedJob:
-    """A record beside what was measured of its calls.
+    """A record beside the measurements of its calls.
 
-    ``env``: variables of the present setting: none where calls were measured so, else those of the
-    first that were. ``proofs``: numbers of runs whose cases all have a given number of iterations:
-    with auto one side may have few calls, soon after its workers start. ``span_s``: from the mean
-    rank's first issue to its last end, ``of_span``: the share of it in calls; None where calls were
-    lost or have no times.
+    ``env``: variables of the present setting: none if any calls were measured without, else those
+    of the first measured ones. ``proofs``: numbers of runs whose cases all have a given number of
+    iterations: with auto one side may have few calls, soon after its workers start. ``span_s``:
+    from the mean rank's first issue to its last end, ``of_span``: the share of it in calls; None
+    where calls were lost or have no times.
     """
 
     record: TrafficRecord
@@ -100,11 +100,11 @@ class RecordedJob:
                      * len(self.record.order))
 
     def present(self, one: RecordedCalls) -> PassTimes | None:
-        """Return the isolated times at its size, in the present setting."""
+        """Return the isolated times of ``one`` at its size, in the present setting."""
         return None if one.form is None else self.measured.at(one.form, self.env, one.size_bytes)
 
     def between(self, one: RecordedCalls, size_bytes: int) -> PassTimes | None:
-        """Return those at another size, which may lie between measured ones."""
+        """Return the isolated times at another size, interpolated if it was not measured."""
         if one.form is None:
             return None
         return self.present(one._replace(size_bytes=size_bytes)) or self.measured.between(
@@ -200,7 +200,7 @@ def _own_env(item: CaseResult) -> Env:
 
 
 def counted(samples: CaseSamples) -> npt.NDArray[np.bool_]:
-    """Return which samples are in the statistics; all where none says."""
+    """Return which samples are in the statistics; all where that is not recorded."""
     return counts(samples.use) if samples.use is not None else np.ones(samples.launch.size, bool)
 
 
@@ -231,12 +231,12 @@ def _with_unknown_times(job: RecordedJob) -> RecordedJob:
 
 
 def mean_time(times: PassTimes) -> float:
-    """Return the geometric mean."""
+    """Return the geometric mean over passes in s; 0 without any."""
     return math.exp(sum(map(math.log, times.values())) / len(times)) if times else 0.0
 
 
 class ComparedCalls(NamedTuple):
-    """Isolated calls at present and otherwise, so many of each."""
+    """The number of calls, and their isolated times at present and otherwise."""
 
     calls: float
     present: PassTimes
@@ -245,7 +245,7 @@ class ComparedCalls(NamedTuple):
 
 class Ratio(NamedTuple):
     """How many times as long the other side takes: ``chance`` is its p-value against 1, ``pairs``
-    the number of common passes or launches; ``is_proof``: they are of runs that prove something."""
+    the number of common passes or launches; ``is_proof``: they are of `RecordedJob.proofs`."""
 
     interval: Interval
     chance: float
@@ -257,7 +257,7 @@ def ratio_of(parts: Sequence[ComparedCalls], proofs: Container[int]) -> Ratio:
     """Return how many times as long all parts take otherwise, in common passes if there are FEWEST,
     those of ``proofs`` first.
 
-    Of FEWEST launches or more each is one number, the mean of its passes.
+    From FEWEST launches on, each is one number, the mean of its passes.
     """
     present = [(part.calls, part.present) for part in parts]
     other = [(part.calls, part.other) for part in parts]

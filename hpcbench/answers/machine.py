@@ -2,9 +2,9 @@
 
 Links: logarithms of rates are compared with those of links of the same distance. Every set of links
 that has one cause (a rank, a host, a sender, a receiver, two hosts, one link, one way of it) is
-fitted by least squares with a factor of its own. Of the sets whose links share that factor
-(`EXPLAINS`), the one that explains most is taken, where equal links have one so slow by chance in
-fewer than ``chance`` of the cases (Bonferroni over all sets). Its links are left out, and so on.
+fitted by least squares with a factor of its own. The set that explains most is taken from those
+whose links share that factor (`EXPLAINS`), where equal links have one so slow by chance in fewer
+than ``chance`` of the cases (Bonferroni over all sets). Its links are left out, and so on.
 
 Ranks: rates of each case are compared with the median rank; the mean over cases of the logarithms
 counts. The slowest is tested against all that are quicker (a deleted residual, Student's t), then
@@ -48,11 +48,11 @@ LEAST_DROP = 0.05
 """A set of links, or a rank, is named from this drop on."""
 MIN_RANKS = 4
 MOST_SHARE = 4
-"""At most one of so many ranks is named: of more, none tells what is usual."""
+"""At most one of so many ranks is named: with more, the usual rate is unknown."""
 LEVEL_TAIL = 0.005
 """On either side of the 99 % interval."""
 CHANCE = 0.01
-"""At most in this share of reports of a machine with nothing slow anything is named."""
+"""The greatest share of reports of a machine with nothing slow that name anything."""
 Values = npt.NDArray[np.float64]
 Slow = TypeVar("Slow")
 Whole = npt.NDArray[np.int64]
@@ -66,7 +66,7 @@ _NAMES = {RANK: "all links of rank {0}", HOST: "all links of {host}",
 
 @dataclass(frozen=True, slots=True)
 class SlowPart:
-    """A part of the machine that is slow: ``drop`` is the lost share of the rate, with 99 %."""
+    """A slow part of the machine: ``drop`` is the lost share of the rate; its 99 % interval."""
 
     label: str
     what: str
@@ -77,7 +77,7 @@ class SlowPart:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The record of the topic: what is slow, and how many looks there were."""
+    """The record of the topic: the slow parts, and the number of checks."""
 
     parts: tuple[SlowPart, ...]
     checks: int
@@ -89,9 +89,9 @@ class SlowSet:
     """Links that are slow together.
 
     Attributes:
-        kind: what they have in common.
+        kind: their common cause, such as a rank or a host.
         who: the rank, host (by number), or the two of them.
-        links: how many links they are.
+        links: the number of links.
         drop: the share of the rate that is lost, with its 99 % interval.
         explained: the share of the squared excess of these links that one factor explains.
     """
@@ -105,7 +105,7 @@ class SlowSet:
 
 @dataclass(frozen=True, slots=True)
 class SlowRank:
-    """A rank that is slow by itself: ``drop`` is the lost share of the rate, with 99 %."""
+    """A rank that is slow by itself: ``drop`` is the lost share of the rate; 99 % interval."""
 
     rank: int
     drop: Interval
@@ -113,9 +113,9 @@ class SlowRank:
 
 @dataclass(frozen=True, slots=True)
 class Suspects(Generic[Slow]):
-    """What is named of links or ranks, and the drop from which on the next would have been.
+    """The named links or ranks, and the drop from which on another would have been named.
 
-    ``detectable`` is None where there are too few to tell.
+    ``detectable`` is None where there are too few for a test.
     """
 
     found: tuple[Slow, ...]
@@ -134,7 +134,7 @@ class Cells(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Sets of one kind: of each set its number, links, and how its fit is."""
+    """Sets of one kind: each link's set (``labels``), and by set the links and sums of the fit."""
 
     kind: str
     labels: tuple[Whole, ...]
@@ -173,7 +173,7 @@ def slow_links(cells: Cells, chance: float, *, each_way: bool) -> Suspects[SlowS
 def _best(
     cells: Cells, chance: float, *, each_way: bool,
 ) -> tuple[SlowSet | None, npt.NDArray[np.bool_], float | None]:
-    """Return the set to name, the links outside of it, and the drop of a link that can be seen."""
+    """Return the set to name, the links outside of it, and the least detectable drop of a link."""
     every = np.ones(cells.values.size, np.bool_)
     n_distances = len(set(cells.distance.tolist()))
     freedom = cells.values.size - n_distances - 1
@@ -204,7 +204,7 @@ def _best(
 
 
 def _labels(cells: Cells, *, each_way: bool) -> Iterator[tuple[str, tuple[Whole, ...]]]:
-    """Yield the sets of each kind: each link's number of a set, -1 where it is in none."""
+    """Yield each kind, and the number of each link's sets of it, -1 where it is in none."""
     start, end, ours, theirs = cells.start, cells.end, cells.start_host, cells.end_host
     ranks, hosts = 1 + int(max(start.max(), end.max())), 1 + int(max(ours.max(), theirs.max()))
     across_hosts = ours != theirs
@@ -222,7 +222,7 @@ def _labels(cells: Cells, *, each_way: bool) -> Iterator[tuple[str, tuple[Whole,
 
 
 def _fit(kind: str, labels: tuple[Whole, ...], distance: Whole, centred: Values) -> _Group:
-    """Return the sums of all sets of a kind; ``weight`` is 0 of sets without links outside.
+    """Return the sums of all sets of a kind; ``weight`` is 0 for sets without links outside.
 
     With means of distances removed, the least-squares factor of a set is its sum over its weight.
     """
@@ -244,7 +244,7 @@ def _fit(kind: str, labels: tuple[Whole, ...], distance: Whole, centred: Values)
 def _most(
     groups: list[_Group], total: float, freedom: int,
 ) -> tuple[_Group, int, float] | None:
-    """Return the set of one factor that explains most, and its share; None where there is none."""
+    """Return the set with one factor that explains most, and its share; None without any."""
     best: tuple[float, _Group, int, float] | None = None
     for group in groups:
         known = np.flatnonzero((group.weight > 0) & (group.sums < 0))
@@ -266,7 +266,7 @@ def _most(
 
 
 def _means(values: Values, labels: Whole) -> Values:
-    """Return of each entry the mean of all with its label."""
+    """Return for each entry the mean of all with its label."""
     counts = np.maximum(np.bincount(labels), 1)
     return np.asarray((np.bincount(labels, values) / counts)[labels])
 
@@ -314,7 +314,7 @@ def slow_ranks(rates: Values, chance: float) -> Suspects[SlowRank]:
 
 
 def whole_hosts(found: Sequence[SlowRank], hosts: Sequence[str]) -> dict[str, list[SlowRank]]:
-    """Return the hosts of which every rank is slow, and that have several, with these ranks."""
+    """Return the hosts with several ranks, all of them slow, and these ranks."""
     return {host: same for host, same in grouped(
                 (hosts[one.rank], one) for one in found).items()
             if host and len(same) > 1 and len(same) == list(hosts).count(host)}
@@ -322,7 +322,7 @@ def whole_hosts(found: Sequence[SlowRank], hosts: Sequence[str]) -> dict[str, li
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """What one matrix, or the rates of all ranks, said; ``missing`` says why it said nothing."""
+    """The outcome for one matrix, or the rates of all ranks; ``missing`` is why there is none."""
 
     label: str
     parts: tuple[SlowPart, ...] = ()

@@ -1,13 +1,13 @@
 """Which setting is the fastest for which task, and by how much, where that is clear.
 
-A task is what a run did in several ways: cases that differ in one key, and in its options. Two ways
-are compared in pairs that were measured close together: the medians of the same pass, so that what
-slows the machine for a while slows both. Of three launches or more each launch is one number, the
-mean over its passes, because launches differ by more than passes do. Of fewer launches passes are
-the numbers, and what they say holds in these launches.
+A task is work that a run did in several ways: cases that differ in one key, and in its options. Two
+ways are compared in pairs that were measured close together: the medians of the same pass, so that
+a disturbance for a while slows both. From three launches on each launch is one number, the mean
+over its passes, because launches differ by more than passes do. With fewer launches passes are the
+numbers, and the result holds in these launches.
 
 The fastest way of each task is compared with each other way of it. Because it was chosen as the
-fastest, a chance counts as often as there are ways. All comparisons of a report are one family
+fastest, a p-value is multiplied by the number of ways. All comparisons of a report are one family
 (Benjamini and Hochberg, a share of `FALSE_ALARMS`), so that of 100 reports of equal ways at most
 one names any. A slower way also takes at least `SMALLEST` more, and its interval excludes `NEAR`.
 """
@@ -59,7 +59,7 @@ from hpcbench.views.labels import without_shared
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 RANKS, FEWEST = "world_size", 3
-"""Fewer pairs tell nothing."""
+"""Fewer pairs decide nothing."""
 PASSES, LAUNCHES = "passes", "launches"
 SPANS, EVIDENCE = 3, 8
 _BYTES = re.compile(r"\d+B")
@@ -69,7 +69,7 @@ class Paired:
 
     Attributes:
         ratio: geometric mean over pairs; ``low`` to ``high`` is its 95 % interval.
-        chance: how likely equal ways are so far apart; None of fewer than FEWEST pairs.
+        chance: how likely equal ways are so far apart; None for fewer than FEWEST pairs.
         n, unit: how many pairs there are, of PASSES or LAUNCHES.
         n_launches: in how many launches both were measured.
     """
@@ -152,7 +152,7 @@ class Recommendations:
 
 
 def recommend(runs: Sequence[Run], options: TopicOptions) -> Recommendations:
-    """Return which settings are best in these runs; cases of different runs are not compared."""
+    """Return the best settings in these runs; cases of different runs are not compared."""
     passes = [run.results.plan.passes for run in runs]
     rankings = _judged([_ranking(task, passes) for task in tasks_of(runs)])
     preferences = tuple(map(_preference, rankings))
@@ -168,7 +168,7 @@ def _ranking(task: Task, passes: Sequence[int]) -> Ranking:
 
 
 def _judged(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
-    """Return the rankings with which rivals are clearly slower, among all of them."""
+    """Return the rankings with their rivals judged, as one family of tests."""
     chances = [min(1.0, (len(one.rivals) + 1) * rival.paired.chance) for one in rankings
                for rival in one.rivals if rival.paired.chance is not None]
     shares = iter(benjamini_hochberg(chances))
@@ -182,7 +182,7 @@ def _decided(rival: Rival, share: float) -> Rival:
 
 
 def is_clearly_slower(found: Paired, false_share: float) -> bool:
-    """Return whether the second way is, by a p-value that is adjusted for all comparisons."""
+    """Return whether the second way is clearly slower; ``false_share`` is the adjusted p-value."""
     return (false_share <= FALSE_ALARMS and found.ratio >= 1 + SMALLEST
             and found.interval.ends[0] > 1 + NEAR)
 
@@ -207,7 +207,7 @@ def _preference(ranking: Ranking) -> Preference:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A case with times: what it does, as text, and how it is set."""
+    """A case with times, its task as text, and its setting."""
 
     run: int
     item: CaseResult
@@ -223,7 +223,7 @@ class Done:
 class Way:
     """One way to do a task: the ``value`` of its key, and ``name`` with options that differ.
 
-    ``items`` are its cases by the number of the run that they are of.
+    ``items`` are its cases by the number of their run.
     """
 
     value: str
@@ -237,7 +237,8 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What several ways do, which differ in ``key``: ``name`` are the words that labels share."""
+    """A task done in several ways, which differ in ``key``; ``name``: the words that labels share.
+    """
 
     kind: str
     name: str
@@ -246,10 +247,10 @@ class Task:
 
 
 def tasks_of(runs: Sequence[Run]) -> Iterator[Task]:
-    """Yield the tasks that were done, with times, with at least two values of a key.
+    """Yield the tasks with times for at least two values of a key.
 
     All other keys are the same. Options are free, since each value has its own, unless the key is
-    an option. More or fewer ranks do the same task only where its kind says so.
+    an option. More or fewer ranks do the same task only where its kind allows it.
     """
     for across_ranks in (False, True):
         found = [*_done(runs, across_ranks=across_ranks)]
@@ -259,7 +260,7 @@ def tasks_of(runs: Sequence[Run]) -> Iterator[Task]:
 
 
 def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[Done]:
-    """Yield the cases with times; cases of no choice are compared with no other."""
+    """Yield the cases with times that have a task to compare."""
     for at, run in enumerate(runs):
         for item in run.results.cases:
             case, timing, choice = item.case, item.timing, item.case.workload.choice()
@@ -308,7 +309,7 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 def paired(first: Way, second: Way, passes: Sequence[int]) -> Paired:
-    """Return the second way beside the first; ``passes`` are those of a launch of each run."""
+    """Return the second way beside the first; ``passes``: of a launch, by number of the run."""
     launches = [logs for run, item in first.items.items() if run in second.items
                 for logs in _launches(item, second.items[run], passes[run])]
     unit = LAUNCHES if len(launches) >= FEWEST else PASSES
@@ -344,7 +345,7 @@ def _launches(first: CaseResult, second: CaseResult, passes: int) -> Iterator[li
 
 
 def recommend_answers(found: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer]:
-    """Yield the answers for each key of each kind, what is clear first."""
+    """Yield the answers for each key of each kind, the clear ones first."""
     if not found:
         yield Answer(CANNOT_TELL, "fastest setting: nothing to compare; give a key, such as "
                      "backend or strategy, several values")
@@ -359,7 +360,7 @@ def recommend_answers(found: Sequence[Preference], runs: Sequence[Run]) -> Itera
 
 
 def _alike_in(one: Preference) -> str:
-    """Return what tasks must share to be in one sentence."""
+    """Return the text that tasks must share to be in one sentence."""
     if one.certainty == CLEAR:
         return one.value
     if one.certainty == CANNOT_TELL:
@@ -368,7 +369,7 @@ def _alike_in(one: Preference) -> str:
 
 
 def _subjects(found: Sequence[Preference]) -> dict[str, str]:
-    """Return a short name of each task: its first word, and in what tasks of its kind differ."""
+    """Return a short name of each task: its first word, and those not common to its kind."""
     subjects = {}
     for names in grouped((one.kind, one.task.split()) for one in found).values():
         shared = set.intersection(*map(set, names))
@@ -466,12 +467,12 @@ def _where(alike: Sequence[Preference]) -> str:
 
 
 def short(key: str) -> str:
-    """Return a key as a sweep file has it in its place: without ``env.`` or ``options.``."""
+    """Return a key without ``env.`` or ``options.``, as a sweep file has it."""
     return key.removeprefix(ENV).removeprefix(OPTION)
 
 
 def spans_text(names: Sequence[str]) -> str:
-    """Return names in few words: neighbours that differ in one number are first ``to`` last."""
+    """Return names in few words: neighbours that differ in one number become first ``to`` last."""
     spans: list[tuple[list[str], list[str]]] = []
     for words in (name.split() for name in names):
         at = _differ_in_one(spans[-1][0], words) if spans else None
@@ -489,7 +490,7 @@ def spans_text(names: Sequence[str]) -> str:
 
 
 def _differ_in_one(first: Sequence[str], second: Sequence[str]) -> int | None:
-    """Return the only place where two names differ, by a number; None if there is none such."""
+    """Return the only place where two names differ, by a number; else None."""
     places = [at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
     if len(first) != len(second) or len(places) != 1:
         return None
@@ -553,7 +554,7 @@ def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
 
 
 def _way(ranking: Ranking, name: str) -> str:
-    """Return a way's name; that of an option is a value alone, which tells nothing by itself."""
+    """Return a way's name; a value of an option gets its key, as it means nothing by itself."""
     return f"{short(ranking.key)}={name}" if ranking.key.startswith(OPTION) else name
 
 
@@ -572,7 +573,7 @@ def winners_of(found: Recommendations) -> Winners:
 
 
 def with_winners(chart: Chart, winners: Winners) -> Chart:
-    """Return the chart with its fastest rows marked, where one of rows that compare is that."""
+    """Return the chart with the clearly fastest of its comparable rows marked."""
     if isinstance(chart, DotChart):
         at = _winner(chart.rows, winners)
         return chart if at is None else replace(chart, notes=(*chart.notes, _NOTE), rows=tuple(
@@ -589,7 +590,7 @@ def with_winners(chart: Chart, winners: Winners) -> Chart:
 
 
 def _winner(rows: Sequence[Dot | Bar], winners: Winners) -> int | None:
-    """Return the place of the one winner among rows of which others do the same; else None."""
+    """Return the index of the only winner with a rival among the rows; else None."""
     ids = [row.case_id for row in rows]
     found = [at for at, one in enumerate(ids) if winners.get(one, frozenset()) & {*ids}]
     return found[0] if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""How work scales over ranks, and collectives do: ideal and measured side by side, and laws."""
+"""How work and collectives scale over ranks: ideal and measured side by side, and laws."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from hpcbench.views.chart import Curve as TimeSeries
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 
 POOR_FIT = 0.1
-"""A law whose worst residual is more than this does not describe what was measured."""
+"""A law whose worst residual is more than this does not describe the measurements."""
 _MEANINGS = {WEAK: "weak scaling, each rank has {amount:g} {unit}",
              STRONG: "strong scaling, all ranks together have {amount:g} {unit}"}
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How cases scale over ranks, and what that says."""
+    """The record of the topic: how cases scale over ranks."""
 
     answers: tuple[Answer, ...]
     series: tuple[ScalingSeries, ...]
@@ -106,7 +106,7 @@ def _answers_of_series(series: ScalingSeries) -> Iterator[Answer]:
 
 
 def _of_efficiency(series: ScalingSeries, head: str) -> Answer:
-    """Return the efficiency on most ranks; evidence has all others."""
+    """Return the efficiency on most ranks; evidence has that of all members."""
     base, known = series.members[0], [one for one in series.members if one.efficiency]
     evidence = tuple(_evidence(series, one) for one in series.members)
     if not known:
@@ -158,7 +158,7 @@ def _crowding(one: SeriesMember) -> str:
 
 
 def _of_law(law: Law) -> Answer:
-    """Return what a law says, and that it must not be drawn out."""
+    """Return the parameters of a law, and that it must not be extrapolated."""
     text = ", ".join(f"{name} {interval_text(one, percent=True)}"
                      for name, one in law.parameters.items())
     span = f"{law.least_ranks} to {law.most_ranks} ranks"
@@ -329,7 +329,7 @@ def _left_out(found: Sequence[ScalingSeries]) -> str:
 def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> TimeSeries:
     """Return a series beside its base, 1.
 
-    Its label tells it from the others of a panel, with the work of its end.
+    Its label distinguishes it from the others of a panel, and has the work on most ranks.
     """
     same = len({one.title for one in shown}) == 1
     name = (series.way or series.size if same else subject_of(series)) or series.title

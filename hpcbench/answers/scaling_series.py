@@ -1,4 +1,4 @@
-"""Which cases are one series over numbers of ranks, what is constant in it, and how it scales.
+"""Series of cases over numbers of ranks: their members, what is constant, and how they scale.
 
 In weak scaling each rank has the same amount of work, in strong scaling all together have. The
 speed-up is the ratio of rates of work (samples/s) to the base, the case on the fewest ranks; the
@@ -41,11 +41,11 @@ def nodes_of(run: RunInfo, case: Case) -> int:
 
 
 def ranks_a_core(run: RunInfo, case: Case, device: str) -> float | None:
-    """Return how many ranks of a case share a core where most do; None if nobody knows.
+    """Return how many ranks of a case share a core where most do; None if unknown.
 
-    1 or less is none. Ranks on GPUs wait for these, not for cores. Those of a case of fewer ranks
-    than the job share cores in proportion. Results of older versions tell only the cores of one
-    rank; if these are all of the machine's, the ranks of its node share them.
+    1 or less means no sharing. Ranks on GPUs wait for these, not for cores, and have 0. The ranks
+    of a case of fewer ranks than the job share cores in proportion. Older results record only the
+    cores of one rank; if these are all of the machine's, the ranks of its node share them.
     """
     if not device.startswith("cpu"):
         return 0.0
@@ -117,12 +117,12 @@ class Worked:
 
     @property
     def time_s(self) -> float:
-        """Return the median over launches."""
+        """Return the median over launches in s."""
         return median(self.times.launch_s)
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return what cases of the same task have alike beside it: where they ran, how timed."""
+        """Return the key of comparable cases: their task, place, environment and timing."""
         case = self.case
         return (case.kind, case.backend, self.device, case.env, case.mode, case.batch,
                 case.cuda_graph, case.arrival, self.work.task)
@@ -167,7 +167,7 @@ def short_ways(cases: Sequence[Worked]) -> dict[str, str]:
 def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:
     """Return the time of the second case of each pair over the first's, with its interval.
 
-    Of the same launch their passes are compared in pairs, else their launches.
+    Cases of the same launch are compared by pairs of passes, others by launches.
     """
     in_launch = [bool(a.run is b.run and a.times.pass_s and b.times.pass_s) for a, b in pairs]
     found: dict[str, CaseComparison] = {}
@@ -180,7 +180,7 @@ def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:
 
 
 def scaled(case: Worked, factor: float) -> Worked:
-    """Return the case with its times, in seconds, as many times as long."""
+    """Return the case with its times multiplied by ``factor``."""
     times = case.times
     return replace(case, times=replace(
         times, launch_s=tuple(time * factor for time in times.launch_s),
@@ -188,7 +188,7 @@ def scaled(case: Worked, factor: float) -> Worked:
 
 
 def caveats(runs: Sequence[Run]) -> list[str]:
-    """Return which cases have no times, skips left out, and what else differs between files."""
+    """Return notes on cases without times, except skips, and on other differences of files."""
     kinds = grouped((item.status, item) for run in runs for item in run.results.cases
                     if item.status not in ("ok", "skipped"))
     notes = [f"without times: {len(items)} {status}" for status, items in kinds.items()]
@@ -203,7 +203,7 @@ def caveats(runs: Sequence[Run]) -> list[str]:
 
 
 STRONG, WEAK, NEITHER, MOVED = "strong", "weak", "neither", "moved data"
-"""What is constant in a series; moving data is no work that ranks share."""
+"""The kinds of a series, by what is constant; moving data is no work that ranks share."""
 GOOD, EXCELLENT = 0.8, 0.9
 IS_EXCELLENT, IS_GOOD, IS_BELOW = "excellent", "good", "below good"
 
@@ -213,13 +213,13 @@ class SeriesMember:
     """One case of a series.
 
     Attributes:
-        amount: what all ranks do in a call, in the unit of the series.
+        amount: work of all ranks in a call, in the unit of the series.
         time_s, rate: the median of a call, and amount / time.
-        speed_up, efficiency: beside the base, with 95 % intervals; None of the base, and where
+        speed_up, efficiency: beside the base, with 95 % intervals; None for the base, and where
             ranks share cores.
         ranks_a_core: how many ranks share a core; None if unknown.
         communication: the share of a call that communication adds; None if not measured.
-        verdict: IS_EXCELLENT, IS_GOOD or IS_BELOW, where that holds among all of the topic.
+        verdict: IS_EXCELLENT, IS_GOOD or IS_BELOW, where significant among all of the topic.
         in_launch: whether the interval is of passes of one launch, so that it holds in that only.
     """
 
@@ -247,8 +247,8 @@ class ScalingSeries:
     """Cases of one task and way, by ranks; the first is the base.
 
     ``kind`` is STRONG, WEAK, NEITHER or MOVED. ``laws`` are fitted to members whose ranks share
-    no core; ``no_laws`` says why others are not. ``base`` is the way of the first, if it is
-    another one's.
+    no core; ``no_laws`` are the reasons for those that are not. ``base`` is the way of the first
+    member, if it is another one's.
     """
 
     title: str
@@ -315,7 +315,7 @@ def _one_each(cases: Sequence[Worked]) -> tuple[Worked, ...]:
 
 
 def _measured(picked: Sequence[_Picked]) -> Iterator[ScalingSeries]:
-    """Yield the series with the ratios of their times, which are all compared at once."""
+    """Yield the series with the ratios of their times, all compared as one family."""
     pairs = [(one, one.cases[0], case) for one in picked for case in one.cases[1:]]
     ratios = iter(compared([(base, case) for _, base, case in pairs]))
     verdicts = iter(_verdicts(
@@ -339,7 +339,7 @@ def _has_verdict(one: _Picked, case: Worked) -> bool:
 def _verdicts(pairs: Sequence[tuple[Worked, Worked]]) -> list[str | None]:
     """Return the verdict of each pair of a base and a case, all of them one family of tests.
 
-    A test has the base as long as the case would take at the least good, or excellent, efficiency.
+    A test scales the base to the case's time at the least good, or excellent, efficiency.
     """
     tests = [(scaled(base, case.work.amount / base.work.amount * base.ranks / case.ranks / share),
               case) for share in (GOOD, EXCELLENT) for base, case in pairs]
@@ -350,7 +350,7 @@ def _verdicts(pairs: Sequence[tuple[Worked, Worked]]) -> list[str | None]:
 
 
 def verdict(good: CaseComparison, excellent: CaseComparison) -> str | None:
-    """Return the word for an efficiency; None if these tests cannot tell."""
+    """Return the word for an efficiency; None if these tests do not decide."""
     if _is_significantly(excellent, less=True):
         return IS_EXCELLENT
     if _is_significantly(good, less=True):
@@ -376,7 +376,7 @@ def _member(case: Worked) -> SeriesMember:
 def _beside(
     kind: str, base: Worked, case: Worked, ratio: CaseComparison, verdict: str | None,
 ) -> SeriesMember:
-    """Return a member beside the base; without efficiency where ranks share cores."""
+    """Return a member beside the base; no efficiency where ranks share cores, or of NEITHER."""
     member = replace(_member(case), in_launch=ratio.in_launch, verdict=verdict)
     if kind == NEITHER or case.shares_cores or base.shares_cores:
         return member

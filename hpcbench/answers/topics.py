@@ -41,9 +41,9 @@ _CASE = re.compile(r"^case (.+) \([0-9a-f]+\): ")
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """What a topic says of runs: its ``record``, which has the answers.
+    """The result of a topic on runs: its ``record``, which has the answers.
 
-    ``names``: label of a case -> what tells it apart, for people to read.
+    ``names``: label of a case -> a short name that distinguishes it.
     """
 
     topic: Topic
@@ -52,7 +52,7 @@ class TopicResult:
 
 
 def topic_results(run: Run) -> tuple[TopicResult, ...]:
-    """Return what stands at the end of a run and in its summary."""
+    """Return the results of the topics that stand at the end of a run and in its summary."""
     return tuple(TopicResult(topic, topic.analysis([run], TopicOptions())) for topic in TOPICS
                  if topic.in_summary)
 
@@ -64,7 +64,7 @@ def summary_lines(results: Results, advice: Sequence[TopicResult] = ()) -> Itera
 
 
 def best_lines(results: Results, advice: Sequence[TopicResult]) -> Iterator[Line]:
-    """Yield which settings are best, and the highlights of each kind."""
+    """Yield the best settings, and the highlights of each kind."""
     yield from _answer_lines(
         case_names([results]), [one for one in advice if one.topic is recommend.TOPIC])
     for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
@@ -74,7 +74,7 @@ def best_lines(results: Results, advice: Sequence[TopicResult]) -> Iterator[Line
 
 
 def problem_lines(results: Results, advice: Sequence[TopicResult]) -> Iterator[Line]:
-    """Yield what is wrong with the machine or with the samples, or that nothing is."""
+    """Yield the problems of the machine and of the samples, or that there are none."""
     labels = case_names([results])
     yield from _answer_lines(labels, [one for one in advice if one.topic is not recommend.TOPIC])
     yield from _flag_lines(results, labels)
@@ -83,7 +83,7 @@ def problem_lines(results: Results, advice: Sequence[TopicResult]) -> Iterator[L
 
 
 def case_names(several: Sequence[Results]) -> Mapping[str, str]:
-    """Return the label of each case without what tells no case that ran apart."""
+    """Return the label of each case without words that distinguish no case that ran."""
     items = [item for results in several for item in results.cases]
     ran = [item.case.label for item in items if item.status not in _DID_NOT_RUN]
     labels = {**short_labels(item.case.label for item in items), **short_labels(ran)}
@@ -101,13 +101,13 @@ def _answer_lines(
 
 
 def _labelled(text: str, tone: str = "plain") -> Line:
-    """Return a sentence with what stands before its first colon as the topic."""
+    """Return a sentence as a line; the text before its first colon is the topic."""
     label, colon, rest = text.partition(": ")
     return Line(rest, tone, label) if colon else Line(text, tone, "")
 
 
 def _sentences(result: TopicResult) -> Iterator[tuple[str, str]]:
-    """Yield the answers of a topic, those that find something first; of a quiet one no others."""
+    """Yield the answers of a topic, findings first; a quiet topic has only these."""
     ordered = sorted((one for one in result.record.answers
                       if one.certainty == CLEAR or not result.topic.is_quiet),
                      key=lambda one: CERTAINTIES.index(one.certainty))
@@ -130,7 +130,7 @@ def warning_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]
 def _flag_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
     """Yield which flags rows have and the first such rows; or that none has any.
 
-    Late starts are left to their warning, which says how late.
+    Late starts are left to their warning, which gives the delay.
     """
     timed = [item for item in results.cases if item.timing is not None]
     flagged = grouped((flag, item) for item in timed if item.timing

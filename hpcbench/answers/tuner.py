@@ -34,7 +34,7 @@ PROTOCOLS = ("ll", "ll128", "simple")
 COLLECTIVES: Mapping[str, str] = MappingProxyType({
     "broadcast": "broadcast", "reduce": "reduce", "all_gather": "allgather",
     "reduce_scatter": "reducescatter", "all_reduce": "allreduce"})
-"""Ours -> the table's. A table with another name would be read as allreduce, ring or simple."""
+"""Our name -> the table's. Another name in a table would be read as allreduce, ring or simple."""
 BACKEND = "nccl"
 BAD = ("wrong", "failed", "timeout")
 _NOT_IN_NAMES = re.compile("[^a-z0-9]")
@@ -63,8 +63,8 @@ class TunedCalls:
 class TunedRange:
     """A choice that gains at each measured size from the first to the last of ``sizes``, in bytes.
 
-    ``others`` are the sizes of these calls at which it was not found to. ``gain`` is how many
-    times as long NCCL's own choice takes, where that is least.
+    ``others`` are the other measured sizes of these calls. ``gain`` is how many times as long
+    NCCL's own choice takes, at the size where that is least.
     """
 
     calls: TunedCalls
@@ -87,9 +87,9 @@ class TunerTable:
 
 @dataclass(frozen=True, slots=True)
 class SweptCase:
-    """A case on NCCL: its calls, size in bytes, what tables cannot tell, and its choice.
+    """A case on NCCL: its calls, size in bytes, settings that tables lack, and its choice.
 
-    ``choice`` is None of NCCL's own. ``unfit`` says why no line can be about the case,
+    ``choice`` is None for NCCL's own. ``unfit`` is why no line can be about the case,
     ``unmeasured`` why its time does not count; both are empty where nothing is wrong.
     """
 
@@ -104,7 +104,7 @@ class SweptCase:
 
 
 def tuner_table(runs: Sequence[Run]) -> TunerTable:
-    """Return what a table of these runs holds. Raises UsageError where nothing can be compared."""
+    """Return a table's content from runs. Raises UsageError where nothing can be compared."""
     found = [one for at, run in enumerate(runs) for one in _tried(at, run)]
     left_out = tuple((one.unfit or one.unmeasured, one.item.case.label) for one in found
                      if one.unfit or one.unmeasured)
@@ -120,7 +120,7 @@ def tuner_table(runs: Sequence[Run]) -> TunerTable:
 
 
 def _tried(at: int, run: Run) -> Iterator[SweptCase]:
-    """Yield the cases of collectives on NCCL; those without a choice only if they are of use."""
+    """Yield the cases of collectives on NCCL; without a choice only collectives of tables."""
     columns = kind_columns(run.results).values
     inherited = _inherited(run, (ALGORITHM, PROTOCOL))
     for item in run.results.cases:
@@ -156,7 +156,7 @@ def _outside(item: CaseResult, columns: Mapping[str, Any], env: Mapping[str, str
 
 
 def _unknown(algorithm: str | None, protocol: str | None) -> str:
-    """Return which of the two settings no table has a name for, or nothing."""
+    """Return why no table has names for the two settings, or nothing."""
     for name, text, other, known in ((ALGORITHM, algorithm, PROTOCOL, ALGORITHMS),
                                      (PROTOCOL, protocol, ALGORITHM, PROTOCOLS)):
         if text is None:
@@ -191,21 +191,21 @@ def _plain(text: str) -> str:
 
 
 def _named(text: str, known: Iterable[str]) -> str | None:
-    """Return the table's name of a value such as ``NVLSTree``; None of lists and of ``^Ring``."""
+    """Return the table's name of a value such as ``NVLSTree``; None for lists and ``^Ring``."""
     if not re.fullmatch(r"[A-Za-z0-9_]+", text):
         return None
     return next((name for name in known if _plain(name) == _plain(text)), None)
 
 
 def _inherited(run: Run, names: Iterable[str]) -> str:
-    """Return which of these variables the job itself had, so that each case had it."""
+    """Return the first of these variables that the job itself set, as a reason; or nothing."""
     variables = run.results.run.environment.get("variables") or {}
     return next((f"the job had {name}={variables[name]}: not NCCL's own choice"
                  for name in names if variables.get(name)), "")
 
 
 def _variant(item: CaseResult, env: Mapping[str, str]) -> str:
-    """Return what tells equal calls apart and no table has: dtype, operator, mode and so on."""
+    """Return the settings of equal calls that no table has: dtype, operator, mode and so on."""
     case = item.case
     axes = {name: value for name, value in case.workload.choice().axes.items()
             if name != "requested_bytes"}
@@ -221,7 +221,7 @@ def _n_nodes(run: Run, item: CaseResult) -> int:
 Judged = Mapping[TunedChoice, tuple[Paired, bool]]
 """Choice -> NCCL's own choice beside it, and whether it clearly gains."""
 Gains = Mapping[tuple[TunedCalls, int, str], Judged]
-"""Of calls, a size and a variant."""
+"""(Calls, size, variant) -> their comparisons."""
 
 
 def _gains(found: Sequence[SweptCase], passes: Sequence[int]) -> Gains:
@@ -267,7 +267,7 @@ def _ranges(found: Sequence[SweptCase], gains: Gains) -> Iterator[TunedRange]:
 
 
 def _at(gains: Gains, calls: TunedCalls, size: int) -> list[Judged]:
-    """Return what each variant of a size compared."""
+    """Return the comparisons of each variant of a size."""
     return [of for (of_calls, of_size, _), of in gains.items()
             if (of_calls, of_size) == (calls, size)]
 
@@ -275,8 +275,8 @@ def _at(gains: Gains, calls: TunedCalls, size: int) -> list[Judged]:
 def _good(variants: Sequence[Judged]) -> dict[TunedChoice, Paired]:
     """Return the choices that gain in every variant and are as good as the best of them.
 
-    Which of equals is the fastest is chance: without them a table would change its mind at each
-    size.
+    Which of equal choices is the fastest is chance: with the fastest alone, the choice of a table
+    would change at each size.
     """
     everywhere = set.intersection(*(
         {choice for choice, (_, gains) in of.items() if gains} for of in variants)) if (
@@ -293,7 +293,7 @@ def spans(
     """Yield the fewest runs of neighbouring sizes that one choice is good for: first, last, choice.
 
     ``good`` has, for each measured size in order, the gain of the choices that are good there. A
-    size without any is in no run. Of several choices for a run the one with most gain is taken.
+    size without any is in no run. If several choices fit a run the one with most gain is taken.
     """
     first = 0
     while first < len(good):
@@ -311,7 +311,7 @@ def spans(
 def _notes(
     runs: Sequence[Run], found: Sequence[SweptCase], gains: Gains, ranges: Sequence[TunedRange],
 ) -> Iterator[str]:
-    """Yield what a reader of the table must know."""
+    """Yield notes on the certainty of the table, and on settings that it lacks."""
     every = [one for of in gains.values() for one, _ in of.values()]
     if few := sum(one.n < FEWEST for one in every):
         yield (f"{few} of {plural(len(every), 'comparison')} have too few passes; use --passes 9, "

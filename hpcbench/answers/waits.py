@@ -1,11 +1,11 @@
-"""How much ranks wait for whichever is last, whether the exchange varies, and what is slow.
+"""How much ranks wait for the slowest rank, whether the exchange varies, and what is slow.
 
-Who is late is the question of `diagnose`; here is how much of the waiting that explains. And
-whether a slow rank computes slowly, has a slow link, or has more to do than others: ranks that have
-the same to do are compared with one another; what all ranks with one share of the work take longer
-than those with another is uneven partitioning, however slow it is. A link is suspected where a
-rank's exchange takes longer although neither it nor another is late. What differs counts from
-`LEAST` of the median on, and where it holds among all comparisons (Holm).
+`diagnose` names late ranks; this topic gives the share of the waiting that they explain, and
+whether a slow rank computes slowly, has a slow link, or has more to do than others. Ranks with the
+same work are compared with one another; if all ranks with one share of the work take longer than
+those with another, that is uneven partitioning, not slow ranks. A link is suspected where a rank's
+exchange takes longer although neither it nor another is late. Differences count from `LEAST` of the
+median on, and where they hold among all comparisons (Holm).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from hpcbench.views.table import Column, Range, Row, Show, Table, cell_text
 LEAST = 0.05
 COMPUTE, LINK, WORK = "slow compute", "slow link", "uneven work"
 LEAST_STALL = 0.05
-"""Less of a call is not worth a finding."""
+"""Waiting for less of a call is not worth a finding."""
 NO_INTERVAL = "too few steps for an interval"
 LEAST_VARIED = 0.03
 """Nor is an exchange that deviates by less of a call."""
 MOST_STAMPS = 1_000_000
-"""Ranks times samples of a case: of more, stamps are not read, which would take seconds each."""
+"""Ranks times samples of a case: more stamps are not read, which would take seconds a case."""
 Times = npt.NDArray[np.float64]
 
 
@@ -60,14 +60,14 @@ class Cause:
     """A rank, or all ranks with one share of the work, beside the next slowest.
 
     Attributes:
-        path, label: of which results and case.
+        path, label: the results and the case.
         cause: COMPUTE, LINK or WORK.
-        who: the rank, or the number of the share of the taken.
+        who: the rank, or the number of the share of the work.
         group: what ranks with one share of the work have in common, such as a stage.
         ranks: how many ranks have that share.
         excess_s: how much longer it takes; ``low_s`` to ``high_s`` is the 99 % interval.
-        share: that over the time of the next one; ``high_share`` is ``high_s`` over it.
-        explains: which share of what that rank is behind it explains.
+        share: ``excess_s`` over the time of the next slowest; ``high_share`` is ``high_s`` over it.
+        explains: the share of the rank's delay that it explains.
         chance: how likely equal ones differ so much.
         is_clear: whether it is named.
     """
@@ -90,17 +90,17 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """What the stamps of a case say of waiting.
+    """The waiting in a case, by its stamps.
 
     Attributes:
-        path, case_id, label: of which results and case.
-        share: of the ranks' time in a call, spent waiting for the last one; ``low`` to ``high``
-            is its 95 % interval.
-        late_rank: the rank that is named as late, most of a case; ``late_share`` is what its
-            lateness explains of that share.
+        path, case_id, label: the results and the case.
+        share: of the ranks' time in a call, spent waiting for the slowest rank; ``low`` to
+            ``high`` is its 95 % interval.
+        late_rank: the rank that is named as late with the greatest delay; ``late_share`` is the
+            part of ``share`` that the delay explains, at most 1.
         variation: how the exchange varies; None where that is not known.
         missing: why something is not known.
-        is_clear: whether the share surely is at least `LEAST_STALL`.
+        is_clear: whether the interval of the share begins at `LEAST_STALL` or above.
     """
 
     path: str
@@ -153,7 +153,7 @@ def _stalled(
 
 
 def settled_causes(found: Sequence[Cause]) -> Iterator[Cause]:
-    """Yield the causes with whether each holds among all of them."""
+    """Yield the causes; those are clear that hold among all of them and explain `EXPLAINS`."""
     for one, holds in zip(found, holm([one.chance for one in found], FALSE_ALARMS), strict=True):
         yield replace(one, is_clear=holds and one.explains >= EXPLAINS)
 
@@ -167,7 +167,7 @@ def _causes_of_case(run: Run, item: CaseResult) -> Iterator[Cause]:
 
 
 def causes_of(rank_work: RankWork) -> Iterator[Cause]:
-    """Yield how ranks compare that have the same to do, then how the shares of work compare."""
+    """Yield the slowest rank with each share of the work, then the slowest share; or a link."""
     times_s = np.array(rank_work.times_s, dtype=np.float64)
     if times_s.ndim < 2 or times_s.shape[1] < MIN_PASSES:
         return
@@ -188,10 +188,10 @@ def causes_of(rank_work: RankWork) -> Iterator[Cause]:
 def _between(
     rank_work: RankWork, times_s: Times, groups: Mapping[int, Sequence[int]],
 ) -> Iterator[Cause]:
-    """Yield which share of the work takes longest on every rank that has it.
+    """Yield the share of the work that takes longest on every rank that has it.
 
     It is compared by its quickest rank, so one slow rank does not make it slow; the others by the
-    median of theirs. Of shares that one rank has each, none tells the work from the rank.
+    median of theirs. Where one rank has a share, the work cannot be distinguished from the rank.
     """
     if any(len(rows) < 2 for rows in groups.values()):
         return
@@ -207,7 +207,7 @@ def _between(
 
 
 def _link(rank_work: RankWork, times_s: Times) -> Cause | None:
-    """Return the rank whose exchange takes longest, where that is more than what it is late by."""
+    """Return the rank whose exchange takes longest, and the share of its delay that explains."""
     found = _slowest(times_s)
     ready_s = np.array(rank_work.ready_s)
     if not ready_s.size:
@@ -222,7 +222,7 @@ def _link(rank_work: RankWork, times_s: Times) -> Cause | None:
 
 
 def _slowest(times_s: Times) -> Cause:
-    """Return how far the slowest of rows (row, pass) is from the next, from LEAST on."""
+    """Return how far the slowest of rows (row, pass) is from the next, tested against LEAST."""
     found = find_slowest(times_s, LEAST * float(np.median(times_s)))
     next_s = float(times_s[found.next_row].mean())
     return Cause("", "", "", found.row, "", 0, found.apart_s, found.low_s, found.high_s,
@@ -236,7 +236,7 @@ _SHARE_TO_DO = "fix: give those ranks less of the work, such as fewer layers of 
 
 
 def cause_answers(found: Sequence[Cause]) -> Iterator[Answer]:
-    """Yield who is slow by itself and why, most first; or that nobody is, or why nothing tells."""
+    """Yield slow ranks and shares of the work, most first; or that there are none, or unknown."""
     named = sorted((one for one in found if one.is_clear), key=lambda one: -one.share)
     for one in named[:MOST_NAMED]:
         if one.cause == COMPUTE:
@@ -262,8 +262,7 @@ def cause_answers(found: Sequence[Cause]) -> Iterator[Answer]:
 
 
 def _no_cause(found: Sequence[Cause]) -> Iterator[Answer]:
-    """Yield that nobody is slow by itself, as far as intervals exclude it; and how far they reach.
-    """
+    """Yield that no rank is slow, as far as intervals exclude it; and how far they reach."""
     widest = sorted(found, key=lambda one: -one.high_share)
     seen = [one for one in widest if one.high_share <= MOST_UNSEEN]
     if seen:
@@ -281,7 +280,7 @@ def _widest(one: Cause) -> str:
 
 
 def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
-    """Yield how much ranks wait, how the exchange varies, and what of it nothing tells."""
+    """Yield how much ranks wait, how the exchange varies, and why either is not known."""
     known = [one for one in found if one.share is not None]
     clear = sorted((one for one in known if one.is_clear), key=lambda one: -(one.share or 0))
     if clear:
@@ -328,7 +327,7 @@ def _share(one: Stalled) -> str:
 
 
 def _varying(found: Sequence[Stalled]) -> Iterator[Answer]:
-    """Yield the cases whose exchange varies much more than what is computed before it."""
+    """Yield the cases whose exchange varies much more than the computation before it."""
     pairs = sorted(((one.variation, one) for one in found
                     if one.variation is not None and one.variation.is_high
                     and one.variation.share >= LEAST_VARIED),

@@ -1,11 +1,11 @@
-"""What a recorded job's communication would take otherwise: its calls, as measured in other ways.
+"""The predicted time of a recorded job's communication: its calls, as measured in other ways.
 
-The time is that of the record's mean rank. Calls without lateness wait no longer than in
-isolation (`answers.causes`). In another setting, of even parts, or on fewer nodes, isolated calls
-take a ratio of what they take at present; only that part of the recorded time changes, and what
-recorded calls take beyond isolation stays. A gain
-is ``real`` where both were measured in the same passes, as `compare --by` has them, with a given
-number of iterations; else it is ``predicted``: runs do not tell what else differs between them.
+The time is that of the record's mean rank. Calls without delay wait no longer than in isolation
+(`answers.causes`). In another setting, with even parts, or on fewer nodes, isolated calls take a
+ratio of their present time; only that part of the recorded time changes, and the time of recorded
+calls beyond isolation stays. A gain is ``real`` where both were measured in the same passes, as
+`compare --by` has them, with a given number of iterations; else it is ``predicted``: other
+differences between runs are unknown.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ from hpcbench.views.table import Column, Line, Range, Row, Show, Table
 LATENESS, SETTING, BALANCE, NODES = "lateness", "setting", "balance", "nodes"
 REAL, PREDICTED, SLOWER, UNDECIDED = "real", "predicted", "slower", "undecided"
 FALSE_SHARE = 0.05
-"""Of all alternatives of a record together."""
+"""The chance of a false verdict on any alternative of a record."""
 PROOF_PASSES, PROOF_CALLS = 9, 30
-"""Of a sweep that proves a gain, on both sides; calls are those of a pass."""
+"""Passes, and calls of a pass, of both sides of a sweep that proves a gain."""
 PRESENT = " as recorded"
-"""Behind the name of a call that is measured otherwise only."""
+"""Follows the name of a call that is measured in the alternative only."""
 ALL, LEAST_COVERED = 0.995, 0.5
-"""Of the time of the calls that change: with less measured, nothing is named."""
+"""Measured shares of the time of the calls that change: complete, and the least for a verdict."""
 ASSUMED = ("Assumed: waiting and contention stay, and so do calls that are not covered. The job "
            "gains less where computation hides communication.")
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What the recorded communication would take otherwise.
+    """The recorded communication in an alternative.
 
     Attributes:
-        name: what is otherwise, in words; ``what``: LATENESS, SETTING, BALANCE or NODES.
+        name: the alternative in words; ``what`` is LATENESS, SETTING, BALANCE or NODES.
         time_s: of all recorded communication of the mean rank, predicted; None: not measured.
         change: of that time, as a share of the recorded one, below 0 where it is less; with its
             95 % interval where there are FEWEST passes.
@@ -107,8 +107,8 @@ class WhatIf:
     """The record of the topic.
 
     ``time_s``: recorded communication of the mean rank; ``span_s``: from its first issue to its
-    last end, of which communication takes the share ``of_span``; both None where calls were lost
-    or have no times. ``untimed``: calls of all ranks that have no time and are not measured.
+    last end; ``of_span``: communication's share of it; both None where calls were lost or have no
+    times. ``untimed``: calls of all ranks that have no time and are not measured.
     ``env``: variables of the present setting, if it was not measured without.
     """
 
@@ -167,9 +167,9 @@ def _in_setting(job: RecordedJob, one: RecordedCalls, backend: str, env: Env) ->
 
 
 def _balanced(job: RecordedJob) -> Iterator[Made]:
-    """Yield that all parts are of their mean size, where some are not.
+    """Yield the alternative with all parts of their mean size, where some are not.
 
-    Until both sizes are measured themselves, it is predicted from those beside them.
+    Times at sizes that are not measured are interpolated; then a gain is only predicted.
     """
     uneven = [one for one in job.calls if one.time_s and one.size_bytes != one.balanced_bytes]
     if uneven:
@@ -203,7 +203,9 @@ def _made(
     job: RecordedJob, one: Alternative,
     changed: Sequence[tuple[RecordedCalls, PassTimes | None, PassTimes | None]],
 ) -> Made:
-    """Return an alternative of calls with their times at present and in it, and the ratio of these.
+    """Return the alternative with its change, and the ratio of times in it to those at present.
+
+    ``changed``: calls, with their times at present and in the alternative.
     """
     parts, missing, covered_s, signatures = [], [], 0.0, []
     for calls, present, other in changed:
@@ -233,7 +235,7 @@ def _changed(job: RecordedJob, one: Alternative, change: Interval) -> Alternativ
 
 
 def _judged(one: Alternative, ratio: Ratio | None, family: int) -> Alternative:
-    """Return an alternative with its verdict; each counts as one test of a family of so many."""
+    """Return an alternative with its verdict, as one of ``family`` tests."""
     if ratio is None:
         return one
     if ratio.interval.low is None:
@@ -243,7 +245,7 @@ def _judged(one: Alternative, ratio: Ratio | None, family: int) -> Alternative:
 
 
 def verdict_of(ratio: Ratio, family: int = 1) -> str:
-    """Return what a ratio shows among so many; a change below SMALLEST, or near it, is none."""
+    """Return the verdict on a ratio, one of ``family`` tests; UNDECIDED below SMALLEST or NEAR."""
     low, high = ratio.interval.ends
     if ratio.chance * family > FALSE_SHARE:
         return UNDECIDED
@@ -253,7 +255,7 @@ def verdict_of(ratio: Ratio, family: int = 1) -> str:
 
 
 def _without_lateness(job: RecordedJob, here: Sequence[Run], options: TopicOptions) -> Alternative:
-    """Return the record without the arrivals of its causes; their errors are independent."""
+    """Return the record without the arrivals of its `causes`, with independent errors."""
     one = Alternative("no delays", LATENESS)
     known = {cause.signature: cause.arrival for cause in causes(here, options).forms
              if cause.arrival is not None}
@@ -350,8 +352,7 @@ TOPIC = Topic("what-if", "what recorded communication would take otherwise", wha
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A sweep, as a raw mapping, of the alternative of that name and the present on so many ranks.
-    """
+    """A sweep, as a raw mapping, of the named alternative and the present on ``ranks``."""
 
     name: str
     sweep: Mapping[str, Any]

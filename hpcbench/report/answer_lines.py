@@ -1,4 +1,4 @@
-"""What `advise`, `compare` and `check` print: answers, comparisons, and one line a reason."""
+"""The output of `advise`, `compare` and `check`: answers, comparisons, and one line a reason."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def topic_options(price: float | None, samples: int, traffic: Path | None) -> To
 def advice(
     paths: Sequence[Path], only: Sequence[str], options: TopicOptions,
 ) -> list[TopicResult]:
-    """Return what the topics say of results files. Raises UsageError for an unknown topic.
+    """Return the results of topics on results files. Raises UsageError for an unknown topic.
 
     Topics ``causes`` and ``what-if`` are among them where recorded communication is given.
     """
@@ -73,7 +73,7 @@ def advice(
 
 
 def proof(options: TopicOptions, results: Sequence[TopicResult]) -> Proof:
-    """Return the sweep that proves the best alternative of topic ``what-if``, which is among them.
+    """Return the sweep that proves the best alternative of ``what-if``, one of ``results``.
 
     Raises UsageError if none is predicted to be faster.
     """
@@ -92,13 +92,13 @@ def opened(paths: Sequence[Path]) -> Iterator[list[Run]]:
 
 
 def topic_results_in(folder: Path) -> tuple[TopicResult, ...]:
-    """Return what stands at the end of a run that lies in a folder, and in its summary."""
+    """Return the answers at the end of a run that lies in a folder, and in its summary."""
     with open_results(folder) as file:
         return topic_results_of_file(file)
 
 
 def topic_results_of_file(file: ResultsFile) -> tuple[TopicResult, ...]:
-    """Return the same of an open results file; commands call it FOLDER, wherever it lies."""
+    """Return those of an open results file; commands call it FOLDER, wherever it lies."""
     return topic_results(Run(FOLDER, file.results, file))
 
 
@@ -147,7 +147,7 @@ def _with_names(table: Table, names: Mapping[str, str]) -> Table:
 
 
 def _short_table(one: SideComparison) -> Table:
-    """Return the table of a comparison, each case named by what tells it apart."""
+    """Return the table of a comparison, with short names of the cases."""
     names = short_labels(case.label for case in one.cases)
     return _with_names(comparison_table(one),
                        {label: with_sizes(name) for label, name in names.items()})
@@ -164,13 +164,13 @@ IMAGES = (".png", ".svg", ".pdf")
 
 
 def check_plot_name(path: Path) -> None:
-    """Raise UsageError for a name of a figure that does not say what it is."""
+    """Raise UsageError for a name of a figure that does not end as one of IMAGES."""
     if path.suffix not in IMAGES:
         raise UsageError(f"--plot {path}: the name must end with {', '.join(IMAGES)}")
 
 
 def print_comparisons(answer: Compared, verbosity: Verbosity) -> None:
-    """Print a table for each side, what else differs, and the totals; quietly only the totals."""
+    """Print a table for each side, other differences, and the totals; quietly only the totals."""
     if verbosity.is_quiet:
         print_lines(Text(f"{one.second}: {totals_line(one)}") for one in answer.comparisons)
         return
@@ -186,7 +186,7 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text]:
         yield Text(text)
     for one in answer.comparisons:
         if not one.cases and not full:
-            continue  # such as a backend that this machine lacks: the total says so
+            continue  # such as a backend that this machine lacks: the total states it
         yield from table_lines(comparison_table(one, full=True) if full else _short_table(one))
         left_out = unmatched_table(one)
         if left_out:
@@ -217,7 +217,7 @@ _NAMED = 3
 
 
 def reason_lines(checked: CheckResult, *, full: bool = False) -> Iterator[str]:
-    """Yield a line for each reason; not ``full``: one of all cases undecided for the same."""
+    """Yield a line for each reason; not ``full``: one for many cases undecided for the same."""
     groups = grouped((one.text if one.outcome == UNDECIDED and not full else one, one)
                      for one in checked.reasons)
     for alike in groups.values():

@@ -1,7 +1,8 @@
-"""Which charts a run has, and which of them were requested.
+"""The charts of a run, and those of them that were requested.
 
-Those of each kind, the heat map of one case, timelines of all ranks, and the canary. Times are in
-the unit that makes their numbers short, and names as short as tells the charts apart.
+They are those of each kind, of answers, the heat map of one case, timelines of all ranks,
+telemetry and the canary. Times are in the unit that makes their numbers short, and names are the
+shortest that distinguish the charts.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def timeline_chart(
 ) -> BarChart | None:
     """Return a bar a rank for each chosen sample; None where there is none, or of too many ranks.
 
-    ``called`` is what the case is called, ``known`` how parts look that other charts show, too.
+    ``called`` names the case, ``known`` is how parts look that other charts show, too.
     """
     if not time_series or len(time_series[0].ranks) > MOST_RANKS:
         return None
@@ -253,7 +254,7 @@ class Chosen:
     """Only charts of this ``kind``, and only those whose name fits one of the patterns ``only``.
 
     None and no pattern stand for all. ``case`` names the case whose samples are shown one by one;
-    None is the most telling one.
+    None is that of `case_to_map`.
     """
 
     kind: str | None = None
@@ -265,7 +266,7 @@ ALL = Chosen()
 
 
 def chosen_charts(charts: Iterable[Chart], results: Results, chosen: Chosen) -> Iterator[Chart]:
-    """Yield the charts that were requested. Raises UsageError where there is none of them."""
+    """Yield the charts that were requested. Raises UsageError where a pattern fits none."""
     of_kind = _of_kind(list(charts), results, chosen.kind)
     for pattern in chosen.only:
         if not any(fnmatchcase(chart.file_stem, pattern) for chart in of_kind):
@@ -329,7 +330,7 @@ def colours_of(results: Results) -> Mapping[str, str]:
 
 
 def _line_colours(charts: Iterable[Chart]) -> Mapping[str, str]:
-    """Return the colour of what lines across bars stand for, such as the product alone."""
+    """Return the colours of lines across bars by their labels, such as the product alone."""
     return {look.label: look.colour for chart in charts if isinstance(chart, BarChart)
             for section in chart.sections for _, look in section.lines}
 
@@ -339,7 +340,7 @@ def _setting(item: CaseResult) -> Mapping[str, object]:
 
 
 def with_colours(chart: Chart, colours: Mapping[str, str], results: Results) -> Chart:
-    """Return the chart with the colours of what its curves or dots compare."""
+    """Return the chart with its marks in the colours of the names that it compares."""
     if isinstance(chart, DotChart):
         found = _colours([row.label for row in chart.rows], colours)
         return replace(chart, rows=tuple(
@@ -365,7 +366,7 @@ def with_colours(chart: Chart, colours: Mapping[str, str], results: Results) -> 
 
 
 def _with_bar_colours(chart: BarChart, colours: Mapping[str, str]) -> BarChart:
-    """Return the chart with bars of one part, lines and labels in the colours of what they name."""
+    """Return the chart with bars of one part, lines and labels in the colours of their names."""
     def of_look(look: Look, label: str) -> Look:
         return replace(look, colour=_colour_of(label, colours) or look.colour)
 
@@ -390,8 +391,7 @@ def _colour_of(label: str, colours: Mapping[str, str]) -> str:
 
 
 def _colours(labels: Sequence[str], colours: Mapping[str, str]) -> list[str]:
-    """Return the colour of each label by the names in it; none where they do not tell them apart.
-    """
+    """Return the colour of each label by the names in it; none where they do not distinguish."""
     found = [_colour_of(label, colours) for label in labels]
     return found if len({*found}) == len(labels) or (
         "" not in found and len({*found}) > 1) else [""] * len(labels)
@@ -419,7 +419,7 @@ def _charts(
 
 
 def _map(results: Results, source: SampleSource, named: CaseResult | None) -> Iterator[Chart]:
-    """Yield the map of the named case, else of the most telling one; nothing without samples."""
+    """Yield the map of the named case, else of `case_to_map`; nothing without samples."""
     shown = named or case_to_map(results.cases)
     samples = source.samples(shown.case.case_id) if shown else None
     if shown is not None and samples is not None and samples.start_ns.size:
@@ -427,7 +427,7 @@ def _map(results: Results, source: SampleSource, named: CaseResult | None) -> It
 
 
 def _with_choice(chart: Chart, shown: CaseResult, named: CaseResult | None) -> Chart:
-    """Return the chart with a note that says why it is of this case, and how to see another."""
+    """Return the chart with a note on the choice of its case, and how to see another."""
     case = shown.case
     why = "it was asked for" if named is shown else (
         f"of kind {case.kind} it comes first by: {_heat_map_case(case).rule}; "
@@ -438,10 +438,10 @@ def _with_choice(chart: Chart, shown: CaseResult, named: CaseResult | None) -> C
 def timelines(
     results: Results, source: SampleSource, named: CaseResult | None = None,
 ) -> Iterator[Chart]:
-    """Yield for each kind when each rank was where in chosen samples of its most telling case.
+    """Yield for each kind the timeline of all ranks in chosen samples of one case.
 
-    Of the kind of the ``named`` case that is the case. There is none where ranks read different
-    clocks: samples hold the stamps of their own.
+    That is the ``named`` case for its kind, else `case_to_map`. There is none where ranks read
+    different clocks: samples hold the stamps of their own.
     """
     if results.clocks is None or results.clocks.n_clocks > 1:
         return
@@ -471,9 +471,9 @@ def _with_timing(chart: Chart, results: Results) -> Chart:
 
 
 def case_to_map(items: Iterable[CaseResult]) -> CaseResult | None:
-    """Return the case to map: of the first kind with statistics the one that its presenter prefers.
+    """Return the case to map: the one that the presenter of the first kind with statistics prefers.
 
-    A case whose samples are single calls goes before one with several calls a sample.
+    Among equals, one whose samples are single calls goes before one with several calls a sample.
     """
     ranked = list(kinds())
     measured = [item for item in items if item.statistics is not None]
@@ -485,7 +485,7 @@ def case_to_map(items: Iterable[CaseResult]) -> CaseResult | None:
 
 
 def origin_text(results: Results) -> str:
-    """Return which run it was, on what, over which declared links, and with which versions."""
+    """Return the run, its ranks and nodes, its declared links and versions, in one line."""
     run, links = results.run, declared_links(results.plan.config)
     versions = ", ".join(f"{name} {text}" for name, text in run.versions.items())
     when = run.started_at or "start time unknown"
@@ -496,7 +496,7 @@ def origin_text(results: Results) -> str:
 
 
 def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
-    """Return how long each rank was in the call, for one case with at least one sample."""
+    """Return the map of the time of each rank in the call, for a case with at least one sample."""
     case, grid = item.case, sample_map(samples, MOST_COLUMNS)
     called = _heat_map_case(case)
     limits = Range(grid.least_s, grid.greatest_s)

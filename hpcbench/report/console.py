@@ -56,7 +56,7 @@ def report_run(
     results: Results, folder: Path, advice: Sequence[TopicResult], verbosity: Verbosity, *,
     explain: bool = False,
 ) -> None:
-    """Print what came of a run, and its answers; quietly the path of its folder."""
+    """Print a run's results and answers; quietly its failures and the path of its folder."""
     if verbosity.is_quiet:
         _print_failures(results)
         say(folder)
@@ -70,7 +70,7 @@ def print_results(
 ) -> None:
     """Print a run's counts, tables, failures and summary; in detail every column and sample count.
 
-    Quietly only the tables. ``explain``: also what the columns mean.
+    Quietly only the tables and failures. ``explain``: also the meaning of the columns.
     """
     full = verbosity.is_verbose
     tables = [*(tables_of(results) if full or explain else brief_tables_of(results)),
@@ -96,7 +96,7 @@ def print_results(
 
 
 def _refusing(results: Results) -> Results:
-    """Return the results with the findings that speak against them alone."""
+    """Return the results with only the findings that are errors."""
     return replace(results, findings=tuple(
         finding for finding in results.findings if finding.scope != "note"))
 
@@ -116,7 +116,7 @@ def _summary(
 
 
 def _print_failures(results: Results) -> None:
-    """Print on standard error what was not ok, and what the checks refuse.
+    """Print on standard error faults, cases that are not ok, errors, and limits that are not met.
 
     Skips are shown only where nothing was ok: then they are why a run fails.
     """
@@ -143,12 +143,12 @@ def _problem_lines(results: Results) -> Iterator[Text]:
 
 
 CAPTURED = Path("profile") / "profile.json"
-"""What recorded traces say of themselves, in the results folder: {schema_version, lines}."""
+"""The lines on recorded traces, in the results folder: {schema_version, lines}."""
 MOST_LINES = 12
 
 
 def print_profile(results: Results, folder: Path) -> None:
-    """Print what a profiled run found, at most a screen of it."""
+    """Print the findings of a profiled run, at most a screen of them."""
     shown, run = list(_shown(results)), results.run
     lines = [line for line in shown if isinstance(line, Line)]
     tables = [table for table in shown if isinstance(table, Table)]
@@ -201,7 +201,7 @@ def print_error(message: str) -> None:
 
 
 def print_outcome(member: Member) -> None:
-    """Print on standard error which member it was that left the lines before."""
+    """Print on standard error the member that left the lines before, and its status."""
     text = f"{member.folder}: {member.status}: {MEMBER_STATUSES[member.status]}"
     print_lines([Text(f"hpcbench: {text}")], sys.stderr)
 

@@ -47,7 +47,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """A row of them."""
+    """A row of cards."""
 
     cards: tuple[Card, ...]
 
@@ -59,7 +59,7 @@ Item = Line | Table | Chart | Cards
 class ReportSection:
     """One part of a document. ``key`` names it in links; ``parts`` are shown below its items.
 
-    ``short`` is what a list of contents calls it, if not by its title.
+    ``short`` is its name in a list of contents, if that is not its title.
     """
 
     key: str
@@ -71,7 +71,7 @@ class ReportSection:
 
 @dataclass(frozen=True, slots=True)
 class ReportDocument:
-    """A report. ``origin`` says which run figures are of; a section without data is not there."""
+    """A report. ``origin`` names the run of its figures; sections without data are left out."""
 
     title: str
     subtitle: str
@@ -140,7 +140,7 @@ def _figure(chart: Chart, figures: Collection[str]) -> str:
 
 
 def _table(table: Table) -> str:
-    """Return a table; what a group's rows have in common is their first column."""
+    """Return a table; the headings of groups are its first column."""
     table = table.without_empty()
     grouped = any(group.heading for group in table.groups)
     heads = [""] * grouped + [escaped(column.label) for column in table.columns]
@@ -203,12 +203,12 @@ def _choices(table: Table, at: int) -> list[str]:
 
 
 def _is_long(table: Table, at: int) -> bool:
-    """Return whether texts would stand one word below the other in what other columns leave."""
+    """Return whether a column has so long a text that it needs a least width."""
     return max(map(len, _column_texts(table, at)), default=0) > _LONG
 
 
 def _column_texts(table: Table, at: int) -> list[str]:
-    """Return the different texts of a column; none of numbers."""
+    """Return the different texts of a column; none for numbers."""
     return [*dict.fromkeys(cell_text(row.cells[at]) for row in table.rows)] if (
         table.columns[at].show is Show.TEXT) else []
 
@@ -224,7 +224,7 @@ def _meanings(table: Table) -> list[tuple[str, str]]:
 
 
 def _sort_key(cell: Cell) -> str:
-    """Return what a cell is sorted by: its raw number, the middle of a range, or its text."""
+    """Return the sort key of a cell: its raw number, the middle of a range, or its text."""
     if isinstance(cell, Range):
         return repr((cell.least + cell.greatest) / 2 if cell.middle is None else cell.middle)
     if isinstance(cell, WithInterval):

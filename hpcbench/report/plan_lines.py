@@ -1,4 +1,4 @@
-"""What `list`, `plan` and a dry run print: what there is, what a plan holds, what a trial gave."""
+"""The output of `list`, `plan` and a dry run: the catalogue, a plan's content, trials."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _WORD = re.compile(r"[\w.+-]+")
 
 
 def by_rule(skips: Iterable[tuple[str, Case]]) -> Mapping[str, list[Case]]:
-    """Return the cases that were left out for each rule, of pairs of a reason and a case.
+    """Return the cases that were left out for each rule, from pairs of a reason and a case.
 
-    A rule is named by its first reason, and how many others there are like it: reasons that follow
+    A rule is named by its first reason, and the number of others like it: reasons that follow
     from one rule differ in numbers and in names of the case.
     """
     rules = grouped((_rule(reason, case), (reason, case)) for reason, case in skips)
@@ -70,7 +70,10 @@ HEADER_COLUMNS = 110
 
 
 def plan_header(plan: Plan, *, full: bool = False) -> Iterator[Text]:
-    """Yield how much is planned, how it is measured and how long it takes; ``full``: also why."""
+    """Yield how much is planned, how it is measured and how long it takes.
+
+    ``full``: also the variables that workers inherit.
+    """
     runs = [case for case in plan.cases if case.skip is None]
     yield Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} "
                f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
@@ -162,7 +165,7 @@ def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
 
 
 def case_tables(plan: Plan) -> Iterator[Text]:
-    """Yield every case, or, for long plans, one line per block, backend and what it runs."""
+    """Yield every case, or, for long plans, one line for cases of a block that are alike."""
     runs = [case for case in plan.cases if case.skip is None]
     blocks = grouped(((case.block, case.kind), case) for case in runs)
     for (block, kind), cases in blocks.items():
@@ -247,7 +250,7 @@ def _case(case: Case) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of one case: ``accepted``, ``refused``, ``skipped`` or ``not tried``, and why.
+    """The outcome of one case: ``accepted``, ``refused``, ``skipped`` or ``not tried``, and why.
 
     ``calls`` are the collectives that rank 0 called: name, how often, bytes of all of them as
     nccl-tests counts sizes.
@@ -262,7 +265,7 @@ class Trial:
 def print_trials(
     plan: Plan, trials: Iterable[Trial], verbosity: Verbosity = Verbosity.NORMAL,
 ) -> int:
-    """Print each trial as it comes, or quietly on standard error what was refused; then the counts.
+    """Print each trial as it comes, or quietly the refused ones on standard error; then the counts.
 
     Return how many were refused.
     """
@@ -311,7 +314,8 @@ NO_TORCH = f"torch is not installed here: {how_to_install('run')}"
 def print_listing(
     *, probe: bool, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL,
 ) -> None:
-    """Print what there is, quietly only names; ``probe`` asks this machine, in another process."""
+    """Print the catalogue, quietly only names; ``probe`` checks this machine, in another process.
+    """
     machine: Mapping[str, Any] | None = None
     if probe and importlib.util.find_spec("torch"):
         from hpcbench.launch.probe import probe_here
@@ -325,9 +329,9 @@ def print_listing(
 
 
 def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[str, Any]:
-    """Return what there is as plain JSON values; ``machine`` is None where it was not probed.
+    """Return the catalogue as plain JSON values; ``machine`` is None where it was not probed.
 
-    ``available`` is None of what nobody requested.
+    ``available`` is None where no ``probe`` was requested.
     """
     no_torch = NO_TORCH if probe else "not probed"
     known = machine or {"backends": dict.fromkeys(BACKENDS, no_torch), "devices": {},
@@ -351,7 +355,7 @@ def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[
 
 
 def _names(machine: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the names of each group in a line; of backends those that are here, if it is known."""
+    """Yield the names of each group in a line; only available backends, if they are known."""
     here = [name for name in BACKENDS if machine is None or machine["backends"][name] is None]
     for group, names in (*catalogue().items(), ("dtypes", DTYPE_BYTES), ("modes", MODES),
                          ("hardware", HARDWARE), ("backends", here)):
@@ -359,7 +363,7 @@ def _names(machine: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
-    """Yield what there is; ``machine`` is None where it was not probed, or has no torch."""
+    """Yield the catalogue; ``machine`` is None where it was not probed, or has no torch."""
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
     for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
                          ("uneven parts", UNEVEN), ("orders of cases", ORDERS)):

@@ -75,7 +75,7 @@ PDF_LIBRARIES = "Pango 1.44 and HarfBuzz (Debian: libpango-1.0-0 libpangoft2-1.0
 
 
 def pdf_bytes(document: ReportDocument) -> bytes:
-    """Return the document as PDF. Raises UsageError where what makes it is not there."""
+    """Return the document as PDF. Raises UsageError where WeasyPrint or a library is missing."""
     try:
         import weasyprint
     except ImportError as error:
@@ -146,7 +146,7 @@ def _cards(results: Results) -> Cards:
 
 
 def _first(results: Results) -> Iterator[str]:
-    """Yield what a reader must know before any number."""
+    """Yield the warnings that a reader needs before any number."""
     if not any(item.status == "ok" for item in results.cases):
         yield "No case was measured: this report has no times."
     if is_resumed(results):
@@ -199,7 +199,7 @@ _LABELS, _EVIDENCE_LINES, _PHRASES, _LONGEST = 3, 12, 4, 300
 
 
 def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
-    """Return the report of a run, or of several: what differs, or of it most, then each run."""
+    """Return the report of a run, or of several: differences (``full``: all), then each run."""
     if len(runs) == 1:
         run, = runs
         return ReportDocument(_name(run), _when(run), _with_data(sections_of(run, answers=True)),
@@ -259,7 +259,7 @@ def _renamed(sections: Iterable[ReportSection], prefix: str) -> Iterator[ReportS
 
 
 def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
-    """Yield a section a topic that has an answer, one of ``advice`` or found out now."""
+    """Yield a section a topic that has an answer, one of ``advice`` or computed here."""
     known = {one.topic.name: one.record for one in advice}
     for topic in TOPICS:
         record = known.get(topic.name) or topic.analysis(runs, TopicOptions())
@@ -323,7 +323,7 @@ def _which(cases: Sequence[Case]) -> str:
 
 
 def _environment(results: Results) -> Iterator[Item]:
-    """Yield what the first rank ran with; what differs between ranks is a finding (HB142)."""
+    """Yield the environment of the first rank; differences of others are a finding (HB142)."""
     facts = list(flattened(results.run.environment))
     if facts:
         groups = grouped((key.partition(".")[0] if "." in key else "",
@@ -334,7 +334,7 @@ def _environment(results: Results) -> Iterator[Item]:
 
 
 def _plain_value(value: str) -> str:
-    """Return JSON text as people write it: a text without quotes, and not of any length."""
+    """Return JSON text as people write it: a text without quotes, at most _LONGEST characters."""
     text = str(from_json(value)) if value.startswith('"') else value
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST - 4]} ..."
 
@@ -347,7 +347,7 @@ def _method(results: Results) -> Iterator[str]:
 
 
 def _whole(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines with those that go on with them, which a console shows indented."""
+    """Yield lines joined with their continuations, which a console shows indented."""
     parts: list[str] = []
     for line in lines:
         if parts and not line.startswith("  "):
@@ -359,7 +359,7 @@ def _whole(lines: Iterable[str]) -> Iterator[str]:
 
 
 FORMATS = {"html": ".html", "pdf": ".pdf", "md": ".md"}
-"""Format -> how the names of its files end."""
+"""Format -> ending of its files."""
 NAME, LATEST = "report", Path("results/latest")
 
 
@@ -400,7 +400,8 @@ def chosen_format(image_format: str | None, output: Path | None) -> str:
 
 
 def output_path(paths: Sequence[Path], output: Path | None, chosen: str) -> Path:
-    """Return where a report goes: beside the results of one run, else into this folder."""
+    """Return where a report goes: ``output``, or beside one run's results, or the working folder.
+    """
     if output is not None:
         return output
     beside = paths[0] if paths[0].is_dir() else paths[0].parent

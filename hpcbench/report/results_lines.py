@@ -1,4 +1,4 @@
-"""What is printed of results: the lines around the tables, the tables of a run, its details."""
+"""The printed lines of results: those around the tables, the tables of a run, its details."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ LEFT_OUT = ("skipped", "not_run")
 LABELS_SHOWN = 5
 EVIDENCE_LINES = 6
 CRASH, CRASHED_THREAD = "Fatal Python error:", "Current thread"
-"""How Python's faulthandler begins, and the part on the thread that crashed, of which the most
+"""Beginnings of Python's faulthandler, and of its part on the thread that crashed, whose most
 recent frame comes first; other threads may come before it."""
 SHOWN_FINDINGS = 3
 _INDENT = " " * 11
 
 
 def header_line(results: Results) -> str:
-    """Return where the run ran, with what, and whether its results were checked."""
+    """Return the ranks, nodes and versions of a run, and whether its results were checked."""
     run = results.run
     if run.imported:
         return (f"imported, not measured by hpcbench: times that {' and '.join(run.imported)} "
@@ -92,7 +92,7 @@ def _where(run: RunInfo) -> str:
 
 
 def _version_text(name: str, version: str) -> str:
-    """Return ``torch 2.13.0``; of MPI ``MPICH 5.0.2`` or ``Open MPI 5.0.3``."""
+    """Return ``torch 2.13.0``; for MPI ``MPICH 5.0.2`` or ``Open MPI 5.0.3``."""
     if name != "mpi":
         return f"{name} {version}"
     return re.sub(r" (?:Version:? *|v(?=\d))", " ", version).split(",")[0]
@@ -136,7 +136,7 @@ def is_resumed(results: Results) -> bool:
 
 
 def short_reason(text: str) -> str:
-    """Return the first clause of a reason; what stands before its colon where that says enough."""
+    """Return the text before a reason's colon if it has several words, else the first clause."""
     first = text.split(": ")[0]
     return first if " " in first else text.split(", ")[0]
 
@@ -166,7 +166,7 @@ def fault_lines(results: Results) -> Iterator[Text]:
 def outcome_lines(
     results: Results, statuses: Sequence[str] = NOT_OK, *, full: bool = False,
 ) -> Iterator[Text]:
-    """Yield what is not ok, by status, rank to blame and reason; ``full``: every case by its label.
+    """Yield the cases that are not ok, by status, rank to blame and reason; ``full``: all labels.
     """
     for status in statuses:
         same = [item for item in results.cases if item.status == status]
@@ -188,7 +188,7 @@ def outcome_lines(
 
 
 def _group_lines(group: list[CaseResult], *, full: bool) -> Iterator[str]:
-    """Yield which cases have one outcome, and what a worker of the first left behind."""
+    """Yield the cases of one outcome, and the evidence of a worker of the first."""
     shown = group if full else group[:LABELS_SHOWN]
     for item in shown:
         yield f"{item.case.case_id}  {item.case.label}"
@@ -199,7 +199,7 @@ def _group_lines(group: list[CaseResult], *, full: bool) -> Iterator[str]:
 
 
 def evidence_of(item: CaseResult, most: int | None) -> Iterator[str]:
-    """Yield what a worker left behind: the blamed rank's, or, if it is silent, another's stack."""
+    """Yield the blamed rank's stack or last output, or, if it is silent, another's stack."""
     blamed = str(item.blamed_rank)
     for rank in sorted(item.detail, key=lambda name: (name != blamed, int(name))):
         left = item.detail[rank]
@@ -215,7 +215,7 @@ def evidence_of(item: CaseResult, most: int | None) -> Iterator[str]:
 
 
 def _last_lines(lines: list[str], most: int) -> list[str]:
-    """Return the last lines; of a crash its name and the frames nearest to it, which come first."""
+    """Return the last lines; for a crash its name and the nearest frames, which come first."""
     crash = next((at for at, line in enumerate(lines) if line.startswith(CRASH)), None)
     if crash is None:
         return lines[-most:]
@@ -225,7 +225,7 @@ def _last_lines(lines: list[str], most: int) -> list[str]:
 
 
 def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
-    """Yield what the checks found, by code: of many alike the first ones, or in ``full`` all."""
+    """Yield the findings of the checks, by code: the first ones of each, or in ``full`` all."""
     if results.findings:
         yield Text()
         yield Text("findings (explained in docs/checks.md)", style="bold")
@@ -255,7 +255,7 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
 
 
 def limit_lines(results: Results, prefix: str = "") -> Iterator[Line]:
-    """Yield each limit of the sweep that does not hold, or behind ``prefix`` that they all do."""
+    """Yield each limit of the sweep that does not hold, or after ``prefix`` that they all do."""
     checked = check_own_limits(results)
     if checked is not None:
         yield from (Line(line, "warning") for line in reason_lines(checked))
@@ -269,7 +269,7 @@ def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
 
 
 def brief_tables_of(results: Results) -> Iterator[Table]:
-    """Yield the tables of a run with what varies only, and without details."""
+    """Yield the tables of a run with varying columns only, and without details."""
     passes = f", median of the samples of {repeats_text(results.plan)}"
     for table in _blocks(results, results.cases, brief=True):
         yield replace(table, title=f"{table.title}{passes}")
@@ -321,12 +321,12 @@ def _overviews(results: Results, kind: str, items: Sequence[CaseResult]) -> Iter
 
 
 def _presenter(results: Results, kind: str) -> Presenter[Any, Any]:
-    """Return a kind's presenter; without records of its kind a case is one of any kind."""
+    """Return a kind's presenter; without records of the kind, that of any kind."""
     return Presenter() if kind in results.missing_kinds else presenter_of(kind)
 
 
 def how_lines(results: Results) -> Iterator[str]:
-    """Yield repeats, clock and order, and what the modes that tables name mean."""
+    """Yield repeats, clock and order, and the meaning of the modes that tables name."""
     ran = _ran(results)
     yield (f"{repeats_text(results.plan)}, after {_warmups_text(ran)}; {clock_text(results, ran)}"
            f"{_order_text(results)}")
@@ -344,7 +344,7 @@ def _warmups_text(ran: Sequence[CaseResult]) -> str:
 
 
 def definition_lines(results: Results) -> Iterator[str]:
-    """Yield what the columns mean: mode and fold, which samples, interval, rates, clock."""
+    """Yield the meaning of the columns: mode and fold, samples, interval, rates, clock, flags."""
     ran = _ran(results)
     for mode, fold in dict.fromkeys(mode_and_fold(item) for item in ran):
         batches = distinct(sorted({item.case.batch for item in ran if item.case.mode == mode}))
@@ -414,7 +414,7 @@ _LEGEND = (
 
 
 def topology_tables(results: Results) -> Iterator[Table]:
-    """Yield where ranks ran, and a matrix for each way in which GPUs of a node are joined."""
+    """Yield the places of ranks, and a matrix for each way in which GPUs of a node are joined."""
     topology = results.topology
     if topology.ranks:
         yield _places_table(topology)
@@ -444,7 +444,7 @@ def _place_cells(one: RankPlace) -> tuple[str | None, ...]:
 
 
 def _matrix_table(matrix: GpuMatrix, hosts: list[str]) -> Table:
-    """Return what nvidia-smi topo -m shows of the GPUs."""
+    """Return the matrix of the GPUs, as nvidia-smi topo -m shows it."""
     names = [f"GPU{number}" for number in range(len(matrix.links))]
     columns = (Column("gpu", ""), *(Column(name.lower(), name) for name in names),
                Column("cpus", "CPU affinity", optional=True),
@@ -507,7 +507,7 @@ def start_up_tables(results: Results) -> Iterator[Table]:
 
 
 def _canary_lines(results: Results) -> Iterator[Text]:
-    """Yield how the machine drifted, as the canary saw it; or that nothing tells."""
+    """Yield the drift of the machine, by the canary; or that it is unknown."""
     canary = results.canary
     configured = results.plan.config.get("measure", {}).get("canary")
     if canary is None:

@@ -65,7 +65,7 @@ MODE_FIELDS = ("mode_medians_s", "mode_shares")
 USAGE_FIELDS = {"usage_passes": "passes", "usage_window_s": "window_s", **{
     item.name: item.name for item in fields(Usage)
     if item.name not in ("passes", "window_s", "spans_ns")}}
-"""Fields of runs that read what cases used of the machine."""
+"""Fields of runs with telemetry: each case's use of the machine."""
 ARRIVAL_FIELDS = ("arrival", *(item.name for item in fields(LateArrivals)))
 """Fields of runs in which ranks enter late on purpose."""
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
@@ -85,7 +85,7 @@ version 1 come first, and with them those of collectives. A list is a list in JS
 separated by spaces in CSV, with - for null; entries that are sentences, by semicolons."""
 
 _MISSING = "not_measured"
-"""The section that says why others are null."""
+"""The section with the reasons why others are null."""
 
 
 def write_reports(
@@ -120,7 +120,7 @@ def write_reports(
 def _optional(
     what: str, folder: Path, complain: Callable[[str], None] | None,
 ) -> Iterator[None]:
-    """Let a part fail without which the results are complete, if there is someone to tell."""
+    """Let an optional part fail with a line to ``complain``; raise its error without one."""
     try:
         yield
     except Exception as error:
@@ -158,14 +158,14 @@ def field_names(of_run: Collection[str]) -> tuple[str, ...]:
 
 
 def _names(results: Results) -> tuple[str, ...]:
-    """Return `field_names` of a run, and behind them what its cases used, if it was read, and how
-    ranks arrived, if some enter late."""
+    """Return `field_names` of a run, then USAGE_FIELDS if telemetry was read, and ARRIVAL_FIELDS
+    if ranks enter late."""
     return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.telemetry else ()),
             *(ARRIVAL_FIELDS if results.plan.has_late_ranks else ()))
 
 
 def print_summary(results: Results, advice: Sequence[TopicResult]) -> None:
-    """Print what summary.json holds."""
+    """Print the content of summary.json."""
     print_document(summary_document(results, case_rows(results), advice))
 
 
@@ -194,7 +194,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def case_rows(results: Results) -> list[dict[str, Any]]:
-    """Return each case's `field_names`; None where it has no such number."""
+    """Return a row for each case: field -> value; None where it has no such value."""
     names = _names(results)
     return [_row(item, results.record_of(item), names, results.run.faults)
             for item in results.cases]
@@ -271,7 +271,7 @@ def summary_document(
 
 
 def _folds(results: Results) -> dict[str, str]:
-    """Return what each fold is: those of runs, and of imported results theirs."""
+    """Return the meaning of each fold: those of runs, and those of imported results."""
     return {**FOLDS, **{item.timing.fold: fold_text(item.timing.fold) for item in results.cases
                         if item.timing}}
 
@@ -283,7 +283,7 @@ def _check(results: Results) -> dict[str, Any] | None:
 
 
 def _config(rows: list[dict[str, Any]], plan: Plan) -> dict[str, Any]:
-    """Return what all rows that ran share; a list where the sweep varies it."""
+    """Return the settings of all rows that ran; a list where the sweep varies one."""
     rows = [row for row in rows if row["status"] not in ("skipped", "not_run")] or rows
     is_fixed = {case.case_id: case.is_fixed for case in plan.cases}
     return {
@@ -302,7 +302,7 @@ def _one_or_all(values: Iterable[int | str]) -> Any:
 
 
 def _sections(results: Results, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what each kind tells of its cases; of a kind without cases that there are none.
+    """Return the sections of all kinds by name, also of kinds without cases.
 
     Rows of several kinds under one name stand behind one another.
     """

@@ -1,6 +1,6 @@
 """Text on the console: colours on a terminal, plain lines in a log; tables whose numbers are whole.
 
-`Progress` says on rank 0 how far the sweep is: a bar on a terminal, one flushed line per case in a
+`Progress` shows on rank 0 how far the sweep is: a bar on a terminal, one flushed line per case in a
 log. It draws only when a case ends: supervisors must not wake while something is timed.
 """
 
@@ -32,7 +32,7 @@ from hpcbench.views.table import Column, Line, Show, Table
 def open_console(stream: TextIO | None = None) -> Console:
     """Return a console on ``stream`` (default: standard output as it is now).
 
-    It is as wide as COLUMNS says, else as its terminal, else 80. Open MPI gives every rank a
+    Its width is that of COLUMNS, else of its terminal, else 80. Open MPI gives every rank a
     terminal even where its own output goes to a file, so there only FORCE_COLOR makes it one.
     """
     is_log = "OMPI_COMM_WORLD_RANK" in os.environ and not os.environ.get("FORCE_COLOR")
@@ -41,12 +41,12 @@ def open_console(stream: TextIO | None = None) -> Console:
 
 
 class _SafeConsole(Console):
-    """A console whose terminal obeys no text: only what rich itself adds can be a control."""
+    """A console whose terminal obeys no text: only controls that rich itself adds take effect."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None,
     ) -> Iterable[Segment]:
-        """Yield the segments of what is printed, with texts as they may be shown."""
+        """Yield the segments of a renderable, with their texts made printable."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
@@ -83,7 +83,7 @@ def print_document(document: Mapping[str, Any]) -> None:
 STATUS_STYLES: Mapping[str, str] = MappingProxyType({
     "ok": "", "wrong": "bold red", "failed": "red", "timeout": "red", "skipped": "yellow",
     "not_run": "yellow"})
-"""Status -> how its lines look."""
+"""Status -> style of its lines."""
 TONE_STYLES: Mapping[str, str] = MappingProxyType({
     "plain": "", "title": "bold", "quiet": "dim", "warning": "yellow"})
 GAP = "  "
@@ -114,7 +114,7 @@ def table_lines(table: Table) -> Iterator[Text]:
 
 
 def listing_lines(item: Line | Table) -> Iterator[Text]:
-    """Yield what a listing says: a line, or a table without a title, indented."""
+    """Yield an item of a listing: a line, or a table without a title, indented."""
     if isinstance(item, Line):
         yield tone_line(item)
         return
@@ -149,7 +149,7 @@ def _aligned(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> Itera
 
 
 BAD = ("wrong", "failed", "timeout")
-"""Statuses that are reported at once, also above the bar."""
+"""Statuses that are reported immediately, also above the bar."""
 BAR_COLUMNS = 20
 BESIDE_LABEL = 34
 """Columns for the counts and the time left, which a long label must not push out."""
@@ -158,14 +158,14 @@ LEAST_LEFT_S = 1.0
 QUIET_S = 10.0
 """A log gets a line of how far the sweep is when nothing was printed for so long ..."""
 FAR_OFF = 1.5
-"""A first pass that took so many times its estimate, or its estimate so many times it, corrects
-that of the whole, if this changes by `QUIET_S` or more."""
+"""A first pass this many times longer, or shorter, than its estimate corrects the estimate of the
+whole, if that changes by `QUIET_S` or more."""
 QUIET_SHARE = 0.02
 """... or for this share of the time that is left, if that is longer."""
 
 
 class _FirstPass(NamedTuple):
-    """The first pass (launch, pass) so far: what it took and was planned for, and what is left."""
+    """The first pass (launch, pass) so far: its time, its estimate, and that of the rest."""
 
     turn: tuple[int, int]
     took_s: float
@@ -178,8 +178,8 @@ class Progress:
 
     A context manager; what it prints goes to ``stream`` (default: standard output as it is now).
     With ``every_run`` a log has a line for each run of a case, by its whole label, not only for the
-    last one. ``clock`` returns seconds. Who sets ``slow_reason`` says why cases may take longer
-    than planned.
+    last one. ``clock`` returns seconds. ``slow_reason``, if set, is why cases may take longer than
+    planned.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Progress:
         self._task = self._bar.add_task("", total=self._total, left="") if self._bar else None
 
     def name_among(self, cases: Sequence[Case]) -> None:
-        """Name each case by what tells it apart from these; with ``every_run`` by its label."""
+        """Name each case by the words that distinguish it here; with ``every_run`` by its label."""
         self._labels = {} if self._every_run else {
             label: with_sizes(short)
             for label, short in short_labels(case.label for case in cases).items()}
@@ -263,7 +263,7 @@ class Progress:
             self._bar.refresh()
 
     def _correct(self, turn: tuple[int, int]) -> None:
-        """Say how long all takes as soon as the first pass is over, if that is far from planned."""
+        """Print how long all takes as soon as the first pass is over, if far from the estimate."""
         first = self._first_pass
         if first is None:
             self._first_pass = _FirstPass(turn, 0.0, 0.0, self._left_s)
@@ -271,7 +271,7 @@ class Progress:
         its_turn, took_s, planned_s, left_s = first
         if its_turn == turn or not planned_s or not took_s:
             return
-        self._first_pass = first._replace(planned_s=0.0)  # said once
+        self._first_pass = first._replace(planned_s=0.0)  # printed once
         ratio = took_s / planned_s
         planned_all_s, all_s = planned_s + left_s, took_s + ratio * left_s
         if max(ratio, 1 / ratio) < FAR_OFF or abs(all_s - planned_all_s) < QUIET_S:
@@ -322,19 +322,19 @@ class Progress:
         return is_quiet
 
     def _which(self, launch: int, pass_index: int) -> str:
-        """Return ``launch 1/2 pass 3/3``; nothing of what there is only one."""
+        """Return ``launch 1/2 pass 3/3``, without a count of which there is only one."""
         launches, passes = self._repeats
         parts = [f"launch {launch + 1}/{launches}"] if launches > 1 else []
         parts += [f"pass {pass_index + 1}/{passes}"] if passes > 1 else []
         return f"{' '.join(parts)}  " if parts else ""
 
     def message(self, text: str) -> None:
-        """Print one line at once: above the bar, or in the log."""
+        """Print one line immediately: above the bar, or in the log."""
         self._console.print(Text(text), soft_wrap=True)
         self._console.file.flush()
 
     def time_left(self) -> str:
-        """Return ``about 40 s left``: the plan's estimate of the rest, scaled by what was seen."""
+        """Return ``about 40 s left``: the plan's estimate of the rest, scaled by measured times."""
         left_s = self._seconds_left()
         return "" if left_s is None or left_s < LEAST_LEFT_S else f"about {rough_time(left_s)} left"
 

@@ -56,7 +56,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A roofline, what its case is called, and the case's id."""
+    """A roofline, with the name and the id of its case."""
 
     name: str
     case_id: str
@@ -70,8 +70,7 @@ class Shown:
 def roofline_tables(what: str, shown: Sequence[Shown], *, of: bool = False) -> Iterator[Table]:
     """Yield one table of all rooflines.
 
-    Where nothing binds, what to add: if cases lack ceilings, or if there are cases (``of``) without
-    any.
+    Where none has a bound, the reasons; without rooflines, but with cases (``of``), what to add.
     """
     if not any(one.found.bound_by for one in shown):
         reasons = [f"  none: {text}" for text in dict.fromkeys(
@@ -102,7 +101,7 @@ def _sentences(shown: Sequence[Shown]) -> Iterator[Line]:
 def rooflines_shown(
     what: str, shown: Sequence[Shown], *, of: bool = False,
 ) -> Iterator[Table | Line | RooflineChart]:
-    """Yield the table of all rooflines, what its columns mean, and the charts."""
+    """Yield the table of all rooflines, the meaning of its columns, and the charts."""
     yield from roofline_tables(what, shown, of=of)
     if any(one.found.bound_by for one in shown):
         yield from map(Line, DEFINITION)
@@ -110,8 +109,7 @@ def rooflines_shown(
 
 
 def roofline_charts(what: str, shown: Sequence[Shown]) -> Iterator[RooflineChart]:
-    """Yield a chart for all with FLOPs and a bound that have the same compute and memory ceilings.
-    """
+    """Yield a chart for each compute and memory ceilings, of rooflines with FLOPs and a bound."""
     drawn = [one for one in shown if one.found.bound_by and one.found.demand.flops]
     groups = grouped((tuple(least.ceiling for least in one.found.least if least.ceiling.limit in (
         COMPUTE, MEMORY)), one) for one in drawn)
@@ -180,7 +178,7 @@ def _row(one: Shown) -> Row:
 
 # Okabe and Ito (2008), without yellow, which is too light for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#E69F00")
-"""Colours that colour-blind readers can tell apart. Lines without a `Look` take them in turn."""
+"""Colours that colour-blind readers can distinguish. Lines without a `Look` take them in turn."""
 
 
 class Scale(Enum):
@@ -194,7 +192,7 @@ class Scale(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What is along an axis. ``unit`` is what stands in brackets; ``limits`` None means all."""
+    """The quantity along an axis. ``unit`` stands in brackets; ``limits`` None means all."""
 
     title: str
     show: Show = Show.COUNT
@@ -209,7 +207,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How marks of one meaning look, and what the legend calls them. ``width`` is in points."""
+    """How marks of one meaning look, and their name in the legend. ``width`` is in points."""
 
     label: str
     colour: str
@@ -229,7 +227,7 @@ class ChartPoint:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What all charts have: ``notes`` explain the marks, ``case_ids`` are the cases shown."""
+    """The parts of all charts: ``notes`` explain the marks, ``case_ids`` are the cases shown."""
 
     title: str
     subtitle: str
@@ -289,10 +287,9 @@ class LineChart(Chart):
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A row with one point, and its values in words; of the case ``case_id``, if of one.
+    """A row with one point, and its values in words; ``case_id`` is its case, if it has one.
 
-    ``mark`` is what its row is among the others: ``fastest``, where that is clear. ``colour``: as
-    of a `Curve`.
+    ``mark`` is ``fastest`` where the row clearly is. ``colour``: as in a `Curve`.
     """
 
     label: str
@@ -345,7 +342,7 @@ class BarSection:
 class BarChart(Chart):
     """Bars to compare. ``legend`` names looks of segments and lines.
 
-    ``whisker``, ``limit`` and ``below`` are what the legend calls these marks of bars.
+    ``whisker``, ``limit`` and ``below`` are the names of these marks of bars in the legend.
     """
 
     x: Axis
@@ -414,17 +411,17 @@ class RooflineChart(Chart):
     panels: tuple[RooflinePanel, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # arrays have no one answer to ==
+@dataclass(frozen=True, slots=True, eq=False)  # == of arrays gives an array
 class HeatMap(Chart):
     """A value for each row and column, as colour.
 
     Attributes:
         x, y: the axes; ``rows`` names the rows.
         values: each stands for ``step`` columns of ``n_columns``.
-        colour: the axis of colours, from the least to the greatest of ``limits``; ``outside`` says
-            whether values are below and above them.
+        colour: the axis of colours, from the least to the greatest of ``limits``; ``outside``:
+            whether values are below, and above, them.
         spans: ranges of columns that are marked, each from its first to behind its last;
-            ``span_title`` says why.
+            ``span_title`` is the reason.
         breaks: columns before which something else begins.
     """
 
@@ -444,11 +441,11 @@ class HeatMap(Chart):
 
 @dataclass(frozen=True, slots=True)
 class HeatMapCase:
-    """What the heat map of a case's samples says of it, and which of a kind's cases has one.
+    """The words of the heat map of a case's samples, and the choice of the case that has one.
 
-    ``heading`` is what was called, ``words`` are what else tells the case from others, ``note`` is
-    a sentence on what rows mean. The case that is mapped has the greatest ``order``, which
-    ``rule`` says in words.
+    ``heading`` names the call, ``words`` distinguish the case from others, ``note`` is a sentence
+    on the meaning of rows. The case with the greatest ``order`` is mapped; ``rule`` states that
+    order in words.
     """
 
     heading: str

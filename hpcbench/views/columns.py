@@ -71,7 +71,7 @@ _USED = (
 
 
 def telemetry_tables(results: Results) -> Iterator[Table]:
-    """Yield what was read, and what cases used; nothing where nothing was to be read."""
+    """Yield a table of the telemetry read, and one of what cases used; none without it."""
     if not results.telemetry:
         return
     newest = _newest(results)
@@ -92,7 +92,7 @@ def telemetry_tables(results: Results) -> Iterator[Table]:
 
 
 def telemetry_line(results: Results) -> str:
-    """Return what could not be read in one line; "" where all was, or nothing wanted."""
+    """Return the counters that could not be read, in one line; "" without such."""
     missing = dict.fromkeys(name for one in _newest(results) for name, why in one.missing.items()
                             if name in TABLES and not why.startswith("not wanted"))
     return f"no {', '.join(missing)} counters here (details: -v)" if missing else ""
@@ -222,12 +222,12 @@ def middle_cell(passes: OverPasses | None) -> Cell:
 
 
 def names_of(name: str) -> tuple[str, ...]:
-    """Return the fields of a number over passes: its ends, and whether it tells something."""
+    """Return the fields of a number over passes: it, its ends, and whether it is significant."""
     return (name, f"{name}_least", f"{name}_greatest", f"{name}_tells")
 
 
 def ends_of(name: str, passes: OverPasses | None) -> dict[str, float | bool | None]:
-    """Return what the fields of `names_of` hold; the first is the median over passes."""
+    """Return the values of the fields of `names_of`; the first is the median over passes."""
     values = (passes.median, passes.least, passes.greatest, passes.tells) if passes else (None,) * 4
     return dict(zip(names_of(name), values, strict=True))
 
@@ -267,7 +267,7 @@ MOST_NAMED = 5
 
 
 def late_start(item: CaseResult) -> Comparison | None:
-    """Return the rank of a case that surely starts later than any other; None if there is none."""
+    """Return the comparison whose rank starts significantly later than any other; else None."""
     late = item.timing.late_start if item.timing else None
     return late if late is not None and late.is_clear else None
 
@@ -283,7 +283,7 @@ def _late_starts(results: Results) -> list[tuple[CaseResult, Comparison]]:
 
 
 def slow_rank_lines(results: Results) -> Iterator[str]:
-    """Yield which comparisons of ranks were made and how many hold; then who starts late."""
+    """Yield how many comparisons of ranks were made and name one; then the late starts."""
     known = comparison_counts(comparisons(results))
     if known.n_made:
         yield (f"slow ranks: {known.n_clear or 'none'} named in {plural(known.n_made, 'test')}; "
@@ -311,8 +311,8 @@ _COLUMNS = (
 def any_profile(
     items: Sequence[CaseResult], title: Title | None = None,
 ) -> Iterator[Line | Table]:
-    """Yield which ranks stand out, then a table: a row a case, the most unequal ones. Without
-    ``title`` a case is named by what tells it apart."""
+    """Yield the ranks that start late, then a table: a row a case, the most unequal ones. Without
+    ``title`` a case has its short label."""
     timed = [item for item in items if item.statistics is not None and item.timing is not None]
     title = title or _short_titles(timed)
     late_ones = [(item, late) for item in timed if (late := late_start(item)) is not None]

@@ -1,4 +1,4 @@
-"""Names of cases for people to read: the words of their labels that tell them apart."""
+"""Names of cases for people to read: the words of their labels that distinguish them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def shortened(text: str, labels: Mapping[str, str]) -> str:
 
 
 def distinct_names(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return titles; those that several have, with those of their words that tell them apart.
+    """Return titles; those that several have, with those of their words that distinguish them.
 
-    A word is left out where all have it that have the words before it; a size, only where all have
-    it.
+    A word is left out where all with the same words before it have it; a size, only where all of
+    the title have it.
     """
     alike: dict[tuple[str, ...], list[frozenset[str]]] = {}
     for title, words in titles:
@@ -47,7 +47,7 @@ def distinct_names(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
 def without_shared(labels: Sequence[str]) -> tuple[str, list[str]]:
     """Return the words that all of several labels have, and each label without them.
 
-    A label that has no other words keeps its first one. Of a single label nothing is taken.
+    A label that has no other words keeps its first one. A single label keeps all words.
     """
     words = [label.split() for label in labels]
     if len({*labels}) < 2:

@@ -1,4 +1,4 @@
-"""What turns cases, results and records of one kind into tables, charts and findings."""
+"""Presenters turn cases, results and records of one kind into tables, charts and findings."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ R = TypeVar("R")
 
 
 class Words(NamedTuple):
-    """Short words for what several cases span: ``what`` follows names, ``sizes`` the types.
+    """Short words for the span of several cases: ``what`` follows names, ``sizes`` the types.
 
-    ``types`` are the element types, one a case; None of what moves no data.
+    ``types`` are the element types, one a case; None for a case that moves no data.
     """
 
     what: Sequence[str] = ()
@@ -44,8 +44,8 @@ class Presenter(Generic[W, R]):
     records by case id. ``fields`` names the columns that the kind adds to summary.csv; in a run
     without its cases only where it is ``in_every_summary``. ``ranks_word`` stands before the number
     of ranks in short lines. ``part_looks`` is how parts of a sample look in all charts, by their
-    names; of what is in none of them by ``""``. ``W`` is the kind's workload, ``R`` its record.
-    ``problem`` says why a plug-in's own presenter is not there.
+    names; ``""`` is time in none of them. ``W`` is the kind's workload, ``R`` its record.
+    ``problem`` is why a plug-in's own presenter is not there.
     """
 
     fields: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Presenter(Generic[W, R]):
         self.problem = problem
 
     def listing(self) -> Iterable[Line | Table]:
-        """Yield what `hpcbench list` says of the kind: what can be measured."""
+        """Yield the lines and tables of `hpcbench list` on what the kind can measure."""
         return ()
 
     def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table | None:
@@ -68,11 +68,11 @@ class Presenter(Generic[W, R]):
         return None
 
     def dry_run_lines(self, work: W, calls: Sequence[CountedCall] | None) -> Iterable[str]:
-        """Yield what is known of a case that was tried; ``calls`` are rank 0's, if it ran."""
+        """Yield lines on a case that was tried; ``calls`` are rank 0's, None if it did not run."""
         return ()
 
     def words(self, works: Sequence[W]) -> Words:
-        """Return short words for what several cases span."""
+        """Return short words for the span of several cases."""
         return Words(types=[work.dtype for work in works])
 
     def tables(self, title: str, items: Items, derived: Mapping[str, R]) -> Iterable[Table] | None:
@@ -82,9 +82,10 @@ class Presenter(Generic[W, R]):
     def overviews(
         self, items: Items, derived: Mapping[str, R],
     ) -> Iterable[Table | Chart | Line]:
-        """Yield what the results of all blocks show, which stands below the tables of the blocks.
+        """Yield the overviews of all blocks, which stand below the tables of the blocks.
 
-        Tables; charts, to which is added how the cases were timed; lines: what columns mean.
+        They are tables; charts, to which the timing of their cases is added; and lines: highlights
+        with a topic, meanings of columns without one.
         """
         return ()
 
@@ -93,7 +94,8 @@ class Presenter(Generic[W, R]):
         return None
 
     def heat_map_case(self, case: Case) -> HeatMapCase | None:
-        """Return what a heat map of the case's samples says; None: its name, most ranks first."""
+        """Return the words of a heat map of the case's samples; None: its name, most ranks first.
+        """
         return None
 
     def row(self, item: CaseResult, record: R | None) -> Mapping[str, Any]:
@@ -108,15 +110,15 @@ class Presenter(Generic[W, R]):
         self, rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
         derived: Mapping[str, R],
     ) -> Mapping[str, Any]:
-        """Return what the kind adds to ``results`` of summary.json; rows and items correspond."""
+        """Return the kind's parts of ``results`` in summary.json; rows and items correspond."""
         return {}
 
 
 @cache
 def presenter_of(kind: str) -> Presenter[Any, Any]:
-    """Return the presenter of a kind; of one that is not installed what presents any kind.
+    """Return the presenter of a kind, or that of any kind where it is not installed.
 
-    Where a plug-in's fails, that of any kind takes its place, with the reason.
+    Where a plug-in's presenter fails, that of any kind takes its place, with the reason.
     """
     spec = kinds().get(kind)
     return spec.guarded("presenter", spec.presenter_path, Presenter) if spec else Presenter()

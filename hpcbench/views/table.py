@@ -1,11 +1,9 @@
-"""A table as every renderer gets it: columns that say what they are, and rows of raw values.
+"""Tables as every renderer gets them: columns that state their meaning, and rows of raw values.
 
 The text of a cell is the same in every renderer.
 
-Short words for cases, results and numbers, the same in every table, figure and message.
-
-Labels without the words that tell none apart; what times are: mode, fold, interval, clock, flags;
-which faults were injected and which links declared.
+Short words for cases, results and numbers, the same in every table, figure and message: the
+timing of cases (mode, fold, interval, clock, flags), injected faults and declared links.
 """
 
 from __future__ import annotations
@@ -89,7 +87,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class WithInterval:
-    """A value and the ends of its interval, which tell how many of its digits mean something."""
+    """A value and the ends of its interval, which give the number of its significant digits."""
 
     value: float
     low: float
@@ -97,23 +95,22 @@ class WithInterval:
 
 
 Cell = str | int | float | Range | WithInterval | None
-"""None is a value that there is not; text is shown as it is, whatever the column holds."""
+"""None is a missing value; text is shown as it is, whatever the column holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What one column of a table holds.
+    """One column of a table.
 
     Attributes:
         name: identifies the column, as in ``time_p50``.
         title: what people read above it.
         show: how its values are shown.
         unit: unit or base of the values as people read it: ``us``, ``elem``, ``a pass``.
-        meaning: one sentence, where the title does not say enough.
+        meaning: one sentence, where the title is not enough.
         better: ``less`` or ``more`` if that is better, None if neither is.
         optional: left out of a table in which no row has a value for it.
-        usual: the value that goes without saying: a brief table leaves out a column that has no
-            other.
+        usual: the expected value: a brief table leaves out a column that has no other.
         detail: left out of a brief table.
         span: title above neighbouring columns that have the same one.
     """
@@ -139,7 +136,7 @@ class Line:
     """One line of text, with its `Tone`.
 
     ``topic`` is the word before it, empty where the line goes on with that of the line before; None
-    of a line that has none.
+    for a line that has none.
     """
 
     text: str
@@ -161,7 +158,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows that have in common what ``title`` says; it is empty where it says nothing.
+    """Rows that have in common what ``title`` states; it may be empty.
 
     ``timed`` is how their times were taken: mode and fold.
     """
@@ -214,10 +211,10 @@ class Table:
             or any(row.cells[at] not in (None, "") for row in rows)])
 
     def brief(self) -> Table:
-        """Return the table with what varies: without details, quiet notes and usual values, and of
-        a range with a middle that only.
+        """Return the table without details, quiet notes, usual values and ends of ranges with a
+        middle, and with times in the unit that fits them.
 
-        What all rows have in common among the texts that begin them goes into the title.
+        Texts that all rows have in common at their beginning go into the title.
         """
         rows, kept = self.rows, list[int]()
         shared: list[Cell] = []
@@ -314,7 +311,7 @@ NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
     **dict.fromkeys((Show.PERCENT, Show.WHOLE_PERCENT, Show.SIGNIFICANT_PERCENT),
                     lambda share: share * 100),
 })
-"""What makes the number, or the array, that people read of values; others are read as they are."""
+"""Converters of a value, or an array, to the number that people read; others need none."""
 _TEXTS: Mapping[Show, Callable[[float], str]] = MappingProxyType({
     Show.TEXT: str, Show.COUNT: str, Show.DURATION: format_seconds,
     Show.SIZE: lambda value: size_text(int(value)), Show.RATIO: lambda value: f"{value:.2f}",
@@ -326,9 +323,9 @@ _TEXTS: Mapping[Show, Callable[[float], str]] = MappingProxyType({
 def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
     """Return a cell's text; MISSING where it has no value.
 
-    A range is ``1.2..3.4``, or ``2.3 (1.2..3.4)`` with its middle; if both ends and the middle
-    read the same it is that. Its ends, and a value with an interval, have the digits that this
-    allows (`format_measured`), unless the column has its own number of decimals.
+    A range is ``1.2..3.4``, or ``2.3 (1.2..3.4)`` with its middle; if both ends read the same it is
+    the middle. Its ends, and a value with an interval, have the digits that this allows
+    (`format_measured`), unless the column has its own number of decimals.
     """
     if cell is None:
         return MISSING
@@ -401,7 +398,7 @@ def options_text(options: Sequence[tuple[str, Option]]) -> str:
 
 
 def option_lines(options: Mapping[str, Values]) -> Iterator[Line]:
-    """Yield a line of `hpcbench list` for each option: what it may be, and its default."""
+    """Yield a line of `hpcbench list` for each option: its values, and its default."""
     for name, values in options.items():
         allowed = (", ".join(map(_plain, values.allowed)) if values.allowed else
                    f"a number from {values.least}")
@@ -409,7 +406,7 @@ def option_lines(options: Mapping[str, Values]) -> Iterator[Line]:
 
 
 def listed_more(title: str, text: str) -> Line:
-    """Return a line of `hpcbench list` below the one that it says more of."""
+    """Return a line of `hpcbench list` below the one that it details."""
     return Line(f"{'':<22}{title}: {text}", "quiet")
 
 
@@ -454,7 +451,7 @@ MODES: Mapping[str, str] = MappingProxyType({
 """Timing mode -> what a sample is (docs/method.md)."""
 USUAL_FOLDS: Mapping[str, str] = MappingProxyType({
     "isolated": "global", "pipelined": "per_call", "barrier_start": "local_max"})
-"""Timing mode -> the fold of its times, unless a case says otherwise."""
+"""Timing mode -> the fold of its times, unless a case has another."""
 INTERVAL_TITLE = f"{CI_LEVEL:.0%} confidence interval of the median (order statistics)"
 
 FLAGS: Mapping[str, str] = MappingProxyType({
@@ -466,7 +463,7 @@ FLAGS: Mapping[str, str] = MappingProxyType({
 
 
 def launches_title(items: Iterable[CaseResult]) -> str:
-    """Return what the range of launches' medians is; nothing of cases without one."""
+    """Return the meaning of the range of launches' medians; "" for cases without one."""
     levels = {(len(item.timing.launch_medians_s), item.timing.launch_level) for item in items
               if item.timing and item.timing.launch_level is not None}
     holds = distinct(f"{100 * level:.4g} % ({plural(n, 'launch')})" for n, level in sorted(
@@ -497,7 +494,7 @@ def mode_text(item: CaseResult) -> str:
 
 
 def _special_text(case: Case) -> str:
-    """Return that a call is the replay of a CUDA graph, and which ranks enter late, if so."""
+    """Return words for the replay of a CUDA graph, and for ranks that enter late, if so."""
     late = f", {entry.words}" if (entry := case.late_entry) else ""
     return (", CUDA graph" if case.cuda_graph else "") + late
 

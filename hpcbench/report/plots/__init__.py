@@ -1,8 +1,8 @@
 """Charts drawn by matplotlib: as files, and in a page as SVG, maps of colours as PNG.
 
 Importing this package imports matplotlib; nothing else does. The page's policy allows no style
-attribute, so what matplotlib writes as one becomes attributes of SVG. Ids are those that something
-refers to, and differ between the figures of a page.
+attribute, so those of matplotlib become attributes of SVG. Only ids that something refers to are
+kept, and they differ between the figures of a page.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ MOST_CHARACTERS = 250
 DRAWERS: Mapping[type[Chart], Callable[[Any, Style], Figure]] = MappingProxyType({
     LineChart: draw_lines, DotChart: draw_dots, BarChart: draw_bars, HeatMap: draw_heat_map,
     RooflineChart: draw_roofline})
-"""Kind of chart -> what draws one."""
+"""Kind of chart -> function that draws one."""
 
 
 def draw(chart: Chart, origin: str, style: Style = REPORT) -> Figure:
-    """Return the figure of a chart; ``origin``, below it, says which run it is of."""
+    """Return the figure of a chart; ``origin``, below it, names its run."""
     figure = bare(chart, style)
     if not style.is_narrow:
         with our_look():
@@ -55,10 +55,10 @@ def draw(chart: Chart, origin: str, style: Style = REPORT) -> Figure:
 
 
 def bare(chart: Chart, style: Style = REPORT) -> Figure:
-    """Return the figure of a chart without what stands below it.
+    """Return the figure of a chart without its footer.
 
-    Names of hosts, blocks and variables are shown as they are: a $ begins no formula, and what is
-    too long is cut.
+    Names of hosts, blocks and variables are shown as they are: a $ begins no formula, and a text
+    that is too long is cut.
     """
     with our_look():
         figure = DRAWERS[type(chart)](chart, style)
@@ -69,7 +69,7 @@ def bare(chart: Chart, style: Style = REPORT) -> Figure:
 
 
 def _texts(figure: Figure) -> Iterator[Text]:
-    """Yield the texts of a figure but those of ticks, which take half a second to look at."""
+    """Yield the texts of a figure, but of ticks only names: all take half a second to read."""
     yield from figure.texts
     for axes in figure.axes:
         yield from (one for one in axes.get_children() if isinstance(one, Text))
@@ -151,7 +151,7 @@ def plot_comparisons(answer: Compared, path: Path) -> list[Path]:
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _JOINS = {"stroke-linejoin": "round", "stroke-linecap": "butt"}
-"""What matplotlib states in a style sheet of its own for the whole drawing."""
+"""Attributes that matplotlib states in a style sheet of its own for the whole drawing."""
 _PLACES = 2
 """Decimals of a place in points: a hundredth of a point is not seen."""
 _PLACED = frozenset({"d", "x", "y", "points"})

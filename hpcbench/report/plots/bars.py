@@ -125,7 +125,7 @@ def _minor_label(value: float) -> str:
 
 
 def _mark_spans(axes: Axes, chart: HeatMap, inches: float, style: Style) -> None:
-    """Draw a bar above the columns of each span, and say at the first one what they are."""
+    """Draw a bar above the columns of each span, and write their title at the first one."""
     top, above = axes.get_xaxis_transform(), 1 + 0.07 / inches
     for begin, end in chart.spans:
         axes.plot([begin - 0.5, end - 0.5], [above, above], color=GREY, linewidth=4,
@@ -160,8 +160,8 @@ DASHES = (0, (2, 1))
 class _Rows:
     """How rows are laid out: a bar takes ``pitch`` rows, of which it is the last.
 
-    ``ends`` are where columns of values end, in widths of the axes; ``labels`` what is shown of
-    each label.
+    ``ends`` are where columns of values end, in widths of the axes; ``labels``: label -> the text
+    shown for it.
     """
 
     pitch: int
@@ -207,7 +207,7 @@ def _slots(section: BarSection, pitch: int) -> int:
 
 
 def _labels(chart: BarChart, style: Style) -> dict[str, str]:
-    """Return label -> what is shown of it, also for the headings of sections."""
+    """Return label -> the text shown for it, also for the headings of sections."""
     labels = list(dict.fromkeys(text for section in chart.sections for text in (
         section.title, *(bar.label for bar in section.bars))))
     longest = LONGEST_NARROW if style.is_narrow else LONGEST_BAR_LABEL
@@ -215,7 +215,7 @@ def _labels(chart: BarChart, style: Style) -> dict[str, str]:
 
 
 def _left(chart: BarChart, labels: dict[str, str], style: Style) -> float:
-    """Return where the bars begin: the labels stand to the left of them, or above."""
+    """Return where the bars begin, as a share of the width: labels are left of them, or above."""
     if style.is_narrow:
         return NARROW_SIDE / style.width
     bold = [labels[section.title] for section in chart.sections]
@@ -227,7 +227,7 @@ def _left(chart: BarChart, labels: dict[str, str], style: Style) -> float:
 
 
 def _column_ends(chart: BarChart, style: Style) -> list[float]:
-    """Return where the bars end, and then each column: as far apart as their texts are long."""
+    """Return where the bars and then each column end, as shares of the width: texts just fit."""
     if style.is_narrow:
         return [1 - NARROW_SIDE / style.width]
     if not chart.columns:
@@ -308,7 +308,7 @@ def _of_line(look: Look) -> dict[str, Any]:
 
 
 def _handles(chart: BarChart) -> Iterator[Artist]:
-    """Yield what stands for each look in the legend, and for each mark that a bar has."""
+    """Yield the legend's handle of each `Look`, and of each mark that a bar has."""
     of_lines = {look for section in chart.sections for _, look in section.lines}
     for look in chart.legend:
         if look in of_lines:
@@ -334,7 +334,7 @@ LONGEST_DOT_LABEL = 60
 ABOVE_MARK = 0.42
 """How far above its mark a label of a narrow figure stands, in rows."""
 PLUS_MINUS = "+-"
-"""How the unit of a column begins whose values say how exact those before them are."""
+"""The unit of a column begins with it if its values give the precision of those before them."""
 
 
 def draw_dots(chart: DotChart, style: Style) -> Figure:

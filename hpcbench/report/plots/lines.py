@@ -50,7 +50,7 @@ from hpcbench.views.table import Range, Show
 
 MOST_LINES = 4
 MOST_SHARE = 0.3
-"""Longer names, as a share of a panel of a figure's width, stand in a legend."""
+"""Longer names, as a share of the figure's width for each panel, stand in a legend."""
 LINE_SPACE = 1.25
 """Heights of a font between two names."""
 BESIDE_INCHES = 0.08
@@ -59,7 +59,7 @@ BESIDE_INCHES = 0.08
 def room_for_ends(panels: Sequence[Panel], style: Style) -> float:
     """Return how many inches the names at the ends take; 0 where a legend is clearer.
 
-    That is where there is one line, or many, or where lines end at different places.
+    That is where there is one line, or many, or long names, or lines end at different places.
     """
     drawn = [[line for line in panel.lines if line.points] for panel in panels]
     names = {line.label for lines in drawn for line in lines}
@@ -110,7 +110,7 @@ def space_out(heights: Sequence[float], space: float, most: float) -> list[float
 
 
 SHADES = (0.08, 0.2)
-"""Of spans that are shaded, in turn."""
+"""Opacities of shaded spans, in turn."""
 WIDE, NARROW = (0.94, 0.3, 1.1, 1.0, 3.4, 1.1), (0.62, 0.14, 0.24, 0.08, 1.45, 0.42)
 """Inches: left, right, between panels, above, of a panel's height, below."""
 HANDLE_INCHES = 0.5
@@ -146,7 +146,7 @@ def draw_lines(chart: LineChart, style: Style) -> Figure:
 
 
 def _names(panels: Sequence[Panel]) -> list[str]:
-    """Return what one legend of all panels names; nothing where each panel has lines of its own."""
+    """Return the names of a legend of all panels; none where each panel has lines of its own."""
     named = [[line.label for line in panel.lines if line.points] for panel in panels]
     names = list(dict.fromkeys(label for labels in named for label in labels if label))
     if len(panels) > 1 and all(named) and not set.intersection(*map(set, named)):
@@ -239,7 +239,7 @@ def _draw_line(
 
 
 def _draw_level(axes: Axes, level: Level, show: Show, style: Style) -> None:
-    """Draw a line across the panel, and what it is just above its left end."""
+    """Draw a line across the panel, and its label just above its left end."""
     height = in_unit(level.value, show)
     axes.axhline(height, color=GREY, linewidth=1.2, linestyle=":" if level.dotted else "--")
     axes.annotate(level.label, (0, height), xycoords=axes.get_yaxis_transform(), xytext=(3, 2),

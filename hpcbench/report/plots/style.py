@@ -1,4 +1,4 @@
-"""One look for all figures: sizes, axes, texts that fit, and what stands below a figure.
+"""One style for all figures: sizes, axes, texts that fit, and the footer.
 
 Figures are made with matplotlib's object interface: no pyplot, no global state, nothing to close.
 Texts are measured here, not by matplotlib's layout engine, which takes 1.4 times as long.
@@ -58,7 +58,7 @@ def _measured(line: str, size: float, *, bold: bool) -> float:
 
 
 def legend_rows(inches: Sequence[float], room: float) -> int:
-    """Return how many rows a legend has: its columns are as wide as what is in them."""
+    """Return how many rows a legend has: its columns are as wide as their entries."""
     for rows in range(1, len(inches)):  # matplotlib fills a column before the next one
         if sum(max(inches[at:at + rows]) for at in range(0, len(inches), rows)) <= room:
             return rows
@@ -120,7 +120,7 @@ def short_labels(labels: Sequence[str], most: int) -> list[str]:
 def fitting(
     labels: Sequence[str], at: int, inches: float, size: float, *, bold: bool = False,
 ) -> str:
-    """Return as much of a label as fits, of which others that differ show something else."""
+    """Return as much of a label as fits, distinct from that of other labels."""
     label = labels[at]
     for most in range(len(label[:LONGEST_MEASURED]), len(DOTS) + 8, -2):
         text = short_labels(labels, most)[at]
@@ -130,8 +130,7 @@ def fitting(
 
 
 def _shortened(label: str, labels: Sequence[str], most: int) -> str:
-    """Keep how a label begins, and what is around its first difference from the one most like it.
-    """
+    """Keep a label's beginning, and the part around its first difference from the most similar."""
     same = max((len(commonprefix([label, other])) for other in labels if other != label),
                default=0)
     head = most // 3
@@ -156,9 +155,9 @@ _OF_AXIS = 0.5
 """The z order of an axis that is below the data."""
 _MOST_DECIMALS = 12
 _LABEL_HEIGHT, _AROUND_NUMBERS = 1.25, 13.0
-"""Of the label of an axis in heights of its font; points of a tick and the gaps at its number."""
+"""Height of an axis's label, in those of its font; points of a tick and the gaps at its number."""
 _TRUETYPE = 42
-"""What a PDF embeds, and publishers accept; an SVG has outlines, which need no font."""
+"""The font type that a PDF embeds, and publishers accept; an SVG has outlines without a font."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ STYLES: Mapping[str, Style] = MappingProxyType({"report": REPORT, "paper": PAPER
 
 
 _KEPT = ("backend", "font.", "savefig.directory")
-"""How settings of matplotlib begin that stay the user's: a font may be needed for their letters."""
+"""Prefixes of matplotlib's settings that stay the user's, whose letters may need a font."""
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({
     name: value for name, value in rcParamsDefault.items() if not name.startswith(_KEPT)})
@@ -354,7 +353,7 @@ def plain(value: float) -> str:
 
 
 class PlainFormatter(Formatter):
-    """Writes plain numbers at an axis, with as many digits as tell its ticks apart.
+    """Writes plain numbers at an axis, with as many digits as distinguish its ticks.
 
     Each axis needs its own.
     """
@@ -392,7 +391,7 @@ LINE_INCHES, LOWEST_INCHES = 0.168, 0.128
 
 
 def footer(figure: Figure, chart: Chart, origin: str, style: Style) -> None:
-    """Write what the marks are, as far as it fits, and which run it was, a line each."""
+    """Write the chart's notes, as far as they fit, and its origin, a line each."""
     inches = figure.get_figheight()
     room = figure.get_figwidth() - 2 * style.side
     notes = sentences(" ".join(chart.notes), room, style.small, MORE)
