@@ -116,3 +116,11 @@ def test_the_table_has_the_trainings_of_several_ranks() -> None:
     assert efficiency_values(record.pop)["load_balance"] == pytest.approx(10 / 16)
     assert set(efficiency_values(None).values()) == {None}
     assert list(efficiencies([item], {})) == []
+
+
+def test_trainings_that_differ_in_their_optimizer_have_two_names() -> None:
+    both = [trained(make_training_case(replace(make_training(dp=2), optimizer=name), world_size=2),
+                    0.01) for name in ("sgd", "adamw")]
+    record = TrainingRecord(pop=from_stamps(both[0], stamps([8, 2], 0, 10)))
+    (table,) = efficiencies(both, {item.case.case_id: record for item in both})
+    assert [str(row.cells[0]).split()[-1] for row in table.rows] == ["sgd", "adamw"]

@@ -97,7 +97,7 @@ class DataLimits(Limits):
         files = KernelFiles()
         used, resident = files.process_bytes("VmData"), files.process_bytes("VmRSS")
         if used is None or resident is None:
-            raise CaseError("largest_batch: this system does not report how much data a process has")
+            raise CaseError("largest_batch: this system does not report the data of a process")
         limit = (requested_bytes, AS_REQUESTED) if requested_bytes else self._share(used, resident)
         with contextlib.suppress(OSError):  # it may not be allowed
             _SCORE.write_text(_FIRST_TO_KILL)

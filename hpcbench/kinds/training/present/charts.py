@@ -159,7 +159,7 @@ def titles(items: Items) -> Mapping[str, str]:
         work = training_of(item.case)
         parts.append((f"{work.model} {strategy_text(work)}", (
             *options[work].split(), degrees_text(work), item.case.backend, work.dtype,
-            f"batch {work.batch_size}", options_text(work.unusual()),
+            work.optimizer, f"batch {work.batch_size}", options_text(work.unusual()),
             plural(item.case.world_size, "rank"))))
     return dict(zip((item.case.case_id for item in items), distinct_names(parts), strict=True))
 
