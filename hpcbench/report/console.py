@@ -48,7 +48,8 @@ def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
     if verbosity.is_quiet:
         print_lines([plan_total(plan)])
         return
-    print_lines(chain(plan_header(plan, full=verbosity.is_verbose), case_tables(plan),
+    print_lines(chain(plan_header(plan, full=verbosity.is_verbose),
+                      case_tables(plan, full=verbosity.is_verbose),
                       skip_lines(plan, full=verbosity.is_verbose)))
 
 

@@ -164,14 +164,15 @@ def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     return f"{text} from assumed rates; memory at most {round_bytes(memory)} per rank"
 
 
-def case_tables(plan: Plan) -> Iterator[Text]:
-    """Yield every case, or, for long plans, one line for cases of a block that are alike."""
+def case_tables(plan: Plan, *, full: bool = False) -> Iterator[Text]:
+    """Yield every case, or, for long plans, one line for cases of a block that are alike; values
+    that a block's lines share stand above them, unless the table is ``full``."""
     runs = [case for case in plan.cases if case.skip is None]
     blocks = grouped(((case.block, case.kind), case) for case in runs)
     for (block, kind), cases in blocks.items():
         title, listed = f"block {block}", len(runs) <= LISTED_CASES
-        yield from table_lines(presenter_of(kind).plan_table(title, cases, listed=listed)
-                               or any_plan(title, cases))
+        table = presenter_of(kind).plan_table(title, cases, listed=listed) or any_plan(title, cases)
+        yield from table_lines(table if full else table.shared_above())
 
 
 def skip_lines(plan: Plan, *, full: bool = False) -> Iterator[Text]:

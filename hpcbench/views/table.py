@@ -238,6 +238,18 @@ class Table:
                           for at, column in enumerate(table.columns)),
             notes=tuple(note for note in self.notes if note.tone != "quiet"))
 
+    def shared_above(self) -> Table:
+        """Return the table with the values that all rows share in a line above it, but for those
+        of its first two columns and its last one."""
+        table = self.without_empty()
+        shown = [table.texts(row) for row in table.rows]
+        same = [at for at in range(2, len(table.columns) - 1)
+                if len({texts[at] for texts in shown}) == 1]
+        words = ", ".join(f"{table.columns[at].label} {shown[0][at]}" for at in same
+                          if shown[0][at] != MISSING)
+        kept = table._with_columns([at for at in range(len(table.columns)) if at not in same])
+        return replace(kept, lead=(*table.lead, Line(f"  {words}", "quiet"))) if words else kept
+
     def _with_columns(self, kept: Sequence[int]) -> Table:
         groups = tuple(replace(group, rows=tuple(
             replace(row, cells=tuple(row.cells[at] for at in kept)) for row in group.rows))

@@ -115,3 +115,16 @@ def test_a_presenter_that_cannot_be_loaded_states_why(
 def test_every_kind_presents_itself() -> None:
     for kind in kinds():
         assert type(presenter_of(kind)) is not Presenter
+
+
+def test_what_all_rows_share_stands_above_them_and_their_names_and_times_stay() -> None:
+    columns = tuple(Column(name, name, unit=unit) for name, unit in (
+        ("#", ""), ("what", ""), ("ranks", ""), ("root", ""), ("size", "MiB"), ("s", "a pass")))
+    rows = tuple(Row((str(number), "x", "4", None, size, "1")) for number, size in enumerate("12"))
+    found = Table("t", columns, (Group("", rows),)).shared_above()
+    assert [column.name for column in found.columns] == ["#", "what", "size", "s"]
+    assert [line.text.strip() for line in found.lead] == ["ranks 4"]
+    alone = Table("t", columns, (Group("", rows[:1]),)).shared_above()
+    assert [line.text.strip() for line in alone.lead] == ["ranks 4, size (MiB) 1"]
+    apart = Table("t", columns[:2], (Group("", (Row(("0", "x")), Row(("1", "y")))),))
+    assert apart.shared_above() == apart
