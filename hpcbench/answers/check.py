@@ -305,10 +305,10 @@ def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iter
         worst = max(times) if sign > 0 else min(times)
         message = (f"{limit.metric} {worst / scale:.4g} {unit} in the worst launch, "
                    f"{len(beyond)} of {len(times)} beyond, {text}")
-        surely = len(beyond) == len(times) and (
+        is_proven = len(beyond) == len(times) and (
             ends is None or min(sign * end for end in ends) > edge)
         if beyond:
-            yield Reason(SLOW if surely else CANNOT_TELL, item.case.label, message,
+            yield Reason(SLOW if is_proven else CANNOT_TELL, item.case.label, message,
                          item.case.case_id)
 
 

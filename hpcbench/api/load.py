@@ -48,7 +48,7 @@ class LoadedRun:
 
     Attributes:
         path: the file.
-        name: the sweep's name; ``run_id`` tells runs of one name apart.
+        name: the sweep's name; ``run_id`` distinguishes runs of one name.
         started: when it began, as ISO 8601 text.
         hosts: the names of the nodes.
         world_size: the ranks of the job.
@@ -102,7 +102,7 @@ class LoadedCase:
         run: the `LoadedRun` that it is of.
         status: ok, wrong, skipped, failed, timeout or not_run; ``reason`` says why it is not ok.
         label: its name in one line; ``case_id`` identifies it.
-        parameters: what tells it from others: kind, backend, world_size, sizes and so on.
+        parameters: its setting: kind, backend, world_size, sizes and so on.
         metrics: column of /cases -> value, those that it has: docs/results-file.md has the units.
         median_s: median time of a sample in seconds, folded over ranks; None without times.
         interval: ends of the median's 95 % interval in seconds; None where there is none.

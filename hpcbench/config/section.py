@@ -113,7 +113,7 @@ class Fault(Section):
 
     case: Text = key("*", "Shell pattern on a case's label or id.")
     rank: Annotated[int, Field(ge=0)] = Field(description="The rank it happens on.")
-    kind: FaultKind = Field(description="What happens.")
+    kind: FaultKind = Field(description="The fault.")
     iteration: Annotated[int, Field(ge=0)] | None = key(
         None, "When, counted from the first warm-up; default 0, of slow every timed one.")
     seconds: Positive = key(

@@ -16,7 +16,7 @@ from hpcbench.operations.place import Place
 
 
 class Context:
-    """What a benchmarked function gets as its first argument.
+    """The first argument of a benchmarked function.
 
     Attributes:
         rank: this rank in the group under test, from 0.

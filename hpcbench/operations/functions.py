@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True)
 class TimedCall:
-    """What a benchmarked function returns: the call to be timed, and what is known of it.
+    """The result of a benchmarked function: the timed call and its known properties.
 
     Attributes:
         step: called without arguments; the only part that is timed.

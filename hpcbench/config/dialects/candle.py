@@ -191,7 +191,7 @@ class CandleFile(Dialect):
 
     tool: ClassVar[str] = "the Candle suite"
     hardware: CandleHardware = Field(description="The machine.")
-    model: CandleModel = Field(description="What is trained.")
+    model: CandleModel = Field(description="The model.")
     parallelization: CandleParallelization = Field(description="How it is divided.")
     training: CandleTraining = CandleTraining()
     benchmark: CandleBenchmark = CandleBenchmark()

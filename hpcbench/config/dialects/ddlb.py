@@ -33,7 +33,7 @@ Calls = Annotated[int, Field(ge=1, le=100_000)]
 class DdlbBenchmark(Section):
     """The one section of such a file; defaults are those of DDLB's command line."""
 
-    primitive: Text = Field(description="What is measured.")
+    primitive: Text = Field(description="The primitive.")
     m: Axis[Extent] = Field(description="Rows of A: a number or a list.")
     n: Axis[Extent] = Field(description="Columns of W: a number or a list.")
     k: Axis[Extent] = Field(description="Inner extent: a number or a list.")

@@ -34,7 +34,7 @@ class TorchScaleFile(Dialect):
 
     tool: ClassVar[str] = "TorchScale"
     experiment_name: Text = key("unnamed_experiment", "Name of the results folder.")
-    models: Axis[Text] = Field(description="What is trained: a name or a list.")
+    models: Axis[Text] = Field(description="The models: a name or a list.")
     batch_sizes: Axis[Extent] = Field(description="Samples of each GPU: a number or a list.")
     gpu_counts: Axis[Gpus] = Field(description="Numbers of GPUs: a number or a list.")
     profiling: TorchScaleProfiling | None = key(None, "Whether to profile, and by what.")

@@ -21,7 +21,7 @@ class CollectiveBlock(Block):
         **Block.renamed, "buffers": "cache", "split": "uneven"})
     renamed_values: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({
         "split": MappingProxyType({"even": "none", "zero": "empty"})})
-    collective: Axis[CollectiveName] = Field(description="What is measured.")
+    collective: Axis[CollectiveName] = Field(description="The collective.")
     op: Axis[Op] = Field(
         default=("sum",), description="Reduction of all_reduce, reduce_scatter and reduce.")
     root: Axis[Annotated[int, Field(ge=0)]] = Field(

@@ -40,7 +40,7 @@ class HardwareBlock(Block):
         **Block.renamed, "at_once": "concurrent"})
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({
         "test": list(TESTS), "shape": ["512", "1024"]})
-    test: Axis[TestName] = Field(description="What is measured; hpcbench list names them.")
+    test: Axis[TestName] = Field(description="The test; hpcbench list names them.")
     dtype: Axis[TypeName] = key(("fp32",), "Element type; of gemm also tf32, fp8_e4m3, "
                                 "fp8_e5m2 and int8.")
     shape: Axis[Text] | None = key(

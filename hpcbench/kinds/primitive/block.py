@@ -14,7 +14,7 @@ from hpcbench.config.section import Block, Extent, Implementations, Text
 class PrimitiveBlock(Block):
     """One sweep over distributed primitives: the product of all lists and implementations."""
 
-    primitive: Axis[Text] = Field(description="What is measured; hpcbench list names them.")
+    primitive: Axis[Text] = Field(description="The primitive; hpcbench list names them.")
     implementations: Implementations = Field(
         description="Who does it: names, or a mapping of names to options; lists are axes.")
     order: Axis[Text] | None = Field(

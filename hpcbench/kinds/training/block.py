@@ -45,7 +45,7 @@ class TrainingBlock(Block):
             "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes"),
             {"seq_length": frozenset(RESNETS), "image_size": frozenset(MODELS)}),
         "strategy": Replaceable("strategies", ("lora_rank",))})
-    model: Axis[Text] = Field(description="What is trained; hpcbench list names them.")
+    model: Axis[Text] = Field(description="The model; hpcbench list names them.")
     strategies: Strategies = Field(
         description="How it is spread over the ranks: names, or a mapping of names to options; "
         "lists are axes.")
