@@ -188,7 +188,7 @@ def columns() -> Iterator[str]:
     those that are keys of blocks."""
     given = {key for section in schema.block_classes().values() for key in _keys_of(section)}
     yield from block(_described_columns(COLUMNS))
-    yield from block(_described_columns(OF_ARRIVALS), "Of runs with late ranks (`arrival`)")
+    yield from block(_described_columns(OF_ARRIVALS), "Runs with late ranks (`arrival`)")
     who: dict[CaseColumn, list[str]] = defaultdict(list)
     for kind, spec in kinds().items():
         for column in deriver_of(spec).columns:
@@ -199,7 +199,7 @@ def columns() -> Iterator[str]:
     for title, found in groups.items():
         rows = [*_described_columns(column for column in found if column.name not in given)]
         if rows:
-            yield from block(rows, f"Of {title}")
+            yield from block(rows, f"{'Kinds' if ',' in title else 'Kind'} {title}")
 
 
 def _described_columns(found: Iterable[CaseColumn]) -> Iterator[Row]:

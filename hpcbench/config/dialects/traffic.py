@@ -24,8 +24,8 @@ class TrafficFile(Dialect):
     """A file of recorded communication; `operations.traffic` checks the values of its keys."""
 
     tool: ClassVar[str] = "hpcbench import"
-    format: str = Field(description="What tells the file from others.")
-    version: int = Field(description="Of the format.")
+    format: str = Field(description="Marks a file of this format.")
+    version: int = Field(description="The format's version.")
     source: Any = Field(description="Programs that recorded it.")
     files: Any = Field(description="Files it was made of.")
     world_size: Any = Field(description="Ranks of the job.")
@@ -33,7 +33,7 @@ class TrafficFile(Dialect):
     groups: Any = Field(description="Groups of ranks.")
     signatures: Any = Field(description="Forms of calls, with how often each was called.")
     order: Any = Field(description="Calls of each rank.")
-    notes: Any = Field(default=(), description="What was assumed.")
+    notes: Any = Field(default=(), description="Assumptions.")
 
     @classmethod
     def own_keys(cls, raw: Mapping[str, Any]) -> tuple[str, ...]:

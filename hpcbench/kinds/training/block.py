@@ -50,7 +50,7 @@ class TrainingBlock(Block):
         description="How it is spread over the ranks: names, or a mapping of names to options; "
         "lists are axes.")
     dtype: Axis[TrainingDtype] = Field(
-        default=("fp32",), description="Of the arithmetic; bf16 and fp16 over fp32 weights.")
+        default=("fp32",), description="The arithmetic; bf16 and fp16 over fp32 weights.")
     layers: Axis[Layers] | None = Field(
         default=None, description="Instead of the model's own number of blocks.")
     hidden: Axis[Extent] | None = Field(
