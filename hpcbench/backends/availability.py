@@ -335,7 +335,7 @@ def _why_unreachable(here: _Placed, there: _Placed) -> str | None:
             f"rank {rank.rank} is on {rank.hostname}, rank {other.rank} on {other.hostname}, and "
             "no NVLink joins these nodes: give a world_size that fits one node")
     if here.gpu == there.gpu:
-        return (f"torch tells them apart by the number of the GPU, and ranks {rank.rank} and "
+        return (f"torch distinguishes them by the number of the GPU, and ranks {rank.rank} and "
                 f"{other.rank} on {rank.hostname} both see theirs as {here.gpu}: let every rank "
                 "see all GPUs of its node (no --gpus-per-task, no CUDA_VISIBLE_DEVICES by rank)")
     peers, name = rank.facts["cuda"].get("peers"), there.seen[there.gpu]

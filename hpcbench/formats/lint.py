@@ -190,15 +190,15 @@ def _order(table: CommTable) -> Iterator[BrokenRule]:
     if not table.is_sweep:
         return
     may_repeat = table.step_bytes is not None and table.step_bytes < 16 * (table.ranks or 1)
-    told: set[str] = set()
+    reported: set[str] = set()
     for before, row in zip(table.rows, table.rows[1:], strict=False):
         if (before.dtype, before.redop, before.root) != (row.dtype, row.redop, row.root):
             continue
         what = ("falls" if row.size_bytes < before.size_bytes else
                 "repeats" if row.size_bytes == before.size_bytes and row.size_bytes
                 and not may_repeat else "")
-        if what and what not in told:
-            told.add(what)
+        if what and what not in reported:
+            reported.add(what)
             yield _of(table, "order", row.line,
                       f"size {what}: {row.size_bytes} B after {before.size_bytes} B "
                       "(two runs joined, or nccl-tests with -N?)")

@@ -281,7 +281,7 @@ def _missing(demand: Demand, known: Container[str]) -> str:
     needed = {limit: demand.amount(limit) for limit in (COMPUTE, MEMORY, COMMUNICATION)}
     uncounted = [limit for limit, amount in needed.items() if amount is None]
     if uncounted:
-        return f"unknown: nothing tells what it needs of {' and '.join(uncounted)}"
+        return f"unknown: its {' and '.join(uncounted)} is not counted"
     lacks = [f"{limit} ({_ADD[limit]})" for limit, amount in needed.items()
              if amount and limit not in known]
     return f"unknown without a ceiling of {' and '.join(lacks)}" if lacks else ""

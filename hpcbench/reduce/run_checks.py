@@ -443,7 +443,7 @@ def other_backend(
             "network", {}).get("infiniband", {}).items() if "ACTIVE" in str(port.get("state"))})
         if ports:
             return (f"NCCL used NET/Socket, although InfiniBand or RoCE is up ({', '.join(ports)}"
-                    "): a fallback; NCCL_DEBUG=INFO tells why")
+                    "): a fallback; NCCL_DEBUG=INFO states why")
     return None
 
 

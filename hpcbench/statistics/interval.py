@@ -324,7 +324,7 @@ def _doubt(
         return f"values stay in one of two states, which changed only {2 * states.visits:.0f} times"
     if lowest >= 1:
         is_open = lowest > 1 and n < MIN_N_DEPENDENT and is_significant(count.correlation, n, 1.0)
-        return f"{seen}of which {n} do not tell the extent" if is_open else ""
+        return f"{seen}too much to judge from {n}" if is_open else ""
     correlation = max(0.0, count.correlation, states.correlation if states else 0.0)
     stay = (1 + 2 / math.pi * math.asin(correlation)) / 2
     starts = num_segments(segments)

@@ -112,7 +112,7 @@ def test_without_a_ceiling_that_is_needed_there_is_no_score() -> None:
 def test_without_knowing_what_is_needed_there_is_no_score() -> None:
     one = found(Demand(1e9, None), 0.02)
     assert one.bound_by is None and one.score is None
-    assert one.evidence == "unknown: nothing tells what it needs of memory"
+    assert one.evidence == "unknown: its memory is not counted"
 
 
 def test_a_ceiling_that_was_exceeded_is_none_but_caches_are_faster_than_memory() -> None:

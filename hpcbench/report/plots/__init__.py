@@ -111,7 +111,7 @@ def plot_file(
         figures = plot_results(file.results, file, folder, image_format, chosen, style)
     if not figures:
         raise FileError(f"{path}: no case is ok, so there is nothing to plot; "
-                        f"{command_line('show', path)} tells why")
+                        f"{command_line('show', path)} states why")
     return figures
 
 

@@ -340,7 +340,7 @@ _COLUMNS = (
            optional=True),
     Column("limits", "limits", meaning="the smallest factor below what is acceptable",
            optional=True),
-    Column("source", "by", meaning="what tells which time is useful", detail=True),
+    Column("source", "by", meaning="the source of useful times", detail=True),
 )
 
 
