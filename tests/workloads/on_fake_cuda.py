@@ -29,6 +29,7 @@ import torch.distributed as dist
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
+from torch.utils._pytree import tree_map_only
 
 from hpcbench.backends.counting_backend import (
     COUNTING_BACKEND,
@@ -39,6 +40,7 @@ from hpcbench.backends.counting_backend import (
 from hpcbench.backends.devices import CudaDevice
 from hpcbench.backends.groups import open_lines
 from hpcbench.config.load import check_config, load_config
+from hpcbench.kinds.primitive.run import inputs
 from hpcbench.kinds.training.run import parity as timed_model
 from hpcbench.kinds.training.run.strategies.base import Grid
 from hpcbench.launch.messages import JoinRequest
@@ -150,6 +152,17 @@ def let_meshes_be_real() -> None:
     """Let the numbers of ranks in meshes be real: they decide who talks to whom."""
     for kind, name in ((Grid, "__init__"), (DeviceMesh, "__init__"), (DeviceMesh, "from_group")):
         setattr(kind, name, _really(getattr(kind, name)))
+
+
+def let_drawn_numbers_be_real() -> None:
+    """Draw the operands of primitives on real tensors of the CPU: on fake ones it takes 10 s.
+
+    What a case does with them is done on fake ones.
+    """
+    for name in ("cancelling_terms", "left_factors", "right_factors", "mlp_factors"):
+        really = _really(getattr(inputs, name))
+        setattr(inputs, name, lambda *arguments, of=really, **named: tree_map_only(
+            torch.Tensor, torch.empty_like, of(*arguments, **named)))
 
 
 def _really(made: Any) -> Any:
@@ -293,6 +306,7 @@ if __name__ == "__main__":
     stand_in_for_cuda()
     let_values_be_ones()
     let_meshes_be_real()
+    let_drawn_numbers_be_real()
     demand_devices()
     demand_layouts()
     print(json.dumps({"cases": cases(Path(sys.argv[1]), int(sys.argv[2])), "memory": memory(),
