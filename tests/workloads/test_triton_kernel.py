@@ -23,8 +23,9 @@ PRODUCT = {80: "mma.sync.aligned", 86: "mma.sync.aligned", 90: "wgmma.mma_async"
            100: "tcgen05.mma", 103: "tcgen05.mma", 120: "mma.sync.aligned"}
 """Compute capability -> the instruction of its tensor cores (PTX ISA)."""
 ON_TENSOR_CORES = re.compile(r"(wg)?mma\.|tcgen05")
-TRIED = ("80:bf16", "80:fp32", "86:fp16", "90:bf16", "90:fp32", "100:bf16", "120:fp16", "75:fp16")
-"""What is always compiled: each instruction, each 16-bit type, and a GPU that is too old."""
+TRIED = ("80:bf16", "80:fp16", "80:fp32", "86:fp16", "90:bf16", "90:fp32", "100:bf16", "120:fp16",
+         "75:fp16")
+"""What is always compiled: each instruction, each type, and a GPU that is too old."""
 FP32_STACK_BYTES = 128
 """Seen: 16 on 8.0, 80 on 10.0, 32 on 12.0; without tensor cores registers are short."""
 READS = re.compile(r"ld\.global|cp\.async\.c[ag]\.shared\.global|atom\.|bar\.sync")
