@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info
 
 from hpcbench import __version__
 from hpcbench.commands.export import export
@@ -55,6 +56,10 @@ _MOST_NAMES = 30
 
 class _Summary(TyperGroup):
     """The program's help in 24 lines of 80 columns."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: Any = _ON_DEMAND
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse; without a command print the help, as wrong usage."""
@@ -147,13 +152,37 @@ def _with_details(command: Callable[..., None]) -> Callable[..., None]:
     return with_details
 
 
+class _OnDemand(Mapping[str, TyperCommand]):
+    """The commands under their names, each built when it is asked for: all of them take 40 ms."""
+
+    def __init__(self, registered: typer.Typer) -> None:
+        self._program = registered
+        self._infos = {str(info.name): info for info in registered.registered_commands}
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            self._built[name] = get_command_from_info(
+                self._infos[name], pretty_exceptions_short=self._program.pretty_exceptions_short,
+                rich_markup_mode=self._program.rich_markup_mode)
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._infos)
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+
+_registered = typer.Typer()
+for _name, _command in COMMANDS.items():
+    _about, _examples = help_and_examples(_command)
+    _registered.command(name=_name, cls=_Command, help=_about, epilog="\n".join(_examples))(
+        _with_details(_command))
+_ON_DEMAND = _OnDemand(_registered)
 app = typer.Typer(
     name="hpcbench", cls=_Summary, pretty_exceptions_enable=False,
     help="Benchmark distributed deep learning under MPI (docs/... are in the repository).")
-for _name, _command in COMMANDS.items():
-    _about, _examples = help_and_examples(_command)
-    app.command(name=_name, cls=_Command, help=_about, epilog="\n".join(_examples))(
-        _with_details(_command))
 
 
 def _version(value: bool) -> None:
