@@ -9,10 +9,10 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import h5py
-from pydantic import TypeAdapter
 
 from hpcbench.kinds.registry import in_this_package, kinds
 from hpcbench.operations.arrival import TOGETHER
@@ -232,7 +232,7 @@ def write_records(file: h5py.File, results: Results) -> None:
             deriver = deriver_of(kinds()[kind])
             name = f"{GROUP}/{kind}"
             write_lines(file, name, _lines(deriver, items, results.derived[kind]))
-            file[name].attrs.update(_attributes(deriver, adapter_of(deriver.record)))
+            file[name].attrs.update(_attributes(deriver))
 
 
 def _lines(deriver: Deriver, items: Sequence[CaseResult], records: Mapping[str, Any]) -> list[str]:
@@ -252,7 +252,7 @@ def _read(
         return None
     adapter = adapter_of(deriver.record)
     if any(file[name].attrs.get(key) != value
-           for key, value in _attributes(deriver, adapter).items()):
+           for key, value in _attributes(deriver).items()):
         return None
     lines = read_lines(file, name)
     try:
@@ -262,10 +262,16 @@ def _read(
         return None
 
 
-def _attributes(deriver: Deriver, adapter: TypeAdapter[Any]) -> dict[str, str | int]:
-    shape = json.dumps(_without_texts(adapter.json_schema()), sort_keys=True)
+def _attributes(deriver: Deriver) -> dict[str, str | int]:
     return {"record": deriver.record.__name__, "version": deriver.version,
-            "fields": hashlib.sha256(shape.encode()).hexdigest()[:12]}
+            "fields": _fields_of(deriver.record)}  # type: ignore[arg-type]  # a class is hashable
+
+
+@cache
+def _fields_of(record: type[Any]) -> str:
+    """Return the digest of a record's JSON schema, which takes some 20 ms to make."""
+    shape = json.dumps(_without_texts(adapter_of(record).json_schema()), sort_keys=True)
+    return hashlib.sha256(shape.encode()).hexdigest()[:12]
 
 
 def _without_texts(schema: Any) -> Any:
