@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -40,24 +41,25 @@ Contents = Mapping[str, Described]
 def describe(file: h5py.File, contents: Contents, attributes: Mapping[str, str]) -> None:
     """Set the attributes of everything in the file. Raises KeyError for a part not described."""
     file.attrs["attributes"] = [f"{name}: {attributes[name]}" for name in sorted(file.attrs)]
-    _set(file, contents[ROOT])
-    file.visititems(lambda name, item: _set(item, contents[name]))
+    _set(file.id, contents[ROOT])
+    file.visit(lambda name: _set(h5py.h5o.open(file.id, name.encode()), contents[name]))
 
 
-def _set(item: h5py.Group | h5py.Dataset, what: Described) -> None:
+def _set(item: h5py.h5g.GroupID | h5py.h5d.DatasetID, what: Described) -> None:
     for name in ("description", "units", "values", "bits"):
         text = what.text if name == "description" else getattr(what, name)
         if text:
             value = np.array(text, dtype=object)
             space = h5py.h5s.create_simple(value.shape) if value.shape else _ONE
-            h5py.h5a.create(item.id, name.encode(), _TEXT, space).write(value)
+            h5py.h5a.create(item, name.encode(), _TEXT, space).write(value)
 
 
 CHUNK_ROWS = 2048
 """Reading one case of 200 rows unpacks 16 kB per column; larger chunks hardly pack better."""
 LEVEL = 1
-GZIP: Mapping[str, Any] = {"shuffle": True, "compression": "gzip", "compression_opts": LEVEL}
-RANGES: Mapping[str, Any] = {"scaleoffset": 0}
+Filters = Literal["shuffle and gzip", "scale-offset"]
+GZIP: Filters = "shuffle and gzip"
+RANGES: Filters = "scale-offset"
 """HDF5's lossless scale-offset: noise is written in a quarter of gzip's time, read in half."""
 _WRITTEN_ROWS = 8 * CHUNK_ROWS
 _DEFLATE_AT_MOST = 1032
@@ -67,20 +69,46 @@ _SMALL_BYTES = 2**20
 def write_column(file: h5py.File, name: str, values: npt.NDArray[Any]) -> None:
     """Store a column that can grow, packed without loss."""
     long = values.dtype == np.int64 and values.size >= CHUNK_ROWS  # else gzip takes less space
-    _new_column(file, name, RANGES if long else GZIP, dtype=values.dtype, data=values)
+    column = _new_column(file, name, RANGES if long else GZIP, values.dtype, values.size)
+    column.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(values))
 
 
 def _new_column(
-    file: h5py.File, name: str, filters: Mapping[str, Any], **values: Any,
-) -> h5py.Dataset:
-    return file.create_dataset(name, maxshape=(None,), chunks=(CHUNK_ROWS,), **filters, **values)
+    file: h5py.File, name: str, filters: Filters, dtype: npt.DTypeLike, rows: int,
+) -> h5py.h5d.DatasetID:
+    """Make a column by h5py's lower level (a third of the time of ``create_dataset``)."""
+    return h5py.h5d.create(
+        file.id, name.encode(), h5py.h5t.py_create(np.dtype(dtype), logical=True),
+        h5py.h5s.create_simple((rows,), (h5py.h5s.UNLIMITED,)),
+        dcpl=_layout(filters), lcpl=_within_groups())
+
+
+@cache
+def _layout(filters: Filters) -> h5py.h5p.PropDCID:
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_obj_track_times(False)
+    layout.set_chunk((CHUNK_ROWS,))
+    if filters == RANGES:
+        layout.set_scaleoffset(h5py.h5z.SO_INT, h5py.h5z.SO_INT_MINBITS_DEFAULT)
+    else:
+        layout.set_shuffle()
+        layout.set_deflate(LEVEL)
+    return layout
+
+
+@cache
+def _within_groups() -> h5py.h5p.PropLCID:
+    """Return the way of linking that makes the groups of a path."""
+    linking = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    linking.set_create_intermediate_group(True)
+    return linking
 
 
 class GrowingColumn:
     """An int64 column that is written some chunks at a time; `finish` writes the rest."""
 
-    def __init__(self, file: h5py.File, name: str, filters: Mapping[str, Any] = GZIP) -> None:
-        self._dataset = _new_column(file, name, filters, dtype="<i8", shape=(0,))
+    def __init__(self, file: h5py.File, name: str, filters: Filters = GZIP) -> None:
+        self._dataset = h5py.Dataset(_new_column(file, name, filters, "<i8", 0))
         self._waiting: list[npt.NDArray[np.int64]] = []
         self._n_waiting = 0
         self.rows = 0

@@ -4,10 +4,8 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -15,7 +13,7 @@ import pytest
 
 from hpcbench.errors import FileError
 from hpcbench.trace import container
-from hpcbench.trace.columns import GZIP, RANGES, GrowingColumn, write_column
+from hpcbench.trace.columns import GZIP, RANGES, Filters, GrowingColumn, write_column
 from hpcbench.trace.journal import Journal, read_journal
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
 from hpcbench.trace.sealed import FORMAT, SealedTrace, open_trace, seal
@@ -219,7 +217,7 @@ def test_a_column_that_has_gone_is_no_crash(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sizes", [
     [], [0], [5], [2048], [2047, 1, 2048], [20480, 3, 5000], [600] * 60])
 def test_a_column_written_in_pieces_is_the_whole_column(
-    tmp_path: Path, sizes: list[int], filters: Mapping[str, Any], bits: int,
+    tmp_path: Path, sizes: list[int], filters: Filters, bits: int,
 ) -> None:
     noise = np.random.default_rng(2)
     pieces = [noise.integers(-2**(bits - 1), 2**(bits - 1), size) for size in sizes]
