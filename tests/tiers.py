@@ -54,11 +54,23 @@ def listed(text: str) -> list[Listed]:
     return found
 
 
-def is_quick(nodeid: str, quick: Sequence[Listed], full: Sequence[Listed]) -> bool:
-    """Return whether a test runs without a flag."""
-    if nodeid.startswith(JOBS):
-        return any(line.matches(nodeid) for line in quick)
-    return not any(line.matches(nodeid) for line in full)
+def matching(lines: Sequence[Listed]) -> Callable[[str], bool]:
+    """Return whether a line matches an id: it tries only the few of the id's file."""
+    of_file: dict[str, list[Listed]] = {}
+    for line in lines:
+        of_file.setdefault(line.beginning.partition("::")[0], []).append(line)
+    wider = [line for line in lines if "::" not in line.beginning]
+
+    def match(nodeid: str) -> bool:
+        own = of_file.get(nodeid.partition("::")[0], ())
+        return any(line.matches(nodeid) for line in (*own, *wider))
+
+    return match
+
+
+def is_quick(nodeid: str, quick: Callable[[str], bool], full: Callable[[str], bool]) -> bool:
+    """Return whether a test runs without a flag, by what is `matching` the lists."""
+    return quick(nodeid) if nodeid.startswith(JOBS) else not full(nodeid)
 
 
 def waiting(config: pytest.Config) -> Callable[[pytest.Item], bool]:
@@ -67,12 +79,14 @@ def waiting(config: pytest.Config) -> Callable[[pytest.Item], bool]:
         return lambda item: False
     quick, full = _lists()
     every, files = config.getoption("--full"), _named(config)
-    last = [line for line in full if line.is_for_all]
+    is_last = matching([line for line in full if line.is_for_all])
+    in_quick, in_full = matching(quick), matching(full)
 
     def waits(item: pytest.Item) -> bool:
-        if item.get_closest_marker("soak") or any(line.matches(item.nodeid) for line in last):
+        nodeid = item.nodeid
+        if item.get_closest_marker("soak") or is_last(nodeid):
             return True
-        return not every and item.path not in files and not is_quick(item.nodeid, quick, full)
+        return not every and item.path not in files and not is_quick(nodeid, in_quick, in_full)
 
     return waits
 

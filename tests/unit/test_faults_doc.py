@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -18,6 +19,7 @@ MADE = TEXT.partition("## Not made here")[0]
 TESTS = Path(__file__).with_name("fault_tests.yaml")
 
 
+@cache
 def made() -> dict[str, list[str]]:
     """Return the tests of each fault, as paths and names below tests/."""
     found: dict[str, list[str]] = yaml.safe_load(TESTS.read_text(encoding="utf-8"))

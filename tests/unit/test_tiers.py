@@ -10,7 +10,7 @@ import pytest
 from hpcbench.config.axes import BACKENDS
 from hpcbench.kinds.registry import kinds
 from launcher import ROOT
-from tiers import FULL, QUICK, Listed, is_quick, listed
+from tiers import FULL, QUICK, Listed, is_quick, listed, matching
 from unit.test_faults_doc import made
 
 NEED_HARDWARE = {name for name in BACKENDS if name.partition("/")[0] in ("nccl", "ucc")}
@@ -53,11 +53,12 @@ def test_every_line_names_tests_that_exist(path: Path) -> None:
 
 
 def test_a_job_waits_unless_it_is_listed() -> None:
-    one = [Listed("tests/mpi/test_x.py::test_a[2*", "backend mpi")]
-    assert is_quick("tests/mpi/test_x.py::test_a[2-mpich]", one, [])
-    assert not is_quick("tests/mpi/test_x.py::test_a2", one, [])
-    assert is_quick("tests/unit/test_y.py::test_a", one, [])
-    assert not is_quick("tests/unit/test_y.py::test_a", [], [Listed("tests/unit/*", "the same")])
+    one = matching([Listed("tests/mpi/test_x.py::test_a[2*", "backend mpi")])
+    none, unit = matching([]), matching([Listed("tests/unit/*", "the same")])
+    assert is_quick("tests/mpi/test_x.py::test_a[2-mpich]", one, none)
+    assert not is_quick("tests/mpi/test_x.py::test_a2", one, none)
+    assert is_quick("tests/unit/test_y.py::test_a", one, none)
+    assert not is_quick("tests/unit/test_y.py::test_a", none, unit)
 
 
 def test_what_waits_for_all_is_no_job_that_must_run_without_a_flag() -> None:
