@@ -12,11 +12,12 @@ import hashlib
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from itertools import count
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from hpcbench.texts import to_json
@@ -182,18 +183,23 @@ def html_text(document: ReportDocument, version: str, *, scripted: bool = True) 
 
         return Markup(drawn(chart, next(numbers)))
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-                              lstrip_blocks=True)
-    environment.tests |= {
-        "table": lambda item: isinstance(item, Table), "line": lambda item: isinstance(item, Line),
-        "cards": lambda item: isinstance(item, Cards)}
-    template = environment.from_string(_asset("page.html.j2"))
-    return template.render(
+    return _template().render(
         document=document, version=version, style=Markup(style), script=Markup(script),
         policy=_policy(style, script), draw=draw, choices=_choices, is_long=_is_long,
         meaning=_meaning, meanings=_meanings, sort_key=_sort_key,
         zoom=_zoom if scripted else lambda _: "",
         licences=[_asset(name) for name in _LICENCES] if scripted else [])
+
+
+@cache
+def _template() -> Template:
+    """Return the page's template, which takes as long to compile as a page without charts."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+                              lstrip_blocks=True)
+    environment.tests |= {
+        "table": lambda item: isinstance(item, Table), "line": lambda item: isinstance(item, Line),
+        "cards": lambda item: isinstance(item, Cards)}
+    return environment.from_string(_asset("page.html.j2"))
 
 
 def _choices(table: Table, at: int) -> list[str]:
