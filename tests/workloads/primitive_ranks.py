@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -16,6 +18,7 @@ from hpcbench.kinds.primitive.plan.implementations import load_registry
 from hpcbench.kinds.primitive.plan.planner import make_workload
 from hpcbench.kinds.primitive.plan.spec import Problem, options_of
 from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.kinds.primitive.run import inputs
 from hpcbench.kinds.primitive.run.inputs import (
     ColumnwiseInputs,
     ExpertInputs,
@@ -31,6 +34,9 @@ INPUTS = {"tp_columnwise": ColumnwiseInputs, "tp_rowwise": RowwiseInputs, "tp_ml
 ORDERS = [(spec.name, order) for spec in REGISTRY.primitives.values() for order in spec.orders]
 _SHARDS = {"tp_columnwise": "rows", "tp_rowwise": "columns", "tp_mlp": "up",
            "dp_allreduce": "tokens", "ep_all_to_all": "weight"}
+DRAWN = ("cancelling_terms", "left_factors", "right_factors", "mlp_factors", "left_operand",
+         "right_operand")
+"""What draws global operands."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +75,11 @@ def place_of(rank: int, ranks: int) -> Place:
 def ranks_of(
     primitive: str, order: str, dtype: str, shape: Shape, **options: Any,
 ) -> list[Any]:
-    """Return the inputs of every rank."""
+    """Return the inputs of every rank; the operands, which all have in common, are drawn once."""
     workload = workload_of(primitive, order, dtype, shape, **options)
-    return [INPUTS[primitive](workload, place_of(rank, shape.ranks))
-            for rank in range(shape.ranks)]
+    with mock.patch.multiple(inputs, **{name: cache(getattr(inputs, name)) for name in DRAWN}):
+        return [INPUTS[primitive](workload, place_of(rank, shape.ranks))
+                for rank in range(shape.ranks)]
 
 
 def swap_shards(ranks: Sequence[Any]) -> None:
