@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ import numpy as np
 import psutil
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 
 from hpcbench.backends.groups import host_barrier
 from hpcbench.errors import CaseError
@@ -37,6 +37,7 @@ _GUARD = ("import shutil, sys; sys.stdin.read(); "
           "shutil.rmtree(sys.argv[1], ignore_errors=True)")
 """Waits for the end of the process that started it, then removes the folder."""
 _NAME = "hpcbench-storage"
+_DCP = "torch.distributed.checkpoint"
 
 
 class StorageOperation:
@@ -46,6 +47,8 @@ class StorageOperation:
         """Make the folder and what is read. Raises CaseError if there is too little space."""
         self.name, self.place, self._work = work.name, place, work
         self._group: dist.ProcessGroup = place.group
+        # imported for these cases only, and before they are timed: it takes as long as torch
+        self._dcp: Any = import_module(_DCP) if work.access == "write_dcp" else None
         base = path_of(work.folder).absolute()
         self._folder = base / f"{_NAME}-{self._agreed_number():x}"
         try:
@@ -105,7 +108,7 @@ class StorageOperation:
             return _compared(self._buffer, self._data)
         if self._work.access == "write_dcp":
             loaded = {self._key: torch.zeros(self._work.size_bytes, dtype=torch.uint8)}
-            dcp.load(loaded, checkpoint_id=self._checkpoint, process_group=self._group)
+            self._dcp.load(loaded, checkpoint_id=self._checkpoint, process_group=self._group)
             return _compared(loaded[self._key].numpy(), self._data)
         shared = self._work.access == "write_one_file"
         with (self._shared if shared else self._file).open("rb") as file:
@@ -159,8 +162,9 @@ class StorageOperation:
             os.fsync(file)
 
     def _write_dcp(self) -> None:
-        dcp.save({self._key: torch.from_numpy(self._data)}, process_group=self._group,
-                 storage_writer=dcp.FileSystemWriter(self._checkpoint, sync_files=True))
+        writer = self._dcp.FileSystemWriter(self._checkpoint, sync_files=True)
+        self._dcp.save({self._key: torch.from_numpy(self._data)}, process_group=self._group,
+                       storage_writer=writer)
 
     def _count_cache(self, is_cold: bool | None) -> None:
         self._cold += is_cold is True
