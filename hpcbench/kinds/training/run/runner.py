@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import psutil
 import torch
+import torch._dynamo  # every optimizer imports it: here, the template does so once for all workers
 import torch.distributed as dist
 from torch import nn
 from torch.utils import flop_counter
