@@ -252,8 +252,9 @@ def open_pool(
     """Return the pool of this rank's workers, with memory for the stamps of the longest case."""
     launch, plan = planned.config.launch, planned.plan
     env = worker_environment(os.environ, launch.pass_env, thread_variables(topology.threads))
+    kinds = () if launch.inline else plan.kinds  # inline, the template probes the machine only
     return WorkerPool(
-        TemplateSpec(env, _init_timeout_s(launch, topology), plan.kinds),
+        TemplateSpec(env, _init_timeout_s(launch, topology), kinds),
         SharedProgress.create(most_rows(plan)), memory_limit_bytes=launch.memory_limit_bytes,
         early=early)
 
