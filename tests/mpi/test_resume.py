@@ -129,6 +129,27 @@ def _wait_for_second_case(job: Running, folder: Path, attempt: int) -> None:
     raise AssertionError(str(job.finished()))
 
 
+IN_TURN = """
+import json, sys
+from hpcbench.__main__ import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["hpcbench", "run", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        print(f"ended with {ended.code}", file=sys.stderr, flush=True)
+"""
+"""Runs one command after the other, so that what all of them import is imported once."""
+
+
+def refusals(mpirun: MpiLauncher, *every: tuple[str, ...]) -> list[str]:
+    """Return what commands of one rank printed, all of which end with 2."""
+    command = [mpirun.program("python"), "-c", IN_TURN, json.dumps(every)]
+    *printed, last = mpirun.run(1, command=command).check().stderr.split("ended with 2\n")
+    assert len(printed) == len(every) and not last.strip(), printed
+    return printed
+
+
 def test_what_cannot_be_gone_on_with_is_refused(
     mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
@@ -137,15 +158,16 @@ def test_what_cannot_be_gone_on_with_is_refused(
     stopped(mpirun, folder, signal.SIGUSR1, "[ 3/10]", ranks=1).check(3)
     config = str(tmp_path / "job-17.json")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    refusals = {
-        "this job has 2: start as many": resume(mpirun, folder, ranks=2),
-        "the plan was": resume(mpirun, folder, config, "--iters", "5", ranks=1),
-        "they cannot be one run": resume(mpirun, folder, config, "--passes", "1", ranks=1),
-        "no results folder": resume(mpirun, tmp_path, ranks=1),
-        "no flag can change it": resume(mpirun, folder, "--iters", "5", ranks=1),
+    of_one = {
+        "the plan was": (config, "--iters", "5", "--resume", str(folder)),
+        "they cannot be one run": (config, "--passes", "1", "--resume", str(folder)),
+        "no results folder": ("--resume", str(tmp_path)),
+        "no flag can change it": ("--iters", "5", "--resume", str(folder)),
     }
-    for words, job in refusals.items():
-        assert words in job.check(2).stderr and "Traceback" not in job.stderr
+    printed = dict(zip(of_one, refusals(mpirun, *of_one.values()), strict=True))
+    printed["this job has 2: start as many"] = resume(mpirun, folder).check(2).stderr
+    for words, text in printed.items():
+        assert words in text and "Traceback" not in text
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     forced = resume(mpirun, folder, config, "--iters", "5", "--force", ranks=1)
     outcome = read(folder)

@@ -197,7 +197,7 @@ STRATEGIES: dict[int, Any] = {
     2: {"data": {"bucket_mb": 1}, "fsdp": {}, "tensor": {}, "pipeline": {}},
     4: {"hybrid": {"tp": 2, "data": "replicate"}, "hsdp": {}, "zero1": {}}}
 AS_GLOO_CALLS = {"reduce_scatter": "all_reduce"}
-STEPS_OF_BLOCKS, MORE_STEPS = (2, 4), 2
+STEPS_OF_BLOCKS, MORE_STEPS = (1, 2), 1
 BETWEEN = {"kind": "collective", "collective": "reduce", "size": "8", "iterations": 1}
 """Which no training calls."""
 
