@@ -20,7 +20,7 @@ import pytest
 
 import virtual_hosts
 from launcher import ROOT
-from mpi.reading import read, sweep
+from mpi.reading import NOT_DRAWN, ONCE, read, sweep
 
 NO_INDEX = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
             "PIP_RETRIES": "0"}  # port 9 (discard) is closed
@@ -86,10 +86,24 @@ def test_no_ensurepip(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
+@pytest.fixture(scope="module")
+def given_pip(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return an environment that had no pip, and the line of a set-up that reached no index."""
+    venv = tmp_path_factory.mktemp("bare") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    return venv, the_one_line(local(HPCBENCH_VENV=str(venv), **NO_INDEX))
+
+
 @pytest.mark.parametrize("how", [NO_INDEX, {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1"}])
-def test_no_index(tmp_path: Path, how: dict[str, str]) -> None:
-    venv = tmp_path / "venv"
-    line = the_one_line(local(HPCBENCH_VENV=str(venv), **how))
+def test_no_index(
+    tmp_path: Path, how: dict[str, str], request: pytest.FixtureRequest,
+) -> None:
+    """Where there is no environment yet, test_gpu_carry.py shows it, too."""
+    if how is NO_INDEX:
+        venv, line = request.getfixturevalue("given_pip")
+    else:
+        venv = tmp_path / "venv"
+        line = the_one_line(local(HPCBENCH_VENV=str(venv), **how))
     assert "pip cannot get the packages: connect to a network" in line
     assert (venv / "hpcbench-incomplete").exists()
     assert not (venv / "hpcbench-stamp").exists()
@@ -141,12 +155,9 @@ def test_half_made_is_made_again(tmp_path: Path) -> None:
     assert version.returncode == 0
 
 
-def test_venv_without_pip_is_made_again(tmp_path: Path) -> None:
+def test_venv_without_pip_is_made_again(given_pip: tuple[Path, str]) -> None:
     """What `python3 -m venv` leaves on a Debian without python3-venv."""
-    venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    the_one_line(local(HPCBENCH_VENV=str(venv), **NO_INDEX))
-    assert (venv / "bin" / "pip").exists()
+    assert (given_pip[0] / "bin" / "pip").exists()
 
 
 def test_a_folder_that_is_no_venv_is_left_alone(tmp_path: Path) -> None:
@@ -277,7 +288,8 @@ def test_second_start_calls_no_pip(mpi: str, stamp: Path) -> None:
 @pytest.mark.mpi
 def test_arguments_reach_run_and_the_results_are_named(stamp: Path, tmp_path: Path) -> None:
     block = {"kind": "collective", "backend": "gloo", "collective": "barrier"}
-    (tmp_path / "my.json").write_text(json.dumps({"benchmarks": [block]}))
+    config = {"measure": ONCE, "output": NOT_DRAWN, "benchmarks": [block]}
+    (tmp_path / "my.json").write_text(json.dumps(config))
     done = local("2", "my.json", "--iters", "3", cwd=tmp_path, HPCBENCH_VENV=str(stamp.parent))
     assert done.returncode == 0, done
     assert "mpirun -np 2 python -m hpcbench run my.json --iters 3\n" in done.stdout

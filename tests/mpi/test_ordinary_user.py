@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from launcher import EVERY_MPI, ROOT, MpiLauncher
+from mpi.reading import ONCE
 
 pytestmark = pytest.mark.mpi
 
@@ -20,7 +21,7 @@ AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 MAY_READ = ("--securebits=+no_setuid_fixup",  # else access(2), by which prterun looks, forgets it
             "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search")
 LITERAL = ("python", "-m", "hpcbench", "run")
-SMALL = {"measure": {"budget_s": 1}, "benchmarks": [{
+SMALL = {"measure": {**ONCE, "warmup": 1, "iterations": 3}, "benchmarks": [{
     "kind": "collective", "backend": "gloo", "collective": "all_reduce", "size": "64KiB"}]}
 
 
