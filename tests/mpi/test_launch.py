@@ -142,7 +142,7 @@ def test_a_rank_has_the_threads_of_its_own_cores(mpirun: MpiLauncher) -> None:
 
 
 def test_a_usage_error_is_reported_by_one_rank(mpirun: MpiLauncher) -> None:
-    job = mpirun.run(4, "--set", "foo", config=sweep("8")).check(2)
+    job = mpirun.run(2, "--set", "foo", config=sweep("8")).check(2)
     assert job.stderr.count("foo") == 1
 
 
