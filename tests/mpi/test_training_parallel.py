@@ -8,8 +8,8 @@ import pytest
 
 from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES
 from hpcbench.reduce.results import CaseResult
-from launcher import MpiLauncher
-from mpi.reading import read, sweep
+from launcher import MpiLauncher, launcher_for
+from mpi.reading import Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
 
@@ -43,66 +43,83 @@ def _both(schedule: dict[str, Any] = ZBV, *, name: str, **more: Any) -> list[dic
             {**SMALL, **more, "name": name, "strategies": {"pipeline": schedule}}]
 
 
-def test_tensors_and_stages_compute_what_one_process_does(mpirun: MpiLauncher) -> None:
-    _all_right(mpirun, 2, [
-        {**SMALL, **ADAMW, "name": "tensor", "layers": 1, "strategies": {"tensor": SWITCHES}},
-        {**SMALL, "name": "schedules", "accumulation": 2, "strategies": {"pipeline": schedules(2)}},
-        {**SMALL, "name": "three_stages", "layers": 6, "strategies": {"pipeline": {
-            "schedule": "LoopedBFS", "stages_per_rank": 3, "microbatches": 2}}},
-        {**SMALL, "name": "model", "strategies": ["model"]},
-        {**SMALL, **ADAMW, "name": "whole", "strategies": {"pipeline": ZBV}},
-        *_both(name="families", model=["llama3-8b", "bert-large"], hidden=64),
-        *_both({"schedule": "Interleaved1F1B", "microbatches": 2}, name="bf16", dtype="bf16",
-               accumulation=2, checkpointing="full"),
-        *_both(name="fp16", dtype="fp16")[:1],
-    ])
+OF_TWO = [
+    {**SMALL, **ADAMW, "name": "tensor", "layers": 1, "strategies": {"tensor": SWITCHES}},
+    {**SMALL, "name": "schedules", "accumulation": 2, "strategies": {"pipeline": schedules(2)}},
+    {**SMALL, "name": "three_stages", "layers": 6, "strategies": {"pipeline": {
+        "schedule": "LoopedBFS", "stages_per_rank": 3, "microbatches": 2}}},
+    {**SMALL, "name": "model", "strategies": ["model"]},
+    {**SMALL, **ADAMW, "name": "whole", "strategies": {"pipeline": ZBV}},
+    *_both(name="families", model=["llama3-8b", "bert-large"], hidden=64),
+    *_both({"schedule": "Interleaved1F1B", "microbatches": 2}, name="bf16", dtype="bf16",
+           accumulation=2, checkpointing="full"),
+    *_both(name="fp16", dtype="fp16")[:1]]
+SHARDED = {"data": "fsdp"}
+INTERLEAVED = {"schedule": "Interleaved1F1B", "microbatches": 2}
+OF_FOUR = [
+    {**FOUR_STAGES, "strategies": {"pipeline": {
+        "schedule": "InterleavedZeroBubble", "microbatches": 4}}},
+    {**SMALL, "name": "dp_tp", "layers": 1, "accumulation": 2, "strategies": {
+        "hybrid": {"tp": 2}}},
+    {**SMALL, "name": "dp_pp", "strategies": {"hybrid": {"pp": 2, **ZBV}}},
+    {**SMALL, "name": "pp_tp", "strategies": {"hybrid": {"tp": 2, "pp": 2, **ZBV, **TOGETHER}}},
+    {**SMALL, **ADAMW, "name": "adamw", "strategies": {
+        "hybrid": {"pp": 2, **INTERLEAVED, **SHARDED}}},
+    {**SMALL, **ADAMW, "name": "adamw_tp", "layers": 1, "strategies": {
+        "hybrid": {"tp": 2, **SHARDED, **TOGETHER}}},
+    {**SMALL, "name": "mixed", "layers": 2, "dtype": "fp16", "accumulation": 2, "strategies": {
+        "hybrid": {"pp": 2, "microbatches": 2, **SHARDED}}}]
 
 
-def test_several_dimensions_compute_what_one_process_does(mpirun: MpiLauncher) -> None:
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Run all on four ranks, those of two on the first two of them."""
+    blocks = [*({**block, "world_size": 2} for block in OF_TWO), *OF_FOUR]
+    return _outcome(launcher_for("mpich", tmp_path_factory.mktemp("parallel")), 4, blocks)
+
+
+def test_tensors_and_stages_compute_what_one_process_does(outcome: Outcome) -> None:
+    _all_right(outcome, OF_TWO, 2)
+
+
+def test_several_dimensions_compute_what_one_process_does(outcome: Outcome) -> None:
     """Each pair of them, each way of data, and each type and optimizer beside parts of a model."""
-    sharded = {"data": "fsdp"}
-    interleaved = {"schedule": "Interleaved1F1B", "microbatches": 2}
-    _all_right(mpirun, 4, [
-        {**FOUR_STAGES, "strategies": {"pipeline": {
-            "schedule": "InterleavedZeroBubble", "microbatches": 4}}},
-        {**SMALL, "name": "dp_tp", "layers": 1, "accumulation": 2, "strategies": {
-            "hybrid": {"tp": 2}}},
-        {**SMALL, "name": "dp_pp", "strategies": {"hybrid": {"pp": 2, **ZBV}}},
-        {**SMALL, "name": "pp_tp", "strategies": {"hybrid": {"tp": 2, "pp": 2, **ZBV, **TOGETHER}}},
-        {**SMALL, **ADAMW, "name": "adamw", "strategies": {
-            "hybrid": {"pp": 2, **interleaved, **sharded}}},
-        {**SMALL, **ADAMW, "name": "adamw_tp", "layers": 1, "strategies": {
-            "hybrid": {"tp": 2, **sharded, **TOGETHER}}},
-        {**SMALL, "name": "mixed", "layers": 2, "dtype": "fp16", "accumulation": 2, "strategies": {
-            "hybrid": {"pp": 2, "microbatches": 2, **sharded}}},
-    ])
+    _all_right(outcome, OF_FOUR, 4)
 
 
 @pytest.mark.soak  # each schedule is right on two ranks, and each way of sharding with one or two
 def test_every_schedule_of_four_ranks_computes_what_one_process_does(mpirun: MpiLauncher) -> None:
-    _all_right(mpirun, 4, [
+    blocks = [
         {**FOUR_STAGES, "strategies": {"pipeline": schedules(4)}},
         {**SMALL, "name": "dp_pp", "strategies": {"hybrid": schedules(2, pp=2, data="fsdp")}},
         {**SMALL, "name": "mixed", "layers": 2, "dtype": "fp16", "accumulation": 2, "strategies": {
-            "hybrid": {"tp": 2, "pp": 2, "microbatches": 2, **TOGETHER}}}])
+            "hybrid": {"tp": 2, "pp": 2, "microbatches": 2, **TOGETHER}}}]
+    _all_right(_outcome(mpirun, 4, blocks), blocks, 4)
 
 
 @pytest.mark.soak  # most of it is eight processes that import torch; dry runs count its calls
 def test_three_dimensions_compute_what_one_process_does(mpirun: MpiLauncher) -> None:
-    _all_right(mpirun, 8, [
-        {**SMALL, "layers": 2, "strategies": {"hybrid": {
-            "tp": 2, "pp": 2, "microbatches": 2, **TOGETHER}}}])
+    blocks = [{**SMALL, "name": "three", "layers": 2, "strategies": {"hybrid": {
+        "tp": 2, "pp": 2, "microbatches": 2, **TOGETHER}}}]
+    _all_right(_outcome(mpirun, 8, blocks), blocks, 8)
 
 
-def _all_right(mpirun: MpiLauncher, ranks: int, blocks: list[dict[str, Any]]) -> None:
+def _outcome(mpirun: MpiLauncher, ranks: int, blocks: list[dict[str, Any]]) -> Outcome:
     config = sweep(measure=MEASURED, benchmarks=blocks)
     outcome = read(mpirun.run(ranks, config=config, timeout=120).check().folder)
     mpirun.assert_no_orphans()
-    ran = {item.case.block: 0 for item in outcome.results.cases}
+    return outcome
+
+
+def _all_right(outcome: Outcome, blocks: list[dict[str, Any]], ranks: int) -> None:
+    """See that each of these blocks ran on so many ranks, and computed what it has to."""
+    ran = {block["name"]: 0 for block in blocks}
     for item in outcome.results.cases:
-        assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
-        _was_compared(item)
-        ran[item.case.block] += 1
+        if item.case.block in ran:
+            assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
+            assert item.case.world_size == ranks
+            _was_compared(item)
+            ran[item.case.block] += 1
     assert all(ran.values()), ran
 
 
