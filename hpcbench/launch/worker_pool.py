@@ -19,7 +19,11 @@ from hpcbench.launch.messages import Answer, FactsAnswer, FactsRequest, FailureA
 from hpcbench.launch.template_process import TemplateProcess, split_by_load_time
 from hpcbench.launch.worker_process import Template, TemplateSpec, WorkerHandle, WorkerProcess
 from hpcbench.measurement.control import SharedProgress
-from hpcbench.measurement.process import spare_what_is_loaded, unsupervised
+from hpcbench.measurement.process import (
+    no_collection_of_modules,
+    spare_what_is_loaded,
+    unsupervised,
+)
 from hpcbench.texts import masked
 
 _SHARE_OF_CUDA = 0.65
@@ -168,7 +172,8 @@ class InlineWorker(WorkerHandle):
         if early:
             raise LaunchError(f"inline workers cannot have {', '.join(early)} of their own: it is "
                               "read when torch loads; run without --inline")
-        from hpcbench.worker import Worker
+        with no_collection_of_modules():
+            from hpcbench.worker import Worker
 
         self._before = {name: os.environ.get(name) for name in late}
         os.environ.update(late)
