@@ -19,15 +19,15 @@ main()
 CASES, PASSES = 3, 2
 
 
-@pytest.mark.parametrize(("program", "runs_of_a_pass"), [
-    (["-m", "hpcbench"], 2), (["-c", ALWAYS_DUE], 1 + CASES)], ids=["short", "always due"])
+@pytest.mark.parametrize(("program", "ranks", "runs_of_a_pass"), [
+    (["-m", "hpcbench"], 1, 2), (["-c", ALWAYS_DUE], 2, 1 + CASES)], ids=["short", "always due"])
 def test_it_runs_at_both_ends_and_never_twice_in_a_row(
-    mpirun: MpiLauncher, program: list[str], runs_of_a_pass: int,
+    mpirun: MpiLauncher, program: list[str], ranks: int, runs_of_a_pass: int,
 ) -> None:
     config = sweep(benchmarks=[{"kind": "collective", "name": "all", "backend": "gloo",
                                 "collective": "all_reduce", "size": ["8", "64", "512"]}],
                    measure={"passes": PASSES, "canary": True})
-    done = mpirun.run(2, config=config, command=[
+    done = mpirun.run(ranks, config=config, command=[
         mpirun.program("python"), *program, "run", "config.json", "-o", "results"]).check()
     results = read(done.folder).results
     assert len(results.cases) == CASES and results.canary is not None

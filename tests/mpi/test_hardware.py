@@ -10,17 +10,18 @@ from typing import Any
 import h5py
 import pytest
 
+from golden import hpcbench
 from hpcbench.kinds.hardware.plan.test import work_of
 from hpcbench.reduce.results import CaseResult
 from launcher import launcher_for
-from mpi.reading import Outcome, read
+from mpi.reading import NOT_DRAWN, Outcome, read
 
 pytestmark = pytest.mark.mpi
 
 CONFIG: dict[str, Any] = {
     "name": "hardware",
     "measure": {"iterations": 3, "warmup": 1, "passes": 1, "noise_check_s": 0, "canary": False},
-    "output": {"folder": "results", "plots": True, "report": False},
+    "output": {"folder": "results", **NOT_DRAWN},
     "benchmarks": [
         {"kind": "hardware", "name": "gemm", "test": "gemm", "shape": "64",
          "dtype": ["fp32", "fp64", "bf16", "fp16", "int8", "fp8_e4m3", "tf32"]},
@@ -63,6 +64,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     words = [launcher.program("python"), "-m", "hpcbench", "run", str(home / "sweep.json"),
              "--resume", str(home / "job"), "--set", f"benchmarks.6.folder={home / 'files'}"]
     launcher.run(2, command=words, timeout=180).check(1)
+    hpcbench("plot", str(home / "job"), "--only", "hardware-*")
     return Job(read(home / "job"), home, json.loads((home / "job" / "summary.json").read_text()))
 
 

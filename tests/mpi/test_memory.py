@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from reading import NOT_DRAWN, ONCE, read
 
+from golden import hpcbench
 from hpcbench.kinds.memory.derive import PARTS
 from hpcbench.kinds.memory.plan import work_of
 from launcher import Finished, MpiLauncher, launcher_for
@@ -20,7 +21,7 @@ BLOCK: dict[str, Any] = {
     "seq_length": 32, "batch_size": 4}
 SWEEP: dict[str, Any] = {
     "name": "memory", "measure": ONCE, "launch": {"timeout_s": 60},
-    "output": {"plots": True, "report": False}, "benchmarks": [
+    "output": NOT_DRAWN, "benchmarks": [
         {**BLOCK, "strategies": ["single", "data", "fsdp", "pipeline"]},
         {**BLOCK, "name": "faulty", "strategies": "zero1"},
         {**BLOCK, "kind": "training", "strategies": "data", "iterations": 2, "warmup": 1}],
@@ -40,11 +41,12 @@ KILLED = {"kind": "kill", "rank": 1, "case": f"memory*batch={MOST_PREDICTED} *"}
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """Run the sweep and the searches as one job, which is drawn once."""
+    """Run the sweep and the searches as one job, of which its own plots are drawn."""
     mpirun = launcher_for("mpich", tmp_path_factory.mktemp("jobs"))
     done = mpirun.run(2, timeout=240, config={
         **SWEEP, "benchmarks": [*SWEEP["benchmarks"], *SEARCHES],
         "fault": [*SWEEP["fault"], KILLED]}).check(1)
+    hpcbench("plot", str(done.folder), "--only", "memory*", "--only", "largest_batch*")
     mpirun.assert_no_orphans()
     return done
 
@@ -74,7 +76,7 @@ def test_a_job_that_was_killed_goes_on_with_what_it_had_not_measured(
     mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
     config, folder = tmp_path / "sweep.json", tmp_path / "run"
-    config.write_text(json.dumps({**SWEEP, "output": NOT_DRAWN, "fault": [], "benchmarks": [
+    config.write_text(json.dumps({**SWEEP, "fault": [], "benchmarks": [
         {**BLOCK, "strategies": ["single", "data", "fsdp"]}]}))
     words = [mpirun.program("python"), "-m", "hpcbench", "run", "-v", str(config), "--resume",
              str(folder)]

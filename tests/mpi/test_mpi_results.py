@@ -10,7 +10,7 @@ import pytest
 from hpcbench.operations.collectives import collectives
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult
-from launcher import EVERY_MPI, Finished, MpiLauncher
+from launcher import EVERY_MPI, Finished, MpiLauncher, launcher_for
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -136,18 +136,31 @@ def _cannot(item: CaseResult) -> bool:
         work.op and work.dtype in ("bf16", "fp16") and work.dtype in reason)
 
 
+FAULTS = {"wrong": 1024, "desync": 2048}
+"""Kind -> bytes of the case that it is injected into; the one that ends the job is last."""
+
+
+@pytest.fixture(scope="module")
+def faulty_cases(tmp_path_factory: pytest.TempPathFactory) -> list[CaseResult]:
+    """Return what one job found of both faults."""
+    config = sweep(*map(str, FAULTS.values()), block={"backend": ["mpi", "mpi/direct"]},
+                   launch={"timeout_s": 4}, fault=[
+        {"case": f"* mpi/direct * {size}B *", "rank": 1, "kind": kind, "iteration": 0}
+        for kind, size in FAULTS.items()])
+    job = launcher_for("mpich", tmp_path_factory.mktemp("faulty")).run(2, config=config, timeout=60)
+    assert job.folder is not None
+    return reduce_folder(job.folder).cases
+
+
 @pytest.mark.parametrize(("fault", "status", "words"), [
     ("wrong", "wrong", "1 of 256 elements"),
     ("desync", "timeout", "rank 1 called broadcast in iteration 0 while the other rank called")])
 def test_faults_are_seen_without_torch_between(
-    mpirun: MpiLauncher, fault: str, status: str, words: str,
+    faulty_cases: list[CaseResult], fault: str, status: str, words: str,
 ) -> None:
     """Beside a case of mpi that is right."""
-    config = sweep("1KiB", block={"backend": ["mpi", "mpi/direct"]}, launch={"timeout_s": 4},
-                   fault=[{"case": "* mpi/direct *", "rank": 1, "kind": fault, "iteration": 0}])
-    job = mpirun.run(2, config=config, timeout=60)
-    assert job.folder is not None
-    right, faulty = reduce_folder(job.folder).cases
+    right, faulty = (item for item in faulty_cases
+                     if item.case.workload.size_bytes == FAULTS[fault])
     assert (right.status, right.n_wrong, right.case.backend) == ("ok", 0, "mpi"), right.reason
     assert faulty.status == status and words in faulty.reason, faulty.reason
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from golden import hpcbench
 from hpcbench.plan.order import shuffled
 from hpcbench.statistics.stopping import LEAST_PASS_S
 from hpcbench.trace.schema import NO_COMMUNICATOR, UNTIMED, Flag, Record
@@ -154,7 +155,8 @@ def test_a_slow_rank_is_the_one_the_others_wait_for(mpirun: MpiLauncher) -> None
     assert item.timing.last_in_s < (item.timing.local_max_s or 0)
     late = item.timing.late_start
     assert late is not None and late.is_clear and late.rank == 1 and late.low_s > 0.01
-    assert "8B n=3: rank 1 is the straggler" in job.details()
+    told = hpcbench("show", str(job.folder), "-v")
+    assert "8B n=3: rank 1 is the straggler" in told, told
     marked = "faults were injected: slow by 0.03 s on rank 1 in each timed iteration of * 8B *; "
     assert job.stdout.count(marked) == 2  # at the start and at the end of the report
 
