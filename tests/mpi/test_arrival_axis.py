@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpcbench.reduce.results import CaseResult, LateArrivals
-from launcher import MpiLauncher
+from launcher import launcher_for
 from mpi.reading import NOT_DRAWN, ONCE, Outcome, read
 
 BY_S = 0.02
@@ -15,9 +15,32 @@ ARRIVALS: list[Any] = ["together", {"late": "last", "by": 0}, {"late": "last", "
                        {"late": "last", "by": "20ms"}]
 
 
+SORTS: list[Any] = [{"late": late, "by": "20ms"} for late in (0, "rotating", "all")]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Return what one job of 2 ranks found."""
+    six: dict[str, Any] = {"arrival": SORTS, "iterations": 6}
+    config = {
+        "name": "late", "measure": {**ONCE, "warmup": 2, "iterations": 12},
+        "output": NOT_DRAWN, "launch": {"timeout_s": 60},
+        "benchmarks": [
+            {"kind": "collective", "collective": ["all_reduce", "broadcast"], "name": "waits",
+             "backend": ["gloo", "mpi"], "size": 64, "arrival": ARRIVALS},
+            {"kind": "collective", "collective": "all_reduce", "size": 64, **six},
+            {"kind": "primitive", "primitive": "tp_columnwise", "m": 16, "n": 8, "k": 8,
+             "implementations": "torch", **six},
+            {"kind": "collective", "collective": "all_reduce", "size": 64, "mode": "pipelined",
+             **six}]}
+    launcher = launcher_for("mpich", tmp_path_factory.mktemp("late"))
+    return read(launcher.run(2, config=config, timeout=100).check().folder)
+
+
 def _found(outcome: Outcome, name: str, backend: str, arrival: str) -> tuple[
         CaseResult, LateArrivals]:
-    (item,) = [item for item in outcome.results.cases if item.case.arrival == arrival
+    (item,) = [item for item in outcome.results.cases
+               if item.case.arrival == arrival and item.case.block == "waits"
                and (item.case.workload.name, item.case.backend) == (name, backend)]
     assert item.status == "ok", item.reason
     assert item.timing is not None and item.timing.arrivals is not None
@@ -26,15 +49,8 @@ def _found(outcome: Outcome, name: str, backend: str, arrival: str) -> tuple[
 
 @pytest.mark.mpi
 def test_punctual_ranks_wait_for_a_late_one_unless_a_buffer_takes_what_they_send(
-    mpirun: MpiLauncher,
+    outcome: Outcome,
 ) -> None:
-    config = {
-        "name": "late", "measure": {**ONCE, "warmup": 2, "iterations": 12},
-        "output": NOT_DRAWN, "launch": {"timeout_s": 60},
-        "benchmarks": [
-            {"kind": "collective", "collective": ["all_reduce", "broadcast"],
-             "backend": ["gloo", "mpi"], "size": 64, "arrival": ARRIVALS}]}
-    outcome = read(mpirun.run(2, config=config, timeout=100).check().folder)
     for name, backend in (("all_reduce", "gloo"), ("all_reduce", "mpi"), ("broadcast", "gloo")):
         item, late = _found(outcome, name, backend, "last:20ms")
         assert item.timing is not None and item.timing.last_in_s is not None
@@ -55,20 +71,10 @@ def test_punctual_ranks_wait_for_a_late_one_unless_a_buffer_takes_what_they_send
 
 @pytest.mark.mpi
 def test_every_sort_of_delay_is_in_the_stamps_of_collectives_and_primitives(
-    mpirun: MpiLauncher,
+    outcome: Outcome,
 ) -> None:
-    arrival: list[Any] = [{"late": late, "by": "20ms"} for late in (0, "rotating", "all")]
-    config = {
-        "name": "late", "measure": {**ONCE, "warmup": 2, "iterations": 6},
-        "output": NOT_DRAWN, "launch": {"timeout_s": 60},
-        "benchmarks": [
-            {"kind": "collective", "collective": "all_reduce", "size": 64, "arrival": arrival},
-            {"kind": "primitive", "primitive": "tp_columnwise", "m": 16, "n": 8, "k": 8,
-             "implementations": "torch", "arrival": arrival},
-            {"kind": "collective", "collective": "all_reduce", "size": 64, "mode": "pipelined",
-             "arrival": arrival}]}
-    outcome = read(mpirun.run(2, config=config, timeout=100).check().folder)
-    *ran, refused = [outcome.results.cases[at:at + 3] for at in (0, 3, 6)]
+    cases = [item for item in outcome.results.cases if item.case.block != "waits"]
+    *ran, refused = [cases[at:at + 3] for at in (0, 3, 6)]
     assert all(item.status == "skipped" and "pipelined" in item.reason for item in refused)
     for block in ran:
         for item, late_ranks in zip(block, ([0] * 8, [0, 1] * 4, [1] * 8), strict=True):
