@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from reading import ONCE, read
 
+import golden
 from launcher import ROOT, MpiLauncher
 from packages import hpcbench, install, offer, path_with
 
@@ -65,11 +66,11 @@ def _is_summarised(folder: Path) -> None:
 def _is_read_where_it_is_not_installed(folder: Path, elsewhere: Path) -> None:
     """Without the package its rows have name, status and times, and a line says what is missing."""
     shutil.copytree(folder, elsewhere / "run")
-    told = hpcbench(elsewhere, "show", str(elsewhere / "run"))
+    told = golden.hpcbench("show", str(elsewhere / "run"))
     assert "sleep milliseconds=5" in told and "kind sleep is not installed here" in told
     assert "overslept" not in told and "all_reduce" in told
     shutil.rmtree(elsewhere / "run/plots")
-    hpcbench(elsewhere, "reduce", str(elsewhere / "run"))
+    assert "exit code" not in golden.hpcbench("reduce", str(elsewhere / "run"))
     assert (elsewhere / "run/plots").is_dir(), "it draws what it can, too"
     cases = json.loads((elsewhere / "run" / "summary.json").read_text("utf-8"))["cases"]
     rows = [row for row in cases if row["kind"] == "sleep"]
