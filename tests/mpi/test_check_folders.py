@@ -21,7 +21,7 @@ from mpi.reading import sweep
 
 pytestmark = pytest.mark.mpi
 
-LAUNCHES, SHARE = 3, 0.3
+LAUNCHES, SHARE = 2, 0.2
 """So many launches teach a limit that this share of launches holds."""
 OUTCOMES: Mapping[str, tuple[int, int, int]] = {
     "good": (0, 0, 0), "slow": (10, 1, 2), "wrong": (11, 1, 2), "missing": (12, 0, 3),
