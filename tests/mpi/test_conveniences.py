@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from bad_input_process import hpcbench
 from launcher import EVERY_MPI_IF_ALL, MpiLauncher
 from mpi.reading import read, sweep
 from mpi.test_ordinary_user import NOBODY, as_ordinary_user
@@ -145,8 +146,6 @@ def test_plots_and_report_that_cannot_be_drawn(mpirun: MpiLauncher, tmp_path: Pa
     (job.folder / "plots").mkdir(exist_ok=True)
     shutil.rmtree(job.folder / "plots")
     (job.folder / "plots").touch()
-    done = subprocess.run([mpirun.program("python"), "-m", "hpcbench", "reduce", str(job.folder)],
-                          env=mpirun.environment(tmp_path, {}), capture_output=True, text=True,
-                          timeout=100)
+    done = hpcbench("reduce", str(job.folder))
     assert done.returncode == 0 and done.stderr.count("note: no ") == 1, done.stderr
     assert (job.folder / "report.html").is_file()
