@@ -22,7 +22,7 @@ from mpi.reading import Outcome, read, sweep
 pytestmark = pytest.mark.mpi
 
 SIZES = ("1MiB", "4MiB")
-MPI_BYTES, MPI_CALLS = 2**18, 3_000
+MPI_BYTES, MPI_CALLS = 2**24, 50
 CALLS = 60 + 1
 CONFIG: dict[str, Any] = sweep(
     *SIZES, measure={"iterations": CALLS - 1, "passes": 2, "validate": False},
