@@ -27,6 +27,7 @@ from hpcbench.launch.communicator import (
     open_socket_pair,
     wait_quietly,
 )
+from hpcbench.measurement.process import no_collection_of_modules
 from hpcbench.texts import say
 
 _PAUSE_S = 0.02
@@ -196,7 +197,8 @@ def _open_store(environ: Mapping[str, str], rank: int, timeout_s: float) -> Any:
 
     Raises LaunchError if there is none, or no way to it.
     """
-    import torch.distributed as dist
+    with no_collection_of_modules():
+        import torch.distributed as dist
 
     try:
         host, port = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
