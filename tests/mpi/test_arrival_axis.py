@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.reduce.arrival import MOST_OFF
 from hpcbench.reduce.results import CaseResult, LateArrivals
 from launcher import launcher_for
 from mpi.reading import NOT_DRAWN, ONCE, Outcome, read
@@ -57,7 +58,8 @@ def test_punctual_ranks_wait_for_a_late_one_unless_a_buffer_takes_what_they_send
         assert late.lateness_s is not None and late.lateness_s > 0.8 * BY_S
         assert late.own_entry_s is not None and late.own_entry_s > BY_S / 2
         assert item.timing.last_in_s < BY_S / 2  # what is left does not grow with the lateness
-        assert late.absorbed_share is not None and abs(late.absorbed_share) < 0.5
+        if not _is_off(late):
+            assert late.absorbed_share is not None and abs(late.absorbed_share) < 0.5
         _, sooner = _found(outcome, name, backend, "last:2ms")
         _, punctual = _found(outcome, name, backend, "last:0")
         assert sooner.own_entry_s is not None and punctual.own_entry_s is not None
@@ -66,7 +68,15 @@ def test_punctual_ranks_wait_for_a_late_one_unless_a_buffer_takes_what_they_send
     _, buffered = _found(outcome, "broadcast", "mpi", "last:20ms")  # the root sends, and goes on
     assert buffered.lateness_s is not None and buffered.lateness_s > 0.8 * BY_S
     assert buffered.own_entry_s is not None and buffered.own_entry_s < BY_S / 2
-    assert buffered.absorbed_share is not None and buffered.absorbed_share > 0.5
+    if not _is_off(buffered):
+        assert buffered.absorbed_share is not None and buffered.absorbed_share > 0.5
+
+
+def _is_off(late: LateArrivals) -> bool:
+    """Return whether ranks entered too far off their delay, as on a busy machine: no share then."""
+    is_off = late.lateness_s is None or abs(late.lateness_s - BY_S) > MOST_OFF * BY_S
+    assert is_off == (late.absorbed_share is None)
+    return is_off
 
 
 @pytest.mark.mpi
