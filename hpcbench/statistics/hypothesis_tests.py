@@ -187,15 +187,25 @@ def _quantile_of_two(tail: float, n: int, correlation: float) -> float:
 def _chance_above_0(form: Times, n: int, correlation: float, ranks: int) -> float:
     """Return P(quadratic form > 0) of n correlated normal values of equal ranks: Imhof (Biometrika
     48, 1961), within 1e-8."""
-    root = np.linalg.cholesky(_covariance(n, correlation))
+    root, u = _root(n, correlation), _places()
     weights = np.linalg.eigvalsh(root.T @ form @ root)
-    u = np.geomspace(1e-9, 1e9, 1200)
     turned = np.outer(u, weights / np.abs(weights).max())
     angle = ranks / 2 * np.arctan(turned).sum(axis=1)
     damping = ranks / 4 * np.log1p(turned ** 2).sum(axis=1)
     values = np.sin(angle) * np.exp(-damping)
     step = math.log(u[1] / u[0])
     return 0.5 + float((values[1:] + values[:-1]).sum()) / 2 * step / math.pi
+
+
+@lru_cache(maxsize=1024)
+def _root(n: int, correlation: float) -> Times:
+    return np.asarray(np.linalg.cholesky(_covariance(n, correlation)), dtype=np.float64)
+
+
+@lru_cache(maxsize=1)
+def _places() -> Times:
+    """Return where Imhof's integrand is evaluated."""
+    return np.geomspace(1e-9, 1e9, 1200, dtype=np.float64)
 
 
 def _covariance(n: int, correlation: float) -> npt.NDArray[np.float64]:
@@ -290,11 +300,21 @@ def chance_of_excess(relative: Values, reference: Values, as_much: float = AS_MU
     blocks = np.array([part.mean() for part in np.array_split(
         excess, min(_MOST_BLOCKS, excess.size // 2))])
     for flips in _FLIPS:
-        signs = np.random.default_rng(_SEED).choice((-1.0, 1.0), size=(flips, blocks.size))
+        signs = _few_signs(blocks.size) if flips == _FLIPS[0] else _signs(flips, blocks.size)
         exceeding = int(np.sum(signs @ blocks >= blocks.sum()))
         if exceeding:
             break  # more flips are for chances that the first ones cannot resolve
     return (1 + exceeding) / (1 + flips)
+
+
+def _signs(flips: int, blocks: int) -> Values:
+    return np.random.default_rng(_SEED).choice((-1.0, 1.0), size=(flips, blocks))
+
+
+@lru_cache(maxsize=_MOST_BLOCKS)
+def _few_signs(blocks: int) -> Values:
+    """Return the signs that every test begins with; the many of a second try are not kept."""
+    return _signs(_FLIPS[0], blocks)
 
 
 FEWEST_PASSES = 5
