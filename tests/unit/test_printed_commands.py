@@ -25,6 +25,7 @@ from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.plots import plot_file
 from launcher import ROOT
+from package_source import Module, modules
 from synthetic import make_plan, plan_of, write_synthetic_run
 from unit.test_checks_training import CASE
 
@@ -60,11 +61,10 @@ PRINTED = {
 """Module -> why the commands in its texts are right."""
 
 
-def commands_in(path: Path) -> Iterator[str]:
+def commands_in(module: Module) -> Iterator[str]:
     """Yield the commands that literals and calls of a module name; docstrings are not shown."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    unseen = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    unseen = {id(node.value) for node in module.nodes if isinstance(node, ast.Expr)}
+    for node in module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from NAMED.findall(node.value) if id(node) not in unseen else ()
         elif (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
@@ -75,9 +75,9 @@ def commands_in(path: Path) -> Iterator[str]:
 def test_every_module_that_prints_a_command_is_known_here() -> None:
     """A new one needs a test that runs what it tells, or the reason why there is none."""
     found = defaultdict(set)
-    for path in (ROOT / "hpcbench").rglob("*.py"):
-        for name in commands_in(path):
-            found[path.relative_to(ROOT / "hpcbench").as_posix()].add(name)
+    for module in modules().values():
+        for name in commands_in(module):
+            found[module.path.relative_to(ROOT / "hpcbench").as_posix()].add(name)
     assert set(found) == set(PRINTED)
 
 
@@ -85,13 +85,13 @@ def test_no_message_names_a_file_that_an_installed_package_lacks() -> None:
     """Folders of the repository; docs/ is there to be read, and the help says where it is."""
     folders = re.compile(r"(?<![\w/.])(?:jobs|slurm|benchmarks|scripts|tests)/\w+")
     found: list[tuple[str, str]] = []
-    for path in (ROOT / "hpcbench").rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)
+    for module in modules().values():
+        path = module.path
+        bare = {id(node.value) for node in module.nodes if isinstance(node, ast.Expr)}
+        texts = [node.value for node in module.nodes if isinstance(node, ast.Constant)
                  and isinstance(node.value, str) and id(node) not in bare]
         if path.parent.name == "commands":  # docstrings of commands are their help
-            texts.append(path.read_text(encoding="utf-8"))
+            texts.append(module.text)
         found += [(path.name, name) for text in texts for name in folders.findall(text)]
     for path in (ROOT / "hpcbench/config").rglob("*.yaml"):
         found += [(path.name, name) for name in folders.findall(path.read_text(encoding="utf-8"))]
