@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from bad_input_process import CPU_S, LONGEST_LINE, MEMORY_BYTES, complaint
+from bad_input_process import CPU_S, LONGEST_LINE, MEMORY_BYTES, complaint, hpcbench
 from hpcbench.config import load
 from hpcbench.config.load import find_config
 from hpcbench.errors import ConfigError, FileError, TraceError
@@ -122,8 +122,7 @@ def test_a_frame_that_is_nested_too_deeply_is_no_json() -> None:
     (["plot", "x" * 5000], "File name too long"), ([], "Usage: "),
     (["show", "/proc/self/mem"], "/proc/self/mem: cannot be read: Input/output error")])
 def test_a_word_that_is_no_file_name_and_no_word_at_all(words: list[str], said: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "hpcbench", *words], capture_output=True,
-                          text=True, cwd=ROOT, timeout=60, check=False)
+    done = hpcbench(*words)
     assert done.returncode == 2, done.stderr
     assert said in done.stdout + done.stderr and "Traceback" not in done.stderr
 

@@ -14,7 +14,7 @@ import pytest
 from launcher import ROOT
 
 SWEEP: dict[str, Any] = {"name": "mac", "measure": {"passes": 1},
-                         "output": {"plots": False}, "benchmarks": [
+                         "output": {"plots": False, "report": False}, "benchmarks": [
     {"kind": "collective", "collective": "all_reduce", "size": "64KiB", "iterations": 4,
      "warmup": 1},
     {"kind": "training", "model": "transformer-tiny", "layers": 2, "strategies": "single",
