@@ -257,13 +257,10 @@ ASCII of a program that has the standard library only."""
 
 
 def calls(of: str) -> Iterator[tuple[str, int]]:
-    last = of.rpartition(".")[2]
     for name, module in modules().items():
         for node in module.nodes:
             if isinstance(node, ast.Call) and isinstance(
-                    node.func, (ast.Name, ast.Attribute)) and last in (
-                    getattr(node.func, "id", ""), getattr(node.func, "attr", "")) and (
-                    ast.unparse(node.func) == of):
+                    node.func, (ast.Name, ast.Attribute)) and ast.unparse(node.func) == of:
                 yield name, node.lineno
 
 
