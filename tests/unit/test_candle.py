@@ -241,7 +241,7 @@ def test_the_command_line_wins_over_the_translated_file(tmp_path: Path) -> None:
     ({"hardware": {"network_bandwidth_gbps": -1}}, "must be greater than 0, not -1"),
     ({"hardware": {"memory_per_device_gb": "16"}}, 'must be a number, not "16"'),
     ({"hardware": ...}, "hardware: the key is missing; it holds the machine"),
-    ({"model": ...}, "model: the key is missing; it holds what is trained"),
+    ({"model": ...}, "model: the key is missing"),
     ({"model": {"model_type": "cnn"}}, 'model_type: "cnn" is not known; allowed: transformer'),
     ({"model": {"size": "huge"}}, 'model.size: "huge" is not known; '),
     ({"model": {"layers": 0}}, "model.layers: must be at least 1, not 0"),

@@ -152,7 +152,7 @@ def test_one_error_states_where_what_and_how(
 
 
 @pytest.mark.parametrize(("raw", "message"), [
-    ({"benchmark": {}}, "benchmark.primitive: the key is missing; it holds what is measured"),
+    ({"benchmark": {}}, "benchmark.primitive: the key is missing"),
     ({"benchmark": SMALL, "measure": {}}, "measure: unknown key of a file of DDLB; allowed: benc"),
     ({"benchmark": "primitive"}, "benchmarks: the key is missing; it holds the sweeps, in order"),
 ])

@@ -128,7 +128,7 @@ def test_the_command_line_wins_over_the_translated_file(tmp_path: Path) -> None:
     ({"batch_sizes": 6.5}, "batch_sizes: must be a whole number, not 6.5"),
     ({"models": []}, "models: the list is empty; give at least one value"),
     ({"models": [50]}, "models[0]: must be text, not 50"),
-    ({"models": ...}, "models: the key is missing; it holds what is trained: a name or a list"),
+    ({"models": ...}, "models: the key is missing"),
     ({"gpu_counts": ...}, "gpu_counts: the key is missing; it holds numbers of GPUs: a number or a "
                           "list"),
     ({"experiment_name": 3}, "experiment_name: must be text, not 3"),
