@@ -31,9 +31,9 @@ from unit.test_checks_training import CASE
 
 WORDS = "run suite show compare advise reduce plan check report list validate gen-config plot"
 NAMED = re.compile(rf"hpcbench ({'|'.join(WORDS.split())})\b")
-COMMAND = re.compile(r"hpcbench (?:show|reduce|plan) .*?(?= makes | tells | shows | prints |$)")
-JOBS = "run as they are told by tests/mpi/test_reported_commands.py"
-HERE = "run as it is told below"
+COMMAND = re.compile(r"hpcbench (?:show|reduce|plan) .*?(?= makes | states | shows | prints |$)")
+JOBS = "run as they are printed by tests/mpi/test_reported_commands.py"
+HERE = "run as it is printed below"
 NAME = "names a command or an option, whose operands are the reader's"
 PRINTED = {
     **dict.fromkeys((
