@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
+from functools import cache, wraps
 from inspect import cleandoc
 from textwrap import wrap
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
+from typer.models import CommandInfo
 
 from hpcbench import __version__
 from hpcbench.commands.export import export
@@ -59,7 +60,7 @@ class _Summary(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands: Any = _ON_DEMAND
+        self.commands: Any = _OnDemand()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse; without a command print the help, as wrong usage."""
@@ -152,34 +153,29 @@ def _with_details(command: Callable[..., None]) -> Callable[..., None]:
     return with_details
 
 
-class _OnDemand(Mapping[str, TyperCommand]):
+class _OnDemand(Mapping[str, Any]):
     """The commands under their names, each built when it is asked for: all of them take 40 ms."""
 
-    def __init__(self, registered: typer.Typer) -> None:
-        self._program = registered
-        self._infos = {str(info.name): info for info in registered.registered_commands}
-        self._built: dict[str, Any] = {}
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self._built:
-            self._built[name] = get_command_from_info(
-                self._infos[name], pretty_exceptions_short=self._program.pretty_exceptions_short,
-                rich_markup_mode=self._program.rich_markup_mode)
-        return self._built[name]
+        return _built(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._infos)
+        return iter(COMMANDS)
 
     def __len__(self) -> int:
-        return len(self._infos)
+        return len(COMMANDS)
 
 
-_registered = typer.Typer()
-for _name, _command in COMMANDS.items():
-    _about, _examples = help_and_examples(_command)
-    _registered.command(name=_name, cls=_Command, help=_about, epilog="\n".join(_examples))(
-        _with_details(_command))
-_ON_DEMAND = _OnDemand(_registered)
+@cache
+def _built(name: str) -> Any:
+    """Return a command of the command line. Raises KeyError."""
+    about, examples = help_and_examples(COMMANDS[name])
+    return get_command_from_info(
+        CommandInfo(name, cls=_Command, help=about, epilog="\n".join(examples),
+                    callback=_with_details(COMMANDS[name])),
+        pretty_exceptions_short=app.pretty_exceptions_short, rich_markup_mode=app.rich_markup_mode)
+
+
 app = typer.Typer(
     name="hpcbench", cls=_Summary, pretty_exceptions_enable=False,
     help="Benchmark distributed deep learning under MPI (docs/... are in the repository).")

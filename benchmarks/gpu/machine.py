@@ -16,12 +16,12 @@ from hpcbench.operations.peaks import DEVICES, LINKS
 from hpcbench.trace.schema import UNKNOWN_VERSION
 
 _FACTS = """
-import gc, json
-gc.disable()
-from hpcbench.backends.facts import gather_facts
-facts = gather_facts(())
+import json
+from hpcbench.measurement.process import no_collection_of_modules
+with no_collection_of_modules():
+    from hpcbench.backends.facts import gather_facts
+    facts = gather_facts(())
 print(json.dumps({name: facts[name] for name in ("cuda", "versions", "lost")}))
-gc.freeze()
 """
 """To collect garbage among the modules of torch takes a third of this process's time."""
 _DECLARED = (

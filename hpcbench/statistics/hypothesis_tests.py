@@ -219,8 +219,11 @@ def are_enough(passes: Sequence[int]) -> bool:
 
 def pass_medians(times_s: Times, passes: Sequence[int]) -> Times | None:
     """Return the medians of times (rank, step) in each pass, (rank, pass), if they `are_enough`."""
-    if not are_enough(passes):
-        return None
+    return medians_by_pass(times_s, passes) if are_enough(passes) else None
+
+
+def medians_by_pass(times_s: Times, passes: Sequence[int]) -> Times:
+    """Return the medians of times (rank, step) in each pass, (rank, pass); no pass is empty."""
     ends = np.cumsum(passes)
     return np.stack([medians(times_s[:, end - length:end])
                      for end, length in zip(ends, passes, strict=True)], axis=1)

@@ -10,20 +10,12 @@ from typing import Any
 
 import pytest
 
-from launcher import MpiLauncher
+from launcher import UNCOLLECTED, MpiLauncher
 
 pytestmark = pytest.mark.mpi
 
 ON_FINGERPRINTS = Path(__file__).with_name("on_fingerprints.py")
 TESTS = Path(__file__).parents[1]
-UNCOLLECTED = """
-import atexit, gc, runpy, sys
-gc.disable()
-atexit.register(gc.freeze)
-del sys.argv[0]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-"""Runs a script without collections of garbage: among modules of torch they take a third of it."""
 MISTAKES = {"scaled": "gradients", "swapped": "gradients", "not exchanged": "gradients",
             "not updated": "updates"}
 

@@ -10,15 +10,12 @@ import pytest
 from hpcbench.operations.collectives import collectives
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult
-from launcher import EVERY_MPI, Finished, MpiLauncher, launcher_for
+from launcher import EVERY_MPI, UNCOLLECTED, Finished, MpiLauncher, launcher_for
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
 
 ON_GROUP = Path(__file__).with_name("on_mpi_group.py")
-UNCOLLECTED = ("import gc, runpy, sys; gc.disable(); del sys.argv[0]; "
-               "runpy.run_path(sys.argv[0], run_name='__main__')")
-"""Runs a file; collections take a seventh of what is mostly imports of torch."""
 DTYPES = ["fp32", "fp64", "fp16", "bf16", "int32", "int64", "uint8"]
 MOVING = ["all_gather", "all_to_all", "broadcast", "send_recv", "barrier"]
 

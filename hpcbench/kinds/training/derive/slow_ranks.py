@@ -481,7 +481,12 @@ def late_rank(item: CaseResult) -> LateRank | None:
 def arrival(item: CaseResult) -> Arrival | None:
     """Return the arrivals at the last exchange, or at the first if an exchange blocks the rank."""
     arrivals = item.timing.steps.arrivals if item.timing and item.timing.steps else ()
-    return arrivals[0 if item.case.backend == BLOCKING else -1] if arrivals else None
+    return arrivals[deciding(item.case)] if arrivals else None
+
+
+def deciding(case: Case) -> int:
+    """Return which exchange of a step shows who is late: the last, but the first if calls block."""
+    return 0 if case.backend == BLOCKING else -1
 
 
 def slow_alone(exposure: Exposure) -> SlowAlone | None:

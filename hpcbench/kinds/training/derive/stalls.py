@@ -24,7 +24,12 @@ from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import NEEDED, Comparison
 from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples
 from hpcbench.statistics import scaling_laws
-from hpcbench.statistics.hypothesis_tests import MIN_N, chance_of_excess, dispersion
+from hpcbench.statistics.hypothesis_tests import (
+    MIN_N,
+    chance_of_excess,
+    dispersion,
+    medians_by_pass,
+)
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.order import Interval
 from hpcbench.trace.schema import ARRIVAL
@@ -176,8 +181,7 @@ def _arrivals(samples: CaseSamples) -> list[str]:
 
 def stamps_of(item: CaseResult, samples: CaseSamples) -> Stamps:
     passes, counted = slow_ranks.counted_steps(item.case, samples)
-    arrivals = _arrivals(samples)
-    ready = arrivals[0 if item.case.backend == slow_ranks.BLOCKING else -1]
+    ready = _arrivals(samples)[slow_ranks.deciding(item.case)]
     ready_s = samples.phases[ready][:, counted] / 1e9
     return Stamps(
         samples.ranks, passes, fold.sample_durations_ns(samples)[:, counted] / 1e9, ready_s,
@@ -190,10 +194,7 @@ def _late_s(arrival: Arrival | None, ready_s: Times, passes: Sequence[int]) -> T
     clock, less what it takes until then, by its own."""
     if arrival is None or len(arrival.pass_median_s) != len(passes):
         return np.zeros_like(ready_s)
-    parts = np.split(ready_s, np.cumsum(passes)[:-1], axis=1)
-    late_s = np.stack([np.subtract(arrive_s, np.median(part, axis=1)) if part.size else
-                       np.zeros(len(part))
-                       for arrive_s, part in zip(arrival.pass_median_s, parts, strict=True)], 1)
+    late_s = np.transpose(arrival.pass_median_s) - medians_by_pass(ready_s, passes)
     return np.repeat(late_s - late_s.min(axis=0), passes, axis=1)
 
 
