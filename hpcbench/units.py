@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeVar
 
 _BINARY = {"": 1, "b": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30,
@@ -91,8 +92,13 @@ def round_bytes(size_bytes: int) -> str:
     """Return a size with three significant digits and its decimal unit: ``12.3 GB``."""
     for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size_bytes >= factor:
-            return f"{size_bytes / factor:.3g} {unit}"
+            return f"{three_digits(size_bytes / factor)} {unit}"
     return f"{size_bytes} B"
+
+
+def three_digits(value: float) -> str:
+    """Return a plain decimal, never an exponent, with three significant digits: ``1230``."""
+    return f"{Decimal(f'{value:.3g}'):f}"
 
 
 def seconds_unit(seconds: float) -> tuple[float, str]:
@@ -104,7 +110,7 @@ def seconds_unit(seconds: float) -> tuple[float, str]:
 def format_seconds(seconds: float) -> str:
     """Return a duration with three significant digits and its unit."""
     scale, unit = seconds_unit(seconds)
-    return f"{seconds * scale:.3g} {unit}"
+    return f"{three_digits(seconds * scale)} {unit}"
 
 
 def rough_time(seconds: float) -> str:

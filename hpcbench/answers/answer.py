@@ -16,7 +16,7 @@ from hpcbench.operations.traffic import TrafficRecord
 from hpcbench.reduce.kind_facts import F, ReadSamples, facts_of
 from hpcbench.reduce.results import CaseResult, Results, SampleSource
 from hpcbench.statistics.order import Interval
-from hpcbench.units import format_seconds, seconds_unit
+from hpcbench.units import format_seconds, seconds_unit, three_digits
 from hpcbench.views.chart import Chart
 from hpcbench.views.table import Column, Group, Range, Row, Table
 
@@ -138,7 +138,8 @@ def seconds_text(value: float, low: float, high: float) -> str:
     if least <= 0 or greatest >= 10 * least:
         return f"{format_seconds(value)} (CI {format_seconds(least)} to {format_seconds(greatest)})"
     scale, _ = seconds_unit(value)
-    return f"{format_seconds(value)} (CI {least * scale:.3g} to {greatest * scale:.3g})"
+    ends = f"{three_digits(least * scale)} to {three_digits(greatest * scale)}"
+    return f"{format_seconds(value)} (CI {ends})"
 
 
 def percent_text(share: float, low: float, high: float) -> str:
@@ -152,10 +153,10 @@ def percent_text(share: float, low: float, high: float) -> str:
 def interval_text(one: Interval, *, percent: bool = False) -> str:
     """Return ``87.1 % (CI 84 to 90 %)``, or the value alone where it has none."""
     scale, unit = (100.0, " %") if percent else (1.0, "")
-    text = f"{scale * one.value:.3g}{unit}"
+    text = f"{three_digits(scale * one.value)}{unit}"
     if one.low is None or one.high is None:
         return text
-    return f"{text} (CI {scale * one.low:.3g} to {scale * one.high:.3g}{unit})"
+    return f"{text} (CI {three_digits(scale * one.low)} to {three_digits(scale * one.high)}{unit})"
 
 
 def range_of(one: Interval | None) -> Range | None:

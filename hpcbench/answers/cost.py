@@ -27,7 +27,7 @@ from hpcbench.answers.compare import FASTER, SAME, SLOWER, CaseComparison
 from hpcbench.answers.scaling_series import Worked, caveats, compared, scaled, short_ways, worked
 from hpcbench.reduce.kind_facts import SAMPLES
 from hpcbench.statistics.order import Interval
-from hpcbench.units import format_seconds, grouped, plural
+from hpcbench.units import format_seconds, grouped, plural, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, file_name
 from hpcbench.views.chart import Curve as TimeSeries
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
@@ -327,9 +327,9 @@ def _of_best(task: TrainingTask, what: str, best: Best, chosen: dict[str, CostCh
 
 
 def _takes(task: TrainingTask, one: CostChoice) -> str:
-    energy = "" if one.kwh is None else f", {one.kwh:.3g} kWh ({one.energy_of})"
+    energy = "" if one.kwh is None else f", {three_digits(one.kwh)} kWh ({one.energy_of})"
     return (f"{task.samples:,} samples take {format_seconds(one.time_s)} and cost "
-            f"{one.spent:.3g} {task.unit}{energy}")
+            f"{three_digits(one.spent)} {task.unit}{energy}")
 
 
 def _savings(task: TrainingTask, one: CostChoice) -> str:
@@ -361,8 +361,8 @@ def _of_step(task: TrainingTask, step: RanksStep) -> Answer:
         return Answer(CANNOT_TELL, f"{head}: undecided", about)
     if step.from_samples is not None:
         about += (f"faster from {plural(step.from_samples, 'sample')} on, set-up included",)
-    spent = (f"each hour saved costs {step.hour_saved:.3g} {task.unit}" if step.hour_saved > 0 else
-             f"each hour saved also saves {-step.hour_saved:.3g} {task.unit}")
+    verb = "costs" if step.hour_saved > 0 else "also saves"
+    spent = f"each hour saved {verb} {three_digits(abs(step.hour_saved))} {task.unit}"
     return Answer(CLEAR, f"{head}; {spent}", about)
 
 

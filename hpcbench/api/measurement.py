@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.units import format_seconds, plural, to_gb_per_s
+from hpcbench.units import format_seconds, plural, three_digits, to_gb_per_s
 
 _SHOWN_RANKS = 8
 
@@ -85,9 +85,9 @@ class Measurement:
 
     def _rates(self) -> Iterator[tuple[str, str]]:
         if self.bandwidth is not None:
-            yield "bandwidth", f"{to_gb_per_s(self.bandwidth):.3g} GB/s"
+            yield "bandwidth", f"{three_digits(to_gb_per_s(self.bandwidth))} GB/s"
         if self.tflops is not None:
-            yield "compute", f"{self.tflops:.3g} TFLOP/s"
+            yield "compute", f"{three_digits(self.tflops)} TFLOP/s"
 
 
 def _interval(ends: tuple[float, float]) -> str:

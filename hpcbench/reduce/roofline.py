@@ -14,7 +14,15 @@ from hpcbench.reduce.checks import MOST_OF_MEASURED, MOST_OF_PEAK, Violation
 from hpcbench.reduce.kind_facts import CaseColumn, MachineRate
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.columns import PURE, TEXT
-from hpcbench.units import format_seconds, grouped, plural, round_bytes, to_gb_per_s, to_tflop_per_s
+from hpcbench.units import (
+    format_seconds,
+    grouped,
+    plural,
+    round_bytes,
+    three_digits,
+    to_gb_per_s,
+    to_tflop_per_s,
+)
 
 COMPUTE, MEMORY, COMMUNICATION, LATENCY = "compute", "memory", "communication", "latency"
 LIMITS = (COMPUTE, MEMORY, COMMUNICATION, LATENCY)
@@ -324,13 +332,13 @@ def rate_text(ceiling: Ceiling) -> str:
     if ceiling.limit == LATENCY:
         return f"{format_seconds(1 / ceiling.rate)} each"
     if ceiling.limit == COMPUTE:
-        return f"{to_tflop_per_s(ceiling.rate):.3g} TFLOP/s"
-    return f"{to_gb_per_s(ceiling.rate):.3g} GB/s"
+        return f"{three_digits(to_tflop_per_s(ceiling.rate))} TFLOP/s"
+    return f"{three_digits(to_gb_per_s(ceiling.rate))} GB/s"
 
 
 def _amount_text(limit: str, amount: float) -> str:
     if limit == COMPUTE:
-        return f"{amount / 1e9:.3g} GFLOP"
+        return f"{three_digits(amount / 1e9)} GFLOP"
     return plural(int(amount), "message") if limit == LATENCY else round_bytes(int(amount))
 
 

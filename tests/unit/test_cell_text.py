@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.units import format_seconds, round_bytes, three_digits
 from hpcbench.views.table import (
     Range,
     Show,
@@ -64,3 +65,16 @@ def test_what_is_left_out_is_less_than_the_interval(
     assert len(text) <= len(format_number(value))
     assert abs(float(text) - float(format_number(value))) <= max(0.06 * half, 0.06 * value)
     assert math.isfinite(float(text)) and float(text) > 0
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (1402.6, "1400"), (3352.0, "3350"), (1.23e7, "12300000"), (0.08341, "0.0834"), (2.5, "2.5"),
+    (-999.9, "-1000"), (1e-5, "0.00001"), (0.0, "0")])
+def test_numbers_in_sentences_have_three_digits_and_no_exponent(value: float, text: str) -> None:
+    assert three_digits(value) == text
+
+
+def test_durations_and_sizes_have_no_exponent_either() -> None:
+    found = [format_seconds(one) for one in (1234.5, 0.9996, 1.5e-5)]
+    assert found == ["1230 s", "1000 ms", "15 us"]
+    assert round_bytes(999_900_000) == "1000 MB"

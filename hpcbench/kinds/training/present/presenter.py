@@ -29,7 +29,7 @@ from hpcbench.operations.models import MODELS, OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS
-from hpcbench.units import grouped, plural, to_ms
+from hpcbench.units import grouped, plural, three_digits, to_ms
 from hpcbench.views import table as cells
 from hpcbench.views.chart import Chart, rooflines_shown
 from hpcbench.views.columns import COST, cost_cells, ends_of, median_cell, names_of
@@ -232,7 +232,7 @@ def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
     _, item, record = max(found, key=lambda one: one[0] or 0.0)
     work, steps = training_of(item.case), item.timing.steps if item.timing else None
     found_rate = cells.like_median(record.samples_per_s, median_cell(item.statistics))
-    rate = (f"{found_rate:.3g}" if isinstance(found_rate, float) else
+    rate = (three_digits(found_rate) if isinstance(found_rate, float) else
             cells.cell_text(found_rate, Show.NUMBER))
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     share = shares.get("exchange")
