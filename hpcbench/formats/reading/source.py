@@ -32,12 +32,41 @@ class LogLine(NamedTuple):
     text: str
 
 
+class LeftOut:
+    """What a reader of a file does not understand, counted by kind: one frame for all readers."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, int | None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+    def add(self, what: str, line: int | None = None, count: int = 1) -> None:
+        """Count ``count`` more of ``what``, a plural such as "rows without a size"."""
+        before, first = self._counts.get(what, (0, line))
+        self._counts[what] = before + count, first
+
+    def counts(self) -> dict[str, int]:
+        """Return each kind that was left out -> how many."""
+        return {what: count for what, (count, _) in self._counts.items()}
+
+    def lines(self, name: str) -> Iterator[str]:
+        """Yield a line for each kind, with the place of the first in the file ``name``."""
+        for what, (count, first) in self._counts.items():
+            place = f"{name}:{first}" if first is not None else name
+            yield f"{place}: left out {count} {what}"
+
+
 class ForeignFile:
-    """A file that another program wrote, plain or gzip. Raises FileError if it is no text."""
+    """A file that another program wrote, plain or gzip. Raises FileError if it is no text.
+
+    Whoever reads it counts in ``left_out`` what is not taken, and whoever called shows it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = str(path)
+        self.left_out = LeftOut()
         if path.is_dir():
             raise FileError(f"{self.name} is a folder: name the files in it")
         if not path.is_file():
