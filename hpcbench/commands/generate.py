@@ -82,8 +82,8 @@ def from_command(
 ) -> None:
     """Print the sweep of a command of nccl-tests, OSU or ds_bench.
 
-    Launchers: mpirun, srun, torchrun, deepspeed. Comments say how to run the sweep, and which
-    options have no counterpart (docs/coming-from.md).
+    Launchers: mpirun, srun, flux, jsrun, aprun, torchrun, deepspeed. Comments say how to run the
+    sweep, and which options have no counterpart (docs/coming-from.md).
 
     Examples:
         hpcbench from-command "mpirun -np 16 all_reduce_perf -b 8 -e 4G -f 2 -g 1"

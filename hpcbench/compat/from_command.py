@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hpcbench.compat.command_line import CommandLaunch, Program, launch_of, split_program
+from hpcbench.compat.command_line import CommandLaunch, Program, split_command
 from hpcbench.compat.ds_bench import SCRIPTS, ds_bench_sweep
 from hpcbench.compat.options import PROGRAM_NAMES, parse, to_sweep
 from hpcbench.compat.osu import PREFIX, osu_sweep
@@ -18,7 +18,7 @@ from hpcbench.texts import first_line, masked, valid
 from hpcbench.units import format_bytes, plural
 
 _PROGRAMS = re.compile(
-    r"[a-z_]+_perf|" + PREFIX + r"\w+|" + "|".join(map(re.escape, SCRIPTS)))
+    r"[a-z_]+_perf(?:_mpi)?|" + PREFIX + r"\w+|" + "|".join(map(re.escape, SCRIPTS)))
 _FEWEST_SAMPLES = 6
 _MOST_CHARACTERS = 400
 """Characters of an error, which repeats words of the command."""
@@ -47,8 +47,8 @@ def translate(text: str, ranks: int | None = None, file: str = "FILE") -> Transl
 
 
 def _translated(text: str, ranks: int | None, file: str) -> Translated:
-    program = split_program(text, _PROGRAMS)
-    launch = launch_of(program.before)
+    program, launch = split_command(text, _PROGRAMS)
+    program = replace(program, name=program.name.removesuffix("_mpi"))
     content, ranks, remarks = _sweep(program, launch, ranks)
     env, of_env = _environment(launch.env, content)
     for block in content["benchmarks"]:
@@ -56,7 +56,9 @@ def _translated(text: str, ranks: int | None, file: str) -> Translated:
         if "size" in block:
             block["size"] = _readable(block["size"])
     check_config(content, program.name)
-    lost = [f"left out: {words}" for words in (launch.lost(), program.of_shell) if words]
+    lost = [f"left out: {words}" for words in launch.lost(ranks)]
+    if any(word.startswith("--container") for word in launch.kept):
+        lost.append("the container of the job needs hpcbench")
     every = (f"Run it: {launch.command(ranks, '-c', file)}", *remarks, *of_env, *lost)
     return Translated(content, tuple(masked(remark, {}) for remark in every))
 
@@ -108,7 +110,7 @@ def _ranks(name: str, launch: CommandLaunch, alone: int | None) -> int:
         return launch.processes
     if alone is not None and not launch.launcher:
         return alone
-    where = launch.launcher or name
+    where = launch.name or name
     raise UsageError(f"{where}: the command does not say how many processes there are; give "
                      "--ranks N")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,16 @@ def run_line(command: str, ranks: int | None = None) -> str:
 
 def ranks_of(command: str) -> int:
     """Return on how many ranks the printed command runs."""
-    words = run_line(command).split()
-    return int(words[words.index("-np" if "-np" in words else "-n") + 1])
+    return ranks_in(run_line(command))
+
+
+def ranks_in(line: str) -> int:
+    """Return the ranks of a printed command: behind its launcher, or torchrun's of all nodes."""
+    words = line.removeprefix("Run it: ").replace("=", " ").split()
+    if words[0] == "torchrun":
+        given = {word.strip("-").replace("_", "-"): at for at, word in enumerate(words)}
+        return int(words[given["nproc-per-node"] + 1]) * int(words[given["nnodes"] + 1])
+    return int(words[3 if words[0] == "flux" else 2])
 
 
 def planned(command: str, ranks: int | None = None) -> Plan:
@@ -132,8 +141,8 @@ RUN = "python -m hpcbench run -c FILE"
     ("srun --nodes=2 --ntasks-per-node 4 --mpi=pmix --export=ALL,NCCL_ALGO=Ring osu_bcast",
      f"srun -n 8 --nodes 2 --ntasks-per-node 4 --mpi=pmix --export=ALL {RUN}"),
     ("srun -N 2 osu_bcast", f"srun -n 2 -N 2 {RUN}"),
-    ("torchrun --nproc-per-node=4 --nnodes 1:2 --rdzv-id 7 run_all.py",
-     "torchrun --nproc-per-node 4 --nnodes 1:2 --rdzv-id 7 -m hpcbench run -c FILE"),
+    ("torchrun --nproc-per-node=4 --nnodes 2:2 --rdzv-id 7 run_all.py",
+     "torchrun --nproc-per-node 4 --nnodes 2:2 --rdzv-id 7 -m hpcbench run -c FILE"),
     ("python3 -m torch.distributed.run --nproc_per_node 4 run_all.py",
      "torchrun --nproc_per_node 4 -m hpcbench run -c FILE"),
     ("deepspeed --num_gpus 4 ds_bench", f"mpirun -np 4 {RUN}"),
@@ -141,6 +150,127 @@ RUN = "python -m hpcbench run -c FILE"
 ])
 def test_the_command_that_runs_it(command: str, expected: str) -> None:
     assert run_line(command) == expected
+
+
+@pytest.mark.parametrize(("command", "ranks"), [
+    ("flux run -N2 -n 16 -g 1 all_reduce_perf", 16),
+    ("flux submit --nodes=2 --tasks-per-node=4 all_reduce_perf", 8),
+    ("jsrun -n6 -a1 -c7 -g1 -r6 -bpacked:7 -EA=1 osu_bcast", 6),
+    ("jsrun --nrs 2 --tasks_per_rs 4 osu_bcast", 8), ("jsrun -p 4 osu_bcast", 4),
+    ("prun -np 4 osu_bcast", 4), ("aprun -n 8 -N 4 -cc depth -e A=1 osu_bcast", 8),
+    ("mpirun_rsh -np 2 -hostfile h A=1 ./osu_bcast", 2), ("ibrun -n 4 -o 0 osu_bcast", 4),
+    ("mpiexec -genv A=1 -n 4 -ppn 2 -hosts a,b osu_bcast", 4),
+    ("mpiexec.hydra -genv A 1 -genvall -f h -perhost 2 -n 4 -env B=2 osu_bcast", 4),
+    ("mpirun -np 16 --mca btl ^openib -x A -x B=2 --host a:8,b:8 -N 8 osu_bcast", 16),
+    ("mpirun --map-by ppr:4:node -H a,b osu_bcast", 8), ("mpirun -pernode -host a,b osu_bcast", 2),
+    ("mpirun -npernode 4 --host a:4,b:4 --bind-to core osu_bcast", 8),
+    ("srun -lN2 --ntasks-per-node=4 --job-name osu_bw osu_bcast", 8),
+    ("sbatch -N 2 --ntasks-per-node=8 --wrap 'srun --mpi=pmix osu_bcast'", 16),
+    ("sbatch -n 16 --wrap='mpirun osu_bcast'", 16), ("salloc -n 8 srun -n 4 osu_bcast", 4),
+    ("sbatch -N 2 --wrap='srun --ntasks-per-node=4 osu_bcast'", 8),
+    ("srun -n 4 bash -lc 'cd x; export A=1 && exec ./osu_bcast -m 8 2>&1 | tee log'", 4),
+    ("export NP=8; mpirun -np $NP osu_bcast", 8), ("NP=8; mpirun -np ${NP} osu_bcast", 8),
+    ("module load mpi\nmpirun -np 4 osu_bcast # as ever", 4),
+    ("env A=1 mpirun -np 4 env B=2 numactl -l ./bind.sh -n 9 osu_bcast", 4),
+    ("time mpirun -np 4 timeout 60 all_reduce_perf_mpi", 4), ("numactl -N 0 all_reduce_perf", 1),
+    ("mpirun -np 4 osu_bcast && echo done || exit 1", 4),
+    ("mpirun --unheard-of 3 -x A=1 ./osu_bcast --ranks", None),
+    ("flux run -N 2 osu_bcast", None), ("jsrun -n 6 osu_bcast", None),
+    ("mpiexec -ppn 2 -hosts a,b osu_bcast", None), ("mpirun -H node[1-2] -N 2 osu_bcast", None),
+    ("mpirun --map-by ppr:1:numa -H a osu_bcast", None), ("srun --nodes=2-4 osu_bcast", None),
+    ("srun --nod=2 osu_bcast", None), ("srun --ntasks-per-gpu=1 -N 2 osu_bcast", None),
+    ("sbatch -N 2 -n 16 --wrap 'srun -N 1 osu_bcast'", None), ("srun mpirun -np 4 osu_bcast", None),
+    ("torchrun --nproc-per-node=4 --nnodes 1:2 run_all.py", None),
+    ("deepspeed --num_gpus 2 --hostfile h ds_bench", None),
+    ("mpirun -np 4 -np 8 osu_bcast", None), ("mpirun --wild w -np 8 osu_bcast", None),
+    ("mpirun -np 1 osu_bcast : -np 3 osu_bcast", None), ("mpirun -np 1 a : -np 3 osu_bcast", None),
+    ("somerun -n 16 all_reduce_perf", None), ("yhrun all_reduce_perf", None),
+    ("while true; do all_reduce_perf; done", None), ("mpirun -np 16\nall_reduce_perf", None),
+    ("all_reduce_perf\n-g 8", None), ("all_reduce_perf; all_gather_perf", None),
+    ("docker run --gpus all img all_reduce_perf -g 8", None),
+    ("mpirun -np 8 docker run img all_reduce_perf", None),
+    ("kubectl exec pod -- mpirun -np 8 all_reduce_perf", None),
+])
+def test_ranks_are_read_or_the_command_is_refused(command: str, ranks: int | None) -> None:
+    if ranks is None:
+        with pytest.raises(UsageError):
+            translate(command)
+    else:
+        assert ranks_of(command) == ranks
+
+
+@pytest.mark.parametrize(("command", "env"), [
+    ("mpiexec -genv NCCL_ALGO=Ring -genv UCX_TLS tcp -n 2 osu_bcast",
+     {"NCCL_ALGO": "Ring", "UCX_TLS": "tcp"}),
+    ("export NCCL_ALGO=Ring; UCX_TLS=tcp mpirun -np 2 env NCCL_DEBUG=INFO osu_bcast",
+     {"NCCL_ALGO": "Ring", "UCX_TLS": "tcp", "NCCL_DEBUG": "INFO"}),
+    ("aprun -n 2 -e NCCL_ALGO=Ring osu_bcast", {"NCCL_ALGO": "Ring"}),
+    ("srun -n 2 --export ALL,NCCL_ALGO=Ring osu_bcast", {"NCCL_ALGO": "Ring"}),
+    ("flux run -n 2 --env=NCCL_ALGO=Ring osu_bcast", {"NCCL_ALGO": "Ring"}),
+    ("srun -n 2 bash -c 'export NCCL_ALGO=Ring NCCL_DEBUG=$X; osu_bcast'", {"NCCL_ALGO": "Ring"}),
+])
+def test_variables_of_a_command(command: str, env: dict[str, str]) -> None:
+    assert translate(command).content["benchmarks"][0]["env"] == env
+
+
+def starters(draw: random.Random) -> tuple[str, int | None]:
+    """Return a launcher with its options in any order, and the ranks; None: it does not say."""
+    n, k, nodes = draw.choice([2, 4, 16]), draw.choice([1, 2, 8]), draw.choice([1, 2, 3])
+    name, counts, ranks, noise = draw.choice([
+        ("mpirun", [f"-np {n}"], n, ["-x A=1", "-x B", "--mca a b", "--bind-to none", "-host a,b",
+                                     "--tag-output", f"-N {k}", f"--map-by ppr:{k}:node", "-v"]),
+        ("mpiexec", [f"-n {n}"], n, ["-genv A=1", "-genv A 1", "-env B=2", "-ppn 3", "-l",
+                                     "-hosts a,b", "-bind-to core", "-iface ib0", "-genvall"]),
+        ("mpirun", [f"--map-by ppr:{k}:node", "--host a,b"], 2 * k, ["-x A=1", "-mca a b", "-v"]),
+        ("mpirun", [f"-N {k}"], None, ["--hostfile h", "-x A=1", "--oversubscribe"]),
+        ("srun", [f"-n{n}"], n, ["--mpi=pmix", "-p gpu", "--gpus-per-task 1", f"-N {nodes}", "-l",
+                                 "--export=ALL,A=1", "--container-image i", "-J osu_bcast"]),
+        ("srun", [f"-N {nodes}", f"--ntasks-per-node={k}"], nodes * k, ["--exclusive", "-G 8",
+                                                                     "--cpu-bind none"]),
+        ("flux run", [f"-n {n}"], n, [f"-N{nodes}", "-g 1", "-o cpu-affinity=off", "--env=A=1"]),
+        ("flux run", [f"-N {nodes}", f"--tasks-per-node={k}"], nodes * k, ["-x", "-q pbatch"]),
+        ("jsrun", [f"-n {nodes}", f"-a{k}"], nodes * k, ["-c 7", "-g1", "-r 6", "-d packed"]),
+        ("jsrun", [f"-n {nodes}"], None, ["-c 7", "-g1"]),
+        ("aprun", [f"-n {n}"], n, [f"-N {k}", "-d 2", "-cc cpu", "-e A=1", "-b"]),
+        ("torchrun", [f"--nproc_per_node={k}", f"--nnodes {nodes}"], nodes * k, [
+            "--rdzv-id 7", "--standalone"]),
+        ("deepspeed", [f"--num_gpus {k}", f"--num_nodes={nodes}"], nodes * k, ["--no_ssh"]),
+        ("", [], 1, [])])
+    options = [*counts, *draw.sample(noise, draw.randrange(len(noise) + 1))]
+    if sum("ppr" in one or "-N " in one for one in options) > 1 and name == "mpirun":
+        options = counts
+    draw.shuffle(options)
+    return " ".join([name, *options]).strip(), ranks
+
+
+def test_generated_commands_have_the_right_ranks_or_none() -> None:
+    """Known launchers and options in any order, with words around them, some of them strange."""
+    draw, read = random.Random(51), 0
+    for _ in range(3000):
+        launcher, ranks = starters(draw)
+        factor = draw.choice([1, 1, 4])
+        program = draw.choice(["all_reduce_perf", "./b/all_reduce_perf_mpi", "/x/alltoall_perf"])
+        words = f"{program} -b 8 -e 64" + (f" -g {factor}" if factor > 1 else "")
+        inner = draw.choice(["", "", "numactl -l ", "env Q=1 ", "./bind.sh -q 3 ", "timeout 9 "])
+        text = f"{launcher} {inner}{words}" if launcher or inner != "./bind.sh -q 3 " else words
+        if draw.random() < 0.2:
+            text = f"{launcher} bash -c '{draw.choice(['', 'cd x; ', 'export R=1 && '])}{words}'"
+        is_strange = draw.random() < 0.3
+        if is_strange:
+            parts = text.split(" ")
+            strange = ["--odd", "odd", "-n", "--odd=1", "$X", ":", "srun", "; ls;", "|", "-N"]
+            parts.insert(draw.randrange(len(parts)), draw.choice(strange))
+            text = " ".join(parts)
+        text = draw.choice(["", "", "V=x ", "cd /y && ", "export W=1; ", "time "]) + text
+        text += draw.choice(["", " 2>&1", " | tee log", " > log 2>&1 &", " || exit 1", "\n"])
+        try:
+            remark = translate(text).remarks[0]
+        except UsageError:
+            assert is_strange or ranks is None or ("--host" in launcher and "bind" in text), text
+            continue
+        read += 1
+        assert ranks is not None and ranks_in(remark) == ranks * factor, (text, remark)
+    assert read > 1500
 
 
 def test_given_ranks_replace_those_of_the_command() -> None:
@@ -164,7 +294,15 @@ def test_given_ranks_replace_those_of_the_command() -> None:
     ("mpirun -np 2 all_reduce_perf -J out.json", "-J out.json:"),
     ("mpirun -np 2 -x OMPI_MCA_btl=tcp osu_bcast", "left out: variable OMPI_MCA_btl "),
     ("mpirun -np 2 osu_bcast | tee log", "left out: | tee log"),
-    ("deepspeed --num_gpus 2 --hostfile h ds_bench", "left out: --hostfile h"),
+    ("deepspeed --num_gpus 2 --num_nodes 1 -H h ds_bench", "left out: -H h"),
+    ("mpirun -np 2 -pernode all_reduce_perf -g 8", "left out: -pernode"),
+    ("mpirun -np 2 --map-by ppr:1:node all_reduce_perf -t 8", "left out: --map-by ppr:1:node"),
+    ("srun -n 2 --gpus-per-task=8 all_reduce_perf -g 8", "left out: --gpus-per-task 8"),
+    ("cd /opt/osu && mpirun -np 2 ./osu_bcast", "left out: cd /opt/osu"),
+    ("timeout -k 5 60 mpirun -np 2 osu_bcast", "left out: timeout -k 5 60"),
+    ("A=1; mpirun -np 2 osu_bcast", "left out: A=1"),
+    ("mpirun -np 2 -x NCCL_IB_HCA=$HCA osu_bcast", "left out: NCCL_IB_HCA=$HCA"),
+    ("srun -n 2 --container-image=i.sqsh osu_bcast", "the container "),
 ])
 def test_a_remark_for_what_has_no_counterpart(command: str, word: str) -> None:
     assert [line for line in translate(command).remarks if line.startswith(word)], (
