@@ -20,6 +20,7 @@ from typing import Any
 import h5py
 
 from hpcbench.errors import FileError
+from hpcbench.texts import printable
 from hpcbench.trace.source import UnreadableTrace, check_version
 
 _PREFIX = "attempt"
@@ -191,6 +192,29 @@ def verify(path: Path, file_format: str, known_version: int) -> None:
             raise UnreadableTrace("HB111", f"{path}: CRC mismatch, it was changed after it was "
                                   "written: copy it again, or run again")
     check_version(int(match[2]), known_version, path)
+    with open_container(path) as file, expected_content(path):
+        outside = _data_elsewhere(file.id)
+    if outside is not None:
+        raise UnreadableTrace("HB103", f"{path}: {printable(outside)} lies outside the file or is "
+                              "a link: such files are not read, as they name any file of this "
+                              "machine; get the file as hpcbench wrote it")
+
+
+def _data_elsewhere(file: h5py.h5f.FileID) -> str | None:
+    """Return the name of a soft or external link, or of a dataset whose data lie in other files
+    (external storage, virtual); None if there is none. No such link or data is followed."""
+    def elsewhere(name: bytes, info: h5py.h5l.LinkInfo) -> bytes | None:
+        if info.type != h5py.h5l.TYPE_HARD:
+            return name
+        item = h5py.h5o.open(file, name)
+        if isinstance(item, h5py.h5d.DatasetID):
+            layout = item.get_create_plist()
+            if layout.get_layout() == h5py.h5d.VIRTUAL or layout.get_external_count():
+                return name
+        return None
+
+    outside = file.links.visit(elsewhere, info=True)
+    return None if outside is None else outside.decode("utf-8", "replace")
 
 
 def _head(descriptor: int, file_format: str, schema_version: int) -> bytes:

@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,6 +185,49 @@ def test_a_sealed_file_with_other_content_is_one_clear_error(
             forged[name] = values
     with pytest.raises(UnreadableTrace, match="not the content expected") as caught:
         [*open_trace(tmp_path / "forged.h5").records()]
+    assert caught.value.code == "HB103"
+
+
+def external_link(forged: h5py.File, secret: Path) -> None:
+    forged["cases/case_id"] = h5py.ExternalLink(str(secret), "/text")
+
+
+def external_group(forged: h5py.File, secret: Path) -> None:
+    forged["cases"] = h5py.ExternalLink(str(secret), "/")
+
+
+def soft_link(forged: h5py.File, secret: Path) -> None:
+    forged["cases/case_id"] = h5py.SoftLink("/cases/status")
+
+
+def external_storage(forged: h5py.File, secret: Path) -> None:
+    forged.create_dataset("cases/case_id", (8,), "S4", external=[(str(secret), 0, 32)])
+
+
+def virtual_data(forged: h5py.File, secret: Path) -> None:
+    layout = h5py.VirtualLayout((8,), "S4")
+    layout[:] = h5py.VirtualSource(str(secret), "text", shape=(8,), dtype="S4")
+    forged.create_virtual_dataset("cases/case_id", layout)
+
+
+@pytest.mark.parametrize("forge", [
+    external_link, external_group, soft_link, external_storage, virtual_data])
+def test_data_that_lie_elsewhere_are_refused_before_they_are_read(
+    tmp_path: Path, forge: Callable[[h5py.File, Path], None],
+) -> None:
+    secret = tmp_path / "secret.h5"
+    with h5py.File(secret, "w") as file:
+        file["text"] = [b"asdf"] * 8
+    with h5py.File(write(tmp_path)) as sealed, \
+            container.new_container(tmp_path / "forged.h5", FORMAT, 2) as forged:
+        for part in sealed:
+            sealed.copy(part, forged)
+        del forged["cases" if forge is external_group else "cases/case_id"]
+        forge(forged, secret)
+    secret.unlink()
+    os.mkfifo(secret)  # whoever opens it waits for ever
+    with pytest.raises(UnreadableTrace, match="cases") as caught:
+        open_trace(tmp_path / "forged.h5")
     assert caught.value.code == "HB103"
 
 
