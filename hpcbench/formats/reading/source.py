@@ -32,7 +32,7 @@ class LogLine(NamedTuple):
     text: str
 
 
-class LeftOut:
+class Unread:
     """What a reader of a file does not understand, counted by kind: one frame for all readers."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class ForeignFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = str(path)
-        self.left_out = LeftOut()
+        self.left_out = Unread()
         if path.is_dir():
             raise FileError(f"{self.name} is a folder: name the files in it")
         if not path.is_file():
