@@ -91,11 +91,10 @@ def import_(
     verbosity.details(f"reads {file.absolute()}" for file in files)
     if output.suffix == ".json":
         for flag, value in (("--collective", collective), ("--ranks", ranks),
-                            ("--backend", backend), ("--dtype", dtype),
-                            ("--primitive", primitive)):
+                            ("--dtype", dtype), ("--primitive", primitive)):
             if value:
                 raise typer.BadParameter(f"{flag} is for tables, which make a results file (.h5)")
-        _import_traffic(files, output, is_quiet=verbosity.is_quiet)
+        _import_traffic(files, output, backend, is_quiet=verbosity.is_quiet)
         return
     from hpcbench.formats.imported import import_files
     from hpcbench.formats.imported_rows import Given
@@ -108,10 +107,13 @@ def import_(
     say(output if verbosity.is_quiet else done)
 
 
-def _import_traffic(files: list[Path], output: Path, *, is_quiet: bool) -> None:
+def _import_traffic(files: list[Path], output: Path, backend: str, *, is_quiet: bool) -> None:
+    from hpcbench.config.axes import BACKENDS
     from hpcbench.traffic.imported import import_traffic
 
-    found = import_traffic(files, output)
+    if backend and backend not in BACKENDS:
+        raise typer.BadParameter(f"--backend {backend[:40]}: choose from {', '.join(BACKENDS)}")
+    found = import_traffic(files, output, backend or None)
     for note in found.notes:
         say(f"hpcbench: {note}", sys.stderr)
     for line in (output,) if is_quiet else found.done:

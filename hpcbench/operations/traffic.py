@@ -20,6 +20,8 @@ FORMAT = "hpcbench.traffic"
 VERSION = 1
 MOST_BYTES = 2**28
 """Larger files are not read: an order of a million calls on each of 8 ranks is below it."""
+NO_SPLITS = "splits of all_to_all that are not recorded on all ranks"
+"""Why an all_to_all cannot be issued again whose sizes prove it uneven."""
 SEND_RECV = "send_recv"
 """Collective of a message of one rank to another, which has a `Signature.pair`."""
 
@@ -100,6 +102,22 @@ class Signature:
         """Return the elements of each rank's part of a collective that divides by ranks."""
         return {"all_gather": self.elements_in, "reduce_scatter": self.elements_out,
                 "all_to_all": self.elements_in}.get(self.collective, ())
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """Return the elements that each rank sends to each; () unless known of all ranks."""
+        rows = [row for row in self.splits_in or () if row is not None]
+        return tuple(rows) if len(rows) == len(self.splits_in or ()) else ()
+
+    def is_uneven(self, ranks: int) -> bool:
+        """Return whether the parts of that many ranks differ: by splits, or by recorded sizes that
+        even parts cannot have."""
+        if self.splits_in or self.splits_out:
+            return True
+        if self.collective != "all_to_all":
+            return len({*self.parts} - {None}) > 1
+        counts = {count for count in (*self.elements_in, *self.elements_out) if count is not None}
+        return len(counts) > 1 or any(count % ranks for count in counts)
 
 
 @dataclass(frozen=True, slots=True)

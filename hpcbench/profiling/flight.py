@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import threading
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,12 @@ MOST_ENTRIES = 32
 ITEM_BYTES = {"Bool": 1, "Byte": 1, "Char": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4,
                "Float": 4, "Long": 8, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16}
 """Names as torch records them; other dtypes have no size here."""
+END = re.compile(r"(?:.*:)?([A-Z_]*?)_?coalesced")
+"""Name of the entry behind operations of a group: ``coalesced``, ``nccl:ALLGATHER_coalesced``."""
+
+
+_OF_END = ("state", "retired", "duration_ms", "time_discovered_started_ns",
+           "time_discovered_completed_ns")
 
 
 def joined(
@@ -39,14 +46,44 @@ def joined(
     entries: dict[Any, Mapping[str, Any]] = {}
     groups: dict[str, Any] = {}
     for dump in dumps:
-        for entry in dump.get("entries", []):
+        for entry in _with_ends(dump.get("entries", [])):
             name = str(entry["process_group"][0])
-            entries[name, entry["profiling_name"], entry["time_created_ns"]] = entry
+            entries[name, entry["profiling_name"], entry["time_created_ns"],
+                    entry.get("record_id")] = entry
             if status := dump.get("pg_status", {}).get(str(entry["pg_id"])):
                 groups[name] = status
     in_order = sorted(entries.values(), key=lambda entry: entry["time_created_ns"])
     return {"version": next((dump["version"] for dump in dumps if "version" in dump), ""),
             "groups": groups, "entries": in_order[-most:] if most else in_order}
+
+
+def _with_ends(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return entries, operations of a group with its state and duration, and without its end.
+
+    torch keeps these operations as scheduled forever: the entry behind them, of the same group and
+    numbers, ends and is timed (`batch_isend_irecv`, coalescing, all_gathers of different sizes). It
+    stays where the ring has lost its operations. ``coalesced``: its id.
+    """
+    found: dict[int, Mapping[str, Any]] = {}
+    pending: dict[Any, tuple[Any, list[int]]] = {}
+    order = sorted(range(len(entries)), key=lambda at: int(entries[at].get("record_id", at)))
+    for at in order:
+        entry = entries[at]
+        group = str(entry["process_group"][0]), entry.get("pg_id")
+        numbers = entry.get("collective_seq_id"), entry.get("p2p_seq_id")
+        before, operations = pending.pop(group, (numbers, []))
+        operations = operations if before == numbers else []
+        if END.fullmatch(str(entry["profiling_name"])) is None:
+            operations.append(at)
+            pending[group] = numbers, operations
+            found[at] = entry
+            continue
+        end = {key: entry[key] for key in _OF_END if entry.get(key) is not None}
+        found |= {one: {**entries[one], **end, "coalesced": entry.get("record_id", at)}
+                  for one in operations}
+        if not operations:
+            found[at] = entry
+    return [found[at] for at in sorted(found)]
 
 
 def current_collective(record: Mapping[str, Any]) -> str:

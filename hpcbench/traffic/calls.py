@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hpcbench.config.axes import DTYPE_ALIASES
 from hpcbench.formats.reading.names import our_name
-from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.operations.traffic import SEND_RECV
-from hpcbench.profiling.flight import ITEM_BYTES
 
 _OTHERS: Mapping[str, str] = {
     "allreducebarrier": "barrier", "allreducecoalesced": "all_reduce",
-    "allgatherintotensorcoalesced": "all_gather", "allgathercoalesced": "all_gather",
-    "reducescattertensorcoalesced": "reduce_scatter", "alltoallbase": "all_to_all",
+    "allgatherintotensor": "all_gather", "allgatherintotensorcoalesced": "all_gather",
+    "allgathercoalesced": "all_gather", "allgathersingle": "all_gather",
+    "reducescattertensor": "reduce_scatter", "reducescattertensorcoalesced": "reduce_scatter",
+    "reducescattersingle": "reduce_scatter", "reducescatterv": "reduce_scatter",
+    "alltoallbase": "all_to_all", "alltoallvsingle": "all_to_all",
+    "broadcastoop": "broadcast", "reduceoop": "reduce",
     "send": SEND_RECV, "recv": SEND_RECV, "recvanysource": SEND_RECV}
 """Names of torch beyond those that tables of benchmarks have."""
-NO_CALLS = frozenset({"wait", "init", "coalesced", "monitoredbarrier"})
+NO_CALLS = frozenset({"wait", "init", "coalesced", "monitoredbarrier", "split", "newwindow"})
 """Rows of sources that move nothing of their own."""
 OWN = -1
-_ITEM_BYTES: Mapping[str, int] = {
-    "signedchar": 1, "unsignedchar": 1, "float8e4m3fn": 1, "float8e5m2": 1, "int8": 1, "bool": 1,
-    "int16": 2, **{name.lower(): size for name, size in ITEM_BYTES.items()}, **DTYPE_BYTES}
-"""Our names of element types, torch's in small letters, and c10's."""
+_TYPES: Mapping[str, str] = {
+    **DTYPE_ALIASES, "byte": "uint8", "unsignedchar": "uint8", "char": "int8", "signedchar": "int8",
+    "short": "int16", "shortint": "int16", "longint": "int64", "complexhalf": "complex32",
+    "complexfloat": "complex64", "complexdouble": "complex128", "complex<half>": "complex32",
+    "complex<float>": "complex64", "complex<double>": "complex128"}
+"""Element types of torch, c10 and C++ in small letters, without ``c10::`` -> our names."""
+_BITS = re.compile(r"(?:fp|bf|q?u?int|float|complex|bits)(\d{1,3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,8 @@ class RankCall:
         after_loss: whether calls directly before it were lost.
         is_open: whether it had not ended when the record was written.
         pair: sender and receiver in the group, of a message; OWN: this rank.
+        splits_in: elements to each rank; None: even, or none; (): uneven, but not recorded.
+        parts: elements of all ranks' parts where the source lists them instead of this rank's.
     """
 
     collective: str
@@ -56,6 +65,7 @@ class RankCall:
     duration_ns: int | None = None
     after_loss: bool = False
     is_open: bool = False
+    parts: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -101,10 +111,49 @@ def collective_of(theirs: str) -> str:
 
 def dtype_of(theirs: str) -> str:
     """Return our name of torch's or c10's element type, else theirs in small letters."""
-    word = theirs.lower().replace("_", "")
-    return {"byte": "uint8", **DTYPE_ALIASES}.get(word, word[:20])
+    word = re.sub(r"[_\s]|c10::", "", theirs.lower())
+    return _TYPES.get(word, word[:20])
 
 
 def item_bytes(dtype: str | None) -> int:
-    """Return the bytes of an element; 0: unknown."""
-    return 0 if dtype is None else _ITEM_BYTES.get(dtype, 0)
+    """Return the bytes of an element, at least 1 of types of a few bits; 0: unknown."""
+    found = _BITS.match(dtype or "")
+    return max(int(found[1]) // 8, 1) if found else int(dtype == "bool")
+
+
+def ranks_of(listed: Any) -> tuple[int, ...]:
+    """Return ranks of a list or of its text; () where it is neither or was cut off."""
+    if isinstance(listed, str):
+        if "..." in listed or not re.fullmatch(r"\[[\d,\s]*\]", listed):
+            return ()
+        listed = re.findall(r"\d+", listed)
+    return tuple(map(int, listed)) if isinstance(listed, (list, tuple)) else ()
+
+
+def strided(start: int, stride: int, size: int) -> tuple[int, ...]:
+    """Return the ranks of a group that are so far apart; () where they are not (stride -1)."""
+    return tuple(range(start, start + size * stride, stride)) if stride > 0 <= start else ()
+
+
+def splits_of(listed: Any, elements: int | None) -> tuple[int, ...] | None:
+    """Return splits in elements, () where they cannot be known, None where none are listed.
+
+    torch lists rows: `all_to_all_single` divides the first dimension of a tensor of ``elements``.
+    """
+    if not listed or listed == "[]":
+        return None
+    splits = ranks_of(listed)
+    rows = sum(splits)
+    if elements is None or elements % max(rows, 1) or (elements and not rows):
+        return ()
+    return tuple(split * (elements // max(rows, 1)) for split in splits)
+
+
+def backend_of(config: str, device: str) -> str | None:
+    """Return the backend for a type of device of ``nccl`` or ``cpu:gloo,cuda:nccl``; None: unknown.
+
+    Where no device is named, it has to be the only one.
+    """
+    named = [part.strip().rpartition(":") for part in config.lower().split(",")]
+    names = {name for on, _, name in named if name and (on in ("", device) or not device)}
+    return names.pop() if len(names) == 1 else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcbench.errors import FileError
@@ -22,7 +22,8 @@ from hpcbench.units import plural, rank_list
 SUFFIX = ".json"
 """An output of this kind is traffic; a results file has another."""
 KNOWN = ("flight records of torch (JSON)", "Kineto", "PyTorch execution traces", "NCCL Inspector")
-_OF_RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
+_OF_RANK = re.compile(r"(?<![a-z])rank[-_.]?(\d{1,7})|^(\d{1,7})(?=\.)", re.IGNORECASE)
+"""``trace_rank_3.json``, ``3.json``: any other number may be a process, a model or a time."""
 _MOST_RANKS_SHOWN = 8
 
 
@@ -34,35 +35,45 @@ class ImportedTraffic:
     notes: tuple[str, ...]
 
 
-def import_traffic(paths: Sequence[Path], output: Path) -> ImportedTraffic:
+def import_traffic(
+    paths: Sequence[Path], output: Path, backend: str | None = None,
+) -> ImportedTraffic:
     """Write the communication in all files to a new traffic.json.
 
-    A file that cannot be read costs its rank. Raises FileError where none can, for an existing
-    output, or for records of different programs.
+    ``backend``: that of calls whose file does not name it. A file that cannot be read costs its
+    rank. Raises FileError where none can, for an existing output, or for records of different
+    programs.
     """
     if output.exists():
         raise FileError(f"{output} exists: give another name with -o, or remove it")
     records, names, left_out = list[RankRecord](), list[str](), list[str]()
     for path in _files(paths):
         try:
-            found = [_ranked(record, path) for record in records_of(path)]
+            file = ForeignFile(path)
+            found = [_ranked(record, path) for record in records_of(file)]
         except FileError as error:
-            left_out.append(str(error))
+            left_out.append(f"left out: {error}")
         else:
             records += found
             names.append(path.name)
+            left_out += file.left_out.lines(file.name)
     if not records:
         more = f" (and {len(left_out) - 1} more files)" if len(left_out) > 1 else ""
-        raise FileError((left_out or [f"{paths[0]}: no file in it"])[0] + more)
+        first = (left_out or [f"{paths[0]}: no file in it"])[0].removeprefix("left out: ")
+        raise FileError(first + more)
+    if backend and all(call.backend for record in records for call in record.calls):
+        left_out.append(f"--backend {backend}: without effect, as all calls have theirs")
+    for record in records:
+        record.calls = [call if call.backend else replace(call, backend=backend)
+                        for call in record.calls]
     traffic = matched(records, names)
     write_traffic(traffic, output)
     return ImportedTraffic((*_lines(traffic, output), *hang_lines(records)),
-                           (*(f"left out: {one}" for one in left_out), *traffic.notes))
+                           (*left_out, *traffic.notes))
 
 
-def records_of(path: Path) -> Iterator[RankRecord]:
+def records_of(file: ForeignFile) -> Iterator[RankRecord]:
     """Yield the records in a file. Raises FileError for a file that none of `KNOWN` wrote."""
-    file = ForeignFile(path)
     head = next(file.parts(), "")
     first = next((line for line in head.splitlines() if line.strip()), "")
     if '"traceEvents"' in head:
@@ -74,8 +85,8 @@ def records_of(path: Path) -> Iterator[RankRecord]:
     else:
         data = file.json(float)
         if not isinstance(data, Mapping) or not flight.is_record(data):
-            raise FileError(f"{path}: no record of {', '.join(KNOWN)}; tables are imported to a "
-                            "results file, such as -o results.h5")
+            raise FileError(f"{file.name}: no record of {', '.join(KNOWN)}; tables are imported to "
+                            "a results file, such as -o results.h5")
         yield flight.read(file, data)
 
 
@@ -98,14 +109,26 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _ranked(record: RankRecord, path: Path) -> RankRecord:
-    """Return a record with its rank, which may stand in the file's name alone."""
-    if record.rank is None:
-        stem = path.name.partition(".")[0]
-        numbers = _OF_RANK.findall(path.name) or re.findall(r"\d{1,7}", stem)
-        if not numbers:
-            raise FileError(f"{path}: which rank is it? Name the file by it, such as rank3.json")
-        record.rank = int(numbers[-1])
-    return record
+    """Return a record with its rank, which may stand in the file's name alone.
+
+    Raises FileError where the name has none, several, or one that the file's groups do not have.
+    """
+    if record.rank is not None:
+        return record
+    named = {int(word or number): bool(word) for word, number in _OF_RANK.findall(path.name)}
+    wrong = ""
+    if len(named) == 1:
+        (rank, has_word), = named.items()
+        listed: list[Sequence[int]] = [ranks for name in {call.group for call in record.calls}
+                  if (ranks := record.groups[name].ranks)]
+        if record.world_size is not None:
+            listed.append(range(record.world_size))
+        if all(rank in ranks for ranks in listed) and (listed or has_word):
+            record.rank = rank
+            return record
+        wrong = f" {rank} of its name is none that the file lists." if listed else ""
+    raise FileError(f"{path}: which rank is it?{wrong} Name the file by its rank, such as "
+                    "rank3.json")
 
 
 def _lines(traffic: TrafficRecord, output: Path) -> Iterator[str]:

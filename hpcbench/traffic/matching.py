@@ -7,7 +7,7 @@ taken for the transfer; the additional time of others is waiting for ranks that 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from hpcbench.operations.collectives import collectives
 from hpcbench.operations.traffic import CallGroup, Quantiles, RankOrder, Signature, TrafficRecord
 from hpcbench.statistics.order import percentiles
 from hpcbench.traffic.calls import OWN, RankCall, RankRecord, item_bytes
-from hpcbench.units import plural, rank_list
+from hpcbench.units import grouped, plural, rank_list
 
 _ALIKE = ("all_reduce", "broadcast", "reduce")
 """Collectives of which all ranks have inputs of one size."""
@@ -71,10 +71,10 @@ def matched(records: Iterable[RankRecord], names: Sequence[str]) -> TrafficRecor
             _take(times[index], part, columns, index)
     missing = tuple(rank for rank in range(size) if rank not in by_rank)
     notes += [f"{what}: {plural(count, 'call')} not matched" for what, count in differing.items()]
-    notes += _unknown(signatures, groups, missing)
+    timed = tuple(_with_times(form, times[index]) for form, index in signatures.items())
+    notes += [*_unknown(timed, groups, missing), *_unproved(timed, groups)]
     return TrafficRecord(
-        source, tuple(dict.fromkeys(names)), size, missing, tuple(groups),
-        tuple(_with_times(form, times[index]) for form, index in signatures.items()),
+        source, tuple(dict.fromkeys(names)), size, missing, tuple(groups), timed,
         tuple(_order(rank, by_rank[rank], columns[rank]) for rank in sorted(by_rank)),
         tuple(dict.fromkeys(notes)))
 
@@ -145,7 +145,11 @@ def _groups(
 
 
 def _placed(call: RankCall, ranks: Sequence[int], rank: int) -> RankCall:
-    """Return a call whose pair names this rank by its place in the group, where it had OWN."""
+    """Return a call with this rank's place in the group for OWN, and its part of all ``parts``."""
+    if call.parts:
+        own = call.parts[ranks.index(rank)] if len(call.parts) == len(ranks) else None
+        return (replace(call, elements_in=own) if call.collective == "all_gather"
+                else replace(call, elements_out=own))
     if call.pair is None or OWN not in call.pair:
         return call
     sender, receiver = (ranks.index(rank) if one == OWN else one for one in call.pair)
@@ -162,7 +166,8 @@ def _slots(
         counts = Counter[_Key]()
         for place, call in enumerate(one.calls):
             group = group_of[rank, call.group]
-            kind: _Key = (group, call.pair) if call.sequence is None else (group, call.sequence)
+            number = call.pair if call.sequence is None else call.sequence
+            kind: _Key = (group, call.backend, number)
             nth = counts[kind]
             counts[kind] += 1
             counted = call.sequence is None
@@ -200,10 +205,18 @@ def _signature(part: Sequence[_Member], groups: Sequence[CallGroup], group: obje
     n_out = [None if call is None else call.elements_out for call in calls]
     size_bytes = max(call.bytes for call in known)
     if first.collective == "all_gather" and first.elements_in and all(
-            call.elements_out == call.elements_in == first.elements_in for call in known):
-        whole = len(ranks) * first.elements_in  # torch records one of a list of results on gloo
+            call.elements_in == first.elements_in and (
+                call.backend == "gloo" or call.elements_out == call.elements_in)
+            for call in known):
+        # torch records one of a list of results on gloo, or all of the first of several tensors
+        whole = len(ranks) * first.elements_in
         n_out = [count and whole for count in n_out]
         size_bytes = whole * item_bytes(first.dtype)
+    if parts := next((call.parts for call in known if len(call.parts) == len(ranks)), ()):
+        if first.collective == "all_gather":
+            n_in = [*parts]
+        else:
+            n_out = [*parts]
     return Signature(
         collective=first.collective, dtype=first.dtype,
         operator=next((call.operator for call in known if call.operator), None),
@@ -235,7 +248,12 @@ def _short(counts: Sequence[int | None]) -> tuple[int | None, ...]:
 
 
 def _rows(rows: Sequence[tuple[int, ...] | None]) -> tuple[tuple[int, ...] | None, ...] | None:
-    return tuple(rows) if any(row and len(row) == len(rows) for row in rows) else None
+    """Return what each rank sends to each, None of a rank of which it is not known; None: even."""
+    given = [row for row in rows if row is not None]
+    whole = all(len(row) == len(rows) for row in given)
+    if not given or (whole and len({count for row in given for count in row}) == 1):
+        return None
+    return tuple(row if row and len(row) == len(rows) else None for row in rows)
 
 
 def _take(
@@ -303,3 +321,23 @@ def _unknown(
         found.append(f"rank {rank_list(missing)} has no record: its calls are taken to be like "
                      "the others'")
     return found
+
+
+def _unproved(forms: Iterable[Signature], groups: Sequence[CallGroup]) -> Iterator[str]:
+    """Yield notes on calls whose bytes are 0 for want of a size, or whose sizes disagree."""
+    for dtype, calls in grouped((one.dtype, one.count) for one in forms if not one.bytes and any(
+            (*one.elements_in, *one.elements_out))).items():
+        yield (f"{plural(sum(calls), 'call')} of type {dtype or 'unknown'}, whose elements have "
+               "no known size, count 0 bytes")
+    for collective, calls in grouped((one.collective, one.count) for one in forms
+                                     if not _agree(one, len(groups[one.group].ranks))).items():
+        yield (f"{plural(sum(calls), 'call')} of {collective}: the recorded whole is not the sum "
+               "of the ranks' parts, so sizes are not proved")
+
+
+def _agree(one: Signature, ranks: int) -> bool:
+    whole = {"all_gather": one.elements_out, "reduce_scatter": one.elements_in}.get(one.collective)
+    if whole is None or None in whole or None in one.parts:
+        return True
+    parts = [part or 0 for part in one.parts]
+    return {*whole} == {sum(parts) * (ranks if len(parts) == 1 else 1)}

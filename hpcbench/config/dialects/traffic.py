@@ -16,7 +16,14 @@ from hpcbench.config.axes import BACKENDS
 from hpcbench.config.section import Dialect
 from hpcbench.errors import ConfigError
 from hpcbench.operations.collectives import DTYPE_BYTES, collectives
-from hpcbench.operations.traffic import FORMAT, CallForm, Signature, TrafficRecord, record_of
+from hpcbench.operations.traffic import (
+    FORMAT,
+    NO_SPLITS,
+    CallForm,
+    Signature,
+    TrafficRecord,
+    record_of,
+)
 from hpcbench.units import grouped, plural, size_text
 
 
@@ -110,11 +117,12 @@ def _form(record: TrafficRecord, one: Signature) -> CallForm | str:
         return f"dtype {one.dtype} is none of hpcbench"
     if known.moves_data and not one.bytes:
         return "calls without data send nothing"
-    if one.backend is None or one.backend not in BACKENDS:
-        return f"backend {one.backend or 'unknown'} is none of hpcbench"
-    if one.splits_in or one.splits_out or (
-            one.collective != "all_to_all" and len({*one.parts} - {None}) > 1):
-        return UNEVEN
+    if one.backend is None:
+        return "the backend is not recorded: import it again with --backend NAME"
+    if one.backend not in BACKENDS:
+        return f"backend {one.backend} is none of hpcbench"
+    if one.is_uneven(len(record.groups[one.group].ranks)):
+        return UNEVEN if one.rows or one.collective != "all_to_all" else NO_SPLITS
     size, stride = _shape(record, one.group)
     return CallForm(
         one.collective, one.backend, one.dtype if known.moves_data and one.dtype else "uint8",

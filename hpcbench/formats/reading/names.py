@@ -26,12 +26,15 @@ _OTHERS = {
     "allgatherv": "all_gather", "reducescatter": "reduce_scatter",
     "reducescatterbase": "reduce_scatter", "alltoall": "all_to_all", "alltoallv": "all_to_all",
     "alltoallsingle": "all_to_all", "bcast": "broadcast", "sendrecv": "send_recv",
-    "hypercube": "hypercube",
+    "hypercube": "hypercube", "allall": "all_to_all",
 }
 
 
 def our_name(theirs: str) -> str:
-    """Return our name of a collective; "" if it is none that is known."""
+    """Return our name of a collective; "" if it is none that is known.
+
+    Only letters count: NCCL Inspector's All2All is "allall".
+    """
     word = re.sub(r"[^a-z]", "", theirs.lower())
     if word in _OTHERS:
         return _OTHERS[word]

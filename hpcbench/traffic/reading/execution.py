@@ -1,112 +1,212 @@
-"""PyTorch execution traces: nodes ``record_param_comms`` of one rank, with roots, without times."""
+"""PyTorch execution traces: nodes ``record_param_comms`` of one rank, with roots, without times.
+
+Schema 1.0.1 has values of nodes as plain lists, later ones have them as objects. From 1.1.0 on
+attributes repeat what values say; before, sizes and types are those of the tensors alone. torch
+before 2.2 names a group by its address.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from hpcbench.errors import FileError
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.operations.collectives import collectives
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.texts import from_json
-from hpcbench.traffic.calls import OWN, KnownGroup, RankCall, RankRecord, collective_of, dtype_of
-from hpcbench.traffic.reading.flight import ranks_of
+from hpcbench.traffic.calls import (
+    OWN,
+    KnownGroup,
+    RankCall,
+    RankRecord,
+    backend_of,
+    collective_of,
+    dtype_of,
+    ranks_of,
+    splits_of,
+    strided,
+)
 from hpcbench.traffic.reading.stream import StreamedList
 
 PROGRAM = "PyTorch execution trace"
 _COMMS, _GROUPS = "record_param_comms", "## process_group:init ##"
-_SCHEMAS = re.compile(r"1\.[01]\.\d{1,2}(-.{0,30})?")
-_LONG = 10
+_SCHEMA = re.compile(r"(1)\.(\d{1,2})\.(\d{1,2})(?:-.{0,30})?")
+_KNOWN = ((1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 0, 4), (1, 1, 0), (1, 1, 1))
+_LEAST_ADDRESS, _BY_ADDRESS = 2**20, "all"
+_TYPE = re.compile(r"Tensor\(([^()]+)\)")
 
 
 def read(file: ForeignFile) -> RankRecord:
-    """Return the record of a rank. Raises FileError for another schema or without its keys."""
+    """Return the record of a rank. Raises FileError for another schema, or where all calls lack
+    their keys; single ones are left out and counted."""
     nodes = StreamedList(file, "nodes")
     comms, lists = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
     for node in nodes:
         name = node.get("name") if isinstance(node, Mapping) else None
-        if name == _COMMS:
+        if name == _COMMS and isinstance(node.get("id"), int):
             comms.append(node)
         elif name == _GROUPS:
             lists.append(node)
+        elif str(name).startswith("gloo:"):
+            file.left_out.add("calls of gloo, of which execution traces have no arguments: "
+                              "`hpcbench record` has them")
     schema = str(nodes.others.get("schema", ""))
-    if _SCHEMAS.fullmatch(schema) is None:
+    version = _SCHEMA.fullmatch(schema)
+    number = tuple(map(int, version.groups())) if version else ()
+    if number not in _KNOWN and number[:2] != (1, 1):
         raise FileError(f"{file.name}: schema {schema[:30] or 'unknown'} of execution traces; "
-                        "known: 1.0 and 1.1")
-    try:
-        return _record(file, schema, sorted(comms, key=lambda node: int(node["id"])), lists)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise FileError(f"{file.name}: a collective without the keys of execution traces: "
-                        f"{type(error).__name__} {str(error)[:60]}") from error
+                        "known: 1.0.1 to 1.0.4, 1.1.0 and 1.1.1")
+    record = _record(file, schema, sorted(comms, key=lambda node: int(node["id"])),
+                     _listed(file, lists))
+    if number > _KNOWN[-1]:
+        record.notes.append(f"{file.name}: schema {schema} is newer than 1.1.1, the newest known")
+    if not record.calls and (left_out := file.left_out.counts()):
+        what, count = next(iter(left_out.items()))
+        raise FileError(f"{file.name}: no call can be read: {count} {what}")
+    return record
+
+
+class _Values(NamedTuple):
+    """The values of a node: number and group may be pairs, [number, whether a message] and [name,
+    description]; rank is the root or the peer; place is start, stride and size of the group."""
+
+    tensors: Sequence[Any]
+    results: Sequence[Any]
+    dtype: str
+    number: Any
+    group: Any
+    rank: Any
+    name: str
+    splits_in: Any
+    splits_out: Any
+    place: Sequence[Any]
+    attrs: Mapping[str, Any]
+
+    @property
+    def group_name(self) -> str:
+        name = self.group[0] if isinstance(self.group, (list, tuple)) else self.group
+        return _BY_ADDRESS if _is_address(name) else str(name)
+
+
+def _is_address(name: Any) -> bool:
+    return isinstance(name, int) and name >= _LEAST_ADDRESS
+
+
+def _values(node: Mapping[str, Any]) -> _Values:
+    """Return a node's values: tensors stand in front of those that have any."""
+    given, results, types = node["inputs"], node.get("outputs"), node.get("input_types")
+    if isinstance(given, Mapping):
+        given, types = given["values"], given.get("types")
+    if isinstance(results, Mapping):
+        results = results.get("values")
+    tensors, rest = (given[0], given[1:]) if isinstance(given[4], str) else ((), given)
+    attrs = {str(one["name"]): one.get("value") for one in node.get("attrs", ())}
+    found = _TYPE.search(str(types[0])) if tensors and types else None
+    number, group, rank, name, splits_in, splits_out = rest[:6]
+    return _Values(
+        [*_tensors(tensors)], [*_tensors(results)],
+        str(attrs.get("dtype") or (found[1] if found else "")), number, group, rank,
+        str(attrs.get("collective_name") or name), splits_in, splits_out, rest[6:], attrs)
+
+
+def _tensors(listed: Any) -> Iterator[Sequence[Any]]:
+    """Yield tensors in lists of any depth: each is [id, storage, offset, elements, bytes, device].
+    """
+    if isinstance(listed, (list, tuple)):
+        if len(listed) >= 6 and isinstance(listed[5], str):
+            yield listed
+        else:
+            for one in listed:
+                yield from _tensors(one)
 
 
 def _record(
     file: ForeignFile, schema: str, comms: Sequence[Mapping[str, Any]],
-    lists: Sequence[Mapping[str, Any]],
+    listed: Mapping[str, Mapping[str, Any]],
 ) -> RankRecord:
-    groups: dict[str, KnownGroup] = {}
-    calls = []
+    groups, calls, addresses = dict[str, KnownGroup](), list[RankCall](), set[int]()
     for node in comms:
-        values, attrs = node["inputs"]["values"], _attrs(node)
-        call = _call(values, attrs)
-        if call is not None:
-            calls.append(call)
-            groups.setdefault(call.group, _group(values, attrs))
-    for node in lists:
-        for one in from_json(str(node["inputs"]["values"][0])):
-            name, ranks = str(one["pg_name"]), ranks_of(one.get("ranks"))
-            if name in groups and ranks:
-                groups[name] = KnownGroup(groups[name].description, ranks, len(ranks))
+        try:
+            values = _values(node)
+            row = listed.get(values.group_name, {})
+            call = _call(values, str(row.get("backend_config") or ""))
+            if call is not None:
+                groups.setdefault(call.group, _group(values, row))
+                calls.append(call)
+                addresses |= {values.group} if _is_address(values.group) else set()
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            file.left_out.add("collectives without the keys of execution traces")
+    if len(addresses) > 1:
+        raise FileError(f"{file.name}: schema {schema} names its {len(addresses)} groups by "
+                        "addresses, which differ between ranks: record with torch 2.2 or newer")
     sizes = [one.size or 0 for one in groups.values()]
+    sizes += [int(row.get("group_size") or 0) for row in listed.values()]
     return RankRecord(file.name, PROGRAM, schema, None, max(sizes, default=0) or None, calls,
                       groups, notes=["execution traces have no durations and no gaps"])
 
 
-def _attrs(node: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(one["name"]): one.get("value") for one in node.get("attrs", ())}
+def _listed(file: ForeignFile, nodes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return what nodes of groups have of each, by name; long texts are cut off and left out."""
+    found = dict[str, dict[str, Any]]()
+    for node in nodes:
+        try:
+            values = node["inputs"]
+            values = values["values"] if isinstance(values, Mapping) else values
+            found |= {str(one["pg_name"]): one for one in from_json(str(values[0]))}
+        except (KeyError, TypeError, ValueError, IndexError):
+            file.left_out.add("lists of groups that are cut off")
+    return found
 
 
-def _call(values: Sequence[Any], attrs: Mapping[str, Any]) -> RankCall | None:
-    """Return a call of a node's inputs, with and without tensors in front; None for others."""
-    rest = values[1:] if len(values) >= _LONG else values
-    number, names, rank, name = rest[0], rest[1], rest[2], str(rest[3])
-    collective = collective_of(str(attrs.get("collective_name") or name))
+def _call(values: _Values, config: str) -> RankCall | None:
+    """Return the call of a node; None for others."""
+    collective = collective_of(values.name)
     if not collective:
         return None
+    number = values.number
     sequence, is_p2p = number if isinstance(number, (list, tuple)) else (number, False)
     spec = collectives().get(collective)
     has_root = spec is not None and spec.has_root and collective != SEND_RECV
-    n_in, n_out = attrs.get("in_msg_nelems"), attrs.get("out_msg_nelems")
+    counts = [_elements(values.attrs.get(name), tensors) for name, tensors in (
+        ("in_msg_nelems", values.tensors), ("out_msg_nelems", values.results))]
+    splits = [
+        tuple(int(one[3]) for one in tensors)
+        if collective == "all_to_all" and not listed and len(tensors) > 1
+        else splits_of(listed, count)
+        for listed, count, tensors in zip(
+            (values.splits_in, values.splits_out), counts, (values.tensors, values.results),
+            strict=True)]
+    tensors = [*values.tensors, *values.results]
     return RankCall(
-        collective, str(names[0] if isinstance(names, (list, tuple)) else names),
+        collective, values.group_name,
         None if is_p2p or collective == SEND_RECV else int(sequence),
-        dtype=dtype_of(str(attrs["dtype"])) if attrs.get("dtype") else None,
-        root=int(rank) if has_root else None,
-        elements_in=_tensors(values[0]) if n_in is None else int(n_in),
-        elements_out=None if n_out is None else int(n_out),
-        splits_in=ranks_of(rest[4]) or None, splits_out=ranks_of(rest[5]) or None,
-        pair=_pair(name, int(rank)) if collective == SEND_RECV else None)
+        dtype=dtype_of(values.dtype) if values.dtype else None,
+        root=int(values.rank) if has_root else None, elements_in=counts[0], elements_out=counts[1],
+        splits_in=splits[0], splits_out=splits[1],
+        size_bytes=None if values.dtype or not tensors else max(
+            count or 0 for count in counts) * int(tensors[0][4]),
+        backend=backend_of(config, str(tensors[0][5]).partition(":")[0] if tensors else ""),
+        pair=_pair(values.name, int(values.rank)) if collective == SEND_RECV else None)
+
+
+def _elements(attribute: Any, tensors: Sequence[Any]) -> int | None:
+    if attribute is not None:
+        return int(attribute)
+    return sum(int(one[3]) for one in tensors) if tensors else None
 
 
 def _pair(name: str, peer: int) -> tuple[int, int]:
     return (OWN, peer) if name.startswith("send") else (peer, OWN)
 
 
-def _tensors(listed: Any) -> int | None:
-    """Return the elements of tensors: each is [id, storage, offset, elements, bytes, device]."""
-    rows = listed if isinstance(listed, (list, tuple)) else ()
-    if len(rows) >= 6 and isinstance(rows[3], int):
-        rows = [rows]
-    counts = [row[3] for row in rows if isinstance(row, (list, tuple)) and len(row) >= 6]
-    return sum(map(int, counts)) if counts else None
-
-
-def _group(values: Sequence[Any], attrs: Mapping[str, Any]) -> KnownGroup:
-    rest = values[1:] if len(values) >= _LONG else values
-    names = rest[1]
-    start, stride, size = int(rest[6]), int(rest[7]), int(rest[8])
-    ranks = tuple(range(start, start + size * stride, stride)) if stride and size else None
-    description = str(names[1]) if isinstance(names, (list, tuple)) and len(names) > 1 else ""
-    return KnownGroup(description or str(attrs.get("pg_desc", "")), ranks, size or None)
+def _group(values: _Values, row: Mapping[str, Any]) -> KnownGroup:
+    """Return a group as its list has it, where all ranks are none, else by start and stride."""
+    size = int(row.get("group_size") or (values.place[-1] if values.place else 0))
+    ranks = ranks_of(row.get("ranks")) or (tuple(range(size)) if row else ())
+    if not ranks and len(values.place) == 3:
+        ranks = strided(*map(int, values.place))
+    described = values.group[1:] if isinstance(values.group, (list, tuple)) else ()
+    return KnownGroup(str(next(iter(described), "") or values.attrs.get("pg_desc", "")),
+                      ranks or None, size or None)

@@ -1,8 +1,9 @@
 """Flight records of torch as JSON: of `hpcbench record`, or of torch's own ``dump_json``.
 
-Entries have order, sizes, types and groups, and durations where NCCL was timed. They have neither
-operator nor root. torch records no messages of gloo, which `hpcbench record` notes itself, and none
-of its durations: those of ``record --durations`` come from torch's profiler.
+Entries have order, sizes, types and groups, and durations where NCCL was timed, those of grouped
+calls in another entry (`profiling.flight`). They have neither operator nor root. torch records no
+messages of gloo, which `hpcbench record` notes itself, and none of its durations: those of
+``record --durations`` come from torch's profiler.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hpcbench.errors import FileError
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.operations.traffic import SEND_RECV
-from hpcbench.profiling.flight import joined
+from hpcbench.profiling.flight import END, joined
 from hpcbench.traffic.calls import (
     OWN,
     KnownGroup,
@@ -26,12 +27,17 @@ from hpcbench.traffic.calls import (
     RankRecord,
     collective_of,
     dtype_of,
+    ranks_of,
 )
+from hpcbench.units import grouped
 
 PROGRAM = "torch flight recorder"
 FORMAT = "hpcbench.record"
 _KNOWN = ((2, 4), (2, 10))
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
+_LOST = "after_loss"
+_PARTS_OF = {"_broadcast_oop": "all_gather", "_reduce_oop": "reduce_scatter"}
+"""What torch issues for each rank's part of a collective with parts of different sizes."""
 _PAIR = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)")
 
 
@@ -40,16 +46,42 @@ def is_record(data: Mapping[str, Any]) -> bool:
 
 
 def read(file: ForeignFile, data: Mapping[str, Any]) -> RankRecord:
-    """Return the record of a rank. Raises FileError for another version or without its keys."""
+    """Return the record of a rank. Raises FileError for another version or without its keys.
+
+    Entries without their keys are left out and counted.
+    """
     own = data if data.get("format") == FORMAT else {}
     dumps = own.get("dumps", []) if own else [data]
     versions = [_version(file, dump) for dump in dumps]
     try:
         whole = [{"entries": [], **dump} for dump in dumps]  # a rank that called nothing has none
-        return _record(file, own, whole, max(versions, default=(0, 0)))
+        return _record(file, own, [_readable(file, dump) for dump in whole],
+                       max(versions, default=(0, 0)))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise FileError(f"{file.name}: a flight record without the keys of version 2.4 to 2.10: "
                         f"{type(error).__name__} {str(error)[:60]}") from error
+
+
+def _readable(file: ForeignFile, dump: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a dump with the entries that can be read, those behind a loss marked.
+
+    Raises as a broken entry does where there is no other.
+    """
+    numbered = [entry for entry in dump["entries"]
+                if isinstance(entry, Mapping) and isinstance(entry.get("record_id"), int)]
+    lost = {id(entry) for entry in _after_losses(numbered)}
+    kept = list[dict[str, Any]]()
+    for entry in dump["entries"]:
+        try:
+            _call(entry, str(entry["process_group"][0]))
+            int(entry["record_id"])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            if entry is dump["entries"][-1] and not kept:
+                raise
+            file.left_out.add("entries without the keys of version 2.4 to 2.10")
+        else:
+            kept.append({**entry, _LOST: id(entry) in lost})
+    return {**dump, "entries": kept, "lost": _lost(numbered)}
 
 
 def _version(file: ForeignFile, dump: Any) -> tuple[int, int]:
@@ -67,26 +99,93 @@ def _record(
 ) -> RankRecord:
     entries = sorted(joined(dumps, None)["entries"],
                      key=lambda entry: (entry["time_created_ns"], entry["record_id"]))
-    lost = {id(entry) for dump in dumps for entry in _after_losses(dump["entries"])}
-    calls = [(entry, call) for entry in entries if (call := _call(entry, id(entry) in lost))]
+    messages = [_message(one) for one in own.get("messages", ())]
+    names = _names(entries)
+    groups = _groups(own, dumps, names.values(), [call.group for call in messages])
+    calls = [(entry, call) for entry in _whole_calls(file, entries, names, groups)
+             if (call := _call(entry, names[_group_key(entry)])) is not None]
+    if ends := sum(_is_end(entry) for entry in entries):
+        file.left_out.add("ends of grouped calls that the ring has lost", count=ends)
     notes = [f"{file.name}: version 2.{version[1]} is newer than 2.10, the newest known"] * (
         version > _KNOWN[1])
-    messages = [_message(one) for one in own.get("messages", ())]
-    unknown = _unrecorded(entries) - len(messages)
-    if unknown > 0 and not own.get("messages_lost"):
-        notes.append(f"{file.name}: {unknown} calls, such as gloo's send and recv, have a number "
-                     "but no entry: torch does not record them")
+    notes += _own_notes(file, own, entries, len(messages))
     timed, note = _with_durations(calls, own.get("durations", []))
     notes += [f"{file.name}: {note}"] if note else []
     timed = sorted([*timed, *messages], key=lambda call: call.start_ns or 0)
-    names = [*(str(entry["process_group"][0]) for entry in entries), *(
-        call.group for call in messages)]
     return RankRecord(
         file.name, PROGRAM, f"2.{version[1]}",
-        _whole(own.get("rank")), _whole(own.get("world_size")), timed,
-        _groups(own, dumps, entries, names),
-        sum(_lost(dump["entries"]) for dump in dumps) + int(own.get("messages_lost", 0)),
+        _whole(own.get("rank")), _whole(own.get("world_size")), timed, groups,
+        sum(dump["lost"] for dump in dumps) + int(own.get("messages_lost", 0)),
         str(own.get("ras") or ""), notes)
+
+
+def _own_notes(
+    file: ForeignFile, own: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], messages: int,
+) -> Iterator[str]:
+    """Yield what torch does not record, and what it records as something else."""
+    unknown = _unrecorded(entries) - messages
+    if unknown > 0 and not own.get("messages_lost"):
+        yield (f"{file.name}: {unknown} calls, such as gloo's send and recv, have a number but no "
+               "entry: torch does not record them")
+    if of_groups := sum("coalesced" in entry for entry in entries):
+        yield (f"{file.name}: {of_groups} entries of grouped calls have the state and duration of "
+               "their group")
+    if any(entry["profiling_name"] == "gloo:all_reduce" for entry in entries):
+        yield "torch records a reduce_scatter of gloo as the all_reduce that gloo makes of it"
+
+
+def _group_key(entry: Mapping[str, Any]) -> tuple[str, str, Any]:
+    """Return what makes a group one: pg_id alone is another one for each backend of a group."""
+    backend = str(entry["profiling_name"]).rpartition(":")[0]
+    return backend, str(entry["process_group"][0]), entry.get("pg_id")
+
+
+def _names(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, Any], str]:
+    """Return a name for each group in order of creation: the last of a name has it itself.
+
+    torch gives a name again after `destroy_process_group`, also to other ranks.
+    """
+    lives = defaultdict[tuple[str, str], list[tuple[str, str, Any]]](list)
+    for key in dict.fromkeys(map(_group_key, entries)):
+        lives[key[:2]].append(key)
+    return {key: name if not later else f"{name} ({later} before)"
+            for (_, name), keys in lives.items()
+            for later, key in enumerate(reversed(keys))}
+
+
+def _whole_calls(
+    file: ForeignFile, entries: Iterable[Mapping[str, Any]],
+    names: Mapping[tuple[str, str, Any], str], groups: Mapping[str, KnownGroup],
+) -> Iterator[Mapping[str, Any]]:
+    """Yield entries; an all_gather of different sizes is one, not a broadcast from each rank.
+
+    Likewise a reduce_scatter, not a reduce to each: both have the elements of all ``parts``.
+    """
+    of_one = grouped((_of_whole(entry), entry) for entry in entries)
+    for (collective, *key), same in of_one.items():
+        if not collective:
+            yield from same
+            continue
+        name = names[_group_key(same[0])]
+        size = len(groups[name].ranks or same)
+        for at in range(0, len(same), size):
+            parts = [_elements(entry["input_sizes"]) for entry in same[at:at + size]]
+            if len(same) % size or (same[0].get(_LOST) and groups[name].ranks is None):
+                file.left_out.add(f"parts of an {collective} whose others the ring has lost",
+                                  count=len(parts))
+                continue
+            yield {**same[at], "parts": parts, "profiling_name": f"{key[0]}:{collective}"}
+
+
+def _of_whole(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return collective, backend, group and number of a part of one; ("",) for others."""
+    backend, _, name = str(entry["profiling_name"]).rpartition(":")
+    collective = _PARTS_OF.get(name, "")
+    return (collective, *_group_key(entry), entry["collective_seq_id"]) if collective else ("",)
+
+
+def _is_end(entry: Mapping[str, Any]) -> bool:
+    return END.fullmatch(str(entry["profiling_name"])) is not None
 
 
 def _after_losses(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -110,29 +209,34 @@ def _unrecorded(entries: Iterable[Mapping[str, Any]]) -> int:
     for entry in entries:
         if str(entry["profiling_name"]).startswith("gloo:"):
             numbers[str(entry["process_group"][0])].append(
-                (entry["op_id"], entry["collective_seq_id"]))
+                (entry.get("op_id", 0), entry["collective_seq_id"]))
     return sum(max(0, (found[-1][0] - found[0][0]) - (found[-1][1] - found[0][1]))
                for found in numbers.values())
 
 
-def _call(entry: Mapping[str, Any], after_loss: bool) -> RankCall | None:
+def _call(entry: Mapping[str, Any], group: str) -> RankCall | None:
     backend, _, name = str(entry["profiling_name"]).rpartition(":")
     is_p2p = bool(entry.get("is_p2p"))
     words = name.split()
     collective = SEND_RECV if is_p2p else collective_of(words[0] if words else "")
-    if not collective:
+    if _is_end(entry) or not collective:
         return None
-    types = [*entry.get("input_dtypes", ()), *entry.get("output_dtypes", ())]
+    types = [one for one in (*entry.get("input_dtypes", ()), *entry.get("output_dtypes", ()))
+             if one != "Undefined"]
     duration = entry.get("duration_ms")
+    sizes = entry["input_sizes"], entry["output_sizes"]
+    splits = [tuple(_elements([shape]) for shape in one)
+              if collective == "all_to_all" and len(one) > 1 else None for one in sizes]
+    parts = tuple(entry.get("parts", ()))
     return RankCall(
-        collective, str(entry["process_group"][0]),
-        None if is_p2p else int(entry["collective_seq_id"]),
+        collective, group, None if is_p2p else int(entry["collective_seq_id"]),
         dtype=dtype_of(str(types[0])) if types else None,
-        elements_in=_elements(entry["input_sizes"]), elements_out=_elements(entry["output_sizes"]),
+        elements_in=sum(parts) or _elements(sizes[0]),
+        elements_out=sum(parts) or _elements(sizes[1]), splits_in=splits[0], splits_out=splits[1],
         backend=backend or None, pair=_pair(name) if is_p2p else None,
         start_ns=int(entry["time_created_ns"]),
         duration_ns=None if duration is None else round(float(duration) * 1e6),
-        after_loss=after_loss,
+        after_loss=bool(entry.get(_LOST)), parts=parts,
         is_open=not (entry.get("retired") or entry.get("state") == "completed"))
 
 
@@ -158,13 +262,15 @@ def _pair(name: str) -> tuple[int, int]:
 
 
 def _groups(
-    own: Mapping[str, Any], dumps: Sequence[Mapping[str, Any]],
-    entries: Iterable[Mapping[str, Any]], names: Iterable[str],
+    own: Mapping[str, Any], dumps: Sequence[Mapping[str, Any]], names: Iterable[str],
+    of_messages: Iterable[str],
 ) -> dict[str, KnownGroup]:
     """Return the groups by name: as the job listed them, else as the recorder did."""
-    found = {name: KnownGroup() for name in names}
-    found |= {str(entry["process_group"][0]): KnownGroup(str(entry["process_group"][-1]))
-              for entry in entries}
+    found = {name: KnownGroup() for name in (*names, *of_messages)}
+    for dump in dumps:
+        for entry in dump["entries"]:
+            if (name := str(entry["process_group"][0])) in found:
+                found[name] = KnownGroup(str(entry["process_group"][-1]))
     for dump in dumps:
         for one in dump.get("pg_config", {}).values():
             ranks = ranks_of(one.get("ranks"))
@@ -174,15 +280,6 @@ def _groups(
         if name in found:
             found[name] = KnownGroup(str(one["description"]), ranks_of(one["ranks"]) or None)
     return found
-
-
-def ranks_of(listed: Any) -> tuple[int, ...]:
-    """Return ranks of a list or of its text; () where it is neither or was cut off."""
-    if isinstance(listed, str):
-        if "..." in listed or not re.fullmatch(r"\[[\d,\s]*\]", listed):
-            return ()
-        listed = re.findall(r"\d+", listed)
-    return tuple(map(int, listed)) if isinstance(listed, (list, tuple)) else ()
 
 
 def _with_durations(

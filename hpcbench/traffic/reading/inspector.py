@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from hpcbench.errors import FileError
 from hpcbench.formats.printed import whole
 from hpcbench.formats.reading import inspector
 from hpcbench.formats.reading.source import ForeignFile
@@ -20,9 +21,15 @@ from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_
 LOSSY = ("NCCL Inspector leaves out messages below 8192 bytes by default and keeps 1024 calls of a "
          "communicator: ranks may have fewer calls than they made")
 
+_NAMELESS = "calls named Invalid, as NCCL Inspector names those that it does not know: all_to_all"
+
+
+def _is_nameless(data: Any) -> bool:
+    return isinstance(data, Mapping) and str(data.get("coll", "")).lower() == "invalid"
+
 
 def read(file: ForeignFile) -> Iterator[RankRecord]:
-    """Yield a record for each process. Raises FileError for other lines or versions."""
+    """Yield a record for each process. Raises FileError for another version, or without a call."""
     heads = inspector.Heads()
     header: Mapping[str, Any] = {}
     metadata: Mapping[str, Any] = {}
@@ -31,9 +38,13 @@ def read(file: ForeignFile) -> Iterator[RankRecord]:
     for line in file.lines():
         if not line.text.strip():
             continue
-        data = file.parsed(line.text, line.number, parse_float=float)
+        try:
+            data = file.parsed(line.text, line.number, parse_float=float)
+        except FileError:
+            data = None
         if not isinstance(data, Mapping) or not inspector.is_record(data):
-            raise file.error(line.number, "no record of NCCL Inspector")
+            file.left_out.add("lines that are no record of NCCL Inspector", line.number)
+            continue
         heads.take(file, line.number, data)
         for part in (data.get("dump_stats"), data):
             if isinstance(part, Mapping):
@@ -41,15 +52,20 @@ def read(file: ForeignFile) -> Iterator[RankRecord]:
                 metadata = part.get("metadata", metadata)
         try:
             for kind in inspector.RECORDS:
-                if kind in data:
+                if kind in data and _is_nameless(data[kind]):
+                    file.left_out.add(_NAMELESS, line.number)
+                elif kind in data:
                     process = str(metadata.get("hostname", "")), str(metadata.get("pid", file.name))
                     name = str(header["id"])
                     rank, size = whole(header["rank"]), whole(header["n_ranks"])
                     processes[process][name] = rank, size, str(header.get("comm_name", ""))
                     calls[process].append((float(metadata.get("dump_timestamp_us", 0)),
                                            _call(kind, data[kind], name, rank)))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise file.error(line.number, "a call without the keys of v4.x") from error
+        except (KeyError, TypeError, ValueError, AttributeError):
+            file.left_out.add("calls without the keys of v4.x", line.number)
+    if not calls and file.left_out:
+        raise FileError(f"{file.name}: no call can be read: "
+                        + "; ".join(file.left_out.lines(file.name)))
     for process, comms in processes.items():
         yield _record(file, heads.version, comms, calls[process])
 

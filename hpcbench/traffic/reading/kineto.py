@@ -1,55 +1,198 @@
 """Traces of torch.profiler (Kineto): the communication of NCCL and UCC on one rank.
 
-A collective is a kernel, whose duration is the device's; without kernels it is the host's
-note, which has none. The operator stands in the kernel's name alone, a root nowhere. gloo's calls
-are not in the trace.
+A collective is a note of the host with its arguments, and one or more kernels, whose durations are
+the device's. Kernels name their note by its ``External id``, or by that of their launch; some have
+the arguments, too, all where the host was not profiled. The operator stands in the kernel's name
+alone, a root nowhere. Calls of gloo have names, but no arguments.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpcbench.errors import FileError
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.operations.traffic import SEND_RECV
-from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of, dtype_of
-from hpcbench.traffic.reading.flight import ranks_of
+from hpcbench.traffic.calls import (
+    KnownGroup,
+    RankCall,
+    RankRecord,
+    backend_of,
+    collective_of,
+    dtype_of,
+    ranks_of,
+    splits_of,
+    strided,
+)
 from hpcbench.traffic.reading.stream import StreamedList
+from hpcbench.units import grouped
 
 PROGRAM = "Kineto"
 MOST_CALLS = 2_000_000
 """Calls of a rank that are read: the order of more has no room in traffic.json."""
+_KERNEL = re.compile(r"(?:nccl|rccl|msccl)\w*kernel", re.IGNORECASE)
 _OPERATOR = re.compile(r"_(Sum|Prod|Min|Max|Avg|PreMulSum|SumPostDiv)_")
 _OPERATORS = {"PreMulSum": "avg", "SumPostDiv": "avg"}
 """How NCCL computes a mean."""
 _HOST_NOTE = "record_param_comms"
+_NO_SIZES = "calls or kernels of NCCL without sizes, as torch before 2.2 has them"
+_NO_ARGUMENTS = "kernels of NCCL without arguments, which no call of the host names"
+_GLOO = "calls of gloo, of which a profile has no arguments: `hpcbench record` has them"
+_BROKEN = "calls without the arguments of Kineto"
+
+
+@dataclass(slots=True)
+class _Kernel:
+    """A kernel: its name, times in ns, ids, and its call where it has arguments."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    note: int
+    correlation: int
+    call: RankCall | None
+
+
+@dataclass(slots=True)
+class _Events:
+    """What a trace has of communication; calls of the host in its order, by their id."""
+
+    noted: list[tuple[int, RankCall]] = field(default_factory=list)
+    kernels: list[_Kernel] = field(default_factory=list)
+    groups: dict[str, KnownGroup] = field(default_factory=dict)
 
 
 def read(file: ForeignFile) -> RankRecord:
-    """Return the record of a rank. Raises FileError for another kind of file."""
-    events = StreamedList(file, "traceEvents")
-    kernels, noted = list[RankCall](), list[RankCall]()
-    groups: dict[str, KnownGroup] = {}
+    """Return the record of a rank. Raises FileError for another kind of file, or without sizes."""
+    events, found = StreamedList(file, "traceEvents"), _Events()
     for event in events:
-        args = event.get("args") if isinstance(event, Mapping) else None
-        if not isinstance(args, Mapping) or "Collective name" not in args:
-            continue
-        kept = kernels if event.get("cat") == "kernel" else noted
-        if kept is noted and event.get("name") != _HOST_NOTE:
-            continue
-        try:
-            call = _call(event, args, is_kernel=kept is kernels)
-            if call is not None:
-                kept.append(call)
-                groups.setdefault(call.group, _group(args))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FileError(f"{file.name}: a collective without the arguments of Kineto: "
-                            f"{type(error).__name__} {str(error)[:60]}") from error
-        if len(kept) > MOST_CALLS:
+        if isinstance(event, Mapping):
+            try:
+                _take(file, event, found)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                file.left_out.add(_BROKEN)
+        if len(found.noted) + len(found.kernels) > 2 * MOST_CALLS:
             raise FileError(f"{file.name}: more than {MOST_CALLS} calls: profile fewer steps")
-    return _record(file, kernels or noted, groups, events.others)
+    _follow_launches(file, found)
+    calls = _calls(file, found)
+    if not calls and file.left_out:
+        what, count = next(iter(file.left_out.counts().items()))
+        raise FileError(f"{file.name}: no call can be read: {count} {what}")
+    return _record(file, calls, found.groups, events.others)
+
+
+def _take(file: ForeignFile, event: Mapping[str, Any], found: _Events) -> None:
+    """Keep an event of communication. Raises as one without its arguments does."""
+    name, args = str(event.get("name", "")), event.get("args")
+    args = args if isinstance(args, Mapping) else {}
+    if event.get("cat") == "kernel" and ("Collective name" in args or _KERNEL.search(name)):
+        start = _ns(event["ts"])
+        call = _call(event, args) if "Collective name" in args else None
+        found.kernels.append(_Kernel(name, start, start + _ns(event["dur"]), _note_id(args),
+                                     int(args.get("correlation", 0)), call))
+    elif name == _HOST_NOTE and "Collective name" in args:
+        call = _call(event, args)
+        if call is not None:
+            found.noted.append((_note_id(args), call))
+    else:
+        if name == _HOST_NOTE:
+            file.left_out.add(_NO_SIZES)
+        elif name.startswith("gloo:"):
+            file.left_out.add(_GLOO)
+        return
+    if call is not None:
+        found.groups.setdefault(call.group, _group(args))
+
+
+def _note_id(args: Mapping[str, Any]) -> int:
+    return int(args.get("External id", args.get("External Id", 0)))
+
+
+def _ns(time_us: Any) -> int:
+    return round(float(time_us) * 1e3)
+
+
+def _follow_launches(file: ForeignFile, found: _Events) -> None:
+    """Give kernels that name no call the one of their launch: read the file once more for these."""
+    known = {number for number, _ in found.noted}
+    unknown = {one.correlation: one for one in found.kernels
+               if one.note not in known and one.correlation}
+    if not unknown or not known:
+        return
+    for event in StreamedList(file, "traceEvents"):
+        args = event.get("args") if isinstance(event, Mapping) else None
+        if isinstance(args, Mapping) and event.get("cat") != "kernel" and (
+                args.get("correlation") in unknown and _note_id(args) in known):
+            unknown[args["correlation"]].note = _note_id(args)
+
+
+def _calls(file: ForeignFile, found: _Events) -> list[RankCall]:
+    """Return the calls in their order: of each the time from its first kernel to its last."""
+    found.noted.sort(key=lambda one: one[1].start_ns or 0)
+    number_of = {number: at for at, (number, _) in enumerate(found.noted) if number}
+    of_note = defaultdict[int, list[_Kernel]](list)
+    alone = list[_Kernel]()
+    for kernel in found.kernels:
+        at = number_of.get(kernel.note)
+        (alone if at is None else of_note[at]).append(kernel)
+    free = grouped((_form(call), at) for at, (_, call) in reversed([*enumerate(found.noted)])
+                   if at not in of_note)
+    calls = list[RankCall]()
+    for kernels in _of_one_call(alone):
+        call, first = kernels[0].call, min(one.start_ns for one in kernels)
+        if call is None:
+            file.left_out.add(_NO_ARGUMENTS if found.noted or any(
+                one.call for one in found.kernels) else _NO_SIZES, count=len(kernels))
+        elif (same := free.get(_form(call))) and (found.noted[same[-1]][1].start_ns or 0) <= first:
+            of_note[same.pop()] = kernels
+        else:
+            calls.append(_with_kernels(call, kernels))
+    if not calls and not of_note:
+        return [call for _, call in found.noted]
+    return [*_placed(calls, found, of_note)]
+
+
+def _form(call: RankCall) -> tuple[object, ...]:
+    return call.collective, call.group, call.dtype, call.elements_in, call.elements_out, call.pair
+
+
+def _of_one_call(kernels: list[_Kernel]) -> Iterator[list[_Kernel]]:
+    """Yield kernels together that name the same call, which the trace has not."""
+    of_one = grouped((
+        (one.note, _form(one.call)) if one.call and one.note else (at,), one)
+        for at, one in enumerate(kernels))
+    yield from of_one.values()
+
+
+def _with_kernels(call: RankCall, kernels: list[_Kernel]) -> RankCall:
+    start = min(one.start_ns for one in kernels)
+    word = next((found[1] for one in kernels if (found := _OPERATOR.search(one.name))), "")
+    reduces = call.collective in ("all_reduce", "reduce_scatter", "reduce")
+    return replace(
+        call, start_ns=start, duration_ns=max(one.end_ns for one in kernels) - start,
+        operator=_OPERATORS.get(word, word.lower()) if word and reduces else None,
+        backend="nccl" if any(_KERNEL.search(one.name) for one in kernels) else None)
+
+
+def _placed(
+    calls: list[RankCall], found: _Events, of_note: Mapping[int, list[_Kernel]],
+) -> Iterator[RankCall]:
+    """Yield calls by the start of their kernels; those without behind the one before in the group.
+
+    These have no start: times of the host and of the device are not compared.
+    """
+    placed = [(call.start_ns or 0, -1, call) for call in calls]
+    before = defaultdict[str, int](int)
+    for at, (_, noted) in enumerate(found.noted):
+        kernels = of_note.get(at)
+        call = _with_kernels(noted, kernels) if kernels else replace(noted, start_ns=None)
+        before[call.group] = call.start_ns or before[call.group]
+        placed.append((before[call.group], at, call))
+    yield from (call for *_, call in sorted(placed, key=lambda one: one[:2]))
 
 
 def _record(
@@ -58,41 +201,47 @@ def _record(
 ) -> RankRecord:
     about = others.get("distributedInfo")
     about = about if isinstance(about, Mapping) else {}
-    for name, ranks in _listed(about.get("pg_config")):
-        if name in groups and groups[name].ranks is None:
+    backends = {"": _backend(about.get("backend"))}
+    for row in _listed(about.get("pg_config")):
+        name, ranks = str(row.get("pg_name", "")), ranks_of(row.get("ranks"))
+        backends[name] = _backend(row.get("backend_config"))
+        if ranks and name in groups and groups[name].ranks is None:
             groups[name] = KnownGroup(groups[name].description, ranks, len(ranks))
-    notes = [] if any(call.duration_ns is not None for call in calls) or not calls else [
-        f"{file.name}: no kernels, so no durations: profile with CUDA activities"]
+    calls = [call if call.backend else replace(
+        call, backend=backends.get(call.group) or backends[""]) for call in calls]
+    untimed = sum(call.duration_ns is None for call in calls)
+    notes = [] if not untimed else [
+        f"{file.name}: no kernels, so no durations: profile with CUDA activities"
+        if untimed == len(calls) else
+        f"{file.name}: {untimed} calls without a kernel, so without a duration"]
     if any(call.operator for call in calls):
         notes.append("operators are those in the names of NCCL's kernels")
-    calls.sort(key=lambda call: call.start_ns or 0)
     return RankRecord(file.name, PROGRAM, "", _whole(about.get("rank")),
                       _whole(about.get("world_size")), calls, groups, notes=notes)
 
 
-def _call(event: Mapping[str, Any], args: Mapping[str, Any], is_kernel: bool) -> RankCall | None:
-    """Return a call; None for one that moves nothing."""
+def _backend(config: Any) -> str | None:
+    """Return the backend of devices that are not the CPU, whose calls alone are in a trace."""
+    text = str(config or "")
+    return backend_of(text, "cuda") or backend_of(text, "")
+
+
+def _call(event: Mapping[str, Any], args: Mapping[str, Any]) -> RankCall | None:
+    """Return a call without what its kernels say; None for one that moves nothing."""
     name = str(args["Collective name"])
     collective = collective_of(name)
     if not collective:
         return None
-    operator = _OPERATOR.search(str(event.get("name", ""))) if is_kernel else None
-    word = operator[1] if operator else ""
-    reduces = collective in ("all_reduce", "reduce_scatter", "reduce")
     sequence = args.get("Seq")
     n_in, n_out = int(args.get("In msg nelems", 0)), int(args.get("Out msg nelems", 0))
     return RankCall(
         collective, _name_of(args),
         None if collective == SEND_RECV or sequence is None else int(sequence),
         dtype=dtype_of(str(args["dtype"])) if args.get("dtype") else None,
-        operator=_OPERATORS.get(word, word.lower()) if word and reduces else None,
         elements_in=n_in, elements_out=n_out,
-        splits_in=ranks_of(args.get("In split size")) or None,
-        splits_out=ranks_of(args.get("Out split size")) or None,
-        backend="nccl" if "nccl" in str(event.get("name", "")) else None,
-        pair=_pair(args) if collective == SEND_RECV else None,
-        start_ns=round(float(event["ts"]) * 1e3),
-        duration_ns=round(float(event["dur"]) * 1e3) if is_kernel else None)
+        splits_in=splits_of(args.get("In split size"), n_in),
+        splits_out=splits_of(args.get("Out split size"), n_out),
+        pair=_pair(args) if collective == SEND_RECV else None, start_ns=_ns(event["ts"]))
 
 
 def _name_of(args: Mapping[str, Any]) -> str:
@@ -112,17 +261,16 @@ def _group(args: Mapping[str, Any]) -> KnownGroup:
     """Return the ranks of a group: listed, or by their start and stride; long lists are cut."""
     size = int(args.get("Group size", 0))
     ranks = ranks_of(args.get("Process Group Ranks"))
-    if not ranks and size and int(args.get("Global rank stride", 0)):
-        start, stride = int(args["Global rank start"]), int(args["Global rank stride"])
-        ranks = tuple(range(start, start + size * stride, stride))
+    if not ranks:
+        ranks = strided(int(args.get("Global rank start", 0)),
+                        int(args.get("Global rank stride", 0)), size)
     return KnownGroup(str(args.get("Process Group Description", "")), ranks or None, size or None)
 
 
-def _listed(config: Any) -> list[tuple[str, tuple[int, ...]]]:
+def _listed(config: Any) -> list[Mapping[str, Any]]:
     """Return the groups of ``pg_config``, a list or an object by name."""
     rows = config.values() if isinstance(config, Mapping) else config
-    return [(str(row.get("pg_name", "")), ranks_of(row.get("ranks")))
-            for row in rows or () if isinstance(row, Mapping) and ranks_of(row.get("ranks"))]
+    return [row for row in rows or () if isinstance(row, Mapping)]
 
 
 def _whole(value: Any) -> int | None:

@@ -17,6 +17,7 @@ from hpcbench.config.axes import library_of
 from hpcbench.operations.collectives import DTYPE_BYTES, Call, collectives
 from hpcbench.operations.functions import file_hash
 from hpcbench.operations.traffic import (
+    NO_SPLITS,
     SEND_RECV,
     RankOrder,
     Signature,
@@ -248,7 +249,10 @@ def _form(record: TrafficRecord, index: int, request: Request) -> Form | str:
     missing = _missing(form, request, folded=folded)
     if missing or not known.moves_data:
         return missing or form
-    return _sized(form, one, request, folded=folded)
+    uneven = one.is_uneven(len(recorded))
+    if uneven and folded:
+        return f"parts of different sizes on {request.ranks} ranks instead of all that sent them"
+    return _sized(form, one, request, uneven=uneven)
 
 
 def _missing(form: Form, request: Request, *, folded: bool) -> str:
@@ -266,17 +270,13 @@ def _missing(form: Form, request: Request, *, folded: bool) -> str:
     return "calls of a rank alone send nothing" if len(form.ranks) < 2 else ""
 
 
-def _sized(form: Form, one: Signature, request: Request, *, folded: bool) -> Form | str:
+def _sized(form: Form, one: Signature, request: Request, *, uneven: bool) -> Form | str:
     """Return the form with its parts, or why it is left out."""
     size, count = len(form.ranks), one.bytes // DTYPE_BYTES[form.dtype]
-    uneven = one.splits_in is not None or len({*one.parts}) > 1
-    if uneven and folded:
-        return f"parts of different sizes on {request.ranks} ranks instead of all that sent them"
     if one.collective == "all_to_all" and uneven:
-        rows = tuple(row for row in one.splits_in or () if row is not None)
-        if len(rows) < size:
-            return "splits of all_to_all that are not recorded on all ranks"
-        made = replace(form, parts=(0,), rows=rows)
+        if not one.rows:
+            return NO_SPLITS
+        made = replace(form, parts=(0,), rows=one.rows)
     elif uneven:
         made = replace(form, parts=tuple(part or 0 for part in one.parts))
     elif one.collective in _WHOLE:
