@@ -71,6 +71,10 @@ def matched(records: Iterable[RankRecord], names: Sequence[str]) -> TrafficRecor
             _take(times[index], part, columns, index)
     missing = tuple(rank for rank in range(size) if rank not in by_rank)
     notes += [f"{what}: {plural(count, 'call')} not matched" for what, count in differing.items()]
+    if alone := sum(call.sequence is None for one in by_rank.values() if one.dropped
+                    for call in one.calls):
+        notes.append(f"{plural(alone, 'call')} without a number, of ranks that lost others, not "
+                     "matched: each counts for its rank alone")
     timed = tuple(_with_times(form, times[index]) for form, index in signatures.items())
     notes += [*_unknown(timed, groups, missing), *_unproved(timed, groups)]
     return TrafficRecord(

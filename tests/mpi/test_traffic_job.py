@@ -116,6 +116,9 @@ def test_the_calls_of_fsdp(mpirun: MpiLauncher, tmp_path: Path) -> None:
         steps = [event for event in trace["traceEvents"]
                  if event.get("ph") == "X" and event["name"].startswith("Optimizer.step")]
         assert len(steps) == 2
+        marks = sorted((event["ts"], event["name"]) for event in trace["traceEvents"]
+                       if event.get("ph") == "X" and event["name"].startswith("ProfilerStep"))
+        assert [name for _, name in marks] == ["ProfilerStep#2", "ProfilerStep#3"]
 
 
 def test_the_messages_of_a_pipeline(mpirun: MpiLauncher, tmp_path: Path) -> None:

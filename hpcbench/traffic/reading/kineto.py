@@ -233,7 +233,8 @@ def _call(event: Mapping[str, Any], args: Mapping[str, Any]) -> RankCall | None:
     if not collective:
         return None
     sequence = args.get("Seq")
-    n_in, n_out = int(args.get("In msg nelems", 0)), int(args.get("Out msg nelems", 0))
+    sizes = {"In msg nelems": 0, "Out msg nelems": 0, **args} if collective == "barrier" else args
+    n_in, n_out = int(sizes["In msg nelems"]), int(sizes["Out msg nelems"])
     return RankCall(
         collective, _name_of(args),
         None if collective == SEND_RECV or sequence is None else int(sequence),

@@ -163,7 +163,7 @@ class Recorder:
         self._profiled_by = threading.get_ident()
 
     def _follow_steps(self, first: int, last: int) -> None:
-        """Profile from the end of the step before the first to the end of the last."""
+        """Profile from the end of the step before the first to the end of the last, each marked."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         def after_step(*_: Any) -> None:
@@ -173,6 +173,8 @@ class Recorder:
                     self._start_profile()
                 elif self._steps == last:
                     self._end_profile()
+                elif self._profiler is not None:
+                    self._profiler.step()
 
         register_optimizer_step_post_hook(after_step)
         if first == 1:
@@ -181,7 +183,9 @@ class Recorder:
     def _start_profile(self) -> None:
         import torch
 
-        profiler = torch.profiler.profile()
+        profiler = torch.profiler.profile(  # only a schedule has torch mark steps: ProfilerStep#3
+            schedule=lambda step: torch.profiler.ProfilerAction.RECORD)
+        profiler.step_num = self._steps + 1
         profiler.start()  # raises where the program profiles itself
         self._profiler = profiler
 
