@@ -231,14 +231,14 @@ PRINTED_FOLD = "printed"
 """The fold of imported rows."""
 OPERATION_FOLD = "operation"
 """The fold of imported single operations."""
-_EVERY_FOLD = {
+EVERY_FOLD = {
     **FOLDS, PRINTED_FOLD: "the mean time of a call, as another program printed it",
     OPERATION_FOLD: "the longest time of an operation that a rank printed, with its waiting"}
 
 
 def fold_text(fold: str) -> str:
     """Return the meaning of a sample's time in words, also for imported rows."""
-    return _EVERY_FOLD[fold]
+    return EVERY_FOLD[fold]
 
 
 @dataclass(frozen=True, slots=True)

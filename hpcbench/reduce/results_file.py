@@ -10,16 +10,16 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.errors import FileError, UsageError, command_line
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import STATUSES, Case
 from hpcbench.reduce import kind_facts
 from hpcbench.reduce import results as records
 from hpcbench.reduce.fold import RankClocks
@@ -245,6 +245,8 @@ _PHASES, _POSITIONS = "phases/ns", "cases/phases"
 _DETAILS = ("reason", "device", "detail", "library", "memory")
 _TIMES = tuple(column.name for column in kind_facts.TIMES)
 _USE, _USAGE = "samples/use", "cases/usage"
+_ALWAYS = tuple(name for name, kind in get_type_hints(records.Statistics).items() if kind is float)
+"""The times that a case with samples always has."""
 _BLOCK = tuple(column.name for column in kind_facts.BLOCK)
 _NO_BLOCK = (-1, 0, 0)
 _TYPES = {int: np.int64, float: np.float64}
@@ -353,6 +355,21 @@ class ResultsFile:
             item.case.case_id: json.loads(line) for item, line in zip(
                 results.cases, stored.read_lines(file, _POSITIONS), strict=True)}
 
+    def check_blocks(self) -> None:
+        """Raise ValueError for a case whose samples or phases are not in the file."""
+        used = self._file[_USE].shape[0]
+        rows = {self._file[f"samples/{name}"].shape[0]
+                for name in ("rank", "launch", "pass_index", *schema.SAMPLE_COLUMNS)}
+        for case_id, (offset, ranks, iterations) in self._blocks.items():
+            if min(offset, ranks, iterations) < 0 and (offset, ranks, iterations) != _NO_BLOCK or (
+                    offset + ranks * iterations > min(rows) or offset + iterations > used):
+                raise ValueError(f"samples of case {case_id} that are not there")
+        for case_id, position in self._positions.items():
+            size = math.prod(self._blocks[case_id][1:])
+            if position is not None and not (0 <= position["offset"] <= (
+                    self._file[_PHASES].shape[0] - size * len(position["names"]))):
+                raise ValueError(f"phases of case {case_id} that are not there")
+
     def samples(self, case_id: str) -> records.CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
         offset, *shape = self._blocks.get(case_id, _NO_BLOCK)
@@ -443,6 +460,8 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
     with open_container(file_path) as file:
         with expected_content(file_path):
             results = ResultsFile(file, _read_results(file, file_path))
+            _check_range(results.results)
+            results.check_blocks()
             results.results = with_records(
                 results.results, file, Observations(
                     results.results.topology, results.samples))
@@ -484,6 +503,47 @@ def _read_results(file: h5py.File, path: Path) -> records.Results:
         _known(records.Clocks, stored.read_text(file, "clocks")),
         telemetry=telemetry,
         topology=schema.from_text(Topology, stored.read_text(file, "topology")))
+
+
+def _check_range(results: records.Results) -> None:
+    """Raise ValueError for a number or word that no run can have: a check sum proves that a file is
+    as it was written, not what was written."""
+    run, size = results.run, results.plan.world_size
+    ranks = run.ranks_present
+    if run.world_size != size or len({*ranks}) != len(ranks) or not all(
+            0 <= rank < size for rank in ranks):
+        raise ValueError(f"ranks that are not among those of the plan, 0 to {size - 1}")
+    for item in results.cases:
+        where = f"case {item.case.case_id}"
+        if item.status not in STATUSES:
+            raise ValueError(f"{where}: status {item.status!r}, not {', '.join(STATUSES)}")
+        if item.blamed_rank is not None and item.blamed_rank >= size:
+            raise ValueError(f"{where}: blames rank {item.blamed_rank} of {size}")
+        if item.timing is not None and item.timing.fold not in records.EVERY_FOLD:
+            raise ValueError(f"{where}: fold {item.timing.fold!r}, not "
+                             f"{', '.join(records.EVERY_FOLD)}")
+        schema.check_types(item, without=("case", "statistics", "timing", "usage"))
+        for part in (item.statistics, item.timing, item.usage):
+            _check_numbers(part, where)
+    for part in (results.canary, results.clocks):
+        _check_numbers(part, type(part).__name__.lower())
+
+
+def _check_numbers(part: Any, where: str) -> None:
+    """Raise ValueError for a number below it that is not finite, or a time of a sample below 0."""
+    if is_dataclass(part):
+        for name in part.__dataclass_fields__:
+            _check_numbers(getattr(part, name), f"{where}: {name}")
+    elif isinstance(part, tuple):
+        for value in part:
+            _check_numbers(value, where)
+    elif isinstance(part, float) and not math.isfinite(part):
+        raise ValueError(f"{where} is {part}")
+    if isinstance(part, records.Statistics):
+        for name in _TIMES:
+            value = getattr(part, name)
+            if name in _ALWAYS and value is None or value is not None and value < 0:
+                raise ValueError(f"{where}: {name} is {value}")
 
 
 def _known(kind: type[schema.Read], line: str) -> schema.Read | None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.texts import from_json, to_json
@@ -129,7 +130,10 @@ def header_from_json(data: Mapping[str, Any], path: Path) -> Header:
     """Rebuild a header. Raises UnreadableTrace for another version or a foreign header."""
     try:
         check_version(int(data["schema_version"]), schema.SCHEMA_VERSION, path)
-        return schema.from_values(Header, data)
+        header = schema.from_values(Header, data)
+        if not 0 <= header.rank < header.world_size <= MAX_WORLD_SIZE:
+            raise ValueError(f"rank {header.rank} of {header.world_size}")
+        return header
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UnreadableTrace("HB103", f"{path}: not an hpcbench trace ({error!r})") from error
 
@@ -153,6 +157,8 @@ def plan_from_text(text: str | bytes, path: Path) -> Plan:
         counts = [number for case in plan.cases for number in (case.warmup, case.iterations)]
         if not all(isinstance(number, int) for number in sizes + counts) or min(sizes) < 1:
             raise ValueError("passes, ranks and iterations have to be whole numbers")
+        if max(sizes[1:]) > MAX_WORLD_SIZE:
+            raise ValueError(f"{max(sizes[1:])} ranks, of {MAX_WORLD_SIZE} at most")
         for case in plan.cases:
             schema.check_types(case, without=("workload",))
             schema.check_types(case.workload)
