@@ -245,6 +245,7 @@ _PHASES, _POSITIONS = "phases/ns", "cases/phases"
 _DETAILS = ("reason", "device", "detail", "library", "memory")
 _TIMES = tuple(column.name for column in kind_facts.TIMES)
 _USE, _USAGE = "samples/use", "cases/usage"
+_GREATEST = 2**63 - 1
 _ALWAYS = tuple(name for name, kind in get_type_hints(records.Statistics).items() if kind is float)
 """The times that a case with samples always has."""
 _BLOCK = tuple(column.name for column in kind_facts.BLOCK)
@@ -530,16 +531,20 @@ def _check_range(results: records.Results) -> None:
 
 
 def _check_numbers(part: Any, where: str) -> None:
-    """Raise ValueError for a number below it that is not finite, or a time of a sample below 0."""
+    """Raise ValueError for a number below it that is not finite or fits no column, and for a time
+    of samples below 0."""
     if is_dataclass(part):
         for name in part.__dataclass_fields__:
             _check_numbers(getattr(part, name), f"{where}: {name}")
     elif isinstance(part, tuple):
         for value in part:
             _check_numbers(value, where)
-    elif isinstance(part, float) and not math.isfinite(part):
-        raise ValueError(f"{where} is {part}")
+    elif isinstance(part, float) and not math.isfinite(part) or (
+            isinstance(part, int) and abs(part) > _GREATEST):
+        raise ValueError(f"{where} is {part:.3g}")
     if isinstance(part, records.Statistics):
+        if part.n < 1:
+            raise ValueError(f"{where}: n is {part.n}")
         for name in _TIMES:
             value = getattr(part, name)
             if name in _ALWAYS and value is None or value is not None and value < 0:
