@@ -526,8 +526,8 @@ def _check_range(results: records.Results) -> None:
         schema.check_types(item, without=("case", "statistics", "timing", "usage"))
         for part in (item.statistics, item.timing, item.usage):
             _check_numbers(part, where)
-    for part in (results.canary, results.clocks):
-        _check_numbers(part, type(part).__name__.lower())
+    _check_numbers(results.canary, "canary")
+    _check_numbers(results.clocks, "clocks")
 
 
 def _check_numbers(part: Any, where: str) -> None:
