@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from hpcbench.api.measure import measure as measure
     from hpcbench.api.measurement import Measurement as Measurement
     from hpcbench.errors import MeasureError as MeasureError
+    from hpcbench.errors import Skip as Skip
     from hpcbench.operations.context import Context as Context
     from hpcbench.operations.functions import TimedCall as Case
     from hpcbench.operations.functions import benchmark as benchmark
 
-    __all__ = ["Case", "Context", "MeasureError", "Measurement", "Runs", "benchmark", "load",
-               "measure"]
+    __all__ = ["Case", "Context", "MeasureError", "Measurement", "Runs", "Skip", "benchmark",
+               "load", "measure"]
 
 __version__ = "0.1.0"
 _PUBLIC: Mapping[str, tuple[str, str]] = MappingProxyType({
@@ -32,6 +33,7 @@ _PUBLIC: Mapping[str, tuple[str, str]] = MappingProxyType({
     "measure": ("hpcbench.api.measure", "measure"),
     "Measurement": ("hpcbench.api.measurement", "Measurement"),
     "MeasureError": ("hpcbench.errors", "MeasureError"),
+    "Skip": ("hpcbench.errors", "Skip"),
 })
 """Public name -> its module, and its name there."""
 

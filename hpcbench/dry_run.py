@@ -20,6 +20,7 @@ from hpcbench.config.schema import Launch
 from hpcbench.errors import ExitCode
 from hpcbench.launch.messages import DryRunAnswer, DryRunRequest, FailureAnswer
 from hpcbench.launch.template_process import worker_environment
+from hpcbench.launch.verdict import RankOutcome
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
 from hpcbench.measurement.control import SharedProgress
@@ -88,6 +89,8 @@ def _tried(case: Case, worker: WorkerHandle) -> Trial:
         calls = tuple((name, *counted) for name, counted in answer.calls.items())
         return Trial(case, "accepted", answer.needed and
                      f"with memory, since it reads values ({answer.needed})", calls)
+    if isinstance(answer, FailureAnswer) and answer.outcome is RankOutcome.SKIPPED:
+        return Trial(case, "skipped", answer.cause)
     return Trial(case, "refused", (
         answer.cause if isinstance(answer, FailureAnswer)
         else worker.how_it_ended() if in_time else f"no end in {case.timeout_s:g} s"))

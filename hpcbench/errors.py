@@ -90,5 +90,10 @@ class CaseError(HpcbenchError):
     """One case cannot go on on this rank; ends the case, never the command."""
 
 
+class Skip(CaseError):
+    """The case cannot run here, with what it is: raised by a benchmarked function before its call
+    on all ranks, it makes the case a skip. The message is the reason."""
+
+
 class PluginError(CaseError):
     """A plug-in that cannot be used; costs its cases only. The message gives the problem."""

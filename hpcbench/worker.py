@@ -35,7 +35,7 @@ from hpcbench.backends.groups import (
     open_groups,
     open_store,
 )
-from hpcbench.errors import CaseError
+from hpcbench.errors import CaseError, Skip
 from hpcbench.launch.communicator import InlineComms, listener_on
 from hpcbench.launch.messages import (
     Answer,
@@ -87,7 +87,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
-from hpcbench.texts import print_traceback
+from hpcbench.texts import first_line, masked, print_traceback
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import HAS_NO_CHECK, NO_COMMUNICATOR
 
@@ -117,6 +117,8 @@ class Worker:
         """Carry out one request; an exception becomes an answer with its kind and first line."""
         try:
             return self._carry_out(request)
+        except Skip as skip:
+            return FailureAnswer(RankOutcome.SKIPPED, first_line(masked(str(skip), os.environ)))
         except Exception as error:  # the top level of the worker process
             print_traceback(os.environ)
             return FailureAnswer(RankOutcome(classify(error)), one_line(error),

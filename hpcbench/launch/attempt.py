@@ -35,7 +35,8 @@ from hpcbench.trace.schema import (
     no_samples,
 )
 
-PlainPlan = Annotated[Plan, PlainSerializer(plan_to_json), PlainValidator(plan_from_json)]
+PlainPlan = Annotated[Plan, PlainValidator(plan_from_json), PlainSerializer(plan_to_json)]
+"""In this order: a plain validator drops a serializer before it."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 
-PlainCase = Annotated[Case, PlainSerializer(case_to_json), PlainValidator(case_from_json)]
+PlainCase = Annotated[Case, PlainValidator(case_from_json), PlainSerializer(case_to_json)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class RankOutcome(str, Enum):
 
     DIED = "died"
     EXCEPTION = "exception"
+    SKIPPED = "skipped"
     STOPPED = "stopped"
     STUCK = "stuck"
     COMMUNICATION = "communication"
@@ -136,6 +137,8 @@ def _judged(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Ver
     for outcome in (RankOutcome.DIED, RankOutcome.EXCEPTION):
         if guilty := _least_progress(evidence, outcome):
             return _failed(guilty, len(evidence))
+    if skips := _least_progress(evidence, RankOutcome.SKIPPED):
+        return _skipped(skips, len(evidence))
     expired = any(item.expired for item in evidence)
     if cut := [item for item in evidence if item.link and item.outcome is not RankOutcome.OK]:
         problems = ", ".join(f"{item.who}: {item.link}" for item in cut)  # nobody can go on
@@ -192,6 +195,15 @@ def _failed(guilty: Sequence[Evidence], size: int) -> Verdict:
     alike = [item for item in guilty if item.cause == first.cause]
     where = f"all {size} ranks" if len(alike) == size > 1 else first.who
     return Verdict("failed", f"{where}: {first.cause}", first.rank)
+
+
+def _skipped(skips: Sequence[Evidence], size: int) -> Verdict:
+    """Return the skip that all ranks want; if some go on, their functions do not agree."""
+    first = skips[0]
+    if len(skips) == size:
+        return Verdict("skipped", first.cause, -1)
+    return Verdict("failed", f"{_alike(skips)} of {size}: skipped the case ({first.cause}), and "
+                             "the others did not; all ranks have to", first.rank)
 
 
 def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:

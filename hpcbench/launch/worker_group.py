@@ -88,7 +88,8 @@ def _answered(worker: WorkerHandle, how: AnswerWait) -> Observation:
         how.comm.notify(how.number)
         return _without_answer(worker, how, RankOutcome.DIED, worker.how_it_ended())
     if isinstance(answer, FailureAnswer):
-        how.comm.notify(how.number)
+        if answer.outcome is not RankOutcome.SKIPPED:  # the others are about to say the same
+            how.comm.notify(how.number)
         failed = _without_answer(worker, how, answer.outcome, masked(answer.cause, os.environ))
         return replace(failed, evidence=replace(
             failed.evidence, out_of_memory=answer.out_of_memory))

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
-from hpcbench.errors import CaseError
+from hpcbench.errors import CaseError, Skip
 from hpcbench.operations.data import DTYPES
 from hpcbench.operations.functions import TimedCall, Value
 from hpcbench.operations.place import Place
+from hpcbench.texts import first_line
 
 
 class Context:
@@ -47,10 +48,11 @@ class Context:
         return torch.empty(*shape, device=self.device, dtype=self._dtype(dtype))
 
     def full(
-        self, *shape: int, value: float, dtype: torch.dtype | str | None = None,
+        self, shape: int | Sequence[int], value: float, dtype: torch.dtype | str | None = None,
     ) -> torch.Tensor:
-        """Return a tensor on the device of one value."""
-        return torch.full(shape, value, device=self.device, dtype=self._dtype(dtype))
+        """Return a tensor on the device of one value; ``shape`` is a number or a tuple."""
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        return torch.full(sizes, value, device=self.device, dtype=self._dtype(dtype))
 
     def global_rank(self, rank: int) -> int:
         """Return the rank in the job of a rank of the group, as torch wants roots and peers."""
@@ -67,11 +69,14 @@ def called(
     arguments: Sequence[tuple[str, Value]],
 ) -> Any:
     """Call a benchmarked function with its arguments, and with those of every case that are
-    parameters of it; return its result."""
+    parameters of it; return its result. Raises Skip where it raises NotImplementedError."""
     passed = {"dtype": dtype, "device": context.device, "world_size": context.world_size}
     accepted = inspect.signature(function).parameters
-    return function(context, **{
-        name: value for name, value in {**passed, **dict(arguments)}.items() if name in accepted})
+    try:
+        return function(context, **{name: value for name, value in {
+            **passed, **dict(arguments)}.items() if name in accepted})
+    except NotImplementedError as error:
+        raise Skip(first_line(str(error)) or "it is not implemented") from error
 
 
 def output_of(call: TimedCall, name: str) -> torch.Tensor:

@@ -17,6 +17,8 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import product
+from math import isinf
 from numbers import Real
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +29,8 @@ from hpcbench.operations.collectives import collectives
 from hpcbench.texts import first_line
 from hpcbench.units import plural
 
-Value = str | int | float | bool | None
+Plain = str | int | float | bool | None
+Value = Plain | tuple[Plain, ...]
 """Types of the arguments of a benchmarked function."""
 COMMON = ("backend", "device", "world_size", "dtype", "mode", "warmup", "iterations", "cuda_graph",
           "arrival")
@@ -36,6 +39,7 @@ PASSED = ("dtype", "device", "world_size")
 """Those of them that a function gets as an argument if it has such a parameter."""
 _DECLARED = "__hpcbench_benchmarks__"
 """Where a module that declares benchmarks has them: in its own globals."""
+_POINTS = "points"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -72,6 +76,7 @@ class DeclaredFunction:
     ``common`` are keys of the block, ``axes`` its own arguments. ``beside`` are implementations
     that are measured, too, where ``compare`` is a primitive. ``settings`` are axes whose values are
     compared with one another. ``parameters`` are those of the function after the context.
+    ``points`` are values of several arguments at once, each together with each of the axes.
     """
 
     name: str
@@ -83,6 +88,18 @@ class DeclaredFunction:
     parameters: tuple[str, ...] = ()
     common: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     axes: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    points: tuple[Mapping[str, Value], ...] = ()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Return the names of its own arguments."""
+        return (*self.axes, *(self.points[0] if self.points else ()))
+
+    def every_point(self) -> Iterator[dict[str, Value]]:
+        """Yield its own arguments for each case of a point of the block."""
+        for values in product(*self.axes.values()):
+            for point in self.points or ({},):
+                yield {**dict(zip(self.axes, values, strict=True)), **point}
 
 
 class DeclarationError(Exception):
@@ -100,9 +117,9 @@ def benchmark(
 ) -> Any:
     """Mark a function of a file as a benchmark: ``hpcbench run FILE.py`` measures it.
 
-    Each further argument is an axis: a list of values, or one value. It is a parameter of the
-    function, or one of `COMMON`: backend, device, world_size, dtype, mode, warmup, iterations,
-    cuda_graph, arrival.
+    Each further argument is an axis: a list of values, or one value; a tuple in a list is a value.
+    It is a parameter of the function, or one of `COMMON`: backend, device, world_size, dtype, mode,
+    warmup, iterations, cuda_graph, arrival.
 
     Args:
         compare: functions with the same text here do the same and are compared; the name of a
@@ -113,6 +130,7 @@ def benchmark(
         settings: arguments that say how, not what: cases that differ in them do the same and are
             compared. Arguments that not all functions of a ``compare`` have are settings anyway.
         name: the name in tables; default: the function's.
+        points: arguments that change together: ``[{"m": 8, "n": 64}, {"m": 64, "n": 8}]``.
     """
     def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
         function = inspect.unwrap(marked)  # behind decorators of others, such as torch.no_grad
@@ -234,7 +252,11 @@ def _benchmark(
                                f"def {name}(ctx, ...)")
     own = {one.name: one for one in parameters[1:]
            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
-    arguments = {axis: _values(line, axis, values) for axis, values in axes.items()}
+    points = _points(line, axes.get(_POINTS, ()))
+    arguments = {axis: _values(line, axis, values) for axis, values in axes.items()
+                 if axis != _POINTS}
+    arguments |= {axis: () for axis in (points[0] if points else ())
+                  if not _is_given_twice(line, axis, arguments)}
     for axis in arguments:
         if axis not in own and axis not in COMMON and not compare:
             raise DeclarationError(line, f"{name}: {axis} is no parameter of the function, which "
@@ -258,7 +280,31 @@ def _benchmark(
     return DeclaredFunction(
         name, line, str(compare), baseline is True, _names(baseline), _names(settings), tuple(own),
         {axis: values for axis, values in arguments.items() if axis in COMMON},
-        {axis: values for axis, values in arguments.items() if axis not in COMMON})
+        {axis: values for axis, values in arguments.items() if axis not in COMMON and values},
+        points)
+
+
+def _is_given_twice(line: int, axis: str, arguments: Mapping[str, Any]) -> bool:
+    """Return False. Raises DeclarationError for an argument of points that has values already."""
+    if axis in arguments or axis in COMMON:
+        why = "is a key of every block" if axis in COMMON else "has values of its own"
+        raise DeclarationError(line, f"points: {axis} {why}; give it outside of points alone")
+    return False
+
+
+def _points(line: int, given: Any) -> tuple[Mapping[str, Value], ...]:
+    """Return the points of a declaration. Raises DeclarationError unless all have the same names.
+    """
+    points = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    if not all(isinstance(point, Mapping) and point and point.keys() == points[0].keys()
+               for point in points):
+        raise DeclarationError(line, "points: give a list of mappings that have the same names: "
+                               '[{"m": 8, "n": 64}, {"m": 64, "n": 8}]')
+    for name in points[0] if points else ():
+        _values(line, name, list({repr(point[name]): point[name] for point in points}.values()))
+    if any(points.index(point) != at for at, point in enumerate(points)):
+        raise DeclarationError(line, "points: a point is given twice")
+    return points
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -275,12 +321,39 @@ def _values(line: int, axis: str, listed: Any) -> tuple[Value, ...]:
     if axis == "arrival":  # has mappings; the check of the block has them all
         return values
     for value in values:
-        if value is not None and type(value) not in (str, int, float, bool):
-            raise DeclarationError(line, f"{axis}: {value!r:.80} is not text, a number, True, "
-                                   "False or None")
+        for part in value if isinstance(value, tuple) else (value,):
+            if part is not None and type(part) not in (str, int, float, bool):
+                raise DeclarationError(line, f"{axis}: {part!r:.80} is not text, a number, True, "
+                                       "False, None or a tuple of these")
+            if part != part:
+                raise DeclarationError(line, f"{axis}: nan equals no value, so its case would not "
+                                       "be found again; give a text, and make the number of it")
     if len(values) != len({(type(value), value) for value in values}):
         raise DeclarationError(line, f"{axis}: a value is given twice")
     return values
+
+
+def as_value(stored: Any) -> Value:
+    """Return an argument from JSON: of `stored_value`, or written by a child of the planner."""
+    if isinstance(stored, Mapping):
+        return float(stored["float"])
+    value: Value = tuple(map(as_value, stored)) if isinstance(  # type: ignore[arg-type]
+        stored, list) else stored  # a tuple has no tuples in it
+    return value
+
+
+def stored_value(value: Value) -> Any:
+    """Return an argument as JSON has it, which has neither tuples nor infinity."""
+    if isinstance(value, tuple):
+        return [stored_value(part) for part in value]
+    return {"float": str(value)} if isinstance(value, float) and isinf(value) else value
+
+
+def shown_value(value: Value) -> Plain:
+    """Return an argument as tables and summaries have it; tuples and infinity as text."""
+    if isinstance(value, tuple):
+        return f"({','.join(map(str, value))})"
+    return str(value) if isinstance(value, float) and isinf(value) else value
 
 
 def _refuse_twins(found: Sequence[DeclaredFunction]) -> None:
@@ -302,11 +375,12 @@ def parsed(text: str) -> tuple[DeclaredFunction, ...]:
     data = json.loads(text)
     if "error" in data:
         raise DeclarationError(data["line"], data["error"])
-    return tuple(DeclaredFunction(**{**one, **{
-        key: {axis: tuple(values) for axis, values in one[key].items()}
-        for key in ("common", "axes")}, **{
-        key: tuple(one[key]) for key in ("beside", "settings", "parameters")}})
-        for one in data["benchmarks"])
+    return tuple(DeclaredFunction(**{
+        **one, **{key: tuple(one[key]) for key in ("beside", "settings", "parameters")},
+        "common": {axis: tuple(values) for axis, values in one["common"].items()},
+        "axes": {axis: tuple(map(as_value, values)) for axis, values in one["axes"].items()},
+        "points": tuple({name: as_value(value) for name, value in point.items()}
+                        for point in one["points"])}) for one in data["benchmarks"])
 
 
 def timed_call(returned: Any, name: str) -> TimedCall:

@@ -43,7 +43,7 @@ def shapes_differ(ctx):
 
 @hpcbench.benchmark(right=[True, False])
 def checked(ctx, right):
-    sent, got = ctx.full(8, value=ctx.rank + 1.0), ctx.empty(8)
+    sent, got = ctx.full(8, ctx.rank + 1.0), ctx.empty(8)
     def step():
         got.copy_(sent)
         dist.all_reduce(got, group=ctx.group)
@@ -58,6 +58,17 @@ def checked_on_one_rank(ctx):
 def wrong_to_both_sides(ctx):
     signs = iter([3, -3] * 1000)
     return hpcbench.Case(lambda: None, check=lambda: next(signs))
+
+@hpcbench.benchmark(limit=float("inf"), shape=[(2, 3)])
+def skips(ctx, limit, shape):
+    if limit == float("inf") and ctx.full(shape, 0.5).shape == shape:
+        raise NotImplementedError("not without a limit")
+
+@hpcbench.benchmark()
+def skips_on_one_rank(ctx):
+    if ctx.rank:
+        raise hpcbench.Skip("not here")
+    return len
 
 @hpcbench.benchmark(world_size=[1, 2])
 def plain(ctx, dtype, world_size):
@@ -82,9 +93,12 @@ def test_each_function_costs_its_own_cases_only(mpirun: MpiLauncher, tmp_path: P
         ("raises", "", 2): "failed", ("dies", "", 2): "failed", ("hangs", "", 2): "timeout",
         ("returns_nothing", "", 2): "failed", ("checked", "True", 2): "ok",
         ("checked_on_one_rank", "", 2): "failed", ("wrong_to_both_sides", "", 2): "wrong",
+        ("skips", "", 2): "skipped", ("skips_on_one_rank", "", 2): "failed",
         ("checked", "Fals", 2): "wrong", ("plain", "", 1): "ok", ("plain", "", 2): "ok"}
     assert "ops.py:10" in found["raises", "", 2].reason
     assert found["raises", "", 2].blamed_rank == 1
+    assert found["skips", "", 2].reason == "not without a limit"
+    assert found["skips_on_one_rank", "", 2].blamed_rank == 1
     assert found["hangs", "", 2].blamed_rank == 1
     assert found["plain", "", 2].n_wrong is None
     right = found["checked", "True", 2]

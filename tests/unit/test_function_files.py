@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from hpcbench.config.load import load_config
 from hpcbench.errors import CaseError, ConfigError
 from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.launch.attempt import PlainPlan
+from hpcbench.launch.messages import REQUESTS, DryRunRequest, decoded, encoded
 from hpcbench.operations.functions import (
     MOST_WRONG,
     TimedCall,
@@ -67,6 +71,37 @@ def test_lists_are_axes_and_keys_of_blocks_are_those_of_blocks(tmp_path: Path) -
     assert {*settings[0]} == {"function", "options.way"}
     for case in planned.cases:
         assert case_from_json(case_to_json(case)) == case
+
+
+POINTS = """
+import hpcbench
+
+@hpcbench.benchmark(points=[{"m": 8, "n": 64}, {"m": 64, "n": 8}], shape=[(2, 3), (4,)],
+                    limit=[1.0, float("inf"), -float("inf")], compare="two")
+def f(ctx, m, n, shape, limit): pass
+
+@hpcbench.benchmark(m=[8, 64], limit=1.0, compare="two")
+def g(ctx, m, limit): pass
+"""
+
+
+def test_points_tuples_and_infinity_reach_the_worker_as_they_are(tmp_path: Path) -> None:
+    planned = plan(tmp_path, POINTS)
+    found = {tuple(dict(work.arguments).values()) for work in calls(planned)
+             if work.function == "f"}
+    assert found == {(shape, limit, m, n) for shape in ((2, 3), (4,)) for m, n in ((8, 64), (64, 8))
+                     for limit in (1.0, float("inf"), -float("inf"))}
+    assert {work.shared for work in calls(planned)} == {("limit", "m"), ("m", "limit")}
+    assert len({case.case_id for case in planned.cases}) == len(planned.cases) == 14
+    for case in planned.cases:
+        sent = json.loads(json.dumps(case_to_json(case), allow_nan=False))
+        assert case_from_json(sent) == case
+        message = decoded(REQUESTS, encoded(REQUESTS, DryRunRequest(case)))
+        assert isinstance(message, DryRunRequest) and message.case == case
+        json.dumps([case.workload.choice().axes, case.workload.choice().task], allow_nan=False)
+    adapter = TypeAdapter(PlainPlan)
+    assert adapter.validate_python(adapter.dump_python(planned, mode="json")) == planned
+    assert planned.cases[1].label == "f gloo cpu shape=(2,3) limit=1.0 m=64 n=8 fp32 ranks=2"
 
 
 def test_the_content_of_the_file_is_part_of_the_id(tmp_path: Path) -> None:
@@ -133,6 +168,16 @@ MARK = "import hpcbench\n@hpcbench.benchmark({})\ndef f({}): pass\n"
     (MARK.format("n=[1, 1]", "ctx, n"), 2, ["n"]),
     (MARK.format("n=[[1]]", "ctx, n"), 2, ["[1]"]),
     (MARK.format("n=[{}]", "ctx, n"), 2, ["{}"]),
+    (MARK.format("n=[((1,),)]", "ctx, n"), 2, ["(1,)"]),
+    (MARK.format("n=[float('nan')]", "ctx, n"), 2, ["nan"]),
+    (MARK.format("points=[{'n': 1}, {'m': 1}]", "ctx, n"), 2, ["points"]),
+    (MARK.format("points=[{'n': 1}, {'n': 1}]", "ctx, n"), 2, ["points"]),
+    (MARK.format("points=[{'n': 1}], n=[2]", "ctx, n"), 2, ["points", "n"]),
+    (MARK.format("points=[{'dtype': 'fp32'}]", "ctx"), 2, ["points", "dtype"]),
+    (MARK.format("points=[{'n': []}]", "ctx, n"), 2, ["[]"]),
+    (MARK.format("points=5", "ctx"), 2, ["points"]),
+    (MARK.format("compare='tp_columnwise', points=[{'m': 8, 'n': 8, 'k': 8}]", "ctx"), 2,
+     ["points"]),
     (MARK.format("n=1", "ctx, n") * 2, 5, ["f", "2"]),
     (MARK.format("backend='gloop'", "ctx"), 2, ["gloop", "gloo"]),
     (MARK.format("", "ctx, backend"), 2, ["backend"]),

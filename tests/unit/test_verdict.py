@@ -149,3 +149,13 @@ def test_hosts_are_named_in_every_reason() -> None:
         assert "rank 1 on n1" in judge(evidence, 2.0, "all_reduce").reason
     assert "rank 1 on n1" in judge([*of(RankOutcome.OK)[:1], _seen(2, RankOutcome.OK), _seen(
         1, RankOutcome.STUCK, expired=True, host="n1")], 2.0).reason
+
+
+def test_a_skip_is_one_of_all_ranks() -> None:
+    skips = [Evidence(rank, RankOutcome.SKIPPED, "6 heads") for rank in range(2)]
+    assert judge(skips, 5.0) == Verdict("skipped", "6 heads", -1)
+    stuck = Evidence(0, RankOutcome.STUCK, "waits", expired=True)
+    alone = judge([stuck, skips[1]], 5.0)
+    assert (alone.status, alone.blamed_rank) == ("failed", 1)
+    raised = judge([Evidence(0, RankOutcome.EXCEPTION, "ValueError: no"), skips[1]], 5.0)
+    assert (raised.status, raised.blamed_rank) == ("failed", 0)

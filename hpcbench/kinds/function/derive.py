@@ -77,7 +77,7 @@ class FunctionDeriver(Deriver):
         work = call_of(item)
         yield ColumnValues(lambda: {
             "function": work.function, "compare": work.compare, "file_sha256": work.sha256,
-            "arguments": [f"{name}={value}" for name, value in work.arguments],
+            "arguments": [f"{name}={value}" for name, value in work.shown.items()],
             "speedup_over_baseline": record.speedup.median if record and record.speedup
             and record.speedup.tells else None})
 

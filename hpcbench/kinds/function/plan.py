@@ -8,7 +8,6 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,9 +26,13 @@ from hpcbench.operations.functions import (
     DeclarationError,
     DeclaredFunction,
     FunctionFile,
+    Plain,
     Value,
+    as_value,
     file_hash,
     parsed,
+    shown_value,
+    stored_value,
 )
 from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.points import (
@@ -81,7 +84,7 @@ class FunctionCall(Workload):
 
     def label(self, world_size: int) -> Label:
         return Label(self.function, [
-            self.function, *(f"{name}={value}" for name, value in self.arguments), self.dtype,
+            self.function, *(f"{name}={value}" for name, value in self.shown.items()), self.dtype,
             f"ranks={world_size}"])
 
     @property
@@ -90,18 +93,28 @@ class FunctionCall(Workload):
         return Features(files={self.file: self.sha256}, profiled_for=frozenset(TARGETS),
                         enters_late=True)
 
+    def to_json(self) -> dict[str, Any]:
+        return {**Workload.to_json(self), "arguments": [
+            (name, stored_value(value)) for name, value in self.arguments]}
+
     def problem(self) -> dict[str, Any]:
         """Return the values that all cases share which are compared with this one."""
-        arguments = dict(self.arguments)
+        arguments = self.shown
         return {"compare": self.task_name, "dtype": self.dtype,
                 **{name: arguments[name] for name in self.shared}}
 
     def choice(self) -> Choice:
-        axes = {"function": self.function, "dtype": self.dtype, **dict(self.arguments)}
+        arguments = self.shown
+        axes = {"function": self.function, "dtype": self.dtype, **arguments}
         setting: dict[str, Any] = {"function": self.function} if self.compare else {}
-        setting |= {f"options.{name}": value for name, value in self.arguments
+        setting |= {f"options.{name}": value for name, value in arguments.items()
                     if name not in self.shared}
         return Choice(axes, self.problem(), setting)
+
+    @property
+    def shown(self) -> dict[str, Plain]:
+        """Return the arguments as tables and summaries have them."""
+        return {name: shown_value(value) for name, value in self.arguments}
 
 
 class FunctionPlanner(Planner):
@@ -115,7 +128,7 @@ class FunctionPlanner(Planner):
         assert isinstance(block, FunctionBlock)
         return {"points": sum(
             math.prod(listed_lengths(own, COMMON_AXES).values())
-            * math.prod(map(len, one.axes.values()))
+            * math.prod(map(len, one.axes.values())) * max(len(one.points), 1)
             for one, own in self._chosen(block, config))}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
@@ -129,15 +142,15 @@ class FunctionPlanner(Planner):
             _refuse_strangers(one, file)
             shared = _shared(one, [other for other, _ in chosen])
             for point in common_points(own, job):
-                for values in product(*one.axes.values()):
+                for arguments in one.every_point():
                     work = FunctionCall(
-                        file.path, file.sha256, one.name, tuple(zip(one.axes, values, strict=True)),
-                        point.dtype, one.compare, one.baseline, shared)
+                        file.path, file.sha256, one.name, tuple(arguments.items()), point.dtype,
+                        one.compare, one.baseline, shared)
                     yield assemble(title, own, job, point, _draft(work, point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> FunctionCall:
         return FunctionCall(**{**data, "shared": tuple(data["shared"]), "arguments": tuple(
-            (name, value) for name, value in data["arguments"])})
+            (name, as_value(value)) for name, value in data["arguments"])})
 
     def _chosen(
         self, block: FunctionBlock, config: Config,
@@ -218,7 +231,7 @@ def _refuse_strangers(one: DeclaredFunction, file: FunctionFile) -> None:
     """Raise ConfigError for keys that only a function compared with a primitive can have."""
     primitive = "" if not one.compare else (
         f"; as a primitive, compare {unknown_name(one.compare, installed().primitives)}")
-    for name in one.axes:
+    for name in one.arguments:
         if name not in one.parameters:
             raise ConfigError(f"{_place(one, file)}: {name} is no parameter of the function, which "
                               f"has {', '.join(one.parameters) or 'none'} beside the context"
@@ -242,6 +255,9 @@ def _primitive_cases(
 ) -> Iterator[Case]:
     """Yield the cases of a function that implements a primitive, and of those beside it."""
     primitive = installed().primitives[one.compare]
+    if one.points:
+        raise ConfigError(f"{_place(one, file)}: points: a function beside a primitive has axes "
+                          "only")
     own = {name: _option_values(name, values, one, file) for name, values in one.axes.items()
            if name not in _PROBLEM and name not in primitive.options}
     spec = ImplementationSpec(
@@ -262,7 +278,7 @@ def _option_values(
     name: str, values: Sequence[Value], one: DeclaredFunction, file: FunctionFile,
 ) -> tuple[Option, ...]:
     """Return the values of an option of an implementation. Raises ConfigError for others."""
-    found = tuple(value for value in values if value is not None and not isinstance(value, float))
+    found = tuple(value for value in values if isinstance(value, (str, int)))
     if len(found) != len(values) or name not in one.parameters:
         raise ConfigError(f"{_place(one, file)}: {name}: of a primitive it must be a parameter of "
                           "the function, and text, a whole number, True or False")
@@ -272,8 +288,8 @@ def _option_values(
 def _shared(one: DeclaredFunction, others: Sequence[DeclaredFunction]) -> tuple[str, ...]:
     """Return the arguments, settings apart, that all functions of one's comparison have."""
     same = [other for other in others if one.compare and other.compare == one.compare]
-    return tuple(name for name in one.axes if name not in one.settings
-                 and all(name in other.axes for other in same))
+    return tuple(name for name in one.arguments if name not in one.settings
+                 and all(name in other.arguments for other in same))
 
 
 def _draft(work: FunctionCall, point: CommonPoint, job: PlanRequest) -> Draft:
@@ -282,4 +298,4 @@ def _draft(work: FunctionCall, point: CommonPoint, job: PlanRequest) -> Draft:
         workload=work, device=resolve_device(point.backend, point.device), validate=point.validate,
         memory_bytes=0, skip=skip, estimate_s=least_calls(point, job.config) * _CALL_S, identity={
             "kind": "function", "function": work.function, "sha256": work.sha256,
-            "arguments": dict(work.arguments), "dtype": work.dtype})
+            "arguments": dict(work.to_json()["arguments"]), "dtype": work.dtype})

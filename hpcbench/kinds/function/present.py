@@ -89,7 +89,7 @@ class FunctionPresenter(Presenter[FunctionCall, FunctionRecord]):
         work, known = call_of(item), record or _NOTHING
         return {
             "function": work.function, "compare": work.compare or None,
-            "arguments": dict(work.arguments), "file_sha256": work.sha256,
+            "arguments": work.shown, "file_sha256": work.sha256,
             "rank_tflop_per_s": known.rank_flops_per_s and to_tflop_per_s(known.rank_flops_per_s),
             "rank_gb_per_s": known.rank_bytes_per_s and to_gb_per_s(known.rank_bytes_per_s),
             **columns.ends_of("speedup_over_baseline", known.speedup)}
@@ -110,13 +110,13 @@ def _place(item: CaseResult) -> str:
 def _problem(item: CaseResult) -> str:
     """Return the place, and the arguments and dtype that functions of the comparison share."""
     work = call_of(item)
-    shared = [f"{name}={value}" for name, value in work.arguments if name in work.shared]
+    shared = [f"{name}={value}" for name, value in work.shown.items() if name in work.shared]
     return "  ".join((_place(item), " ".join((*shared, work.dtype))))
 
 
 def _row(item: CaseResult, derived: Records, names: Sequence[str]) -> Row:
     work, record = call_of(item), derived.get(item.case.case_id, _NOTHING)
-    arguments = dict(work.arguments)
+    arguments = work.shown
     own: list[Cell] = [str(arguments[name]) if name in arguments else None for name in names]
     return Row((
         work.function, *own, work.dtype, columns.median_cell(item.statistics),
@@ -140,7 +140,7 @@ def _chart(task: str, drawn: Items, count: int, looks: Mapping[str, Look]) -> Ba
 def _bar(item: CaseResult, looks: Mapping[str, Look]) -> Bar:
     assert item.statistics is not None
     work = call_of(item)
-    own = [f"{name}={value}" for name, value in work.arguments if name not in work.shared]
+    own = [f"{name}={value}" for name, value in work.shown.items() if name not in work.shared]
     ends = columns.interval_cell(item.statistics)
     segment = item.statistics.median_s, looks[work.function]
     return Bar(" ".join((work.function, *own)), (), (segment,),
