@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from hpcbench.config.axes import DTYPE_ALIASES
@@ -109,6 +110,7 @@ def collective_of(theirs: str) -> str:
     return _OTHERS.get(word) or our_name(word) or theirs.lower().strip("_")[:40]
 
 
+@lru_cache(1024)
 def dtype_of(theirs: str) -> str:
     """Return our name of torch's or c10's element type, else theirs in small letters."""
     word = re.sub(r"[_\s]|c10::", "", theirs.lower())

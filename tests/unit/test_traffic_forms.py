@@ -16,6 +16,7 @@ import pytest
 
 from hpcbench.config.load import load_config
 from hpcbench.errors import ConfigError, FileError
+from hpcbench.kinds.replay.plan.sequence import Request, sequence_of
 from hpcbench.operations.traffic import TrafficRecord, read_traffic, traffic_text
 from hpcbench.profiling.flight import current_collective, joined
 from hpcbench.traffic.calls import dtype_of, item_bytes
@@ -208,6 +209,24 @@ def test_an_open_group_waits_and_a_finished_one_does_not(tmp_path: Path) -> None
         assert [one.unfinished for one in record.order] == [int(is_open)] * 2
         assert any("wait in send_recv" in line for line in found.done) == is_open
         assert ("in recv 1<-0" in current_collective(joined([dump]))) == is_open
+
+
+def test_ends_that_xccl_does_not_record_are_not_known(tmp_path: Path) -> None:
+    gathered = Call("all_gather", "fp32", (2, 6), (8, 8))
+    for rank in (0, 1):
+        ring = Ring("xccl", 2, rank)
+        for one in (Call("send_recv", "fp32", (8,), (8,), pair=(0, 1)), gathered):
+            ring.call(one, random.Random(0))
+        ring.entries = [one for one in ring.entries if "coalesced" not in one["profiling_name"]]
+        ring.add("recv 0<-?", "fp32", ([[1]], [[1]]), is_p2p=True)
+        for at, one in enumerate(ring.entries):
+            one |= {"record_id": at, "state": "scheduled", "retired": False}
+        written(tmp_path / "rec", f"rank{rank}.json", {"version": "2.10", "entries": ring.entries})
+    record, found = imported(tmp_path / "rec")
+    assert gathered.facts() in facts_of(record)
+    assert [one.unfinished for one in record.order] == [0, 0]
+    assert sum("3 entries of grouped calls of xccl" in note for note in found.notes) == 2
+    assert sum("1 messages from any rank" in note for note in found.notes) == 2
 
 
 def test_gloos_all_gather_of_several_tensors_has_all_of_them(tmp_path: Path) -> None:
@@ -530,6 +549,8 @@ def test_an_all_to_all_that_is_proved_uneven_is_not_replayed_evenly(
     record, _ = imported(tmp_path / "rec")
     path = tmp_path / "traffic.json"
     path.write_text(traffic_text(record))
+    in_order = sequence_of(record, Request(2, "gloo", "cpu", 9, "none"))
+    assert in_order.n_calls == (0 if why == "not recorded" else 6)
     if why == "not recorded":
         with pytest.raises(ConfigError, match=why):
             load_config(path)

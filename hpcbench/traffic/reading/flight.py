@@ -70,7 +70,7 @@ def _readable(file: ForeignFile, dump: Mapping[str, Any]) -> dict[str, Any]:
     numbered = [entry for entry in dump["entries"]
                 if isinstance(entry, Mapping) and isinstance(entry.get("record_id"), int)]
     lost = {id(entry) for entry in _after_losses(numbered)}
-    kept = list[dict[str, Any]]()
+    kept = list[Mapping[str, Any]]()
     for entry in dump["entries"]:
         try:
             _call(entry, str(entry["process_group"][0]))
@@ -78,9 +78,11 @@ def _readable(file: ForeignFile, dump: Mapping[str, Any]) -> dict[str, Any]:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError):
             if entry is dump["entries"][-1] and not kept:
                 raise
-            file.left_out.add("entries without the keys of version 2.4 to 2.10")
+            is_any = isinstance(entry, Mapping) and "<-?" in str(entry.get("profiling_name"))
+            file.left_out.add("messages from any rank" if is_any
+                              else "entries without the keys of version 2.4 to 2.10")
         else:
-            kept.append({**entry, _LOST: id(entry) in lost})
+            kept.append({**entry, _LOST: True} if id(entry) in lost else entry)
     return {**dump, "entries": kept, "lost": _lost(numbered)}
 
 
@@ -130,6 +132,9 @@ def _own_notes(
     if of_groups := sum("coalesced" in entry for entry in entries):
         yield (f"{file.name}: {of_groups} entries of grouped calls have the state and duration of "
                "their group")
+    if endless := sum(_has_no_end(entry) and not _is_over(entry) for entry in entries):
+        yield (f"{file.name}: {endless} entries of grouped calls of xccl have no end, as torch "
+               "records none: whether they ended is not known")
     if any(entry["profiling_name"] == "gloo:all_reduce" for entry in entries):
         yield "torch records a reduce_scatter of gloo as the all_reduce that gloo makes of it"
 
@@ -237,7 +242,19 @@ def _call(entry: Mapping[str, Any], group: str) -> RankCall | None:
         start_ns=int(entry["time_created_ns"]),
         duration_ns=None if duration is None else round(float(duration) * 1e6),
         after_loss=bool(entry.get(_LOST)), parts=parts,
-        is_open=not (entry.get("retired") or entry.get("state") == "completed"))
+        is_open=not _is_over(entry) and not _has_no_end(entry))
+
+
+def _is_over(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("retired")) or entry.get("state") == "completed"
+
+
+def _has_no_end(entry: Mapping[str, Any]) -> bool:
+    """Return whether torch may not have recorded the end of an entry's group: never that of xccl.
+    """
+    backend, _, name = str(entry["profiling_name"]).rpartition(":")
+    return backend == "xccl" and (bool(entry.get("is_p2p")) or "parts" in entry
+                                  or name in _PARTS_OF)
 
 
 def _message(noted: Sequence[Any]) -> RankCall:
