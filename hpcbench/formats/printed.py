@@ -53,11 +53,14 @@ def printed(text: str) -> Printed:
     return Printed(value, step / 2 * (1 + 1e-6) + abs(value) * _ROUNDING)
 
 
+def is_no_number(text: str) -> bool:
+    """Return whether a program prints so what it could not divide: ``nan``, ``-nan``, ``inf``."""
+    return text.strip().lower().lstrip("+-") in ("nan", "inf", "infinity")
+
+
 def printed_or_none(text: str) -> Printed | None:
     """Return a number; None for ``N/A``, ``nan`` and ``inf``. Raises ValueError for others."""
-    if text.strip().lower().lstrip("-") in ("n/a", "nan", "inf"):
-        return None
-    return printed(text)
+    return None if text.strip().lower() == "n/a" or is_no_number(text) else printed(text)
 
 
 def whole(value: object) -> int:

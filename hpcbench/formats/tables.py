@@ -26,6 +26,7 @@ class Half:
 
     ``wrong`` counts wrong elements, None where nothing was checked. ``low_us`` to ``high_us`` are
     the extremes of the times whose mean ``time_us`` is, ``percentiles_us`` in order of their share.
+    ``odd`` are values that are no numbers, as printed, such as "busbw nan".
     """
 
     in_place: bool | None = None
@@ -36,6 +37,7 @@ class Half:
     low_us: Printed | None = None
     high_us: Printed | None = None
     percentiles_us: tuple[Printed, ...] = ()
+    odd: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class CommTable:
         is_uneven: whether parts of different sizes were exchanged.
         floors_counts: whether a count is of a part that was rounded down to whole elements.
         label: distinguishes tables of one collective: a communicator, or a node.
+        backend: the library that a title names: mpi or nccl; "" where it names none.
+        device: cpu or cuda, for memory of a GPU of any vendor; "" where it is not stated.
         communicator: the id of the communicator whose single operations these are, "" of means.
         rank: the rank that reports them, None where not stated.
     """
@@ -120,6 +124,8 @@ class CommTable:
     is_uneven: bool = False
     floors_counts: bool = False
     label: str = ""
+    backend: str = ""
+    device: str = ""
     communicator: str = ""
     rank: int | None = None
 

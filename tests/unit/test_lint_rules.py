@@ -65,7 +65,7 @@ MUTATIONS: dict[str, tuple[str, Change, set[str], int]] = {
     "OSU: extremes": ("osu_allgather_full.txt", replaced("1.95", "2.95"), {"spread"}, 6),
     "OSU: check": ("osu_bw_checked.txt", replaced("12201.51              Pass",
                                                   "12201.51              Fail"), {"wrong"}, 4),
-    "OSU: a size twice": ("osu_bw_checked.txt", replaced("4194304 ", "1 "), {"order"}, 4),
+    "OSU: a size twice": ("osu_bw_checked.txt", replaced("4194304 ", "1       "), {"order"}, 4),
     "Inspector: busbw": ("inspector.jsonl", replaced("485.119099", "277.210914"), {"ranks"}, 1),
     "Inspector: size": ("inspector.jsonl", replaced("1048576", "2097152"), {"rate"}, 2),
     "PARAM: percentile": ("param.txt", replaced("103.0", "110.0"), {"spread"}, 3),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from itertools import chain
-from json import JSONDecodeError
 from pathlib import Path
-from typing import Any
 
 from hpcbench.errors import FileError
 from hpcbench.formats.reading import (
@@ -19,31 +17,35 @@ from hpcbench.formats.reading import (
     param,
     superbench,
 )
-from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.formats.reading.prefixes import unwrapped, wrapped_line
+from hpcbench.formats.reading.source import ForeignFile, Unread
 from hpcbench.formats.tables import ForeignTable
-from hpcbench.texts import from_json
 
 KNOWN = ("nccl-tests (text, JSON)", "OSU", "NCCL Inspector", "nvbandwidth JSON", "PARAM comms",
          "DDLB CSV", "SuperBench jsonl")
 
 
-def tables_of(path: Path, collective: str = "") -> Iterator[ForeignTable]:
+def tables_of(
+    path: Path, collective: str = "", left_out: Unread | None = None,
+) -> Iterator[ForeignTable]:
     """Yield a file's tables as they are read; ``collective`` is used where a table names none.
 
-    Raises FileError for a file that cannot be read, or that no known program wrote.
+    What is not read is counted in ``left_out``. Raises FileError for a file that cannot be read,
+    or without a row that is.
     """
-    file = ForeignFile(path)
+    file = ForeignFile(path, left_out)
     tables = _tables(file, collective)
     first = next(tables, None)
     if first is None:
-        raise FileError(f"{file.name}: no row of a table of {', '.join(KNOWN)}")
+        why = next(file.left_out.lines(file.name), "")
+        raise FileError(why or f"{file.name}: no row of a table of {', '.join(KNOWN)}")
     yield first
     yield from tables
 
 
 def _tables(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
     first = next((line.text for line in file.lines() if line.text.strip()), "")
-    if first.lstrip().startswith("{"):
+    if first.lstrip().startswith("{") and wrapped_line(first) is None:
         yield from _of_json(file, first, collective)
     elif ddlb.is_heading(first):
         yield from ddlb.read(file)
@@ -52,11 +54,11 @@ def _tables(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
 
 
 def _of_json(file: ForeignFile, first: str, collective: str) -> Iterator[ForeignTable]:
-    """Yield tables of a document, or of one a line, depending on the first line."""
-    line = _object(first)
-    if line is not None and inspector.is_record(line):
+    """Yield tables of a document, or of records, depending on the first of them."""
+    record = next((data for _, data in file.records() if data is not None), None)
+    if isinstance(record, Mapping) and inspector.is_record(record):
         yield from inspector.read(file)
-    elif line is not None and "node" in line:
+    elif isinstance(record, Mapping) and "node" in record:
         yield from superbench.read(file)
     else:
         data = file.json()
@@ -68,29 +70,39 @@ def _of_json(file: ForeignFile, first: str, collective: str) -> Iterator[Foreign
             raise FileError(f"{file.name}: JSON of no known program; known: {', '.join(KNOWN)}")
 
 
-def _object(text: str) -> Mapping[str, Any] | None:
-    try:
-        data = from_json(text)
-    except (JSONDecodeError, ValueError):
-        return None
-    return data if isinstance(data, Mapping) else None
-
-
 def _of_text(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
-    lines = file.lines()
-    for line in lines:
-        text = line.text.lstrip()
-        if not text.startswith(_FIRST):
-            continue
-        rest = chain((line,), lines)
-        if osu.TITLE.match(text):
-            return (yield from osu.read(file, rest, collective))
-        if param.MARK.match(text):
-            return (yield from param.read(file, rest))
-        if nccl_text.is_marked(text):
-            return (yield from nccl_text.read(file, rest, collective))
-    raise FileError(f"{file.name}: no table of {', '.join(KNOWN)}")
+    """Yield the tables of all programs in a log."""
+    nccl, osu_tables = nccl_text.NcclTables(file, collective), osu.OsuTables(file)
+    readers = (param.ParamTables(file), nccl, osu_tables)
+    for number, raw in file.lines(_may_be_of_tables):
+        text = unwrapped(raw)
+        for reader in readers:
+            if (tables := reader.take(number, text)) is not None:
+                yield from tables
+                break
+        if tables is None or reader is not osu_tables:
+            osu_tables.close(text)
+    for reader in readers:
+        yield from reader.finished()
 
 
-_FIRST = ("#", "COMMS", *"0123456789")
-"""The beginnings of lines of such tables; most lines of a log begin otherwise."""
+def _may_be_of_tables(block: bytes) -> tuple[int, list[tuple[int, bytes]]]:
+    """Choose lines that may be of a table: quick, as most lines of a long log are NCCL's.
+
+    One of NCCL is only chosen where a row or a heading may have been torn by it.
+    """
+    chosen = set()
+    for mark in (b"#", b"     ", b"ailure"):
+        at = block.find(mark)
+        while at >= 0:
+            start, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
+            if block.find(b" NCCL ", start, end if end >= 0 else len(block)) >= 0:
+                chosen.add(block.count(b"\n", 0, start))
+            at = block.find(mark, end) if end >= 0 else -1
+    lines = block.decode("latin-1").split("\n")
+    chosen.update(at for at, line in enumerate(lines) if " NCCL " not in line and (
+        "  " in line or _OF_OTHERS(line)))
+    return len(lines), [(at, lines[at].encode("latin-1")) for at in sorted(chosen)]
+
+
+_OF_OTHERS = re.compile(r"#|\d[ \t]+-?\d|COMMS-RES|nThread|Rank|Out of|Avg bus|ailure").search

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hpcbench.errors import FileError
 from hpcbench.formats.printed import Printed, whole
 from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.nccl_json import number_of
-from hpcbench.formats.reading.source import ForeignFile, LogLine
+from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.formats.tables import CommRow, CommTable, Half
 from hpcbench.texts import printable
 
@@ -65,57 +64,57 @@ class Heads:
     version: str = ""
     is_cut: bool = False
 
-    def take(self, file: ForeignFile, number: int, data: Mapping[str, Any]) -> None:
+    def take(self, data: Mapping[str, Any]) -> bool:
+        """Take a record's header and metadata; return whether its version is known."""
         stats = data.get("dump_stats")
         for part in (data, stats if isinstance(stats, Mapping) else {}):
             header, metadata = part.get("header"), part.get("metadata")
             if isinstance(header, Mapping):
                 self.communicator = _communicator(header)
             if isinstance(metadata, Mapping):
-                version = str(metadata.get("inspector_output_format_version", ""))[:20]
-                if not version.startswith(KNOWN_MAJOR):
-                    what = version if _VERSION.fullmatch(version) else "unknown"
-                    raise file.error(number, f"format {what} of NCCL Inspector; known: v4.x")
-                self.version = version
+                self.version = str(metadata.get("inspector_output_format_version", ""))[:20]
+        return self.version.startswith(KNOWN_MAJOR)
+
+    def unknown(self) -> str:
+        """Return what is left out of a version that is not known."""
+        what = self.version if _VERSION.fullmatch(self.version) else "unknown"
+        return f"records of NCCL Inspector in format {what}; known: v4.x"
 
 
 def read(file: ForeignFile) -> Iterator[CommTable]:
-    """Yield tables of at most PART rows each. Raises FileError for other lines or versions."""
+    """Yield tables of at most PART rows each; other lines and versions are left out, counted."""
     heads, rows, count = Heads(), dict[_Key, list[CommRow]](), 0
-    for line, data in _parsed(file, heads):
+    for number, data in file.records():
+        heads.is_cut = data is None
         if not isinstance(data, Mapping) or not is_record(data):
-            raise file.error(line.number, "no record of NCCL Inspector")
-        heads.take(file, line.number, data)
-        for kind in RECORDS:
-            if kind not in data:
-                continue
-            try:
-                name, row = _row(line.number, kind.partition("_")[0], data[kind])
-            except (KeyError, TypeError, ValueError) as error:
-                raise file.error(line.number, f"{kind} without the keys of v4.x") from error
-            rows.setdefault((name, heads.communicator, heads.version), []).append(row)
-            count += 1
+            file.left_out.add("lines that are no record of NCCL Inspector", number)
+        elif not heads.take(data):
+            file.left_out.add(heads.unknown(), number)
+        else:
+            for kind in set(RECORDS) & set(data):
+                count += _take(file, rows, heads, number, kind, data[kind])
         if count >= PART:
             yield from _tables(file, rows)
             rows, count = {}, 0
     yield from _tables(file, rows, is_cut=heads.is_cut)
 
 
-def _parsed(file: ForeignFile, heads: Heads) -> Iterator[tuple[LogLine, Any]]:
-    """Yield lines with their content; a last line that is cut off is only noted in ``heads``.
-
-    Raises FileError for other lines that are no JSON.
-    """
-    lines = (line for line in file.lines() if line.text.strip())
-    for line in lines:
-        try:
-            data = file.parsed(line.text, line.number)
-        except FileError:
-            if line.number == 1 or next(lines, None) is not None:
-                raise
-            heads.is_cut = True
-            return
-        yield line, data
+def _take(
+    file: ForeignFile, rows: dict[_Key, list[CommRow]], heads: Heads, number: int, kind: str,
+    data: Any,
+) -> int:
+    """Keep an operation; return how many were kept: 0 of one that is left out, else 1."""
+    try:
+        name, row = _row(number, kind.partition("_")[0], data)
+    except (KeyError, TypeError, ValueError):
+        file.left_out.add(f"{kind} without the keys of v4.x", number)
+        return 0
+    if not name:
+        file.left_out.add("operations of NCCL Inspector of no known collective, such as Invalid",
+                          number)
+        return 0
+    rows.setdefault((name, heads.communicator, heads.version), []).append(row)
+    return 1
 
 
 def _row(number: int, kind: str, data: Mapping[str, Any]) -> tuple[str, CommRow]:
@@ -126,7 +125,10 @@ def _row(number: int, kind: str, data: Mapping[str, Any]) -> tuple[str, CommRow]
 
     time_us = of("exec_time_us")
     half = Half(None, time_us and time_us.widened(1.0), of("algobw_gbs"), of("busbw_gbs"))
-    name = "send_recv" if kind == "p2p" else our_name(str(data["coll"]))
+    coll = str(data["coll"]) if kind == "coll" else "SendRecv"
+    name = our_name(coll)
+    if coll.endswith("V"):
+        name += "_v"  # of different sizes: another operation than that of equal parts
     return name, CommRow(number, whole(data[f"{kind}_msg_size_bytes"]), (half,),
                          number=whole(data[f"{kind}_sn"]))
 

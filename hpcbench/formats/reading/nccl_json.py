@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpcbench.formats.printed import Printed, printed_or_none, whole, whole_or_none
+from hpcbench.formats.printed import Printed, is_no_number, printed_or_none, whole, whole_or_none
 from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.nccl_text import PROGRAM, program_name
 from hpcbench.formats.reading.source import ForeignFile
@@ -81,12 +81,15 @@ def _row(number: int, row: Mapping[str, Any], iterations: int | None) -> CommRow
 def _half(in_place: bool, half: Mapping[str, Any], each: Mapping[str, Any] | None) -> Half:
     wrong = half.get("nwrong")
     each = each or {}
+    odd = tuple(f"{name} {half[key]}" for name, key in (
+        ("time", "time"), ("algbw", "alg_bw"), ("busbw", "bus_bw"))
+        if isinstance(half.get(key), str) and is_no_number(half[key]))
     shares = [number_of(each.get(key)) for key in ("p50_us", "p95_us", "p99_us")]
     return Half(
         in_place, number_of(half.get("time", half.get("cpu_time"))), number_of(half["alg_bw"]),
         number_of(half["bus_bw"]), whole_or_none(wrong),
         number_of(each.get("min_us")), number_of(each.get("max_us")),
-        tuple(one for one in shares if one is not None))
+        tuple(one for one in shares if one is not None), odd)
 
 
 def number_of(value: object) -> Printed | None:

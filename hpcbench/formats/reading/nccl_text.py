@@ -1,54 +1,65 @@
-"""The text of nccl-tests: several tables in a log, a launcher's prefixes, lines of NCCL between."""
+"""The text of nccl-tests, from its first version on: tables anywhere in a log.
+
+Versions before 2.4 print ``bytes``, ``N``, ``op`` and ``res``, times in ms, footers without ``#``;
+those before 2.13 ``error`` in place of ``#wrong`` and no ``root``. A row is known by the type
+behind two whole numbers, whatever stands before them.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from hpcbench.formats.printed import Printed, printed, printed_or_none, whole
+from hpcbench.formats.printed import Printed, is_no_number, printed, printed_or_none, whole
 from hpcbench.formats.reading.names import our_name
-from hpcbench.formats.reading.source import ForeignFile, LogLine
+from hpcbench.formats.reading.prefixes import nearest, source_of
+from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.formats.tables import ELEMENT_BYTES, CommRow, CommTable, DeviceLine, Half
 
 PROGRAM = "nccl-tests"
 NEWEST_MAJOR = 2
 MOST_ROWS = 100_000
 MOST_TABLES = 4096
+OPERATORS = ("sum", "prod", "max", "min", "avg", "mulsum", "none")
 _TYPES = "|".join(sorted(ELEMENT_BYTES, key=len, reverse=True))
-ROW = re.compile(rf"\s*\d+\s+\d+\s+(?:{_TYPES})(?:\s|$)")
-_NAMES = re.compile(r"#\s+size\s+count\s+type\s")
-_VERSION = re.compile(r"#\s*nccl-tests version (\S+)")
-_START = re.compile(r"#\s*Collective test starting: (\S+)")
-_OPTIONS = re.compile(r"#\s*nThread\s+\d+\s+nGpus\s+\d+\s")
-_DEVICE = re.compile(r"#\s+Rank\s+(\d{1,9})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+\d+\s+on\s+(\S+)"
+_ROW = re.compile(rf"(?<![\w.+/-])\d+[ \t]+\d+[ \t]+(?:{_TYPES})(?=\s|$)")
+_HEADING = re.compile(
+    r"(?:#\s*)?(?:"
+    r"(?P<names>(?:size\s+count|bytes\s+N)\s+type\s.*)"
+    r"|nccl-tests version (?P<version>\S+)"
+    r"|Collective test starting: (?P<start>\S+)"
+    r"|(?P<options>nThreads?:?\s+\d+\s+nGpus:?\s+\d+\s.*)"
+    r"|(?P<device>Rank\s+\d{1,9}\s.*?\bdevice\s+\d+\s+\[.*)"
+    r"|Out of bounds values\s*:\s*(?P<outside>\d{1,18}\b)"
+    r"|Avg bus bandwidth\s*:\s*(?P<average>\S.*)"
+    r"|(?P<failure>Test (?:NCCL |CUDA )?failure))")
+_HINTS = re.compile("size|bytes|nccl-tests|Collective|nThread|device|Out of|Avg bus|ailure")
+_DEVICE = re.compile(r"Rank\s+(\d{1,9})\s+(?:Group\s+(\d{1,9})\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)"
                      r"\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
-_OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s*(OK|FAILED)?")
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S+)\s*(OK|FAILED)?")
 _STEP = re.compile(r"step:\s*(\d{1,18})\((bytes|factor)\)")
 _ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )iters:\s*(\d{1,18})")
-_FAILURE = re.compile(r"Test (?:NCCL |CUDA )?failure")
-_HEADINGS = (_VERSION, _START, _OPTIONS, _NAMES)
+_BEGINS = ("names", "version", "start", "options")
+_ALIASES = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
 _BASE = ("size", "count", "type", "redop", "root")
 _HALF = ("time", "algbw", "busbw", "#wrong")
 _EACH = ("i_min", "i_max", "i_p99", "i_cv%")
-_STAMP = re.compile(r"\d{4}-\d\d-\d\d")
+_STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d\s+\d\d:\d\d:\d\d$")
+_ONE_HALF_BLANKS = 24
+"""Blanks before a row's time where the half before it is left blank: 32 + 2, and never so many."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """The fields of a row: those before the halves, and those of a half."""
+    """The fields of a row: those before the halves, and those of a half.
+
+    ``halves``: how many the heading names, None without one. ``unit_us``: of times, in us.
+    """
 
     base: tuple[str, ...] = _BASE
     half: tuple[str, ...] = _HALF
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Return how many fields a row has with one half and with two."""
-        return len(self.base) + len(self.half), len(self.base) + 2 * len(self.half)
-
-
-_USUAL = {9: RowLayout(), 13: RowLayout(), 21: RowLayout(half=(*_HALF, *_EACH))}
+    halves: int | None = None
+    unit_us: float = 1.0
 
 
 def program_name(word: str) -> str:
@@ -57,44 +68,65 @@ def program_name(word: str) -> str:
     return name if found else ""
 
 
-def is_marked(text: str) -> bool:
-    """Return whether a line can only be one of nccl-tests."""
-    return bool(ROW.match(text)) or any(one.match(text) for one in _HEADINGS)
+class NcclTables:
+    """The tables of a log, one after the other in each process; ``collective`` if none is named."""
 
+    def __init__(self, file: ForeignFile, collective: str = "") -> None:
+        self._file, self._collective = file, collective
+        self._open: dict[str, _NcclTable] = {}
 
-def read(
-    file: ForeignFile, lines: Iterable[LogLine], collective: str = "",
-) -> Iterator[CommTable]:
-    """Yield the tables of a log; ``collective`` is used where they name none.
+    def take(self, number: int, text: str) -> Iterable[CommTable] | None:
+        """Return the tables that end with this line; None if nothing in it is of nccl-tests."""
+        row = _ROW.search(text)
+        found = row or (_HEADING.search(text) if _HINTS.search(text) else None)
+        if found is None:
+            return None
+        return self._taken(number, found, "row" if row else found.lastgroup or "")
 
-    Raises FileError for columns or a version that are not known.
-    """
-    open_tables: dict[str, _NcclTable] = {}
-    for line in lines:
-        if line.prefix not in open_tables:
-            if not (line.text.lstrip().startswith("#") or ROW.match(line.text)):
-                continue
-            if len(open_tables) == MOST_TABLES:
-                raise file.error(line.number, f"more than {MOST_TABLES} processes print tables")
-            open_tables[line.prefix] = _NcclTable(file, collective, line.number)
-        builder = open_tables[line.prefix]
-        if builder.begins_another(line.text):
+    def _taken(self, number: int, found: re.Match[str], kind: str) -> Iterable[CommTable]:
+        ended: Iterable[CommTable] = ()
+        source = source_of(found.string[:found.start()])
+        if source not in self._open and kind not in _BEGINS:
+            source = self._nearest(source, kind)
+        builder = self._open.get(source)
+        if builder is None and kind == "failure":
+            return ended
+        if builder is None and len(self._open) == MOST_TABLES:
+            raise self._file.error(number, f"more than {MOST_TABLES} processes print tables")
+        if builder is not None and builder.begins_another(kind):
+            ended, builder = builder.finished(), None
+        if builder is None:
+            builder = self._open[source] = _NcclTable(self._file, self._collective, number)
+        if kind == "row":
+            builder.add_row(number, found.string[found.start():])
+        else:
+            builder.add_heading(number, kind, found[kind])
+        return ended
+
+    def _nearest(self, source: str, kind: str) -> str:
+        """Return the table that a line between other output belongs to; a new one if none does."""
+        if kind == "failure":
+            fitting = [one for one in self._open if source.startswith(one)]
+            return max(fitting, key=len, default=next(reversed(self._open), source))
+        found = nearest(source, self._open)
+        return source if found is None else found
+
+    def finished(self) -> Iterator[CommTable]:
+        """Yield the tables that are still open at the end of the file."""
+        for builder in self._open.values():
             yield from builder.finished()
-            builder = open_tables[line.prefix] = _NcclTable(file, collective, line.number)
-        builder.add(line)
-    for builder in open_tables.values():
-        yield from builder.finished()
 
 
 @dataclass(slots=True)
 class _NcclTable:
-    """A table that is being read."""
+    """A table that is being read; ``refusal``: why its rows are left out."""
 
     file: ForeignFile
     collective: str
     line: int
     program: str = ""
     version: str = ""
+    refusal: str = ""
     has_heading: bool = False
     layout: RowLayout | None = None
     old_columns: str = ""
@@ -104,90 +136,82 @@ class _NcclTable:
     out_of_bounds: int | None = None
     devices: list[DeviceLine] = field(default_factory=list)
     rows: list[CommRow] = field(default_factory=list)
+    n_refused: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
     failures: dict[str, None] = field(default_factory=dict)
 
-    def begins_another(self, text: str) -> bool:
-        """Return whether a line belongs to the next table."""
+    def begins_another(self, kind: str) -> bool:
+        """Return whether a line of this kind belongs to the next table."""
         has_end = self.average is not None
-        return bool(self.rows or has_end) and (
-            any(one.match(text) for one in _HEADINGS) or has_end and bool(ROW.match(text)))
+        return bool(self.rows or self.damaged or self.n_refused or has_end) and (
+            kind in _BEGINS or has_end and kind == "row")
 
-    def add(self, line: LogLine) -> None:
-        text = line.text
-        if ROW.match(text):
-            self._add_row(line)
-        elif text.lstrip().startswith("#"):
-            self._add_heading(line)
-        elif "ailure" in text and _FAILURE.search(text):
-            self.failures["the log has a line of a test failure"] = None
-
-    def _add_heading(self, line: LogLine) -> None:
-        text = line.text.lstrip()
-        if found := _DEVICE.match(text):
-            self.devices.append(DeviceLine(int(found[1]), int(found[2] or 0), found[3],
-                                           found[4].strip()))
+    def add_heading(self, number: int, kind: str, text: str) -> None:
+        """Take a line that is no row; ``text`` is what matters of it."""
+        if kind == "device":
+            if found := _DEVICE.match(text):
+                self.devices.append(DeviceLine(int(found[1]), int(found[2] or 0), found[3],
+                                               found[4].strip()))
             if len(self.devices) > MOST_ROWS:
-                raise self.file.error(line.number, f"more than {MOST_ROWS} lines of devices")
-        elif found := _VERSION.match(text):
-            self.version = found[1]
-            if int((re.match(r"\d{1,9}", found[1]) or ["0"])[0]) > NEWEST_MAJOR:
-                raise self.file.error(line.number, f"nccl-tests {found[1][:20]} is not known; "
-                                                   f"known: up to {NEWEST_MAJOR}.x")
-        elif found := _START.match(text):
-            self.has_heading, self.program = True, program_name(found[1])
-        elif _OPTIONS.match(text):
+                raise self.file.error(number, f"more than {MOST_ROWS} lines of devices")
+        elif kind == "version":
+            self.version = text
+            if int((re.match(r"\d{1,9}", text) or ["0"])[0]) > NEWEST_MAJOR:
+                self.refusal = (f"rows of nccl-tests {text[:20]}, which is not known; known: up to "
+                                f"{NEWEST_MAJOR}.x")
+        elif kind == "start":
+            self.has_heading, self.program = True, program_name(text)
+        elif kind == "options":
             self.has_heading = True
             if step := _STEP.search(text):
                 self.step_bytes = int(step[1]) if step[2] == "bytes" else None
             if count := _ITERATIONS.search(text):
                 self.iterations = int(count[1])
-        elif _NAMES.match(text):
-            self._take_names(line)
+        elif kind == "names":
+            self._take_names(text)
+        elif kind == "outside":
+            self.out_of_bounds = int(text)
+        elif kind == "average":
+            self._take_average(text.split())
         else:
-            self._add_footer(text)
+            self.failures["the log has a line of a test failure"] = None
 
-    def _add_footer(self, text: str) -> None:
-        if found := _OUT_OF_BOUNDS.match(text):
-            self.out_of_bounds = int(found[1])
-        elif found := _AVERAGE.match(text):
-            try:
-                self.average = printed_or_none(found[1])
-            except ValueError:
-                return
-            if found[2] == "FAILED":
-                self.failures[f"the average {found[1]} GB/s is below NCCL_TESTS_MIN_BW"] = None
+    def _take_average(self, words: Sequence[str]) -> None:
+        try:
+            self.average = printed_or_none(words[0])
+        except ValueError:
+            return
+        if words[1:2] == ["FAILED"]:
+            self.failures[f"the average {words[0]} GB/s is below NCCL_TESTS_MIN_BW"] = None
 
-    def _take_names(self, line: LogLine) -> None:
-        names = [word for word in line.text.lstrip(" #").split()
-                 if word.lower() not in ("timestamp", "time_stamp")]
-        layout = _layout_of(names)
-        if layout is None:
-            raise self.file.error(line.number, "these columns are not those of a known version of "
-                                               "nccl-tests")
-        self.layout = layout
-        missing = [name for name in _BASE if name not in layout.base]
+    def _take_names(self, text: str) -> None:
+        self.layout = layout_of([word for word in text.split()
+                                 if word.lower() not in ("timestamp", "time_stamp")])
+        if self.layout is None:
+            self.refusal = "rows of other columns than those of a known version of nccl-tests"
+            return
+        missing = [name for name in _BASE if name not in self.layout.base]
         self.old_columns = "; ".join(
             ([f"no column {' or '.join(missing)}"] if missing else [])
-            + (["error in place of #wrong"] if "error" in layout.half else []))
+            + (["error in place of #wrong"] if "error" in self.layout.half else []))
 
-    def _add_row(self, line: LogLine) -> None:
-        fields = line.text.split()
-        if len(fields) > 2 and _STAMP.fullmatch(fields[-2]):
-            del fields[-2:]
-        layout = self.layout or _USUAL.get(len(fields))
+    def add_row(self, number: int, text: str) -> None:
+        """Take a row, which begins with its size."""
+        if self.refusal:
+            self.n_refused += 1
+            self.file.left_out.add(self.refusal, number)
+            return
         try:
-            if layout is None or len(fields) not in layout.counts:
-                raise ValueError("fields")
-            row = _row(line.number, fields, layout, self.iterations)
+            row = _row(number, text, self.layout, self.iterations)
         except ValueError:
-            self.damaged.append((line.number, len(fields)))
+            self.damaged.append((number, len(text.split())))
         else:
             self.rows.append(row)
         if len(self.rows) + len(self.damaged) > MOST_ROWS:
-            raise self.file.error(line.number, f"a table of more than {MOST_ROWS} rows")
+            raise self.file.error(number, f"a table of more than {MOST_ROWS} rows")
 
     def finished(self) -> Iterator[CommTable]:
+        """Yield the table, if it has rows."""
         if not self.rows and not self.damaged:
             return
         groups = {one.group for one in self.devices}
@@ -204,8 +228,10 @@ class _NcclTable:
             is_uneven=self.program == "alltoallv")
 
 
-def _layout_of(names: Sequence[str]) -> RowLayout | None:
+def layout_of(names: Sequence[str]) -> RowLayout | None:
     """Return the layout of a line of names; None if no known version prints it."""
+    unit_us = 1000.0 if names[:1] == ["bytes"] else 1.0
+    names = [_ALIASES.get(name, name) for name in names]
     at = next((i for i, name in enumerate(names) if name in ("time", "cputime")), None)
     if at is None or not set(names[:at]) <= set(_BASE) or tuple(names[:3]) != _BASE[:3]:
         return None
@@ -215,30 +241,80 @@ def _layout_of(names: Sequence[str]) -> RowLayout | None:
              for wrong in ("#wrong", "error") for each in ((), _EACH)}
     if half not in known or (ends and tuple(names[ends[0]:]) != half):
         return None
-    return RowLayout(tuple(names[:at]), half)
+    return RowLayout(tuple(names[:at]), half, 2 if ends else 1, unit_us)
 
 
-def _row(line: int, fields: Sequence[str], layout: RowLayout, iterations: int | None) -> CommRow:
+def _row(number: int, text: str, layout: RowLayout | None, iterations: int | None) -> CommRow:
     """Return a row. Raises ValueError where a field is not what it should be."""
-    base = dict(zip(layout.base, fields, strict=False))
-    rest, each = fields[len(layout.base):], len(layout.half)
-    if len(rest) == each:
-        halves = [_half(True, rest, layout)]
+    text = text.rstrip()
+    if stamp := _STAMP.search(text):
+        text = text[:stamp.start()]
+    size, count, dtype, *rest = text.split()
+    redop = rest.pop(0) if rest and rest[0] in OPERATORS else None
+    if layout is None:
+        layout = _layout_without_names(rest, redop)
+        is_guess = True
     else:
-        halves = [_half(False, rest[:each], layout), _half(True, rest[each:], layout)]
-    redop, root = base.get("redop"), base.get("root")
-    return CommRow(
-        line, whole(base["size"]), tuple(halves), count=whole(base["count"]), dtype=base["type"],
-        redop=None if redop in (None, "none") else redop,
-        root=None if root in (None, "-1") else whole(root), iterations=iterations)
+        is_guess = False
+    if redop is not None and "redop" not in layout.base:
+        raise ValueError("an operator without a column")
+    root = rest.pop(0) if "root" in layout.base and rest else "-1"
+    if root != "-1":
+        whole(root)
+    halves = _halves(text, rest, layout)
+    size_bytes = whole(size)
+    if is_guess and not all(_is_rate(size_bytes, half) for half in halves):
+        raise ValueError("rates of other times")
+    return CommRow(number, size_bytes, halves, count=whole(count), dtype=dtype,
+                   redop=None if redop == "none" else redop,
+                   root=None if root == "-1" else whole(root), iterations=iterations)
+
+
+def _layout_without_names(rest: Sequence[str], redop: str | None) -> RowLayout:
+    """Return the layout of a row in a log without headings, from what is behind the operator."""
+    n_half = {4: 4, 5: 4, 8: 4, 9: 4, 16: 8, 17: 8}.get(len(rest), 0)
+    n_base = len(rest) % 4
+    base = tuple(name for name in _BASE if name != "root" or n_base == 1)
+    if not n_half or n_base == 0 and not all("e" in one or one == "N/A" for one in rest[3::4]):
+        raise ValueError("fields")
+    wrong = "#wrong" if n_base == 1 else "error"
+    return RowLayout(base, (*_HALF[:3], wrong, *(_EACH if n_half == 8 else ())))
+
+
+def _halves(text: str, rest: Sequence[str], layout: RowLayout) -> tuple[Half, ...]:
+    """Return the measurements of a row. Raises ValueError unless all of their fields are there."""
+    each = len(layout.half)
+    if len(rest) == 2 * each and layout.halves != 1:
+        return _half(False, rest[:each], layout), _half(True, rest[each:], layout)
+    gap = max(map(len, re.findall(" +", text)))
+    if len(rest) == each and (layout.halves == 1 or gap >= _ONE_HALF_BLANKS):
+        return (_half(True, rest, layout),)
+    raise ValueError("fields")
 
 
 def _half(in_place: bool, fields: Sequence[str], layout: RowLayout) -> Half:
     named = dict(zip(layout.half, fields, strict=True))
-    time, algbw, busbw = (printed_or_none(one) for one in fields[:3])
+    time, algbw, busbw = map(_number, fields[:3])
+    odd = tuple(f"{name} {one}" for name, one in zip(layout.half, fields[:3], strict=False)
+                if is_no_number(one)) if None in (time, algbw, busbw) else ()
     found = printed_or_none(named["#wrong"]) if "#wrong" in named else None
+    if "error" in named:
+        printed_or_none(named["error"])
     wrong = None if found is None else int(found.value)
+    half = Half(in_place, time and time.scaled(layout.unit_us), algbw, busbw, wrong, odd=odd)
     if "i_min" not in named:
-        return Half(in_place, time, algbw, busbw, wrong)
-    low, high, share = (printed(named[name]) for name in ("i_min", "i_max", "i_p99"))
-    return Half(in_place, time, algbw, busbw, wrong, low, high, (share,))
+        return half
+    low, high, share, _ = (printed(named[name]) for name in _EACH)
+    return replace(half, low_us=low, high_us=high, percentiles_us=(share,))
+
+
+def _number(text: str) -> Printed | None:
+    """Return a number; None for ``nan`` and ``inf``. Raises ValueError for others, N/A too."""
+    return printed(text) if text[-1:].isdigit() or not is_no_number(text) else None
+
+
+def _is_rate(size_bytes: int, half: Half) -> bool:
+    """Return whether algbw may be size / time: else the fields are not those they seem."""
+    rate, time = half.algbw, half.time_us
+    return rate is not None and time is not None and time.low > 0 and rate.may_be(
+        size_bytes / time.high / 1e3, size_bytes / time.low / 1e3)

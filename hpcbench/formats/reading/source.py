@@ -7,10 +7,10 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from hpcbench.errors import FileError
 from hpcbench.formats.printed import printed
@@ -18,18 +18,24 @@ from hpcbench.texts import from_json
 
 MOST_LINE_BYTES = 2**20
 MOST_JSON_BYTES = 2**26
+MOST_KINDS = 100
 _HEAD_BYTES = 8192
+_BLOCK_BYTES = 2**16
+MOST_RECORD_LINES = 100_000
 _GZIP = b"\x1f\x8b"
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
-_PREFIX = re.compile(r"\s?(\[\d+(?:,\d+)?\](?:<std(?:out|err)>:)?|\d+:) ?(?=[\s#\d]|$)").match
 
 
 class LogLine(NamedTuple):
-    """A line without its end and without a launcher's ``prefix``; numbers count from 1."""
+    """A line without its end; numbers count from 1."""
 
     number: int
-    prefix: str
     text: str
+
+
+Chosen: TypeAlias = Callable[[bytes], tuple[int, Iterable[tuple[int, bytes]]]]
+"""What is given whole lines as bytes, and returns how many they are, and those that are wanted:
+how many are before it, and the line, in order."""
 
 
 class Unread:
@@ -43,6 +49,8 @@ class Unread:
 
     def add(self, what: str, line: int | None = None, count: int = 1) -> None:
         """Count ``count`` more of ``what``, a plural such as "rows without a size"."""
+        if what not in self._counts and len(self._counts) >= MOST_KINDS:
+            what = "lines of other kinds"
         before, first = self._counts.get(what, (0, line))
         self._counts[what] = before + count, first
 
@@ -63,10 +71,10 @@ class ForeignFile:
     Whoever reads it counts in ``left_out`` what is not taken, and whoever called shows it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, left_out: Unread | None = None) -> None:
         self.path = path
         self.name = str(path)
-        self.left_out = Unread()
+        self.left_out = Unread() if left_out is None else left_out
         if path.is_dir():
             raise FileError(f"{self.name} is a folder: name the files in it")
         if not path.is_file():
@@ -76,17 +84,67 @@ class ForeignFile:
         if reason := _why_no_text(head):
             raise FileError(f"{self.name}: {reason}")
 
-    def lines(self) -> Iterator[LogLine]:
-        """Yield its lines, each at most MOST_LINE_BYTES long. Raises FileError for longer ones."""
+    def lines(self, chosen: Chosen | None = None) -> Iterator[LogLine]:
+        """Yield its lines, or those that ``chosen`` chooses; the others are never decoded.
+
+        Raises FileError for a line longer than MOST_LINE_BYTES.
+        """
+        first = 1
+        for block in self._blocks():
+            if chosen is None:
+                lines = block.split(b"\n")
+                yield from (LogLine(number, _decoded(line))
+                            for number, line in enumerate(lines, first))
+                first += len(lines)
+                continue
+            count, found = chosen(block)
+            yield from (LogLine(first + at, _decoded(line)) for at, line in found)
+            first += count
+
+    def _blocks(self) -> Iterator[bytes]:
+        """Yield whole lines of about _BLOCK_BYTES, without the end of the last one."""
+        rest = b""
         with self._guarded() as stream:
-            for number, data in enumerate(iter(stream.readline, b""), 1):
-                if len(data) > MOST_LINE_BYTES:
-                    raise self.error(number, "the line is longer than 1 MiB: no table has such "
-                                             "lines")
-                text = data.decode("utf-8", "replace").rstrip("\r\n")
-                found = _PREFIX(text)
-                yield (LogLine(number, found[1], text[found.end():]) if found
-                       else LogLine(number, "", text))
+            while data := stream.read(_BLOCK_BYTES):
+                block, end, after = data.rpartition(b"\n")
+                if end:
+                    yield rest + block
+                    rest = after
+                else:
+                    rest += after
+                if len(rest) > MOST_LINE_BYTES:
+                    raise FileError(f"{self.name}: a line is longer than 1 MiB: no table has such "
+                                    "lines")
+        if rest:
+            yield rest
+
+    def records(
+        self, parse_float: Callable[[str], Any] = printed,
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield JSON values with the number of their first line: a value a line, or objects over
+        several lines, from ``{`` to ``}`` without indent; None for what is no JSON.
+        """
+        first, begun = 0, list[str]()
+        for number, text in self.lines():
+            if begun and text[:1] == "{":
+                yield first, None
+                begun = []
+            if begun or text.rstrip() == "{":
+                first = first if begun else number
+                begun.append(text)
+                if text.rstrip() not in ("}", "},") and len(begun) < MOST_RECORD_LINES:
+                    continue
+                text, begun = "\n".join(begun).rstrip(", "), []
+            elif text.strip():
+                first = number
+            else:
+                continue
+            try:
+                yield first, self.parsed(text, first, parse_float)
+            except FileError:
+                yield first, None
+        if begun:
+            yield first, None
 
     def parts(self) -> Iterator[str]:
         """Yield its text in parts of about 1 MiB."""
@@ -143,16 +201,14 @@ class _Unpacked:
         self._raw.close()
 
     def read(self, size: int) -> bytes:
-        return self._limited_read(self._stream.read, size)
-
-    def readline(self) -> bytes:
-        return self._limited_read(self._stream.readline, MOST_LINE_BYTES + 1)
-
-    def _limited_read(self, how: Callable[[int], bytes], size: int) -> bytes:
         try:
-            return how(size)
+            return self._stream.read(size)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FileError(f"{self._path}: the gzip file is cut off or damaged") from error
+
+
+def _decoded(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r")
 
 
 def _why_no_text(head: bytes) -> str:

@@ -1,4 +1,8 @@
-"""SuperBench's results-summary.jsonl: a line a node, numbers by ``benchmark/metric:rank``."""
+"""SuperBench's results-summary.jsonl: a line a node, numbers by ``benchmark/metric:rank``.
+
+A metric of a collective is ``allreduce_1048576_busbw``, with a pattern of several groups
+``allreduce_0_3:1048576_busbw``: the 0th step in turn, the 3rd group at a time.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +20,29 @@ from hpcbench.texts import printable
 PROGRAM = "SuperBench"
 MOST_METRICS = 100_000
 MOST_TEXT = 80
-_METRIC = re.compile(r"(?P<of>.*)/(?P<op>[A-Za-z_-]+?)_(?P<size>\d{1,18})"
-                     r"_(?P<what>busbw|algbw|time)(?P<rank>:\d+)?")
+_METRIC = re.compile(r"(?P<of>.*)/(?P<op>[A-Za-z_-]+?)_(?:(?P<step>\d{1,9}_\d{1,9}):)?"
+                     r"(?P<size>\d{1,18})_(?P<what>busbw|algbw|time)(?P<rank>:\d+)?")
 
 
 def read(file: ForeignFile) -> Iterator[NodeTable]:
-    """Yield the node of each line. Raises FileError for a line that is none."""
-    for line in file.lines():
-        if not line.text.strip():
-            continue
-        data = file.parsed(line.text, line.number)
+    """Yield the node of each line. A line that is none is left out, counted.
+
+    Raises FileError for a node of too many metrics.
+    """
+    for line, data in file.records():
         if not isinstance(data, Mapping) or not isinstance(data.get("node"), str):
-            raise file.error(line.number, 'no node of SuperBench: the key "node" is missing')
+            file.left_out.add('lines that are no node of SuperBench, without the key "node"', line)
+            continue
         if len(data) > MOST_METRICS:
-            raise file.error(line.number, f"a node of more than {MOST_METRICS} metrics")
+            raise file.error(line, f"a node of more than {MOST_METRICS} metrics")
         metrics = {}
         for name, value in data.items():
             if isinstance(value, (Printed, int)) and not isinstance(value, bool):
                 number = number_of(value)
                 metrics.update({} if number is None else {name: number})
-        yield NodeTable(file.name, line.number, data["node"], metrics)
+            elif name != "node":
+                file.left_out.add("metrics of SuperBench without a number", line)
+        yield NodeTable(file.name, line, data["node"], metrics)
 
 
 def other_metrics(node: NodeTable) -> int:
@@ -50,16 +57,17 @@ def _of_collective(name: str) -> re.Match[str] | None:
 
 def comm_tables(node: NodeTable) -> Iterator[CommTable]:
     """Yield a node's metrics of collectives, a table an operation and rank."""
-    found: dict[tuple[str, str, str], dict[int, dict[str, Printed]]] = defaultdict(
+    found: dict[tuple[str, str, str, str], dict[int, dict[str, Printed]]] = defaultdict(
         lambda: defaultdict(dict))
     for name, value in node.metrics.items():
         if match := _of_collective(name):
-            key = (match["of"], match["op"], match["rank"] or "")
+            key = (match["of"], match["op"], match["step"] or "", match["rank"] or "")
             found[key][int(match["size"])][match["what"]] = value
-    for (benchmark, operation, rank), sizes in found.items():
+    for (benchmark, operation, step, rank), sizes in found.items():
         rows = tuple(CommRow(node.line, size, (Half(
             None, named.get("time"), named.get("algbw"), named.get("busbw")),))
             for size, named in sorted(sizes.items()))
-        label = f"{benchmark} {node.node}{rank if rank != ':0' else ''}"
+        label = " ".join(filter(None, (benchmark, step, node.node)))
+        label += rank if rank != ":0" else ""
         yield CommTable(PROGRAM, node.path, node.line, our_name(operation), rows,
                         timed_rates=False, label=printable(label)[:MOST_TEXT])

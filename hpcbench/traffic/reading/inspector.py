@@ -35,17 +35,13 @@ def read(file: ForeignFile) -> Iterator[RankRecord]:
     metadata: Mapping[str, Any] = {}
     processes: dict[tuple[str, str], dict[str, tuple[int, int, str]]] = defaultdict(dict)
     calls: dict[tuple[str, str], list[tuple[float, RankCall]]] = defaultdict(list)
-    for line in file.lines():
-        if not line.text.strip():
-            continue
-        try:
-            data = file.parsed(line.text, line.number, parse_float=float)
-        except FileError:
-            data = None
+    for line, data in file.records(float):
         if not isinstance(data, Mapping) or not inspector.is_record(data):
-            file.left_out.add("lines that are no record of NCCL Inspector", line.number)
+            file.left_out.add("lines that are no record of NCCL Inspector", line)
             continue
-        heads.take(file, line.number, data)
+        if not heads.take(data):
+            file.left_out.add(heads.unknown(), line)
+            continue
         for part in (data.get("dump_stats"), data):
             if isinstance(part, Mapping):
                 header = part.get("header", header)
@@ -53,7 +49,7 @@ def read(file: ForeignFile) -> Iterator[RankRecord]:
         try:
             for kind in inspector.RECORDS:
                 if kind in data and _is_nameless(data[kind]):
-                    file.left_out.add(_NAMELESS, line.number)
+                    file.left_out.add(_NAMELESS, line)
                 elif kind in data:
                     process = str(metadata.get("hostname", "")), str(metadata.get("pid", file.name))
                     name = str(header["id"])
@@ -62,7 +58,7 @@ def read(file: ForeignFile) -> Iterator[RankRecord]:
                     calls[process].append((float(metadata.get("dump_timestamp_us", 0)),
                                            _call(kind, data[kind], name, rank)))
         except (KeyError, TypeError, ValueError, AttributeError):
-            file.left_out.add("calls without the keys of v4.x", line.number)
+            file.left_out.add("calls without the keys of v4.x", line)
     if not calls and file.left_out:
         raise FileError(f"{file.name}: no call can be read: "
                         + "; ".join(file.left_out.lines(file.name)))
