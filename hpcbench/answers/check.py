@@ -20,8 +20,24 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from hpcbench.answers.compare import FASTER, LOOKS, SAME, SLOWER, at_most, compare, scope_of
-from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, launch_times, side_of
+from hpcbench.answers.compare import (
+    FASTER,
+    LOOKS,
+    SAME,
+    SLOWER,
+    at_most,
+    compare,
+    protocol_text,
+    scope_of,
+)
+from hpcbench.answers.compare_inputs import (
+    CaseOfSide,
+    Side,
+    aligned,
+    cases_of,
+    launch_times,
+    side_of,
+)
 from hpcbench.config.axes import nearest, quote
 from hpcbench.config.load import commented_yaml
 from hpcbench.config.section import SCALES, Limit, Section, limit_below
@@ -429,29 +445,37 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
                    smallest: float) -> CheckResult:
     """Return whether results are as fast as those of other files. Raises FileError."""
     before, now = side_of(baseline), side_of(results)
-    old, new = cases_of(before), cases_of(now)
+    old = cases_of(before)
+    new = aligned(old, cases_of(now))
     found = compare(old, new, ("the baseline", "these results"), smallest)
     reasons = [*_of_runs(now)]
     if not found.cases:
         reasons.append(Reason(MISSING, "baseline", "no case has times on both sides"))
     named = {reason.case_id for reason in reasons}
-    reasons += [Reason(MISSING, case.case.label, "no times here, but in the baseline",
-                       case_id) for case_id, case in old.items()
-                if case.launch_s and case_id not in named and not (
-                    case_id in new and new[case_id].launch_s)]
+    ids = {key: new[key].case.case_id if key in new else case.case.case_id
+           for key, case in old.items()}
+    reasons += [Reason(MISSING, case.case.label, "no times here, but in the baseline", ids[key])
+                for key, case in old.items() if case.launch_s and ids[key] not in named and not (
+                    key in new and new[key].launch_s)]
     for case in found.cases:
         change = f"{100 * (case.ratio - 1):+.1f} % beside the baseline"
         if scope := scope_of([case]):
             change += f" {scope}"
-        if case.verdict == SLOWER:
-            reasons.append(Reason(SLOW, case.label, change, case.key))
+        if protocol := protocol_text(case):
+            change += f" ({protocol})"
+        if case.verdict == SLOWER and case.means_the_same:
+            reasons.append(Reason(SLOW, case.label, change, ids[case.key]))
+        elif case.verdict == SLOWER:
+            reasons.append(Reason(CANNOT_TELL, case.label, f"{change}: the times are not of one "
+                                  "kind; measure both sides alike", ids[case.key]))
         elif case.verdict not in (FASTER, SAME):
             more = "" if case.more_launches is None else (
                 f"; use {at_most(case.more_launches)} launches a side")
             undecided = f"undecided; {case.reason}{more}"
             is_shown = min(case.launches) > 1 or case.reason.startswith(LOOKS)
             reasons.append(Reason(CANNOT_TELL, case.label,
-                                  f"{change}: {undecided}" if is_shown else undecided, case.key))
+                                  f"{change}: {undecided}" if is_shown else undecided,
+                                  ids[case.key]))
     return concluded(reasons, 0, len(found.cases))
 
 

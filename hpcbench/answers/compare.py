@@ -23,8 +23,12 @@ from hpcbench.answers.answer import range_of
 from hpcbench.answers.compare_inputs import (
     CaseOfSide,
     SideDifference,
+    aligned,
     cases_of,
     differences,
+    label_of,
+    other_parameters,
+    protocol_differences,
     read_side,
     split_by,
 )
@@ -81,6 +85,8 @@ class CaseComparison:
         verdict: one of VERDICTS; ``reason`` is why it is inconclusive.
         more_launches: launches of each side that would probably suffice; None if not requested.
         phases: where the time of a step went, if it has phases.
+        imported: whether each side has times that another program printed.
+        protocol: what differs in how the sides were measured.
     """
 
     key: str
@@ -99,6 +105,8 @@ class CaseComparison:
     more_launches: int | None = None
     phases: tuple[PhaseChange, ...] = ()
     jobs: tuple[int, int] = (1, 1)
+    imported: tuple[bool, bool] = (False, False)
+    protocol: tuple[SideDifference, ...] = ()
 
     @property
     def interval(self) -> Interval:
@@ -107,7 +115,13 @@ class CaseComparison:
     @property
     def takes_launches(self) -> bool:
         """Return whether more launches could decide it."""
-        return not self.in_launch and self.reason != _IMPORTED
+        return not self.in_launch
+
+    @property
+    def means_the_same(self) -> bool:
+        """Return whether both times are of one kind: of one timing mode, and both means or medians.
+        """
+        return not {"mode", "time"} & {one.key for one in self.protocol}
 
     @property
     def is_within_jobs(self) -> bool:
@@ -168,7 +182,8 @@ def compare(
     shares = iter(benjamini_hochberg(chances))
     judged = tuple(_judged(replace(case, false_share=None if case.chance is None else next(shares)),
                            smallest, len(made), len(chances)) for case in made)
-    return SideComparison(*labels, smallest, judged, tuple(_unmatched(first, second, labels)),
+    return SideComparison(*labels, smallest, judged,
+                          tuple(_unmatched(first, second, labels, in_launch=in_launch)),
                       (launches_needed(1), launches_needed(max(len(made), 1))))
 
 
@@ -188,10 +203,6 @@ def launches_needed(family: int) -> int:
     return k
 
 
-_IMPORTED = "imported: printed times have no interval"
-"""More launches would not help: their times have no samples."""
-
-
 def _compared(
     key: str, first: CaseOfSide, second: CaseOfSide, *, in_launch: bool,
 ) -> CaseComparison:
@@ -201,17 +212,16 @@ def _compared(
     shift, chance = shift_of(a, b)
     ends = shift.map(math.exp)
     first_s, second_s = (float(np.exp(np.median(logs))) for logs in (a, b))
-    is_imported = first.is_imported or second.is_imported
-    several = min(len(a), len(b)) > 1 and not is_imported
-    reason = _IMPORTED if is_imported else _of_single(
-        first, second, several=several)
-    if in_launch and first.pass_s and second.pass_s and not is_imported:
+    several = min(len(a), len(b)) > 1
+    reason = _of_single(first, second, several=several)
+    if in_launch and first.pass_s and second.pass_s:
         reason = "no pass has both"
     return CaseComparison(
-        key, second.case.label, first_s, second_s, second_s / first_s,
-        None if is_imported else ends.low, None if is_imported else ends.high,
+        key, second.case.label, first_s, second_s, second_s / first_s, ends.low, ends.high,
         (len(a), len(b)), chance=chance if several else None,
-        reason=reason, phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs))
+        reason=reason, phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs),
+        imported=(first.is_imported, second.is_imported),
+        protocol=() if in_launch else tuple(protocol_differences(first, second)))
 
 
 def _pairs(first: CaseOfSide, second: CaseOfSide) -> list[tuple[float, float]]:
@@ -294,7 +304,8 @@ def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
         for low, high, verdict in ((a, b, SLOWER), (b, a, FASTER)):
             if min(high) > max(low) * (1 + SUSPECT):
                 return f"{LOOKS} {verdict} in every pass, but one launch a side proves nothing"
-    return "one launch a side: the spread between launches is unknown"
+    where = "a side" if len(first.launch_s) == len(second.launch_s) else "on one side"
+    return f"one launch {where}: the spread between launches is unknown"
 
 
 def _phases(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange]:
@@ -309,18 +320,30 @@ def _phases(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange]:
 
 
 def _unmatched(
-    first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: Sequence[str],
+    first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: Sequence[str], *,
+    in_launch: bool,
 ) -> Iterator[tuple[str, str]]:
     for mine, other, here, there in ((first, second, labels[0], labels[1]),
                                      (second, first, labels[1], labels[0])):
+        alike = {} if in_launch else grouped(
+            (label_of(one.case), one) for one in other.values())
         for key, found in mine.items():
             if key not in other:
-                yield found.case.label, (f"not in {there}" if found.launch_s else
+                absent = _absent(found, alike.get(label_of(found.case), ()))
+                yield found.case.label, (f"{absent} in {there}" if found.launch_s else
                                          f"{found.problem} in {here}")
             elif not found.launch_s and other[key].problem != found.problem:
                 yield found.case.label, f"{found.problem} in {here}"
             elif not found.launch_s and mine is first:
                 yield found.case.label, f"{found.problem} on both sides"
+
+
+def _absent(found: CaseOfSide, alike: Sequence[CaseOfSide]) -> str:
+    """Return in which way a case is not among those of the other side with its label."""
+    of_case = {name for one in alike for name in other_parameters(found.case, one.case)}
+    names = of_case or {one.key for other in alike for one in protocol_differences(found, other)}
+    several = "" if of_case else "one of several with its label, "
+    return f"{several}only with another {', '.join(sorted(names))}" if names else "not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +370,7 @@ def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
         raise UsageError("compare needs two sides, such as A B; or --by KEY inside one")
     sides = [read_side(text) for text in texts]
     labels, first = tuple(side.label for side in sides), cases_of(sides[0])
-    found = tuple(compare(first, cases_of(side), (labels[0], side.label), smallest)
+    found = tuple(compare(first, aligned(first, cases_of(side)), (labels[0], side.label), smallest)
                   for side in sides[1:])
     _refuse_nothing(found)
     return Compared(labels, found, tuple(differences(sides)))
@@ -398,6 +421,8 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
         Column("second", second, Show.US, "us", f"{found.second}: {_MIDDLE}"), CHANGE,
         Column("interval", "95 % CI", Show.PERCENT, "%"),
         Column("launches", "n", meaning="launches, or passes of one launch, of each side"),
+        Column("protocol", "measured", optional=True,
+               meaning="what differs in how the sides were measured: first, second"),
         Column("more", "launches needed", meaning="of each side, estimated, for a verdict",
                optional=True),
         Column("why", "why", optional=True))
@@ -423,17 +448,19 @@ def _headings(*sides: str) -> tuple[str, ...]:
 
 
 def _without_shared(table: Table, needed: str) -> Table:
-    """Return the table with a reason that all rows share in a note, not in its last column.
+    """Return the table with what all rows share in notes: what differs in the protocol, and why.
 
     The launches needed are left out, too, where all rows need ``needed``, as in `needed_line`.
     """
-    reasons = {row.cells[-1] for row in table.rows}
-    is_shared = len(table.rows) > 1 and len(reasons) == 1 and any(reasons)
-    is_known = {row.cells[-2] for row in table.rows} == {needed}
-    groups = tuple(replace(group, rows=tuple(replace(row, cells=(
-        *row.cells[:-2], None if is_known else row.cells[-2],
-        None if is_shared else row.cells[-1])) for row in group.rows)) for group in table.groups)
-    notes = (Line(f"all rows: {reasons.pop()}", "quiet"),) if is_shared else ()
+    columns = [{row.cells[at] for row in table.rows} for at in (-3, -2, -1)]
+    hidden = [len(table.rows) > 1 and len(texts) == 1 for texts in columns]
+    hidden[1] = columns[1] == {needed}
+    groups = tuple(replace(group, rows=tuple(replace(row, cells=(*row.cells[:-3], *(
+        None if hide else cell for cell, hide in zip(row.cells[-3:], hidden, strict=True))))
+        for row in group.rows)) for group in table.groups)
+    shared = [texts.pop() for texts, hide in ((columns[0], hidden[0]), (columns[2], hidden[2]))
+              if hide]
+    notes = tuple(Line(f"all rows: {text}", "quiet") for text in shared if text)
     return replace(table, groups=groups, notes=(*notes, *table.notes))
 
 
@@ -512,9 +539,10 @@ def needed_line(found: SideComparison) -> str:
     decides = "decides" if there == "1" else "decide"
     few = max(map(min, each)) < every
     enough = f"; {every} are enough if all {len(each)} cases change" if few and every < one else ""
+    more = "logs of other jobs" if any(any(case.imported) for case in decidable) else (
+        "other jobs, or --launches")
     return (f"{there} {'launch' if there == '1' else 'launches'} a side {decides} "
-            f"{'nothing' if few else 'no single change'}: use {at_most(one)} "
-            f"(other jobs, or --launches){enough}")
+            f"{'nothing' if few else 'no single change'}: use {at_most(one)} ({more}){enough}")
 
 
 def _row(case: CaseComparison) -> Row:
@@ -526,7 +554,16 @@ def _row(case: CaseComparison) -> Row:
     return Row((
         case.label, case.first_s, case.second_s, case.ratio - 1,
         range_of(case.interval.map(lambda ratio: ratio - 1)),
-        str(n) if n == m else f"{n}, {m}", wanted, "; ".join(why) or None))
+        str(n) if n == m else f"{n}, {m}", protocol_text(case) or None, wanted,
+        "; ".join(why) or None))
+
+
+def protocol_text(case: CaseComparison) -> str:
+    """Return which sides are imported, and what differs in how they were measured."""
+    sides = [name for name, is_imported in zip(("first", "second"), case.imported, strict=True)
+             if is_imported]
+    marks = [] if not sides else ["imported" if len(sides) == 2 else f"{sides[0]} imported"]
+    return "; ".join(marks + [f"{one.key} {', '.join(one.values)}" for one in case.protocol])
 
 
 def _short(text: str) -> str:

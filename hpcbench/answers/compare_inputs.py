@@ -7,19 +7,20 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
-from hpcbench.plan.case import Case
-from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.plan.case import DEFAULT_MODE, Case
+from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Results
 from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.run_checks import stable_facts
 from hpcbench.texts import valid
-from hpcbench.units import grouped
+from hpcbench.units import grouped, plural
 
 OPTION, ENV = "options.", "env."
 UNSET = "unset"
@@ -27,6 +28,8 @@ UNSET = "unset"
 PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph",
          "arrival")
 """Fields that distinguish a case from others, beside its workload and its environment."""
+PROTOCOL = ("mode", "warmup", "batch")
+"""Those that say how it is measured, not what."""
 IMPLEMENTATION = "implementation"
 
 
@@ -46,7 +49,8 @@ class CaseOfSide:
     passes where there is one launch in all. ``phases_s`` are the medians of the phases of a step,
     one value a file; ``problem`` is why there are no times.
     ``jobs`` is how many files have times. ``repeats``: launches of a file ran in the same
-    processes and count as one. ``is_imported``: another program printed a mean, without samples.
+    processes and count as one. ``is_imported``: a program printed the times, without samples; each
+    file is a launch. ``protocol`` is how it was measured, by the keys of the sweep file.
     """
 
     case: Case
@@ -57,6 +61,7 @@ class CaseOfSide:
     jobs: int = 1
     repeats: bool = False
     is_imported: bool = False
+    protocol: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_side(text: str) -> Side:
@@ -90,7 +95,57 @@ def cases_of(side: Side) -> dict[str, CaseOfSide]:
     """
     found = grouped((id_in_any_version(item.case), item) for results in side.results
                     for item in results.cases)
-    return {key: _merged(items) for key, items in found.items()}
+    imported = {id_in_any_version(item.case) for results in side.results if results.run.imported
+                for item in results.cases}
+    return {key: replace(_merged(items), is_imported=key in imported)
+            for key, items in found.items()}
+
+
+def aligned(
+    first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide],
+) -> dict[str, CaseOfSide]:
+    """Return the second side's cases, under the first side's keys where both measured the same.
+
+    The same key is the same case. Others match if they have one label, with the timing mode in it
+    or else without, no second case of a side has it, and they differ in the protocol alone. Of a
+    table that another program printed only the label is certain.
+    """
+    keys = {key: key for key in second if key in first}
+    for label in (attrgetter("label"), label_of):
+        mine, others = (grouped((label(found.case), key) for key, found in side.items()
+                                if key not in taken)
+                        for side, taken in ((first, {*keys.values()}), (second, {*keys})))
+        for name in mine.keys() & others.keys():
+            a, b = mine[name], others[name]
+            if len(a) == len(b) == 1 and (
+                    first[a[0]].is_imported or second[b[0]].is_imported
+                    or not other_parameters(first[a[0]].case, second[b[0]].case)):
+                keys[b[0]] = a[0]
+    return {keys.get(key, key): found for key, found in second.items()}
+
+
+def label_of(case: Case) -> str:
+    """Return the label of a case without its timing mode."""
+    return replace(case, mode=DEFAULT_MODE).label
+
+
+def other_parameters(first: Case, second: Case) -> list[str]:
+    """Return the names of the parameters that differ, but for those of the protocol."""
+    a, b = parameters(first), parameters(second)
+    return [name for name in {**a, **b} if name not in PROTOCOL and a.get(name) != b.get(name)]
+
+
+def protocol_differences(first: CaseOfSide, second: CaseOfSide) -> list[SideDifference]:
+    """Return what differs in how two cases were measured, as far as both sides state it.
+
+    Parameters that differ are among them: another program's table need not state all.
+    """
+    a, b = first.protocol, second.protocol
+    known = [SideDifference(name, (a[name], b[name])) for name in a
+             if name in b and a[name] != b[name]]
+    mine, others = parameters(first.case), parameters(second.case)
+    return known + [SideDifference(name, (str(mine.get(name)), str(others.get(name))))
+                    for name in other_parameters(first.case, second.case)]
 
 
 def id_in_any_version(case: Case) -> str:
@@ -192,10 +247,27 @@ def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
         item = items[0]
         return CaseOfSide(item.case, (), problem=f"{item.status}: {item.reason}".rstrip(": "))
     launches = tuple(time_s for item in timed for time_s in launch_times(item))
+    protocol = grouped(pair for item in timed for pair in _protocol(item).items())
     passes = timed[0].timing.pass_medians_s if len(launches) == 1 and timed[0].timing else ()
     return CaseOfSide(timed[0].case, launches, passes, dict(_phases(timed)), jobs=len(timed),
                       repeats=any(item.timing.repeats for item in timed if item.timing),
-                      is_imported=any(item.timing.is_imported for item in timed if item.timing))
+                      protocol={name: " or ".join(dict.fromkeys(values))
+                                for name, values in protocol.items()})
+
+
+def _protocol(item: CaseResult) -> dict[str, str]:
+    """Return how a timed case was measured; of a printed time what the program states."""
+    case, timing = item.case, item.timing
+    own = {"mode": case.mode, "time": "median", "check": "yes" if case.validate else "no"}
+    if case.warmup or not (timing and timing.is_imported):
+        own["warmup"] = str(case.warmup)
+    if timing is None or not timing.is_imported:
+        least = "" if case.is_fixed else f"{case.min_iterations} to "
+        return {**own, "iterations": f"{least}{case.iterations}", "batch": str(case.batch),
+                "poll_interval_s": f"{case.wakeup_s:g}"}
+    if timing.fold == PRINTED_FOLD:
+        own["time"] = f"mean of {plural(case.batch, 'call')}"
+    return own
 
 
 def launch_times(item: CaseResult) -> tuple[float, ...]:
@@ -218,7 +290,7 @@ def _phases(items: Sequence[CaseResult]) -> Iterator[tuple[str, tuple[float, ...
         yield name, tuple(sorted(ranks)[len(ranks) // 2] for ranks in medians)
 
 
-FIRST = ("versions.", "variables.", "nodes", "ranks")
+FIRST = (IMPORTED, "versions.", "variables.", "nodes", "ranks")
 """Beginnings of keys that are listed first: software, settings, and where it ran."""
 ABSENT = "-"
 
@@ -234,12 +306,15 @@ class SideDifference:
 def differences(sides: Sequence[Side]) -> list[SideDifference]:
     """Return the differences between the sides, the most likely causes (FIRST) first.
 
-    A side of several files has the values of all of them, separated by commas.
+    A side of several files has the values of all of them, separated by commas. What an imported
+    table does not state is no difference.
     """
     known = [_facts(side) for side in sides]
     keys = dict.fromkeys(key for facts in known for key in facts)
-    found = (SideDifference(key, tuple(facts.get(key, ABSENT) for facts in known)) for key in keys)
-    return sorted((one for one in found if len(set(one.values)) > 1), key=lambda one: (
+    found = (SideDifference(key, tuple(facts.get(key, ABSENT) for facts in known)) for key in keys
+             if len({facts.get(key) for facts in known if key in facts or IMPORTED not in facts})
+             > 1)
+    return sorted(found, key=lambda one: (
         next((at for at, begin in enumerate(FIRST) if one.key.startswith(begin)), len(FIRST)),
         one.key))
 
@@ -253,7 +328,10 @@ def _facts_of(results: Results) -> Iterator[tuple[str, str]]:
     run = results.run
     yield "ranks", str(run.world_size)
     yield "nodes", " ".join(run.nodes)
-    yield "versions.hpcbench", run.hpcbench_version
+    if run.imported:
+        yield IMPORTED, " and ".join(run.imported)
+    else:
+        yield "versions.hpcbench", run.hpcbench_version
     for name, version in run.versions.items():
         yield f"versions.{name}", version
     files = dict.fromkeys(pair for item in results.cases

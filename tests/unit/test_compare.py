@@ -24,6 +24,7 @@ from hpcbench.answers.compare import (
     SAME,
     SLOWER,
     CaseComparison,
+    SideComparison,
     compare,
     compare_by,
     compare_sides,
@@ -37,13 +38,16 @@ from hpcbench.answers.compare_inputs import (
     CaseOfSide,
     Side,
     _fastest_first,
+    aligned,
     cases_of,
+    differences,
     read_side,
     split_by,
 )
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import Case, planned_canary
+from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import each_once
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
 from launcher import ROOT
@@ -186,7 +190,7 @@ def test_too_few_launches_state_once_how_many_decide() -> None:
     assert {row.cells[-2] for row in comparison_table(found, full=True).rows} == {"7"}
     assert "the same run" in needed_line(compare(sides[0], sides[0], ("A", "B")))
     imported = {key: replace(one, is_imported=True) for key, one in sides[0].items()}
-    assert needed_line(compare(imported, imported, ("A", "B"))) == ""  # launches decide nothing
+    assert "--launches" not in needed_line(compare(imported, sides[1], ("A", "B")))
 
 
 def test_why_passes_of_one_launch_do_not_decide() -> None:
@@ -236,6 +240,71 @@ def test_what_is_not_compared_has_a_reason() -> None:
     several = compare({"x": ok}, {"y": bad, "z": worse, "w": worse}, ("A", "B"))
     assert totals_line(several) == (
         "0 cases compared: 1 x skipped: no GPU; 2 x failed: hang")
+
+
+def measured(side: str, *items: CaseResult, programs: tuple[str, ...] = ()) -> Side:
+    results = make_results(items)
+    return Side(side, (replace(results, run=replace(results.run, imported=programs)),))
+
+
+def matched(first: Side, second: Side) -> SideComparison:
+    mine = cases_of(first)
+    return compare(mine, aligned(mine, cases_of(second)), (first.label, second.label))
+
+
+def test_cases_that_differ_in_the_protocol_are_compared_and_it_is_named() -> None:
+    before = in_launches(make_case(iterations=20), *[[1.0] * 3] * 5)
+    after = in_launches(make_case(iterations=50, warmup=9), *[[1.2] * 3] * 5)
+    (case,) = matched(measured("A", before), measured("B", after)).cases
+    assert case.verdict == SLOWER
+    assert {one.key: one.values for one in case.protocol} == {
+        "warmup": (str(before.case.warmup), "9"), "iterations": ("20", "50")}
+    assert case.means_the_same
+    slow = in_launches(make_case(mode="pipelined"), *[[1.2] * 3] * 5)
+    (case,) = matched(measured("A", before), measured("B", slow)).cases
+    assert "mode" in {one.key for one in case.protocol} and not case.means_the_same
+    assert case.label == slow.case.label
+
+
+def test_the_timing_mode_chooses_among_cases_of_one_label() -> None:
+    modes = [in_passes(make_case(mode=mode), 1.0) for mode in ("isolated", "pipelined")]
+    more = in_passes(make_case(mode="pipelined", iterations=99), 1.0)
+    (case,) = matched(measured("A", *modes), measured("B", more)).cases
+    assert {one.key for one in case.protocol} == {"iterations"}
+
+
+def test_no_case_is_chosen_among_several_of_one_label() -> None:
+    several = [in_passes(make_case(iterations=count), 1.0) for count in (20, 30)]
+    found = matched(measured("A", *several), measured("B", in_passes(
+        make_case(iterations=40), 1.0)))
+    assert not found.cases
+    assert {why for _, why in found.unmatched} == {
+        "one of several with its label, only with another iterations in B",
+        "one of several with its label, only with another iterations in A"}
+
+
+def test_other_work_of_one_label_is_not_compared() -> None:
+    case = make_case()
+    other = replace(case, case_id="other", workload=replace(case.workload, requested_bytes=7))
+    found = matched(measured("A", in_passes(case, 1.0)), measured("B", in_passes(other, 1.0)))
+    assert not found.cases and found.unmatched[0][1] == "only with another requested_bytes in B"
+    printed = matched(measured("A", in_passes(case, 1.0)), measured(
+        "B", flagged(in_passes(other, 1.0), "imported"), programs=("OSU",)))
+    (case_of,) = printed.cases
+    assert case_of.imported == (False, True)
+    assert "requested_bytes" in {one.key for one in case_of.protocol}
+
+
+def test_what_an_imported_table_does_not_state_is_no_difference() -> None:
+    own, printed = measured("A", in_passes(make_case(), 1.0)), measured(
+        "B", in_passes(make_case(), 1.0), programs=("OSU 7.4",))
+    (run,) = own.results
+    own = replace(own, results=(replace(run, run=replace(
+        run.run, versions={"torch": "2.13"}, environment={"variables": {"A": "1"}})),))
+    (bare,) = printed.results
+    printed = replace(printed, results=(replace(bare, run=replace(
+        bare.run, versions={}, environment={}, nodes=("elsewhere",))),))
+    assert [one.key for one in differences([own, printed])] == ["imported", "nodes"]
 
 
 def test_the_largest_part_of_a_change_comes_first() -> None:
@@ -318,7 +387,7 @@ def test_a_file_is_not_two_runs(command: list[str]) -> None:
 
 @pytest.mark.parametrize(("words", "said"), [
     (("{mixed}",), "compare needs two sides"),
-    (("{mixed}", "{training}"), "nothing to compare between"),
+    (("{collective}", "{training}"), "nothing to compare between"),
     (("{mixed}", "--by", "bakend"), '"bakend" is not known; did you mean'),
     (("{mixed}", "{training}", "--by", "backend"), "compares inside one side"),
     (("{mixed}", "/nowhere"), "no such file"),

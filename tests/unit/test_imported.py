@@ -1,4 +1,4 @@
-"""Printed means of other programs as results: the same values, marked, and never significant."""
+"""Printed means of other programs as results: the same values, marked; each log is a launch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import foreign_tables as written
 from bad_input_process import hpcbench
 from golden import RESULTS
-from hpcbench.answers.check import check_file
-from hpcbench.answers.compare import INCONCLUSIVE, compare_sides
+from hpcbench.answers.check import GOOD, SLOW, check_baseline, check_file
+from hpcbench.answers.compare import INCONCLUSIVE, SLOWER, compare_sides
 from hpcbench.errors import FileError, HpcbenchError, UsageError
 from hpcbench.formats.imported import import_files
 from hpcbench.formats.imported_rows import Given
@@ -129,7 +129,7 @@ def test_they_are_shown_as_imported(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [*plot_file(path, tmp_path / "plots", "svg")]
 
 
-def test_no_change_of_imported_means_is_significant(tmp_path: Path) -> None:
+def test_logs_of_a_side_are_launches(tmp_path: Path) -> None:
     sides = []
     for side, factor in (("old", 1.0), ("new", 1.7)):
         names = []
@@ -142,10 +142,15 @@ def test_no_change_of_imported_means_is_significant(tmp_path: Path) -> None:
             import_files([path], Path(names[-1]), Given())
         sides.append(f"{side}={','.join(names)}")
     (found,) = compare_sides(sides, 0.03).comparisons
-    assert {one.verdict for one in found.cases} == {INCONCLUSIVE}
-    assert all((one.chance, one.low, one.more_launches) == (None, None, None)
-               for one in found.cases)
+    assert {one.verdict for one in found.cases} == {SLOWER}
+    assert {(one.launches, one.imported, one.protocol) for one in found.cases} == {
+        ((6, 6), (True, True), ())}
     assert all(one.ratio == pytest.approx(1.7, rel=0.01) for one in found.cases)
+    old, new = ([Path(name) for name in side.partition("=")[2].split(",")] for side in sides)
+    assert check_baseline(new, old, 0.03).outcome == SLOW
+    assert check_baseline(old, new, 0.03).outcome == GOOD
+    single = compare_sides([str(old[0]), str(new[0])], 0.03).comparisons[0]
+    assert {(one.verdict, one.low) for one in single.cases} == {(INCONCLUSIVE, None)}
 
 
 def test_limits_hold_of_imported_rows(tmp_path: Path) -> None:
