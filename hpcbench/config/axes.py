@@ -452,7 +452,8 @@ def _variable(name: str) -> str:
     if _VARIABLE.fullmatch(name) is None:
         raise ValueError(f"{quote(name)} is not the name of an environment variable")
     if _RESERVED.fullmatch(name):
-        raise ValueError(f"{name} belongs to the launcher and cannot be set for a worker")
+        raise ValueError(f"{name} belongs to the launcher and cannot be set for a worker: set it "
+                         "where the job is started, one job for each value")
     if NCCL_TESTS_SPLIT.fullmatch(name):
         raise ValueError(f"{name}: {SPLIT_HINT}")
     return name

@@ -17,7 +17,13 @@ from hpcbench.config.section import Block, OptionAxes
 from hpcbench.errors import ConfigError
 from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.plan.case import Case, Planner, PlanRequest, case_id
-from hpcbench.plan.support import needs, traits_of, unfit_for_graph, unfit_for_mps
+from hpcbench.plan.support import (
+    needs,
+    traits_of,
+    unfit_for_graph,
+    unfit_for_mps,
+    unfit_variables,
+)
 from hpcbench.plan.workload import Workload
 from hpcbench.units import parse_duration_ns
 
@@ -264,6 +270,7 @@ def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
     yield draft.skip
     yield from (f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
                 for name, value in point.env if selected.get(name, value) != value)
+    yield unfit_variables(point.backend, point.env)
     if point.cuda_graph:
         yield unfit_for_graph(point.backend, draft.device, work.features.calls)
         yield work.features.not_captured

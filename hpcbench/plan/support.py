@@ -7,11 +7,12 @@ that only the machine can show (is nccl there?) are in ``needs``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from hpcbench.config.axes import DTYPES, FLOATING_DTYPES, OPS, library_of, torch_libraries
+from hpcbench.config.axes import DTYPES, FLOATING_DTYPES, OPS, TORCH, library_of, torch_libraries
 from hpcbench.operations.collectives import Call, collective_spec
 
 
@@ -122,6 +123,19 @@ def unfit_world(backend: str, ranks: int, job_size: int) -> str | None:
         return f"world_size {ranks} is more than the job's {job_size} ranks"
     too_few = ranks < traits_of(backend).min_world_size
     return f"{backend} makes no group of {ranks} rank" if too_few else None
+
+
+_NOT_OF_MPI = re.compile(r"(NCCL|RCCL|TORCH_NCCL|GLOO)_\w+")
+"""Variables of libraries that MPI does not call: a sweep over backends may set them for all."""
+
+
+def unfit_variables(backend: str, env: Iterable[tuple[str, str]]) -> str | None:
+    """Return why a case cannot set these variables, or None: MPI_Init and torch have read theirs."""
+    if backend.startswith(TORCH) or library_of(backend) != "mpi":
+        return None
+    name = next((name for name, _ in env if not _NOT_OF_MPI.fullmatch(name)), None)
+    return name and (f"env {name}: {backend} runs in the MPI process, which no case can set it for; "
+                     "leave it out, and start one job for each value, with it set for mpirun")
 
 
 def unfit_for_mps(ranks: int, dtype: str, calls: Sequence[Call]) -> str | None:

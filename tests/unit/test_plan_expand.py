@@ -89,6 +89,9 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"backend": "gloo", "device": "cuda", "collective": "send_recv"}, "gloo has no send_recv on"),
     ({"backend": "gloo", "device": "cuda", "collective": "barrier"}, "gloo has no barrier on cuda"),
     ({"backend": "ucc/tl/nccl", "env": {"UCC_CL_BASIC_TLS": "ucp"}}, "contradicts ucc/tl/nccl"),
+    *(({"backend": backend, "env": {"NCCL_ALGO": "Ring", name: "x"}}, f"env {name}: {backend} runs in the MPI")
+      for backend in ("mpi", "mpi/direct")
+      for name in ("UCX_TLS", "FI_PROVIDER", "I_MPI_FABRICS", "MPIR_CVAR_NOLOCAL", "A")),
     ({"backend": "ucc/tl/cuda", "collective": "barrier"}, "ucc/tl/cuda has no barrier on cuda"),
     ({"backend": "ucc/tl/cuda", "collective": "reduce"}, "ucc/tl/cuda has no reduce on cuda"),
     ({"backend": "ucc/tl/cuda", "collective": "gather"}, "ucc/tl/cuda has no gather on cuda"),
@@ -247,12 +250,12 @@ def test_memory_is_checked_on_the_device_it_is_given_for() -> None:
 
 def test_cases_are_grouped_so_that_workers_restart_least_often() -> None:
     plan = plan_of({"backend": ["mpi", "gloo", "nccl"], "world_size": [1, 4], "size": [8, 16],
-                    "env": {"A": ["x", "y"]}})
+                    "env": {"NCCL_A": ["x", "y"]}})
     seen = [(c.env[0][1], c.world_size, c.backend) for c in plan.cases]
     isolated = [(a, k, b) for a in "xy" for k in (4, 1) for b in ("gloo", "nccl") for _ in (0, 1)]
     assert seen[:16] == isolated
     assert {backend for _, _, backend in seen[16:]} == {"mpi"}
-    workers = [(g.inline, dict(g.env)["A"], g.world_size) for g in generations(plan.cases)]
+    workers = [(g.inline, dict(g.env)["NCCL_A"], g.world_size) for g in generations(plan.cases)]
     assert workers == [(inline, a, k) for inline in (False, True) for a in "xy" for k in (4, 1)]
 
 
