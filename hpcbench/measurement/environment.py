@@ -346,8 +346,11 @@ _RECORDED = re.compile(
     r"|HIPBLASLT|MIOPEN)_\w+"
     r"|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS|MODULE_LOADING)"
     r"|(NVIDIA|ROCR)_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|PYTHON(OPTIMIZE|HASHSEED|DEVMODE)")
-_OF_THE_LAUNCHER = re.compile(r"OMPI_MCA_(orte|ess|pmix|PREFIXES|initial_wdir)\w*")
-"""Variables that Open MPI sets by itself under names of its parameters: ids, addresses, keys."""
+_OF_THE_LAUNCHER = re.compile(
+    r"OMPI_MCA_(orte|ess|pmix|PREFIXES|initial_wdir)\w*"
+    r"|I_MPI_(HYDRA_UUID|INFO_\w+|PIN_(INFO|MAPPING)|MPIRUN|INTERNAL_MEM_POLICY"
+    r"|RETURN_WIN_MEM_NUMA)")
+"""Variables that launchers set under names of their parameters: ids, addresses, keys, places."""
 _OF_THE_SCHEDULER = re.compile(
     r"SLURM_(JOB_(ID|NAME|NODELIST|NUM_NODES|PARTITION|QOS|CPUS_PER_NODE)|NTASKS|NTASKS_PER_NODE"
     r"|CPUS_PER_TASK|CPU_BIND|CPU_BIND_TYPE|MEM_BIND|MEM_BIND_TYPE|DISTRIBUTION|GPUS_ON_NODE"

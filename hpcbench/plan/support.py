@@ -130,12 +130,12 @@ _NOT_OF_MPI = re.compile(r"(NCCL|RCCL|TORCH_NCCL|GLOO)_\w+")
 
 
 def unfit_variables(backend: str, env: Iterable[tuple[str, str]]) -> str | None:
-    """Return why a case cannot set these variables, or None: MPI_Init and torch have read theirs."""
+    """Return why a case cannot set these variables, or None: MPI and torch have read theirs."""
     if backend.startswith(TORCH) or library_of(backend) != "mpi":
         return None
     name = next((name for name, _ in env if not _NOT_OF_MPI.fullmatch(name)), None)
-    return name and (f"env {name}: {backend} runs in the MPI process, which no case can set it for; "
-                     "leave it out, and start one job for each value, with it set for mpirun")
+    return name and (f"env {name}: {backend} runs in the MPI process, for which no case can set "
+                     "it: leave it out, and start one job for each value, with it set for mpirun")
 
 
 def unfit_for_mps(ranks: int, dtype: str, calls: Sequence[Call]) -> str | None:

@@ -33,6 +33,7 @@ _MEET = ("does torchrun run on every node, with the same --nnodes and a port tha
 
 def launching_lines(job: JobReport) -> Iterator[CheckLine]:
     yield _launcher(job)
+    yield from (warn("launcher", *mixed.split("; ", 1)) for mixed in job.mixed)
     yield _ranks(job)
     yield _places(job)
 

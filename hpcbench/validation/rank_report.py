@@ -233,6 +233,7 @@ class JobReport:
     ``announced``: ranks and launcher by the launcher's variables, or None. ``world_size_fix``: the
     remedy if MPI sees another number. ``lost``: rank -> host of those without an answer in
     ``timeout_s``. ``start_error``: why there is no MPI, or why torchrun's ranks did not meet.
+    ``mixed``: what is of two MPIs, and the remedy.
     """
 
     world_size: int
@@ -242,6 +243,7 @@ class JobReport:
     lost: Mapping[int, str] = field(default_factory=dict)
     timeout_s: float = 0.0
     start_error: str = ""
+    mixed: tuple[str, ...] = ()
 
     @property
     def by_torchrun(self) -> bool:

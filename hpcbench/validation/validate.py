@@ -29,7 +29,13 @@ from hpcbench.errors import ExitCode, HpcbenchError, LaunchError, RankLostError
 from hpcbench.launch.address import choose_network
 from hpcbench.launch.clocks import synchronise
 from hpcbench.launch.communicator import Communicator, Inbox, Pair
-from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun, world_size_fix
+from hpcbench.launch.launcher import (
+    announced_rank,
+    announced_size,
+    by_torchrun,
+    mixed_mpis,
+    world_size_fix,
+)
 from hpcbench.launch.probe import mpi_facts, torch_facts, versions
 from hpcbench.launch.session import (
     AgreedError,
@@ -325,7 +331,8 @@ def _validate(
             ranks=tuple(RANK_REPORT.validate_python(answers[rank]) for rank in sorted(answers)),
             announced=announced, timeout_s=request.timeout_s, start_error=start_error,
             world_size_fix=world_size_fix(announced[1], library) if announced else "",
-            lost={rank: hosts.get(rank, "") for rank in comm.lost})
+            lost={rank: hosts.get(rank, "") for rank in comm.lost},
+            mixed=(*mixed_mpis(os.environ, library),))
     if lonely and not speaks:
         return int(ExitCode.OK)  # the first to end with another code would end the one who speaks
     with request.verbosity.stage("checks"):

@@ -257,9 +257,12 @@ def test_variables_are_recorded_by_an_allow_list_without_secrets() -> None:
         "NCCL_DEBUG": "INFO", "NCCL_IB_PKEY": "0x7fff", "UCX_API_KEY": "s3cr3t", "HOME": "/root",
         "UCX_PROXY": "http://me:pw@host", "GLOO_X": "a s3cr3t b", "OMPI_MCA_btl": "^ofi",
         "OMPI_MCA_orte_precondition_transports": "12-34", "SLURM_JOB_ID": "7",
+        "I_MPI_HYDRA_UUID": "8", "I_MPI_PIN_INFO": "0", "I_MPI_PIN_MAPPING": "2:0 0,1 1",
+        "I_MPI_INFO_NC": "2", "I_MPI_PIN_DOMAIN": "core",
         "SLURM_JWT": "s3cr3t", "PBS_JOBID": "8", "CUDA_VISIBLE_DEVICES": "0", "AWS_X": "1"}
     assert recorded_variables(environ) == {
-        "CUDA_VISIBLE_DEVICES": "0", "GLOO_X": "a *** b", "NCCL_DEBUG": "INFO",
+        "CUDA_VISIBLE_DEVICES": "0", "GLOO_X": "a *** b", "I_MPI_PIN_DOMAIN": "core",
+        "NCCL_DEBUG": "INFO",
         "NCCL_IB_PKEY": "0x7fff", "OMPI_MCA_btl": "^ofi", "UCX_PROXY": "http://***@host"}
     assert scheduler_variables(environ) == {"PBS_JOBID": "8", "SLURM_JOB_ID": "7"}
 

