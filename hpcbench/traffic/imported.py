@@ -50,7 +50,7 @@ def import_traffic(
     for path in _files(paths):
         try:
             file = ForeignFile(path)
-            found = [_ranked(record, path) for record in records_of(file)]
+            found = [_ranked(record, path) for record in _with_calls(file)]
         except FileError as error:
             left_out.append(f"left out: {error}")
         else:
@@ -70,6 +70,16 @@ def import_traffic(
     write_traffic(traffic, output)
     return ImportedTraffic((*_lines(traffic, output), *hang_lines(records)),
                            (*left_out, *traffic.notes))
+
+
+def _with_calls(file: ForeignFile) -> list[RankRecord]:
+    """Return the records in a file. Raises FileError where all its calls are left out."""
+    records = [*records_of(file)]
+    if file.left_out and not any(record.calls for record in records):
+        counts = file.left_out.counts().items()
+        raise FileError(f"{file.name}: no call can be read: "
+                        + "; ".join(f"{count} {what}" for what, count in counts))
+    return records
 
 
 def records_of(file: ForeignFile) -> Iterator[RankRecord]:

@@ -39,8 +39,7 @@ _TYPE = re.compile(r"Tensor\(([^()]+)\)")
 
 
 def read(file: ForeignFile) -> RankRecord:
-    """Return the record of a rank. Raises FileError for another schema, or where all calls lack
-    their keys; single ones are left out and counted."""
+    """Return the record of a rank. Raises FileError for another schema."""
     nodes = StreamedList(file, "nodes")
     comms, lists = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
     for node in nodes:
@@ -62,9 +61,6 @@ def read(file: ForeignFile) -> RankRecord:
                      _listed(file, lists))
     if number > _KNOWN[-1]:
         record.notes.append(f"{file.name}: schema {schema} is newer than 1.1.1, the newest known")
-    if not record.calls and (left_out := file.left_out.counts()):
-        what, count = next(iter(left_out.items()))
-        raise FileError(f"{file.name}: no call can be read: {count} {what}")
     return record
 
 

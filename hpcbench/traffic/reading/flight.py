@@ -176,7 +176,7 @@ def _whole_calls(
         for at in range(0, len(same), size):
             parts = [_elements(entry["input_sizes"]) for entry in same[at:at + size]]
             if len(same) % size or (same[0].get(_LOST) and groups[name].ranks is None):
-                file.left_out.add(f"parts of an {collective} whose others the ring has lost",
+                file.left_out.add(f"parts of {collective} whose others the ring has lost",
                                   count=len(parts))
                 continue
             yield {**same[at], "parts": parts, "profiling_name": f"{key[0]}:{collective}"}
@@ -213,7 +213,7 @@ def _unrecorded(entries: Iterable[Mapping[str, Any]]) -> int:
     numbers = defaultdict(list)
     for entry in entries:
         if str(entry["profiling_name"]).startswith("gloo:"):
-            numbers[str(entry["process_group"][0])].append(
+            numbers[_group_key(entry)].append(
                 (entry.get("op_id", 0), entry["collective_seq_id"]))
     return sum(max(0, (found[-1][0] - found[0][0]) - (found[-1][1] - found[0][1]))
                for found in numbers.values())

@@ -29,7 +29,7 @@ def _is_nameless(data: Any) -> bool:
 
 
 def read(file: ForeignFile) -> Iterator[RankRecord]:
-    """Yield a record for each process. Raises FileError for another version, or without a call."""
+    """Yield a record for each process. Raises FileError for another version."""
     heads = inspector.Heads()
     header: Mapping[str, Any] = {}
     metadata: Mapping[str, Any] = {}
@@ -59,9 +59,6 @@ def read(file: ForeignFile) -> Iterator[RankRecord]:
                                            _call(kind, data[kind], name, rank)))
         except (KeyError, TypeError, ValueError, AttributeError):
             file.left_out.add("calls without the keys of v4.x", line)
-    if not calls and file.left_out:
-        raise FileError(f"{file.name}: no call can be read: "
-                        + "; ".join(file.left_out.lines(file.name)))
     for process, comms in processes.items():
         yield _record(file, heads.version, comms, calls[process])
 

@@ -67,7 +67,7 @@ class _Events:
 
 
 def read(file: ForeignFile) -> RankRecord:
-    """Return the record of a rank. Raises FileError for another kind of file, or without sizes."""
+    """Return the record of a rank. Raises FileError for another kind of file."""
     events, found = StreamedList(file, "traceEvents"), _Events()
     for event in events:
         if isinstance(event, Mapping):
@@ -78,11 +78,7 @@ def read(file: ForeignFile) -> RankRecord:
         if len(found.noted) + len(found.kernels) > 2 * MOST_CALLS:
             raise FileError(f"{file.name}: more than {MOST_CALLS} calls: profile fewer steps")
     _follow_launches(file, found)
-    calls = _calls(file, found)
-    if not calls and file.left_out:
-        what, count = next(iter(file.left_out.counts().items()))
-        raise FileError(f"{file.name}: no call can be read: {count} {what}")
-    return _record(file, calls, found.groups, events.others)
+    return _record(file, _calls(file, found), found.groups, events.others)
 
 
 def _take(file: ForeignFile, event: Mapping[str, Any], found: _Events) -> None:
@@ -119,15 +115,16 @@ def _ns(time_us: Any) -> int:
 def _follow_launches(file: ForeignFile, found: _Events) -> None:
     """Give kernels that name no call the one of their launch: read the file once more for these."""
     known = {number for number, _ in found.noted}
-    unknown = {one.correlation: one for one in found.kernels
-               if one.note not in known and one.correlation}
+    unknown = grouped((one.correlation, one) for one in found.kernels
+                      if one.note not in known and one.correlation)
     if not unknown or not known:
         return
     for event in StreamedList(file, "traceEvents"):
         args = event.get("args") if isinstance(event, Mapping) else None
         if isinstance(args, Mapping) and event.get("cat") != "kernel" and (
                 args.get("correlation") in unknown and _note_id(args) in known):
-            unknown[args["correlation"]].note = _note_id(args)
+            for kernel in unknown[args["correlation"]]:
+                kernel.note = _note_id(args)
 
 
 def _calls(file: ForeignFile, found: _Events) -> list[RankCall]:
