@@ -11,7 +11,6 @@ from hpcbench.errors import FileError
 from hpcbench.formats.reading import inspector as inspector_lines
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.operations.traffic import TrafficRecord, traffic_text
-from hpcbench.texts import from_json
 from hpcbench.trace.container import whole_file
 from hpcbench.traffic.calls import RankRecord
 from hpcbench.traffic.hang import hang_lines
@@ -85,12 +84,11 @@ def _with_calls(file: ForeignFile) -> list[RankRecord]:
 def records_of(file: ForeignFile) -> Iterator[RankRecord]:
     """Yield the records in a file. Raises FileError for a file that none of `KNOWN` wrote."""
     head = next(file.parts(), "")
-    first = next((line for line in head.splitlines() if line.strip()), "")
     if '"traceEvents"' in head:
         yield kineto.read(file)
     elif '"nodes"' in head and '"schema"' in head:
         yield execution.read(file)
-    elif _is_inspector(first):
+    elif any(f'"{name}"' in head for name in (*inspector_lines.RECORDS, "dump_stats")):
         yield from inspector.read(file)
     else:
         data = file.json(float)
@@ -98,14 +96,6 @@ def records_of(file: ForeignFile) -> Iterator[RankRecord]:
             raise FileError(f"{file.name}: no record of {', '.join(KNOWN)}; tables are imported to "
                             "a results file, such as -o results.h5")
         yield flight.read(file, data)
-
-
-def _is_inspector(line: str) -> bool:
-    try:
-        data = from_json(line)
-    except ValueError:
-        return False
-    return isinstance(data, Mapping) and inspector_lines.is_record(data)
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:

@@ -506,13 +506,14 @@ def test_inspectors_lines(tmp_path: Path, seed: int) -> None:
     calls = [(draw.choice([*names]), 8192 * draw.randrange(1, 9)) for _ in range(6)]
     calls[0] = "AllReduce", 8192
     lines, torn = [], draw.random() < .3
+    indent = draw.choice([None, 1])
     for rank in (0, 1):
         header = {"id": "0xab", "rank": rank, "n_ranks": 2, "nnodes": 1}
         metadata = {"inspector_output_format_version": "v4.0", "hostname": "n", "pid": 10 + rank}
         for at, (name, size) in enumerate(calls):
             lines.append(json.dumps({"header": header, "metadata": metadata, "coll_perf": {
                 "coll": name, "coll_sn": at, "coll_msg_size_bytes": size,
-                "coll_exec_time_us": 50 + rank}}))
+                "coll_exec_time_us": 50 + rank}}, indent=indent))
     if torn:
         lines[-1:] = [lines[-1][:40]]
     (tmp_path / "rec").mkdir()

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.errors import FileError
 from hpcbench.formats.printed import whole
 from hpcbench.formats.reading import inspector
 from hpcbench.formats.reading.source import ForeignFile
