@@ -31,14 +31,19 @@ class ImpliedRanks:
         return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
 
 
+def has_factor(collective: str) -> bool:
+    """Return whether busbw is a known multiple of algbw."""
+    spec = collectives().get(collective)
+    return collective == "hypercube" or spec is not None and spec.busbw is not None
+
+
 def implied(collective: str, half: Half) -> tuple[int, int] | None:
     """Return the least and the greatest n that both rates allow; least > greatest if none is.
 
     None where the collective has no busbw, or a rate is missing or 0 to its printed digits.
     """
     spec = collectives().get(collective)
-    is_constant = collective == "hypercube"
-    if not is_constant and (spec is None or spec.busbw is None):
+    if not has_factor(collective):
         return None
     if half.algbw is None or half.busbw is None or half.algbw.low <= 0:
         return None

@@ -17,6 +17,7 @@ from hpcbench.formats.imported_operations import Operations
 from hpcbench.formats.imported_products import take_products
 from hpcbench.formats.imported_rows import DTYPES, Gathered, Given
 from hpcbench.formats.reading.detect import tables_of
+from hpcbench.formats.reading.source import Unread
 from hpcbench.formats.reading.superbench import comm_tables, other_metrics
 from hpcbench.formats.tables import CommTable, ForeignTable, NodeTable, ProductTable
 from hpcbench.operations.collectives import DTYPE_BYTES
@@ -41,18 +42,20 @@ def import_files(paths: Sequence[Path], output: Path, given: Given) -> list[str]
     if not output.parent.is_dir():
         raise FileError(f"{output.parent} is no folder: make it, or give another name with -o")
     _check(given)
-    found, operations = Gathered(), Operations()
+    found, operations, unread = Gathered(), Operations(), list[str]()
     for path in paths:
-        for table in tables_of(path, given.collective):
+        left_out = Unread()
+        for table in tables_of(path, given.collective, left_out):
             _take(table, given, found, operations)
+        unread += left_out.lines(str(path))
     add_operations(operations, found)
     if not found.items:
-        why = "; ".join(found.left_out_lines()) or "no rows"
+        why = "; ".join([*found.left_out_lines(), *unread]) or "no rows"
         raise FileError(f"{paths[0]}: nothing to import ({why})")
     results = _results(found, [path.name for path in paths])
     with new_results(output) as writer:
         writer.finish(results)
-    return [*found.left_out_lines(), *found.notes,
+    return [*found.left_out_lines(), *unread, *found.notes,
             f"{plural(len(results.cases), 'row')} of {' and '.join(results.run.imported)} in "
             f"{output}: times as printed, without intervals"]
 

@@ -17,6 +17,7 @@ from hpcbench.formats.imported_rows import (
     mean_of,
     needed,
 )
+from hpcbench.formats.lint import contradicting
 from hpcbench.formats.reading.names import PARTS_IN_OSU
 from hpcbench.formats.tables import CommRow, CommTable, Half
 from hpcbench.kinds.collective.plan import Collective
@@ -25,7 +26,7 @@ from hpcbench.reduce.results import OPERATION_FOLD
 
 KIND = "collective"
 OSU, INSPECTOR, SUPERBENCH = "OSU", "NCCL Inspector", "SuperBench"
-_BACKENDS: Mapping[str, str] = {"nccl-tests": "nccl", OSU: "mpi", INSPECTOR: "nccl"}
+_BACKENDS: Mapping[str, str] = {"nccl-tests": "nccl", INSPECTOR: "nccl"}
 _OF_NCCL = ("nccl-bw", "rccl-bw")
 """SuperBench's benchmarks that run nccl-tests or rccl-tests, always with operator sum."""
 _FORMS: Mapping[bool | None, str] = {None: "", False: "out of place", True: "in place"}
@@ -49,7 +50,11 @@ def take_collectives(
     _note_damage(table, found)
     found.programs[f"{table.program} {table.version}".rstrip()] = None
     found.nodes.update(dict.fromkeys(one.host for one in table.devices))
+    wrong = contradicting(table)
     for row in table.rows:
+        if row.line in wrong:
+            found.left_out["it contradicts itself: hpcbench lint tells how"] += 1
+            continue
         dtype = _dtype(table, row, given)
         for half in row.halves:
             if half.time_us is None or half.time_us.value <= 0:
@@ -99,12 +104,13 @@ def _place(table: CommTable, given: Given) -> RowPlace:
         table.ranks if table.program == INSPECTOR else most_likely(table).chosen)
     if not ranks:
         raise needed(_where(table), "how many ranks", "--ranks N")
-    backend = given.backend or _BACKENDS.get(table.program, "")
+    backend = given.backend or table.backend or _BACKENDS.get(table.program, "")
     if not backend and table.program == SUPERBENCH and table.label.startswith(_OF_NCCL):
         backend = "nccl"
     if not backend:
         raise needed(_where(table), "which backend", "--backend NAME")
-    return RowPlace(table.program, KIND, table.collective, backend, ranks, label=table.label)
+    return RowPlace(table.program, KIND, table.collective, backend, ranks, label=table.label,
+                    device=table.device)
 
 
 def _dtype(table: CommTable, row: CommRow, given: Given) -> str:

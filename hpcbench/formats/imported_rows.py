@@ -53,7 +53,7 @@ class RowPlace:
     """Where rows of a table were measured, and what; ``form`` is such as "in place".
 
     ``dtype`` is as the table writes it. ``label`` distinguishes cases of the same work, such as
-    those of two communicators.
+    those of two communicators. ``device`` "" is the usual one of the backend.
     """
 
     program: str
@@ -65,6 +65,7 @@ class RowPlace:
     dtype: str = ""
     form: str = ""
     label: str = ""
+    device: str = ""
 
     @property
     def title(self) -> str:
@@ -130,7 +131,7 @@ class Gathered:
 
 def _case(place: RowPlace, work: Workload, measured: PrintedTimes) -> Case:
     """Return the case: the canary's, with all of the canary's own fields replaced."""
-    device = resolve_device(place.backend, "auto")
+    device = place.device or resolve_device(place.backend, "auto")
     identity = {"imported": place.program, "work": work.to_json(), "device": device,
                 "backend": place.backend, "world_size": place.ranks, **place.own}
     return replace(

@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.formats.implied_ranks import ImpliedRanks, implied, most_likely
+from hpcbench.formats.implied_ranks import (
+    MOST_RANKS,
+    ImpliedRanks,
+    has_factor,
+    implied,
+    most_likely,
+)
 from hpcbench.formats.printed import Printed
-from hpcbench.formats.reading.superbench import comm_tables
+from hpcbench.formats.reading.superbench import comm_tables, is_code
 from hpcbench.formats.tables import (
     ELEMENT_BYTES,
     CommRow,
@@ -68,7 +74,8 @@ def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[BrokenRule]
     yield from _ranks(table, judged)
     known = replace(table, ranks=judged.chosen)
     yield from _factors(known, judged)
-    for check in (_sizes, _rates, _average, _order, _spreads, _columns, _wrongs, _ends):
+    yield from _sizes(known, judged)
+    for check in (_odd, _rates, _average, _order, _spreads, _columns, _wrongs, _ends):
         yield from check(known)
     if link_gbs is not None:
         for row, half in _halves(table):
@@ -76,6 +83,15 @@ def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[BrokenRule]
             if rate is not None and rate.low > link_gbs:
                 yield _of(table, "link", row.line, f"{rate.value:g} GB/s is above the declared "
                                                    f"link of {link_gbs:g} GB/s")
+
+
+def contradicting(table: CommTable) -> set[int]:
+    """Return the lines of rows whose own numbers contradict each other: torn, or of other columns.
+    """
+    judged = most_likely(table)
+    known = replace(table, ranks=judged.chosen)
+    return {one.line for check in (_sizes(known, judged), _odd(known), _rates(known))
+            for one in check}
 
 
 def _of(
@@ -103,7 +119,13 @@ def _factors(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
     high = table.ranks or judged.most
     for row, half in _halves(table):
         span = implied(table.collective, half)
-        if span is None or half.algbw is None or half.busbw is None:
+        if half.algbw is None or half.busbw is None:
+            continue
+        if span is None:  # algbw is 0 to its digits: busbw is at most the greatest factor times it
+            if has_factor(table.collective) and half.busbw.low > half.algbw.high * _factor(
+                    table.collective, MOST_RANKS):
+                yield _of(table, "factor", row.line, f"busbw {half.busbw.value:g} GB/s at algbw "
+                                                     f"{half.algbw.value:g} GB/s")
             continue
         least, most = span
         if least <= most and least <= high and low <= most:
@@ -122,24 +144,46 @@ def _factor(collective: str, ranks: int) -> float:
     return 1.0 if spec is None or spec.busbw is None else spec.busbw(ranks)
 
 
-def _sizes(table: CommTable) -> Iterator[BrokenRule]:
+def _sizes(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
+    """Yield sizes that are not count x element x parts; these are 1, or n where it is known."""
     spec = collectives().get(table.collective)
-    if spec is None or table.is_uneven:
+    if table.is_uneven or spec is None and table.collective:
         return
-    if spec.split and table.ranks is None:
-        return
-    parts = table.ranks if spec.split and table.ranks is not None else 1
+    least, most = table.ranks or judged.least, table.ranks or judged.most
     for row in table.rows:
         element = ELEMENT_BYTES.get(row.dtype or "")
         if element is None or row.count is None:
             continue
-        expected = parts * row.count * element
-        open_bytes = parts * element - 1 if table.floors_counts else 0
-        if not expected <= row.size_bytes <= expected + open_bytes:
-            times = f" x {parts} ranks" if spec.split else ""
+        part = row.count * element
+        open_bytes = element if table.floors_counts and spec and spec.split else 0
+        fewest, parts = _parts(row.size_bytes, part, open_bytes)
+        is_one = (spec is None or not spec.split) and fewest <= 1 <= parts
+        is_split = (spec is None or spec.split) and max(fewest, least) <= min(parts, most)
+        if row.size_bytes % element or not (is_one or is_split):
+            ranks = f" x {least} ranks" if least == most and (spec is None or spec.split) else ""
             yield _of(table, "size", row.line,
                       f"size {row.size_bytes} B, but {row.count} x {element} B ({row.dtype})"
-                      f"{times} = {expected} B")
+                      f"{ranks} = {part * (least if ranks else 1)} B")
+
+
+def _parts(size_bytes: int, part: int, open_bytes: int) -> tuple[int, int]:
+    """Return the fewest and most parts that a size can be of; fewest > most if there are none.
+
+    ``open_bytes``: a part may be larger, by less than these.
+    """
+    if not part + open_bytes:
+        return (0, MOST_RANKS) if not size_bytes else (1, 0)
+    fewest = size_bytes // (part + open_bytes) + 1 if open_bytes else -(-size_bytes // part)
+    return fewest, size_bytes // part if part else MOST_RANKS
+
+
+def _odd(table: CommTable) -> Iterator[BrokenRule]:
+    """Yield values that no measurement has: no number, or a time that is not above 0."""
+    for row, half in _halves(table):
+        odd = [*half.odd, *([f"time {half.time_us.value:g} us"]
+                            if half.time_us is not None and half.time_us.value <= 0 else [])]
+        for value in odd:
+            yield _of(table, "rate", row.line, f"{value} at size {row.size_bytes} B")
 
 
 def _rates(table: CommTable) -> Iterator[BrokenRule]:
@@ -187,7 +231,7 @@ def _order(table: CommTable) -> Iterator[BrokenRule]:
 
     Sizes begin again with another type, operator or root (nccl-tests -d all, -o all, -r -1).
     """
-    if not table.is_sweep:
+    if not table.is_sweep or _is_cycle(table):
         return
     may_repeat = table.step_bytes is not None and table.step_bytes < 16 * (table.ranks or 1)
     reported: set[str] = set()
@@ -201,7 +245,16 @@ def _order(table: CommTable) -> Iterator[BrokenRule]:
             reported.add(what)
             yield _of(table, "order", row.line,
                       f"size {what}: {row.size_bytes} B after {before.size_bytes} B "
-                      "(two runs joined, or nccl-tests with -N?)")
+                      "(two runs joined?)")
+
+
+def _is_cycle(table: CommTable) -> bool:
+    """Return whether all rows are one sweep again and again, as nccl-tests -N prints it."""
+    keys = [(row.size_bytes, row.dtype, row.redop, row.root) for row in table.rows]
+    length = next((at for at in range(1, len(keys)) if keys[at][0] < keys[at - 1][0]),
+                  1 if len(set(keys)) == 1 else len(keys))
+    return table.program == "nccl-tests" and length < len(keys) and (
+        keys[length:] == keys[:len(keys) - length])
 
 
 def _spreads(table: CommTable) -> Iterator[BrokenRule]:
@@ -280,7 +333,7 @@ def _lint_products(table: ProductTable) -> Iterator[BrokenRule]:
 
 def _lint_node(node: NodeTable, link_gbs: float | None) -> Iterator[BrokenRule]:
     for name, value in node.metrics.items():
-        if name.partition(":")[0].endswith("return_code") and value.value:
+        if is_code(name) and value.value:
             yield BrokenRule("failed", node.path, node.line, f"{node.node}: a benchmark ended with "
                                                             f"return code {value.value:g}")
     for table in comm_tables(node):

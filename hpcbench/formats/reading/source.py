@@ -58,9 +58,13 @@ class Unread:
         """Return each kind that was left out -> how many."""
         return {what: count for what, (count, _) in self._counts.items()}
 
+    def entries(self) -> Iterator[tuple[str, int, int | None]]:
+        """Yield each kind, how many there are, and the line of the first, None without lines."""
+        yield from ((what, count, first) for what, (count, first) in self._counts.items())
+
     def lines(self, name: str) -> Iterator[str]:
         """Yield a line for each kind, with the place of the first in the file ``name``."""
-        for what, (count, first) in self._counts.items():
+        for what, count, first in self.entries():
             place = f"{name}:{first}" if first is not None else name
             yield f"{place}: left out {count} {what}"
 

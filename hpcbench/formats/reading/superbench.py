@@ -50,6 +50,11 @@ def other_metrics(node: NodeTable) -> int:
     return sum(not _of_collective(name) for name in node.metrics)
 
 
+def is_code(name: str) -> bool:
+    """Return whether a metric is the return code of a benchmark."""
+    return name.partition(":")[0].endswith("return_code")
+
+
 def _of_collective(name: str) -> re.Match[str] | None:
     match = _METRIC.fullmatch(name)
     return match if match and our_name(match["op"]) else None
