@@ -180,6 +180,32 @@ def test_who_waits_where_and_who_has_not_come(tmp_path: Path) -> None:
     assert not [line for line in done if line.startswith("group ")]
 
 
+def test_all_reduces_of_a_noted_reduce_scatter_are_that_call(tmp_path: Path) -> None:
+    """One of a list of two parts, whose own all_reduces torch records, and one of a tensor."""
+    calls = [entry(0), entry(1, n=30), entry(2, n=50), entry(3, n=80), entry(4)]
+    within = [[10**18 + MS // 2, 10**18 + 2 * MS, "0", [[2, 80, 30]]],
+              [10**18 + 3 * MS, 10**18 + 3 * MS, "0", [[1, 80, 40]]]]
+    times = [["gloo:all_reduce", 10**18 + at * MS, 1000 + at] for at in range(5)]
+    record, notes = traffic(*[flight(tmp_path, rank, calls, scatters=within, durations=times)
+                              for rank in (0, 1)])
+    assert [(one.collective, one.elements_in, one.elements_out, one.bytes, one.count)
+            for one in record.signatures] == [
+        ("all_reduce", (1000,), (1000,), 4000, 2), ("reduce_scatter", (80,), (30,), 320, 1),
+        ("reduce_scatter", (80,), (40,), 320, 1)]
+    assert record.order[0].sequence == (1, 2, 4, 5)
+    assert record.order[0].duration_ns == (1000, None, 1003, 1004)
+    assert record.order[0].dropped == 0 and "as the all_reduce" not in notes
+
+
+def test_a_reduce_scatter_whose_first_entries_are_lost_is_left_out(tmp_path: Path) -> None:
+    calls = [entry(3, n=50), entry(4)]
+    within = [[10**18, 10**18 + MS, "0", [[1, 8, 4]]],
+              [10**18 + 2 * MS, 10**18 + 3 * MS, "0", [[2, 80, 30]]]]
+    record, _ = traffic(*[flight(tmp_path, rank, calls, scatters=within) for rank in (0, 1)])
+    assert [(one.collective, one.count) for one in record.signatures] == [("all_reduce", 1)]
+    assert record.order[0].dropped == 3 + 1
+
+
 def test_messages_of_gloo_that_record_noted_are_calls(tmp_path: Path) -> None:
     sent = [[10**18 + number, True, "0", 1, 8, "bfloat16"] for number in range(3)]
     got = [[began, False, name, 0, n, dtype] for began, _, name, _, n, dtype in sent]

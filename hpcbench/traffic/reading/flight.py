@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -113,11 +113,12 @@ def _record(
     notes += _own_notes(file, own, entries, len(messages))
     timed, note = _with_durations(calls, own.get("durations", []))
     notes += [f"{file.name}: {note}"] if note else []
+    timed, cut = _with_scatters([entry for entry, _ in calls], timed, own.get("scatters") or ())
     timed = sorted([*timed, *messages], key=lambda call: call.start_ns or 0)
     return RankRecord(
         file.name, PROGRAM, f"2.{version[1]}",
         _whole(own.get("rank")), _whole(own.get("world_size")), timed, groups,
-        sum(dump["lost"] for dump in dumps) + int(own.get("messages_lost", 0)),
+        sum(dump["lost"] for dump in dumps) + int(own.get("messages_lost", 0)) + cut,
         str(own.get("ras") or ""), notes)
 
 
@@ -135,7 +136,8 @@ def _own_notes(
     if endless := sum(_has_no_end(entry) and not _is_over(entry) for entry in entries):
         yield (f"{file.name}: {endless} entries of grouped calls of xccl have no end, as torch "
                "records none: whether they ended is not known")
-    if any(entry["profiling_name"] == "gloo:all_reduce" for entry in entries):
+    if own.get("scatters") is None and any(
+            entry["profiling_name"] == "gloo:all_reduce" for entry in entries):
         yield "torch records a reduce_scatter of gloo as the all_reduce that gloo makes of it"
 
 
@@ -321,6 +323,34 @@ def _with_durations(
                 found[at] = replace(found[at], duration_ns=event[1])
     return found, "; ".join(f"{count} {name} without a duration"
                             for name, count in unmatched.items())
+
+
+def _with_scatters(
+    entries: Sequence[Mapping[str, Any]], calls: Sequence[RankCall],
+    noted: Iterable[tuple[int, int, str, Sequence[tuple[int, int, int]]]],
+) -> tuple[list[RankCall], int]:
+    """Return the calls, gloo's all_reduces of a reduce_scatter as that, and how many are cut.
+
+    `hpcbench record` notes begin and end of torch's function that enqueued them, the group, and of
+    each call how many there are and its elements. One whose first entries are lost is left out.
+    """
+    found, n_cut = list[RankCall | None](calls), 0
+    sums = [at for at, entry in enumerate(entries) if entry["profiling_name"] == "gloo:all_reduce"]
+    created = [int(entries[at]["time_created_ns"]) for at in sums]
+    for began, ended, group, made in noted:
+        within = [at for at in sums[bisect_left(created, began):bisect_right(created, ended)]
+                  if str(entries[at]["process_group"][0]) == group]
+        is_cut = len(within) < sum(count for count, _, _ in made)
+        n_cut += len(made) if within and is_cut else 0
+        for at in within:
+            found[at] = None
+        for count, n_in, n_out in () if is_cut else made:
+            first = calls[within[0]]
+            found[within[0]] = replace(
+                first, collective="reduce_scatter", elements_in=n_in, elements_out=n_out,
+                duration_ns=first.duration_ns if count == 1 else None)
+            del within[:count]
+    return [call for call in found if call is not None], n_cut
 
 
 def _aligned(

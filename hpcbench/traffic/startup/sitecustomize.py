@@ -40,6 +40,8 @@ MOST_NOTES = 8
 _MODULE = "torch.distributed.distributed_c10d"
 MESSAGES = {"isend": ("dst", "group_dst"), "irecv": ("src", "group_src")}
 """Functions of messages, and the names of their peer: rank of the job, rank of the group."""
+SCATTERS = ("_reduce_scatter_base_", "reduce_scatter_", "reduce_scatter_tensor_coalesced_")
+"""Operators of torch that every reduce_scatter ends in, those of compiled graphs among them."""
 RAS, RAS_SECONDS = ("NCCL_RAS_ADDR", "localhost:28028"), 5
 """Where a thread of NCCL 2.24 or newer reports each rank's calls, and how long it asks peers."""
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
@@ -62,6 +64,8 @@ class Recorder:
         self._ras = ""
         self._messages: deque[tuple[Any, ...]] = deque(maxlen=_most_calls())
         self._messages_lost = 0
+        self._scatters: deque[tuple[Any, ...]] = deque(maxlen=_most_calls())
+        self._library: Any = None
         self._steps = 0
         self._profiler: Any = None
         self._lock = threading.Lock()
@@ -124,6 +128,47 @@ class Recorder:
         self._messages.append((began, name == "isend", str(world.pg_names.get(group, "")), known,
                                tensor.numel(), str(tensor.dtype).rpartition(".")[2]))
 
+    def _watch_scatters(self) -> None:
+        """Note each reduce_scatter: gloo makes all_reduces of it, and torch records those.
+
+        BackendSelect comes before the kernels of all devices and has none of its own here. Passing
+        a call on releases Python's lock, which gloo's threads need, too.
+        """
+        import torch
+
+        if self._library is not None or not self._has("gloo"):
+            return
+        library = torch.library.Library("c10d", "IMPL")
+        key = torch._C.DispatchKey.BackendSelect
+        behind = torch._C._dispatch_keyset_full_after(key)
+        for name in SCATTERS:
+            issue = getattr(torch.ops.c10d, name).default.redispatch
+            library.impl(name, self._scattering(name, issue, behind), key.name, with_keyset=True)
+        self._library = library
+
+    def _scattering(self, name: str, issue: Any, behind: Any) -> Any:
+        """Return the kernel of a reduce_scatter that notes it and calls torch's own."""
+
+        def scattering(keys: Any, outputs: Any, inputs: Any, group: Any, *more: Any) -> Any:
+            began = time.time_ns()
+            result = issue(keys & behind, outputs, inputs, group, *more)
+            with _spared():
+                self._note_scatter(name, began, outputs, inputs, group)
+            return result
+
+        return scattering
+
+    def _note_scatter(self, name: str, began: int, outputs: Any, inputs: Any, group: Any) -> None:
+        """Note the time that has the entries, then of each call their number and its elements."""
+        ended = time.time_ns()
+        if name == SCATTERS[0]:
+            outputs, inputs = [outputs], [inputs]
+        parts = [one if isinstance(one, (list, tuple)) else [one] for one in inputs]
+        calls = [*map(lambda given, result: (
+            len(given), sum(one.numel() for one in given), result.numel()), parts, outputs)]
+        group = self._c10d.ProcessGroup.unbox(group)
+        self._scatters.append((began, ended, str(group.group_name), calls))
+
     def _begin(self) -> None:
         """Take this process for a rank."""
         self._rank, self._size = self._c10d.get_rank(), self._c10d.get_world_size()
@@ -132,6 +177,8 @@ class Recorder:
             return
         self._pid, self._path = os.getpid(), ""  # a fork of a rank may become one itself
         self._answer_signals()
+        with contextlib.suppress(AttributeError):  # of an old torch: the reader says so
+            self._watch_scatters()
         if os.environ.get(TIMED):
             self._start_durations()
         if steps := os.environ.get(PROFILED):
@@ -236,12 +283,12 @@ class Recorder:
             if signal.SIGUSR2 in data and self._pid == os.getpid():
                 with _spared():
                     self._write("SIGUSR2")
-                    if self._has_nccl() and _is_first_of(_LOCAL_RANKS):
+                    if self._has("nccl") and _is_first_of(_LOCAL_RANKS):
                         self._ras = ask_ras()
                         self._write("SIGUSR2")
 
-    def _has_nccl(self) -> bool:
-        return any("nccl" in one["backend"] for one in self._groups.values())
+    def _has(self, library: str) -> bool:
+        return any(library in one["backend"] for one in self._groups.values())
 
     def write_at_end(self) -> None:
         """Write the record of a rank; report it where the command itself has none."""
@@ -271,7 +318,8 @@ class Recorder:
                     "world_size": self._size, "host": os.uname().nodename, "pid": os.getpid(),
                     "reason": reason, "torch": str(self._c10d.torch.__version__),
                     "groups": self._groups, "durations": self._durations, "ras": self._ras,
-                    "messages": [*self._messages], "messages_lost": self._messages_lost}
+                    "messages": [*self._messages], "messages_lost": self._messages_lost,
+                    "scatters": [*self._scatters] if self._library else None}
             path = self._path or self._free_path(self._folder)
             part = f"{path}.part{os.getpid()}"
             with open(part, "w", encoding="utf-8") as stream:
@@ -328,8 +376,9 @@ class Finder:
 
 
 def _most_calls() -> int:
-    text = os.environ.get(CALLS) or MOST_CALLS
-    return int(text) if text.isdigit() else int(MOST_CALLS)
+    """Return how many calls torch's ring will keep: notes of fewer would not cover it."""
+    given = (os.environ.get(name, "") for name in (CALLS, *BUFFERS))
+    return next((int(text) for text in given if text.isdigit() and int(text)), int(MOST_CALLS))
 
 
 def _switch_on(version: str) -> None:
