@@ -79,7 +79,7 @@ def recomputed(case, samples, plan):
         / case["calls"] / 1e9,
         "launch_medians_s": medians,
         "pass_medians_s": [np.median(part) if part.size else None for part in parts],
-        **{rate: amount / median for rate, amount in work.items() if amount}}
+        **{rate: amount / median for rate, amount in work.items() if amount and amount > 0}}
 
 
 with h5py.File(sys.argv[1], locking=False) as file:

@@ -17,7 +17,9 @@ import h5py
 import numpy as np
 import pytest
 
+from hpcbench.config.load import check_config
 from hpcbench.plan.case import Plan
+from hpcbench.plan.expand import make_plan as plan_config
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.summary import case_rows, write_summary
@@ -133,6 +135,15 @@ def test_so_are_those_of_real_runs(tmp_path: Path, kind: str) -> None:
     write_summary(reduce_folder(folder), folder)
     code, printed = script(folder)
     assert code == 0 and int(printed.split()[0]) > 50, printed
+
+
+def test_beside_other_kinds_a_column_that_a_case_lacks_is_left_alone(tmp_path: Path) -> None:
+    plan = plan_config(check_config({"measure": {"iterations": 30}, "benchmarks": [
+        {"kind": "hardware", "test": "gemm", "shape": "64"},
+        {"kind": "primitive", "primitive": "tp_columnwise", "m": 64, "n": 64, "k": 64,
+         "implementations": "torch"}]}, ""), 2)
+    code, printed = script(reduced(tmp_path / "run", plan))
+    assert code == 0 and int(printed.split()[0]) > 25, printed
 
 
 def test_launches_and_repeats_have_the_precision_that_they_can_have(tmp_path: Path) -> None:
