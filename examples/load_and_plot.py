@@ -1,6 +1,7 @@
 """Load results with pandas, and draw the times of each case over its samples.
 
-    python examples/load_and_plot.py results/latest times.png
+    python examples/load_and_plot.py results/latest         # writes times.png
+    python examples/load_and_plot.py results/latest plot.svg
 """
 
 import sys
@@ -12,7 +13,7 @@ import hpcbench
 matplotlib.use("Agg")  # no window
 
 
-def main(results, picture):
+def main(results, picture="times.png"):
     runs = hpcbench.load(results)
     samples = runs.to_pandas(samples=True)
     counted = samples[samples["counted"]]
@@ -20,8 +21,11 @@ def main(results, picture):
     axes = slowest.plot(logy=True, figsize=(10, 5), title=runs.runs[0].name)
     axes.set_ylabel("slowest rank (s)")
     axes.figure.savefig(picture, bbox_inches="tight")
+    print(f"written: {picture}")
     print(runs.to_pandas()[["label", "median_s", "ci_low_s", "ci_high_s", "status"]].to_string())
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: load_and_plot.py RESULTS [PICTURE]")
+    main(*sys.argv[1:])

@@ -11,7 +11,6 @@ import psutil
 
 from hpcbench.config.load import (
     check_config,
-    commented_yaml,
     dialect_of,
     find_config,
     load_config,
@@ -19,6 +18,7 @@ from hpcbench.config.load import (
 )
 from hpcbench.config.presets.preset import Preset, load_preset
 from hpcbench.config.schema import Config
+from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, FileError, UsageError, command_line, job_command_line
 from hpcbench.measurement.process import own_cores
 from hpcbench.plan.expand import make_plan

@@ -39,8 +39,8 @@ from hpcbench.answers.compare_inputs import (
     side_of,
 )
 from hpcbench.config.axes import nearest, quote
-from hpcbench.config.load import commented_yaml
 from hpcbench.config.section import SCALES, Limit, Section, limit_below
+from hpcbench.config.yaml_text import commented_yaml, from_yaml
 from hpcbench.errors import ConfigError, ExitCode, FileError, PluginError, UsageError
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Plan
@@ -381,17 +381,15 @@ class LimitsFile(Section):
 def read_limits(path: Path) -> LimitsFile:
     """Return the limits of a YAML or JSON file. Raises FileError or ConfigError, a line a problem.
     """
-    import yaml  # reports of runs need the types of this module only
-
     try:
         if path.stat().st_size > MOST_BYTES:
             raise FileError(f"{path}: more than {MOST_BYTES:,} bytes is no file of limits")
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = from_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(f"{path}: {error.strerror}") from None
     except RecursionError:
         raise FileError(f"{path}: is no YAML that can be read: too deep") from None
-    except (yaml.YAMLError, ValueError) as error:  # an invalid date or number; no UTF-8
+    except ValueError as error:  # an invalid date or number; no UTF-8
         raise FileError(f"{path}: is no YAML: {str(error).splitlines()[0]}") from None
     return checked_limits(raw, str(path))
 

@@ -22,7 +22,7 @@ def export(
         "--to", metavar="FORMAT", autocompletion=completion.export_formats,
         rich_help_panel=FILES, help="One of the formats above.")],
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE", rich_help_panel=FILES,
+        "-o", "--output", metavar="FILE", rich_help_panel=FILES, callback=completion.dash_prints,
         help="File to write; default: standard output.")] = None,
     force: Annotated[bool, typer.Option(
         "--force", rich_help_panel=FILES, help="Replace an existing file.")] = False,

@@ -94,6 +94,18 @@ FILES, CASES, MEASUREMENT, JOB, RESUMING, PRINTED = (
     "Files", "Cases", "Measurement", "Job", "Resume", "Output")
 """Titles of the groups of options in a help."""
 
+def dash_prints(output: Path | None) -> Path | None:
+    """Return the file of an ``-o`` without which a command prints: ``-`` prints, too."""
+    return None if output == Path("-") else output
+
+
+def not_dash(output: Path | None) -> Path | None:
+    """Return the file or folder of an ``-o``. Raises BadParameter for ``-``: nothing is printed."""
+    if output == Path("-"):
+        raise BadParameter("- is standard output, and this command writes files; give a path")
+    return output
+
+
 VerboseOption = Annotated[bool, Option(
     "--verbose", "-v", rich_help_panel=PRINTED,
     help="Print every column and detail; tracebacks on stderr.")]
@@ -104,7 +116,7 @@ JsonOption = Annotated[bool, Option(
 ExplainOption = Annotated[bool, Option(
     "--explain", rich_help_panel=PRINTED, help="Explain the columns of the tables.")]
 OutputOption = Annotated[Optional[Path], Option(
-    "-o", "--output-dir", metavar="DIR", rich_help_panel=FILES,
+    "-o", "--output-dir", metavar="DIR", rich_help_panel=FILES, callback=not_dash,
     help="Make the results folder here (output.folder).")]
 
 ConfigArgument = Annotated[Optional[Path], Argument(

@@ -43,7 +43,7 @@ def gen_config(
         metavar="NAME", autocompletion=completion.hardware,
         help="Machine, such as h100-nvlink; hpcbench list names all.")] = None,
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE",
+        "-o", "--output", metavar="FILE", callback=completion.dash_prints,
         help="File to write, .json, .yaml or .yml; default: print YAML.")] = None,
     source: Annotated[Optional[Path], typer.Option(
         "--from", metavar="FILE", help="Start from this sweep file of any known tool.")] = None,
@@ -75,7 +75,7 @@ def from_command(
         min=1, max=MOST_RANKS, metavar="N",
         help="Ranks; default: the processes that the command starts.")] = None,
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE",
+        "-o", "--output", metavar="FILE", callback=completion.dash_prints,
         help="File to write, .json, .yaml or .yml; default: print YAML.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,

@@ -61,7 +61,7 @@ def import_(
         metavar="FILE|DIR...",
         help="Output of another program, or records of a job's calls; also .gz.")],
     output: Annotated[Path, typer.Option(
-        "-o", "--output", metavar="FILE",
+        "-o", "--output", metavar="FILE", callback=completion.not_dash,
         help="Results file to write (results.h5), or traffic.json of records.")],
     collective: CollectiveOption = "",
     ranks: Annotated[Optional[int], typer.Option(

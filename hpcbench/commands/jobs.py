@@ -199,7 +199,7 @@ def suite(
         "--config", "-c", metavar="FILE", rich_help_panel=FILES,
         help="A further sweep file; repeatable.")] = None,
     summary: Annotated[Optional[Path], typer.Option(
-        "--output", metavar="FILE", rich_help_panel=FILES,
+        "--output", metavar="FILE", rich_help_panel=FILES, callback=completion.not_dash,
         help="Write suite.json to this file, too.")] = None,
     as_json: Annotated[bool, typer.Option(
         "--json", rich_help_panel=PRINTED,

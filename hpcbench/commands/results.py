@@ -169,7 +169,7 @@ def check(
     learn: Annotated[bool, typer.Option(
         "--learn", rich_help_panel=_LEARN, help="Write limits from these clean runs.")] = False,
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE", rich_help_panel=_LEARN,
+        "-o", "--output", metavar="FILE", rich_help_panel=_LEARN, callback=completion.not_dash,
         help="The new file of limits.")] = None,
     share: Annotated[float, typer.Option(
         "--share", min=0.1, max=0.999, metavar="SHARE", rich_help_panel=_LEARN,
@@ -255,7 +255,7 @@ def advise(
         "--to", metavar="LIBRARY", autocompletion=completion.tuners, rich_help_panel=_TUNER,
         help="Write only the tuner table of nccl, rccl or ncclx.")] = None,
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE", rich_help_panel=_TUNER,
+        "-o", "--output", metavar="FILE", rich_help_panel=_TUNER, callback=completion.dash_prints,
         help="File to write; default: standard output.")] = None,
     force: Annotated[bool, typer.Option(
         "--force", help="Replace an existing file.")] = False,
@@ -313,7 +313,7 @@ def plot(
     path: Annotated[Path, typer.Argument(
         metavar="RESULTS", help="results.h5, or the folder with it.")],
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output-dir", metavar="DIR", rich_help_panel=FILES,
+        "-o", "--output-dir", metavar="DIR", rich_help_panel=FILES, callback=completion.not_dash,
         help="Folder of the images; default: plots/ beside the results.")] = None,
     image_format: Annotated[Optional[str], typer.Option(
         "--format", metavar="FORMAT", autocompletion=completion.image_formats,
@@ -362,7 +362,7 @@ def report(
         "-f", "--format", metavar="FORMAT", autocompletion=completion.report_formats,
         rich_help_panel=FILES, help="html, pdf or md; default: by the name of the file.")] = None,
     output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE", rich_help_panel=FILES,
+        "-o", "--output", metavar="FILE", rich_help_panel=FILES, callback=completion.not_dash,
         help="File to write; default: report.html, beside one run's results.")] = None,
     force: Annotated[bool, typer.Option(
         "--force", rich_help_panel=FILES, help="Replace an existing file.")] = False,
@@ -401,7 +401,8 @@ def report(
 def anonymize(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     output: Annotated[Path, typer.Option(
-        "-o", "--output", metavar="DIR", help="The new folder of the copy.")],
+        "-o", "--output", metavar="DIR", callback=completion.not_dash,
+        help="The new folder of the copy.")],
     hide: Annotated[Optional[list[str]], typer.Option(
         "--hide", metavar="NAME", help="Replace this name, too; repeatable.")] = None,
     mapping: Annotated[Optional[Path], typer.Option(

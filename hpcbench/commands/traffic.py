@@ -9,6 +9,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import QuietOption, VerboseOption, verbosity_of
 from hpcbench.texts import say
 
@@ -19,7 +20,7 @@ def record(
     command: Annotated[Optional[list[str]], typer.Argument(
         metavar="-- CMD...", help="The job's own command, as each rank is to run it.")] = None,
     output: Annotated[Path, typer.Option(
-        "-o", "--output", metavar="DIR",
+        "-o", "--output", metavar="DIR", callback=completion.not_dash,
         help="Folder for a file of each rank; default: record.")] = Path("record"),
     calls: Annotated[Optional[int], typer.Option(
         "--calls", min=1, max=MOST_CALLS, metavar="N",

@@ -6,16 +6,15 @@ Results that are given as a sweep file by mistake are recognised, with the comma
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from textwrap import wrap
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
 from hpcbench.config.axes import as_tuple, quote
@@ -36,6 +35,7 @@ from hpcbench.config.schema import (
     with_current_keys,
 )
 from hpcbench.config.section import Dialect, Replaceable
+from hpcbench.config.yaml_text import from_yaml, unique
 from hpcbench.errors import ConfigError, FileError, command_line
 from hpcbench.texts import holds_halves, say, valid
 from hpcbench.units import shortened
@@ -255,6 +255,7 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     file = find_config(path)
     raw, source = _in_our_keys(read_config(file), str(file))
     raw = _with_current_keys(raw, source)
+    _fill_in_paths(raw, source)
     _place_beside(raw, file.parent)
     add_own_block(raw, dict(overrides).get("benchmark", raw.get("benchmark")))
     for key in REPLACING:
@@ -266,7 +267,40 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
         _override(raw, key, value)
         if key in REPLACING:
             replace_names(raw, key)
+    _fill_in_paths(raw, "command line")
     return check_config(_with_current_keys(raw, source), source, overridden)
+
+
+_VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
+
+
+def _fill_in_paths(raw: Mapping[str, Any], source: str) -> None:
+    """Fill in ``~`` and variables of paths, as a shell would. Raises ConfigError for unknown ones.
+    """
+    places: list[tuple[str, Any, Sequence[str]]] = [("output", raw.get("output"), ("folder",))]
+    blocks = raw.get("benchmarks")
+    for number, block in enumerate(blocks if isinstance(blocks, list) else ()):
+        owner = block_classes().get(kind_named(block.get("kind"))) if isinstance(
+            block, dict) else None
+        places.append((f"benchmarks[{number}]", block, owner.paths if owner else ()))
+    for where, section, names in places:
+        for name in names if isinstance(section, dict) else ():
+            given, place = section.get(name), f"{source}: {where}.{name}"
+            if isinstance(given, (str, list)):
+                filled = [_filled_in(one, place) if isinstance(one, str) else one
+                          for one in as_tuple(given)]
+                section[name] = filled if isinstance(given, list) else filled[0]
+
+
+def _filled_in(path: str, place: str) -> str:
+    full = os.path.expandvars(os.path.expanduser(path))  # noqa: PTH111 (the path stays as it is)
+    if full == path and Path(path).exists():
+        return path
+    unknown = _VARIABLE.search(full)
+    if unknown or full.startswith("~"):
+        raise ConfigError(f"{place}: {shortened(path)}: {unknown[0] if unknown else 'its home'} is "
+                          "not known here; set it, or write the path out")
+    return full
 
 
 def _place_beside(raw: Mapping[str, Any], folder: Path) -> None:
@@ -388,6 +422,8 @@ def read_config(file: Path) -> dict[str, Any]:
     if found := results_in_bytes(content, file):
         raise FileError(f"{file}: {found}")
     data = parse_text(text, file)
+    if file.suffix.lower() in _YAML and isinstance(data, dict):  # x-NAME: for anchors
+        data = {key: value for key, value in data.items() if not str(key).startswith("x-")}
     if found := results_in(data, file):
         raise ConfigError(f"{file}: {found}")
     if isinstance(data, list) and data and all(isinstance(item, dict) for item in data):
@@ -402,44 +438,17 @@ def parse_text(text: str, file: Path) -> Any:
     """Return the value of a JSON or YAML text, the latter by the suffix of ``file``."""
     try:
         if file.suffix.lower() in _YAML:
-            return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 (a SafeLoader)
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+            return from_yaml(text)
+        return json.loads(text, object_pairs_hook=unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{file}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{file}: {_yaml_problem(error)}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: {error}") from None
 
 
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
-        return f"not YAML: {' '.join(str(error).split())}"
-    why = getattr(error, "problem", None) or "it cannot be read"
-    return f"line {mark.line + 1}, column {mark.column + 1}: not YAML: {why}"
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        raise ValueError(f'key "{twice[0]}" is given twice in one mapping; keep one')
-    return dict(pairs)
-
-
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML's safe loader, which would else let the last of two equal keys win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [str(key.value) for key, _ in node.value]
-        _unique([(key, None) for key in keys])
-        return super().construct_mapping(node, deep)
 
 
 def parse_assignment(text: str) -> tuple[str, object]:
@@ -510,66 +519,3 @@ def source_lines(path: Path | None, overrides: Sequence[tuple[str, object]]) -> 
     yield f"sweep file: {file.absolute()} ({why})"
     for key, value in overrides:
         yield f"override: {key} = {quote(value)}"
-
-
-_WIDTH = 98
-
-
-def commented_yaml(
-    content: Mapping[str, Any], remarks: Iterable[str], comments: Mapping[str, Mapping[str, str]],
-) -> str:
-    """Return YAML, remarks at the top, a key's ``comments`` before the keys in its mapping."""
-    lines = [line for remark in remarks for line in _comment(remark)]
-    for key, value in content.items():
-        if key in comments and value:
-            lines.append(f"{key}:")
-            for inner, item in value.items():
-                inside = [*_comment(comments[key].get(inner, "")), *_dumped({inner: item})]
-                lines += [f"  {line}" for line in inside]
-        else:
-            lines += _dumped({key: value})
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _comment(text: str) -> list[str]:
-    """Return the lines of a comment; a character that cannot be printed could end one early."""
-    printable = "".join(letter if letter.isprintable() else " " for letter in text)
-    return [f"# {line}" for line in wrap(printable, _WIDTH - 2)]
-
-
-def _dumped(content: Mapping[str, Any]) -> list[str]:
-    text = yaml.dump(content, Dumper=_Dumper, sort_keys=False, default_flow_style=False,
-                     width=_WIDTH, allow_unicode=True)
-    return text.rstrip("\n").split("\n")  # not splitlines: it divides at U+2028 and others, too
-
-
-class _Dumper(yaml.SafeDumper):
-    """YAML's safe dumper, with lists of plain words on one line and other lists indented."""
-
-    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
-        plain = not any(isinstance(item, (list, dict)) or " " in str(item) for item in sequence)
-        return super().represent_sequence(tag, sequence, flow_style=plain)
-
-    def represent_float(self, data: float) -> Any:
-        """Return the node of a number: 989.4e+12 instead of 989400000000000.0."""
-        short = f"{data / 1e12}e+12"
-        if 1e9 <= abs(data) < 1e16 and float(short) == data:
-            return self.represent_scalar("tag:yaml.org,2002:float", short)
-        return super().represent_float(data)
-
-    def represent_str(self, data: str) -> Any:
-        """Return the node of a text; within quotes what cannot be printed is escaped."""
-        if data.isprintable():
-            return super().represent_str(data)
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"')
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        super().increase_indent(flow, False)
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write equal values out: an alias is hard to read."""
-        return True
-
-
-_Dumper.add_representer(float, _Dumper.represent_float)
-_Dumper.add_representer(str, _Dumper.represent_str)

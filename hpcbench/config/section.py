@@ -249,8 +249,8 @@ class Block(Section):
     ``later`` are keys that blocks did not have at first. Where they are not given, plans are those
     of before, so that their runs can go on. ``own`` are the keys of a block that runs where
     ``benchmark`` names the kind, and the file has no block of it; empty: there is none.
-    ``beside`` are keys whose values are paths relative to the sweep file. A file with this
-    ``suffix`` is a whole block, whose first key of ``beside`` is the file.
+    ``paths`` are keys whose values are paths, ``beside`` those relative to the sweep file. A file
+    with this ``suffix`` is a whole block, whose first key of ``beside`` is the file.
     """
 
     scales: ClassVar[bool] = False
@@ -258,6 +258,7 @@ class Block(Section):
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
     beside: ClassVar[tuple[str, ...]] = ()
+    paths: ClassVar[tuple[str, ...]] = ()
     suffix: ClassVar[str] = ""
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
     kind: Kind = Field(description="collective (or comm), primitive (or primitives), training (or "

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from golden import RESULTS
 from hpcbench.cli import app
 from hpcbench.errors import ConfigError
 
@@ -103,3 +105,32 @@ def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None
                               stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert "cannot be written: No space left on device" in done.stderr
+
+
+def commands_with_output() -> dict[str, typer.core.TyperCommand]:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    return {name: command for name in group.list_commands(None)  # type: ignore[arg-type]
+            if isinstance(command := group.commands[name], typer.core.TyperCommand)
+            and any({"-o", "--output"} & set(one.opts) for one in command.params)}
+
+
+PRINTING = {"export", "gen-config", "from-command", "advise"}
+
+
+@pytest.mark.parametrize("name", commands_with_output())
+def test_a_dash_is_standard_output_or_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = {"export": [str(RESULTS["collective"]), "--to", "csv"],
+                 "gen-config": ["--hardware", "cpu"], "from-command": ["mpirun -np 2 osu_bcast"],
+                 "advise": [str(RESULTS["collective"]), "--tuner", "nccl"]}
+    done = CliRunner().invoke(app, [name, *arguments.get(name, ["x.json"]), "--output" if any(
+        "--output" in one.opts for one in commands_with_output()[name].params) else "-o", "-"])
+    assert [*tmp_path.iterdir()] == []
+    if name in PRINTING:
+        plain = CliRunner().invoke(app, [name, *arguments[name]])
+        assert (done.exit_code, done.stdout) == (plain.exit_code, plain.stdout)
+    else:
+        assert done.exit_code == 2

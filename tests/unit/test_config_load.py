@@ -16,6 +16,7 @@ from hpcbench.config.load import (
     parse_assignment,
 )
 from hpcbench.config.schema import Config
+from hpcbench.config.yaml_text import commented_yaml, from_yaml
 from hpcbench.errors import ConfigError, FileError
 
 BLOCK: dict[str, Any] = {"kind": "collective", "collective": "all_reduce"}
@@ -175,6 +176,61 @@ def test_what_yaml_made_of_a_text_is_explained(tmp_path: Path, text: str) -> Non
     with pytest.raises(ConfigError, match="YAML reads on and yes as true") as caught:
         load_config(write(tmp_path, text, "c.yaml"))
     assert "quotes" in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("989e12", 989e12), ("1e9", 1e9), ("1.5e3", 1.5e3), ("1e-3", 1e-3), ("-2E+2", -200.0),
+    ("1.5", 1.5), (".5", 0.5), ("1.", 1.0), ("1_000", 1000), ("0x10", 16), ("0", 0), ("-7", -7),
+    ("1:30", "1:30"), ("12:30:45", "12:30:45"), ("4:70", "4:70"), ("1:30.5", "1:30.5"),
+    ("010", "010"), ("1e", "1e"), ("e3", "e3"), ("'1e3'", "1e3"), ("~", None), ("on", True)])
+def test_numbers_of_yaml(text: str, value: object) -> None:
+    assert from_yaml(f"a: {text}") == {"a": value}
+    assert from_yaml(commented_yaml({"a": value}, (), {})) == {"a": value}
+    assert type(from_yaml(text)) is type(value)
+
+
+@pytest.mark.parametrize("size", ["1:30", "4:70", "1:30:00", "1:30.5"])
+def test_base_60_is_no_size(tmp_path: Path, size: str) -> None:
+    text = f"benchmarks: [{{kind: collective, collective: all_reduce, size: {size}}}]"
+    with pytest.raises(ConfigError, match=f"{size}' is not a size"):
+        load_config(write(tmp_path, text, "c.yaml"))
+
+
+def test_keys_with_x_hold_anchors(tmp_path: Path) -> None:
+    text = """
+x-common: &common {kind: collective, backend: gloo, size: 1MiB}
+benchmarks:
+  - {<<: *common, collective: all_reduce}
+  - {<<: *common, collective: broadcast, size: 2MiB}
+"""
+    blocks = load_config(write(tmp_path, text, "c.yaml")).benchmarks
+    assert [block.model_dump()["size"] for block in blocks] == [(2**20,), (2**21,)]
+    with pytest.raises(ConfigError, match="x-common"):
+        load_config(write(tmp_path, {"x-common": 1, "benchmarks": [BLOCK]}))
+
+
+def test_home_and_variables_of_paths_are_filled_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SCRATCH", "/scratch/me")
+    file = write(tmp_path, {
+        "name": "a", "output": {"folder": "$SCRATCH/results"}, "benchmarks": [
+            {"kind": "function", "file": "~/ops.py"}, {"kind": "function", "file": "own.py"},
+            {"kind": "hardware", "test": "storage", "folder": "${SCRATCH}/io", "size": 8},
+            {"kind": "training", "model": "gpt2", "strategies": "data",
+             "data": ["synthetic", "~/corpus.bin"]}]})
+    config = load_config(file, [("output.folder", "~/out")])
+    home, own, storage, training = (block.model_dump() for block in config.benchmarks)
+    assert config.output.folder == str(tmp_path / "home/out")
+    assert load_config(file).output.folder == "/scratch/me/results"
+    assert (home["file"], own["file"]) == (str(tmp_path / "home/ops.py"), str(tmp_path / "own.py"))
+    assert storage["folder"] == "/scratch/me/io"
+    assert training["data"] == ("synthetic", str(tmp_path / "home/corpus.bin"))
+    for path in ("$NOT_SET_HERE/x", "${NOT_SET_HERE}", "~no_such_user_here/x"):
+        with pytest.raises(ConfigError, match="output.folder") as caught:
+            load_config(file, [("output.folder", path)])
+        assert "\n" not in str(caught.value)
 
 
 def test_two_blocks_cannot_share_a_name() -> None:

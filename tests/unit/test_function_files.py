@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,15 @@ def test_lists_are_axes_and_keys_of_blocks_are_those_of_blocks(tmp_path: Path) -
     assert {*settings[0]} == {"function", "options.way"}
     for case in planned.cases:
         assert case_from_json(case_to_json(case)) == case
+
+
+def test_the_file_on_the_first_page_is_whole(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
+    text = page.partition("A Python file is a sweep")[2].partition("\n\n")[2].partition("mpirun")[0]
+    planned = plan(tmp_path, textwrap.dedent(text))
+    assert {work.function for work in calls(planned)} == {"own_sum"} and len(planned.cases) == 4
+    names = {*load_functions(str(tmp_path / "my_ops.py"))["own_sum"].__globals__}
+    assert {"dist", "hpcbench"} <= names
 
 
 POINTS = """

@@ -21,7 +21,6 @@ from hpcbench.config.dialects.traffic import TrafficFile
 from hpcbench.config.load import (
     DIALECTS,
     check_config,
-    commented_yaml,
     dialect_of,
     load_config,
     read_config,
@@ -29,6 +28,7 @@ from hpcbench.config.load import (
 from hpcbench.config.presets import HARDWARE
 from hpcbench.config.presets.preset import load_preset
 from hpcbench.config.schema import Config, Hardware
+from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, FileError, UsageError
 from hpcbench.gen_config import generate, generate_here, sweep_here
 from hpcbench.plan.expand import make_plan

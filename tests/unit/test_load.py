@@ -125,9 +125,15 @@ def test_what_is_no_results_file_is_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(raised.value)
 
 
-def test_the_example_draws_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_draws_and_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
     script = runpy.run_path(str(ROOT / "examples/load_and_plot.py"))
     script["main"](RESULTS["collective"], tmp_path / "times.png")
+    assert (tmp_path / "times.png").stat().st_size > 1000
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "times.png").unlink()
+    script["main"](RESULTS["collective"])
     assert (tmp_path / "times.png").stat().st_size > 1000
     assert "median_s" in capsys.readouterr().out
 

@@ -14,6 +14,7 @@ class FunctionBlock(Block):
     """The benchmarks of one Python file; each is the product of its own lists and the block's."""
 
     beside: ClassVar[tuple[str, ...]] = ("file",)
+    paths: ClassVar[tuple[str, ...]] = beside
     suffix: ClassVar[str] = ".py"
     file: Text = Field(description="A Python file with functions marked @hpcbench.benchmark; "
                                    "relative to the sweep file.")

@@ -38,6 +38,7 @@ class HardwareBlock(Block):
 
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({
         **Block.renamed, "at_once": "concurrent"})
+    paths: ClassVar[tuple[str, ...]] = ("folder",)
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({
         "test": list(TESTS), "shape": ["512", "1024"]})
     test: Axis[TestName] = Field(description="The test; hpcbench list names them.")

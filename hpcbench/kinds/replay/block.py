@@ -14,6 +14,7 @@ class ReplayBlock(Block):
     """The recorded calls of a job in their order, on each of its backends and with each gap."""
 
     beside: ClassVar[tuple[str, ...]] = ("traffic",)
+    paths: ClassVar[tuple[str, ...]] = beside
     later: ClassVar[tuple[str, ...]] = (*Block.later, "signature")
     traffic: Text = Field(description="Recorded communication; relative to the sweep file.")
     gaps: Axis[Literal["recorded", "together", "none"]] = Field(

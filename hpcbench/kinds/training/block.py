@@ -38,6 +38,7 @@ class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
     scales: ClassVar[bool] = True
+    paths: ClassVar[tuple[str, ...]] = ("data",)
     later: ClassVar[tuple[str, ...]] = (
         *Block.later, "heads", "kv_heads", "inner", "max_steps", "lora_rank", "count_step", "loss")
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
