@@ -7,7 +7,7 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TextIO
 
 from hpcbench.import_path import leave_out_current_folder
@@ -15,9 +15,9 @@ from hpcbench.import_path import leave_out_current_folder
 leave_out_current_folder()  # first: what is imported below must be the installed libraries
 
 # ruff: noqa: E402
-from hpcbench.cli import app
+from hpcbench.cli import COMMANDS, app
 from hpcbench.errors import ExitCode, HpcbenchError
-from hpcbench.launch.launcher import announced_rank
+from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun
 from hpcbench.texts import masked, print_traceback, say
 
 _COMPLETION = frozenset({"--install-completion", "--show-completion"})
@@ -26,16 +26,19 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def main() -> None:
     """Run one command of the command line."""
-    end_with(_command)
+    end_with(_command, is_job=_is_job(sys.argv[1:]))
 
 
-def end_with(command: Callable[[], int]) -> NoReturn:
+def end_with(command: Callable[[], int], *, is_job: bool = False) -> NoReturn:
     """Run a program and end with its code; print one line for a known error, a traceback only for
-    our own."""
+    our own. ``is_job``: all ranks are to meet in MPI."""
     sys.stdout, sys.stderr = _outlasting(sys.stdout), _outlasting(sys.stderr)
+    printed, stderr = io.StringIO(), sys.stderr
     if announced_rank(os.environ) > 0:
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (rank 0 reports for all)
+        sys.stderr = printed  # rank 0 reports for all
     code = _exit_code(command)
+    if is_job and code:
+        _meet_others(printed.getvalue(), code, stderr)
     reason = _lost_output()
     if reason and code == ExitCode.OK:
         say(f"hpcbench: standard output cannot be written: {reason}", sys.stderr)
@@ -72,6 +75,28 @@ def _outlasting(stream: TextIO) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(outlet), stream.encoding, "backslashreplace",
         line_buffering=stream.line_buffering, write_through=stream.write_through)
+
+
+_JOBS = ("run", "suite", "profile", "validate")
+_ALONE = frozenset({"--dry-run", "--help"})
+
+
+def _is_job(words: Sequence[str]) -> bool:
+    """Return whether the ranks meet in MPI; whoever mistyped the command meant to."""
+    return not _ALONE.intersection(words) and (
+        not words or words[0] in _JOBS or words[0] not in COMMANDS)
+
+
+def _meet_others(refusal: str, code: int, stderr: TextIO) -> None:
+    """Tell the other ranks of an error before MPI: they would wait for this one."""
+    announced = announced_size(os.environ)
+    if (announced is None or announced[0] == 1 or by_torchrun(os.environ)  # it ends them
+            or "mpi4py" in sys.modules):  # the error came later
+        return
+    from hpcbench.launch.session import meet_refused
+
+    sys.stderr = stderr
+    meet_refused(os.environ, refusal.strip(), code, posts=sys.argv[1:2] == ["validate"])
 
 
 def _command() -> int:

@@ -5,13 +5,17 @@ Rank 0 alone reads configs and traces, so the imports for that are made there on
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcbench.config.schema import Config, stored_config
-from hpcbench.errors import UsageError
+from hpcbench.errors import HpcbenchError, UsageError
 from hpcbench.launch.attempt import PlannedRun
+from hpcbench.launch.launcher import announced_rank
+from hpcbench.launch.session import usual_limit_s
 from hpcbench.operations.functions import file_hash
 from hpcbench.plan.case import Plan
 from hpcbench.plan.order import History
@@ -89,6 +93,19 @@ def _config(request: RunRequest) -> Config:
 
     overrides = [*request.overrides, *([("launch.inline", True)] if request.inline else [])]
     return load_config(request.config, overrides)
+
+
+def start_limit_s(config: Path | None, overrides: Overrides) -> float:
+    """Return launch.init_timeout_s: of the flags, else rank 0's file, else the usual one."""
+    flag = dict(overrides).get("launch.init_timeout_s")
+    if isinstance(flag, (int, float)) and flag > 0:
+        return float(flag)
+    if announced_rank(os.environ) == 0:
+        from hpcbench.config.load import load_config
+
+        with suppress(HpcbenchError, OSError):  # reported where all ranks can agree to end
+            return load_config(config).launch.init_timeout_s
+    return usual_limit_s()
 
 
 def _latest_folder(request: RunRequest) -> Path:

@@ -32,7 +32,16 @@ from hpcbench.launch.run_folder import (
     open_folders,
     seal_traces,
 )
-from hpcbench.launch.session import AgreedError, Session, from_root, on_all, on_root, open_session
+from hpcbench.launch.session import (
+    AgreedError,
+    Session,
+    from_root,
+    on_all,
+    on_root,
+    open_session,
+    usual_limit_s,
+)
+from hpcbench.launch.start import end_at_once
 from hpcbench.launch.template_process import TemplateProcess
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.measurement.process import (
@@ -40,7 +49,7 @@ from hpcbench.measurement.process import (
     rare_collection,
     unsupervised,
 )
-from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
+from hpcbench.resume import RunRequest, earlier_run, plan_run, start_limit_s, with_software
 from hpcbench.texts import Verbosity, masked, print_traceback, say
 from hpcbench.units import plural
 
@@ -73,7 +82,7 @@ def run(
                 stolen_share = note_noise(attempt, journal)
                 with _progress(attempt, folders, verbosity, stolen_share) as report:
                     measure(attempt, journal, report, folders, pool, stop)
-    with _can_be_repeated(folders.folder):
+    with stop.noticed(), _can_be_repeated(folders.folder):
         with verbosity.stage("traces sealed and collected"):
             _collect(comm, folders, measured=not is_done)
         code = on_root(
@@ -214,20 +223,28 @@ def _can_be_repeated(folder: RunFolder) -> Iterator[None]:
 
 def run_command(request: RunRequest, early: TemplateProcess | None = None) -> int:
     """Run one sweep on this rank and return the exit code that all ranks agreed on."""
-    return as_job(lambda session, stop: run(session, request, stop, early), request.verbosity)
+    return as_job(lambda session, stop: run(session, request, stop, early), request.verbosity,
+                  lambda: start_limit_s(request.config, request.overrides))
 
 
-def as_job(work: Callable[[Session, StopRequests], int], verbosity: Verbosity) -> int:
-    """Do this rank's part of a job and return the exit code that all ranks agreed on."""
+def as_job(
+    work: Callable[[Session, StopRequests], int], verbosity: Verbosity,
+    limit_s: Callable[[], float] = usual_limit_s,
+) -> int:
+    """Do this rank's part of a job and return the exit code that all ranks agreed on.
+
+    The ranks have to come within ``limit_s``, which only a late start asks.
+    """
     comm: Communicator | None = None
     try:
-        with stop_requests(os.environ) as stop, contextlib.ExitStack() as opened:
+        with (stop_requests(os.environ, _end_unnoticed) as stop,
+              contextlib.ExitStack() as opened):
             with verbosity.stage("start of MPI"):
-                session = opened.enter_context(open_session(os.environ))
-            comm = session.comm
+                session = opened.enter_context(open_session(os.environ, limit_s))
+            comm, stop.has_started = session.comm, True
             return int(work(session, stop))
     except AgreedError as error:
-        if comm is not None and comm.rank == 0:
+        if (announced_rank(os.environ) if comm is None else comm.rank) == 0:
             verbosity.traceback()
             _complain(str(error))
         return int(error.exit_code)
@@ -253,6 +270,15 @@ def _end_alone(comm: Communicator | None, message: str, code: ExitCode) -> int:
         if comm.size > 1:
             comm.abort(int(code))
     return int(code)
+
+
+def _end_unnoticed(signal: str) -> None:
+    """End this rank, whose main thread waits for others in MPI or elsewhere."""
+    with contextlib.suppress(Exception):  # it ends, whatever cannot be printed
+        if announced_rank(os.environ) == 0:
+            _complain(f"ended by {signal} while it waited for other ranks; what was recorded is on "
+                      "disk")
+    end_at_once(ExitCode.INCOMPLETE)
 
 
 def _complain(message: str) -> None:

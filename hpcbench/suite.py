@@ -25,7 +25,7 @@ from hpcbench.launch.run_folder import create_suite_folder, sweeps_folder
 from hpcbench.launch.session import AgreedError, Session, on_root
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.resume import LATEST, Overrides, RunRequest
+from hpcbench.resume import LATEST, Overrides, RunRequest, start_limit_s
 from hpcbench.run import as_job, run
 from hpcbench.texts import Verbosity, masked, path_of, say
 from hpcbench.trace.container import SUITE_FILE, is_suite
@@ -58,8 +58,9 @@ class SuiteRequest:
 
 def suite_command(request: SuiteRequest) -> int:
     with contextlib.redirect_stdout(sys.stderr) if request.as_json else contextlib.nullcontext():
-        return as_job(lambda session, stop: run_suite(session, request, stop),
-                      request.verbosity)
+        return as_job(
+            lambda session, stop: run_suite(session, request, stop), request.verbosity,
+            lambda: start_limit_s(next(iter(request.files), None), request.overrides))
 
 
 def run_suite(session: Session, request: SuiteRequest, stop: StopRequests) -> ExitCode:

@@ -183,6 +183,7 @@ def _answer(question: ChildTask, parent: int, files: _ChildFiles) -> None:
     """Answer in this fork, and end it; never returns."""
     try:
         die_with_parent(parent)
+        signal.set_wakeup_fd(-1)  # the parent's
         faulthandler.enable(files.stack, all_threads=False)
         faulthandler.register(signal.SIGUSR1, files.stack, all_threads=False)
         _keep_only(files)

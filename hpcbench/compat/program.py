@@ -49,7 +49,7 @@ _QUICK: Mapping[str, Mapping[str, Any]] = {
 def main(program: str, argv: Sequence[str] | None = None) -> None:
     """Run the program and end with its exit code."""
     words = sys.argv[1:] if argv is None else argv
-    end_with(lambda: run(program, words, os.environ))
+    end_with(lambda: run(program, words, os.environ), is_job=True)
 
 
 def run(program: str, words: Sequence[str], environ: Mapping[str, str]) -> int:

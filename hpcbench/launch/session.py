@@ -9,27 +9,36 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
+import shlex
 import shutil
 import socket
 import sys
-import warnings
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
+from hpcbench import __version__
 from hpcbench.backends.child import Answers, Child
 from hpcbench.backends.gpus import nvml_value, opened_nvml
 from hpcbench.backends.mpi_facts import library_name
 from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how_to_install
-from hpcbench.launch.communicator import Communicator, MpiCommunicator, WakeupSignal
+from hpcbench.launch.communicator import (
+    LAST_PAUSE_S,
+    Communicator,
+    MpiCommunicator,
+    WakeupSignal,
+)
 from hpcbench.launch.launcher import (
     announced_size,
     by_torchrun,
     mixed_wheels,
     world_size_fix,
 )
+from hpcbench.launch.start import limited_start, started_mpi
 from hpcbench.measurement.environment import node_identity
 from hpcbench.measurement.process import (
     KernelFiles,
@@ -39,6 +48,7 @@ from hpcbench.measurement.process import (
     threads_of_rank,
 )
 from hpcbench.texts import masked, say
+from hpcbench.units import by_value, rank_list
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -103,7 +113,33 @@ def _error_answer(error: HpcbenchError | OSError) -> dict[str, Any]:
     return {"error": masked(str(error), os.environ), "exit_code": int(code)}
 
 
-_MEETING_TIMEOUT_S = 300.0
+class Refusal(NamedTuple):
+    """The lines of a rank that was refused before it entered MPI, and its exit code."""
+
+    text: str
+    exit_code: int
+
+
+ACCEPTED = Refusal("", int(ExitCode.OK))
+FIRST_CALL = 1
+"""The number of the first message to rank 0 where ranks meet by messages."""
+
+
+class Hello(NamedTuple):
+    """What each rank tells the others first.
+
+    ``cores``: this rank's, as a mask in hex. ``wakeup``: the address of its wake-up signals.
+    ``refusal``, ``exit_code``: of a rank that was refused before, else "" and 0.
+    """
+
+    node: str
+    hostname: str
+    cores: str
+    wakeup: str
+    version: str
+    command: str
+    refusal: str
+    exit_code: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +168,92 @@ class Session(NamedTuple):
     topology: RankIdentity
 
 
+def usual_limit_s() -> float:
+    """Return launch.init_timeout_s where no sweep file sets it."""
+    from hpcbench.config.schema import Launch
+
+    return Launch().init_timeout_s
+
+
 @contextlib.contextmanager
-def open_session(environ: Mapping[str, str]) -> Iterator[Session]:
-    """Give the session; MPI ends with the process. Raises LaunchError if MPI does not see one job.
+def open_session(
+    environ: Mapping[str, str], limit_s: Callable[[], float] = usual_limit_s,
+) -> Iterator[Session]:
+    """Give the session; MPI ends with the process, which ends if not all ranks come in ``limit_s``.
+
+    Raises LaunchError if MPI does not see one job, AgreedError if ranks were refused or have
+    another command or version.
     """
     with WakeupSignal() as wakeup:
-        comm, library = open_communicator(environ)
-        check_launch(comm.size, library, environ)
+        with limited_start(limit_s, environ):
+            comm, library = open_communicator(environ, limit_s)
+            check_launch(comm.size, library, environ)
+            hellos = greet(comm, wakeup.address)
         if isinstance(comm, MpiCommunicator):
-            comm = comm.with_wakeup_signals(node_identity(), wakeup)
-        yield Session(comm, find_topology(comm, library))
+            comm = comm.with_wakeup_signals(
+                [hello.node for hello in hellos], [hello.wakeup for hello in hellos], wakeup)
+        yield Session(comm, find_topology(comm, library, hellos))
+
+
+_PROGRAM = "hpcbench"
+_MOST_SHOWN = 300
+_FRAME = re.compile("[\u2500-\u257f]")
+"""Box drawing around usage errors."""
+
+
+def greet(comm: Communicator, wakeup: str = "", refusal: Refusal = ACCEPTED) -> list[Hello]:
+    """Tell all ranks about this one, and return what each tells; the first collective of a job.
+
+    Raises AgreedError everywhere where a rank was refused, or differs in command or version.
+    """
+    program = Path(sys.argv[0]).stem.replace("__main__", _PROGRAM)
+    cores = f"{sum(1 << core for core in own_cores()):x}"  # short: all ranks get it of all
+    mine = Hello(node_identity(), socket.gethostname(), cores, wakeup, __version__,
+                 shlex.join((program, *sys.argv[1:])), *refusal)
+    hellos = [Hello(*values) for values in comm.allgather(mine)]
+    if refused := {rank: Refusal(hello.refusal, hello.exit_code)
+                   for rank, hello in enumerate(hellos) if hello.exit_code}:
+        raise AgreedError(refusals(refused), max(one.exit_code for one in refused.values()))
+    for name, values in (("hpcbench", [hello.version for hello in hellos]),
+                         ("the command", [hello.command for hello in hellos])):
+        if others := [rank for rank, value in enumerate(values) if value != values[0]]:
+            other = others[0]
+            raise AgreedError(
+                f"rank {other} on {hellos[other].hostname} has {name} "
+                f"{values[other][:_MOST_SHOWN]}, rank 0 on {hellos[0].hostname} has "
+                f"{values[0][:_MOST_SHOWN]}: start all ranks alike", ExitCode.USAGE)
+    return hellos
+
+
+def refusals(refused: Mapping[int, Refusal]) -> str:
+    """Return a line for each text, with its ranks; "" if rank 0 was refused, which has printed."""
+    ranks = {} if 0 in refused else by_value({
+        rank: " ".join(_FRAME.sub(" ", refusal.text).split()).removeprefix(f"{_PROGRAM}: ")
+        for rank, refusal in refused.items()})
+    return "\n".join(f"rank {rank_list(those)} was refused: {text or 'see the lines above'}"
+                     for text, those in ranks.items())
+
+
+def meet_refused(
+    environ: Mapping[str, str], refusal: str, exit_code: int, *, posts: bool = False,
+) -> None:
+    """Have the other ranks end with this one, which was refused before it entered MPI.
+
+    ``posts``: they wait for messages to rank 0, not for a collective.
+    """
+    with contextlib.suppress(LaunchError), limited_start(usual_limit_s, environ, refusal):
+        comm, _ = open_communicator(environ)
+        if posts and comm.rank:
+            comm.post([FIRST_CALL, Refusal(refusal, exit_code)._asdict()], 0)
+            while True:  # rank 0 ends all
+                comm.posted()
+                time.sleep(LAST_PAUSE_S)
+        if posts:
+            comm.abort(exit_code)
+        try:
+            greet(comm, refusal=Refusal(refusal, exit_code))
+        except AgreedError:  # rank 0 prints what the others do not know
+            return
 
 
 def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> None:
@@ -154,7 +266,7 @@ def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> N
 
 
 def open_communicator(
-    environ: Mapping[str, str], meeting_timeout_s: float = _MEETING_TIMEOUT_S,
+    environ: Mapping[str, str], meeting_timeout_s: Callable[[], float] = usual_limit_s,
 ) -> tuple[Communicator, str]:
     """Return the world communicator and the MPI library's name; no MPI is one rank.
 
@@ -171,7 +283,7 @@ def open_communicator(
     if by_torchrun(environ):
         from hpcbench.launch.store_communicator import open_store_communicator
 
-        return open_store_communicator(while_waiting, meeting_timeout_s), "none"
+        return open_store_communicator(while_waiting, meeting_timeout_s()), "none"
     mpi = _import_mpi(environ)
     if mpi is None:
         return Communicator(), "none"
@@ -186,7 +298,7 @@ def _import_mpi(environ: Mapping[str, str]) -> Any:
     problem = f"mpi4py is not installed: {how_to_install('run')}"
     if importlib.util.find_spec("mpi4py") is not None:
         try:
-            return _mpi_of_mpi4py()
+            return started_mpi()
         except (ImportError, RuntimeError) as error:
             problem = f"mpi4py finds no MPI library: {str(error).splitlines()[0]}"
             problem += f"; {mixed}" if (mixed := mixed_wheels()) else ""
@@ -195,32 +307,11 @@ def _import_mpi(environ: Mapping[str, str]) -> Any:
     return None
 
 
-_PROVIDERS = "FI_PROVIDER_PATH"
-
-
-def _mpi_of_mpi4py() -> Any:
-    """Import mpi4py.MPI, which starts MPI; leave the environment as it was.
-
-    mpi4py sets where Intel MPI has its libfabric's providers. Workers would inherit it, and NCCL's
-    plug-ins have another libfabric.
-    """
-    providers = os.environ.get(_PROVIDERS)
-    try:
-        with warnings.catch_warnings():  # check_launch reports the same with its fix
-            warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
-            from mpi4py import MPI
-    finally:
-        if providers is None:
-            os.environ.pop(_PROVIDERS, None)
-    return MPI
-
-
-def find_topology(comm: Communicator, library: str) -> RankIdentity:
-    """Return this rank's identity; collective. ``library`` is the MPI library's name."""
-    cores = f"{sum(1 << core for core in own_cores()):x}"  # short: all ranks get it of all
-    places: list[tuple[str, str]] = comm.allgather([node_identity(), cores])
-    topology = topology_among(comm, {rank: node for rank, (node, _) in enumerate(places)}, library)
-    numbers = [int(mask, 16) for node, mask in places if node == topology.node]
+def find_topology(comm: Communicator, library: str, hellos: Sequence[Hello]) -> RankIdentity:
+    """Return this rank's identity. ``library`` is the MPI library's name."""
+    topology = topology_among(
+        comm, {rank: hello.node for rank, hello in enumerate(hellos)}, library)
+    numbers = [int(hello.cores, 16) for hello in hellos if hello.node == topology.node]
     masks = [[core for core in range(number.bit_length()) if number >> core & 1]
              for number in numbers]
     granted = granted_cores(KernelFiles())

@@ -32,6 +32,7 @@ from hpcbench.launch.attempt import (
 )
 from hpcbench.launch.communicator import IDLE_PAUSE_S, LONGEST_PAUSE_S, Communicator, InlineComms
 from hpcbench.launch.messages import CaseRequest, FailureAnswer
+from hpcbench.launch.start import Watchdog
 from hpcbench.launch.verdict import EXCHANGE_S, Evidence, RankOutcome, Verdict, agreed_verdict
 from hpcbench.launch.worker_group import (
     CaseHooks,
@@ -177,35 +178,6 @@ def _skip_exit_handlers() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):  # glibc's: hands the exit code on
         libc.on_exit(libc._exit, None)
-
-
-class Watchdog:
-    """Calls ``act`` on a thread of its own if the block takes longer than ``timeout_s``.
-
-    ``act`` gets the seconds by which it is late (many if the process was stopped) and must end the
-    process. Once it is called the block cannot be left: one journal, one writer.
-    """
-
-    def __init__(self, timeout_s: float, act: Callable[[float], None]) -> None:
-        self._timeout_s = timeout_s
-        self._act = act
-        self._left = threading.Event()
-        self._one = threading.Lock()
-
-    def __enter__(self) -> None:
-        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
-
-    def __exit__(self, *_: object) -> None:
-        with self._one:
-            self._left.set()
-
-    def _watch(self) -> None:
-        deadline = time.monotonic() + self._timeout_s
-        if self._left.wait(self._timeout_s):
-            return
-        with self._one:
-            if not self._left.is_set():
-                self._act(time.monotonic() - deadline)
 
 
 def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:

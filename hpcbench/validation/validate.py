@@ -6,14 +6,13 @@ A rank is probed by the same code as in a run. No wait is without a limit.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import itertools
 import os
 import resource
 import secrets
 import shutil
+import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -38,12 +37,16 @@ from hpcbench.launch.launcher import (
 )
 from hpcbench.launch.probe import mpi_facts, torch_facts, versions
 from hpcbench.launch.session import (
+    FIRST_CALL,
     AgreedError,
     RankIdentity,
+    Refusal,
     on_root,
     open_communicator,
+    refusals,
     topology_among,
 )
+from hpcbench.launch.start import LATER_S, Watchdog, end_at_once, late_start
 from hpcbench.launch.template_process import worker_environment
 from hpcbench.launch.worker_pool import gpus_start_s
 from hpcbench.measurement.environment import clock_identity, machine, node_identity
@@ -96,7 +99,7 @@ class BoundedCommunicator(Communicator):
 
     def __init__(self, comm: Communicator, timeout_s: float) -> None:
         self._comm = comm
-        self._calls = itertools.count(1)
+        self._calls = itertools.count(FIRST_CALL)
         self._inbox = Inbox(comm.posted)
         self.timeout_s = timeout_s
         self.lost: set[int] = set()
@@ -213,9 +216,6 @@ _ROUNDS = 6
 """Waits that can follow one another, each of up to twice the time-out."""
 _MEETING_ROUNDS = 3
 """torch's import, the connection to torchrun's store, and the wait for the ranks."""
-_MARGIN_S = 1.0
-_SPEAKER = ("import select, sys\n"
-            "select.select([0], [], [], float(sys.argv[1]))[0] or print(sys.argv[2], flush=True)")
 _SUBJECTS = (software_lines, launching_lines, probe_lines, device_lines, affinity_lines,
              network_lines, clock_lines, storage_lines, limit_lines, text_lines, report_lines)
 
@@ -233,20 +233,18 @@ class ValidationRequest:
 
 def validate_command(request: ValidationRequest) -> int:
     """Validate this rank, and on rank 0 the job; return the exit code that all ranks agreed on."""
-    speaks = announced_rank(os.environ) == 0
-    env = worker_environment(os.environ, (), {})
-    torchrun = by_torchrun(os.environ)
+    speaks, torchrun = announced_rank(os.environ) == 0, by_torchrun(os.environ)
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once: MPI_Init may never end
     start_s = _MEETING_ROUNDS * request.timeout_s if torchrun else request.timeout_s
-    late = rendered([_no_start(start_s, torchrun)], as_json=request.as_json)
-    with _guarded(start_s, late if speaks else None, env), request.verbosity.stage("start of MPI"):
+    with (_limited(start_s, lambda: _no_start(start_s, torchrun), request, speaks=speaks),
+          request.verbosity.stage("start of MPI")):
         comm, library, start_error = _opened(request.timeout_s)
+    signal.signal(signal.SIGINT, interrupted)
     bounded = BoundedCommunicator(comm, request.timeout_s)
     limit_s = 2 * _ROUNDS * request.timeout_s
-    late = rendered([fail(
-        "ranks", f"the validation did not end within {limit_s:g} s",
-        "ranks answer, but not in time: look at the load and the network of the nodes",
-    )], as_json=request.as_json)
-    with _guarded(limit_s, late if comm.rank == 0 else None, env):
+    late = fail("ranks", f"the validation did not end within {limit_s:g} s",
+                "ranks answer, but not in time: look at the load and the network of the nodes")
+    with _limited(limit_s, lambda: late, request, speaks=comm.rank == 0):
         try:
             code = _validate(bounded, library, start_error, request, speaks=speaks)
         except AgreedError as error:
@@ -259,23 +257,17 @@ def validate_command(request: ValidationRequest) -> int:
     return code
 
 
-@contextlib.contextmanager
-def _guarded(limit_s: float, message: str | None, env: Mapping[str, str]) -> Iterator[None]:
-    """End this process with code 1 if the block takes longer than ``limit_s``; MPI_Init may hang.
+def _limited(
+    limit_s: float, late: Callable[[], CheckLine], request: ValidationRequest, *, speaks: bool,
+) -> Watchdog:
+    """Return a context that ends this process with code 1, and this line, after ``limit_s``."""
+    def end(_late_s: float) -> None:
+        with contextlib.suppress(Exception):  # this process ends, whatever cannot be printed
+            if speaks:
+                say(rendered([late()], as_json=request.as_json))
+        end_at_once(ExitCode.FINDINGS)
 
-    mpi4py holds the interpreter's lock meanwhile, so no thread or signal handler of ours would run:
-    a child prints ``message``, and faulthandler's thread, which needs no lock, ends this process.
-    """
-    with contextlib.ExitStack() as stack:
-        nowhere = stack.enter_context(Path(os.devnull).open("w"))
-        if message is not None:
-            speaker = stack.enter_context(subprocess.Popen(
-                [sys.executable, "-S", "-c", _SPEAKER, str(limit_s), message], env=dict(env),
-                stdin=subprocess.PIPE))
-            stack.callback(speaker.communicate)
-        faulthandler.dump_traceback_later(limit_s + _MARGIN_S, exit=True, file=nowhere)
-        stack.callback(faulthandler.cancel_dump_traceback_later)
-        yield
+    return Watchdog(limit_s + (0.0 if speaks else LATER_S), end)
 
 
 def _alone(comm: Communicator, error: Exception) -> int:
@@ -292,7 +284,7 @@ def _alone(comm: Communicator, error: Exception) -> int:
 
 def _opened(timeout_s: float) -> tuple[Communicator, str, str]:
     try:
-        return (*open_communicator(os.environ, timeout_s), "")
+        return (*open_communicator(os.environ, lambda: timeout_s), "")
     except LaunchError as error:
         return Communicator(), "none", str(error)
 
@@ -303,9 +295,8 @@ def _no_start(limit_s: float, torchrun: bool) -> CheckLine:
         return fail("ranks", f"torchrun's rank 0 {late}: torch is not imported, or its store does "
                     "not answer", "does `python -c 'import torch'` end on that node, and is "
                     "MASTER_ADDR reached from it? --timeout S waits longer")
-    return fail("ranks", f"MPI {late}: some rank never came, or the nodes do not reach one "
-                "another", "start `hostname` with the same command: does every node answer? Is "
-                "the mpirun of this Python's environment? --timeout S waits longer")
+    problem, remedy = late_start(limit_s, os.environ)
+    return fail("ranks", problem, f"{remedy} --timeout S waits longer")
 
 
 def _validate(
@@ -373,6 +364,10 @@ def _find_ranks(
 ) -> tuple[RankIdentity, Mapping[int, str], list[int]]:
     """Return this rank's place among those that answer, their hosts, and who does not."""
     answers = comm.gather([node_identity(), socket.gethostname()])
+    if refused := {rank: Refusal(**answer) for rank, answer in answers.items()
+                   if isinstance(answer, dict)}:
+        say(f"hpcbench: {masked(refusals(refused), os.environ)}", sys.stderr)
+        comm.abort(max(refusal.exit_code for refusal in refused.values()))
     places, lost = comm.bcast([sorted(answers.items()), sorted(comm.lost)])
     topology = topology_among(comm, {rank: node for rank, (node, _) in places}, library)
     return topology, {rank: host for rank, (_, host) in places}, lost

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import _ctypes
 import contextlib
+import io
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,12 +19,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts, resolve_device, unavailable
 from hpcbench.backends.mpi_facts import cuda_awareness, library_name
 from hpcbench.config.load import check_config
 from hpcbench.config.section import Fault
 from hpcbench.errors import ConfigError, LaunchError
-from hpcbench.launch import session
+from hpcbench.launch import launcher, session
 from hpcbench.launch.address import own_interface, rendezvous_address, socket_variables
 from hpcbench.launch.communicator import Communicator, WakeupSignal
 from hpcbench.launch.launcher import (
@@ -31,6 +34,7 @@ from hpcbench.launch.launcher import (
     announced_size,
     family,
     in_shell_of_srun,
+    left_over,
     mixed_mpis,
     mixed_wheels,
     script_of_mpirun,
@@ -48,7 +52,13 @@ from hpcbench.launch.messages import (
 )
 from hpcbench.launch.probe import resolve, version_mix
 from hpcbench.launch.run_folder import separate_folders
-from hpcbench.launch.session import RankIdentity, check_launch, find_topology
+from hpcbench.launch.session import (
+    AgreedError,
+    RankIdentity,
+    check_launch,
+    find_topology,
+    greet,
+)
 from hpcbench.launch.supervisor import canary_pause_s, inline_evidence
 from hpcbench.launch.template_process import (
     TemplateProcess,
@@ -418,17 +428,20 @@ def test_a_gpu_that_torch_has_no_code_for_is_a_skip() -> None:
 
 def test_mixed_versions_are_refused_by_name() -> None:
     facts = [{"versions": {"torch": "2.13"}}, {"versions": {"torch": "2.12"}}]
-    places = [["n1", 0, "MPICH 5"], ["n2", 0, "MPICH 5"]]
+    places = [["n1", 0, {"mpi": "MPICH 5"}], ["n2", 0, {"mpi": "MPICH 5"}]]
     mix = version_mix(facts, places)
     assert mix is not None
     assert mix.startswith("rank 1 on n2 has torch 2.12, rank 0 on n1 has 2.13: use one")
     assert version_mix([facts[0], facts[0]], places) is None
+    places[1][2]["python"] = "3.12.1"
+    places[0][2]["python"] = "3.11.9"
+    assert "python 3.12.1" in str(version_mix([facts[0], facts[0]], places))
 
 
 def test_a_version_that_a_crash_made_unknown_is_no_mix() -> None:
     facts = [{"versions": {"torch": "2.13", "nvidia_driver": "580"}},
              {"versions": {"torch": "2.13", "nvidia_driver": "unknown"}}]
-    places = [["n1", 0, "MPICH 5"], ["n2", 0, "MPICH 5"]]
+    places = [["n1", 0, {"mpi": "MPICH 5"}], ["n2", 0, {"mpi": "MPICH 5"}]]
     assert version_mix(facts, places) is None and version_mix(facts[::-1], places) is None
     facts[1]["versions"].pop("nvidia_driver")
     assert version_mix(facts, places) is not None
@@ -717,14 +730,58 @@ def test_why_cases_take_longer_than_planned_is_stated_as_far_as_it_is_known() ->
     assert slow_reason(topology, None, 0.01) == slow_reason(topology, 4, 0.0)
 
 
+class Three(Communicator):
+    """Three ranks that say the same, but for what the ``others`` replace."""
+
+    size = 3
+
+    def __init__(self, **others: Any) -> None:
+        self.others = others
+
+    def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
+        return [value, value, value._replace(**self.others)]
+
+
+@pytest.mark.parametrize(("others", "texts"), [
+    ({"version": "0.0.9"}, ["rank 2 on ", "hpcbench 0.0.9", __version__]),
+    ({"command": "hpcbench run b"}, ["rank 2 on ", "hpcbench run b", "test"]),
+    ({"refusal": "no such option", "exit_code": 2}, ["rank 2 was refused: no such option"])])
+def test_ranks_that_are_not_of_one_job_are_refused_with_both_values(
+    others: dict[str, Any], texts: list[str],
+) -> None:
+    with pytest.raises(AgreedError) as refused:
+        greet(Three(**others))
+    assert refused.value.exit_code == 2
+    assert all(text in str(refused.value) for text in texts), refused.value
+
+
+@pytest.mark.parametrize(("above", "expected"), [
+    ([{"TORCHELASTIC_RUN_ID"}, set()], True),  # mpirun, in a shell with torchrun's variables
+    ([{"PMI_RANK"}, set()], False),  # torchrun as the program of a rank
+    ([{"PMI_RANK", "TORCHELASTIC_RUN_ID"}, {"TORCHELASTIC_RUN_ID"}], True),  # a wrapper between
+    ([{"PMI_RANK", "TORCHELASTIC_RUN_ID"}], False),  # unknown
+])
+def test_which_launcher_is_the_nearer_one(above: list[set[str]], expected: bool) -> None:
+    assert left_over("PMI_RANK", above) is expected
+
+
+def test_a_request_that_is_not_noticed_ends_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "_PATIENCE_S", 0.05)
+    requests, ended = launcher.StopRequests(), []
+    arrived = [signal.SIGUSR1, signal.SIGTERM]  # before all ranks have come
+    requests.watch(io.BytesIO(bytes(arrived)), ended.append)
+    assert ended == ["SIGTERM"]
+    requests.has_started = True
+    with requests.noticed():
+        requests.watch(io.BytesIO(bytes(arrived)), ended.append)
+    assert ended == ["SIGTERM"]
+    requests.watch(io.BytesIO(bytes([signal.SIGINT])), ended.append)
+    assert ended == ["SIGTERM", "SIGINT"]
+
+
 def test_ranks_bound_to_few_cores_are_given_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever cores the node has: a launcher may bind all ranks to one."""
-    class Three(Communicator):
-        size = 3
-
-        def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
-            return [value] * 3
-
     monkeypatch.setattr(session, "own_cores", lambda: [70])
-    topology = find_topology(Three(), "an MPI")
+    three = Three()
+    topology = find_topology(three, "an MPI", greet(three))
     assert (topology.local_size, topology.ranks_a_core) == (3, 3.0)

@@ -1,0 +1,123 @@
+"""Launches in which ranks never enter MPI, or are not of one command: an end in time, with one
+code, and the line that says who is missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, Finished, MpiLauncher
+from mpi.reading import sweep
+
+pytestmark = pytest.mark.mpi
+
+LIMIT = ("--set", "launch.init_timeout_s=4")
+
+
+def _of_two(mpirun: MpiLauncher, first: tuple[str, ...], second: tuple[str, ...]) -> Finished:
+    """Run a job of two programs, one rank each; no folder of results may be there."""
+    job = mpirun.run(1, config=sweep("8"), command=[*first, ":", "-np", "1", *second], timeout=60)
+    assert job.folder is None and job.returncode != 0, str(job)
+    assert "Traceback" not in job.stderr, str(job)
+    mpirun.assert_no_orphans()
+    return job
+
+
+def _lines(job: Finished) -> list[str]:
+    return [line for line in job.stderr.splitlines() if line.startswith("hpcbench:")]
+
+
+def _run(mpirun: MpiLauncher, *words: str) -> tuple[str, ...]:
+    return (mpirun.program("python"), "-m", "hpcbench", "run", "config.json", "-o", "out", *words)
+
+
+@EVERY_MPI
+def test_a_rank_that_is_refused_is_quoted_and_ends_the_job(mpirun: MpiLauncher) -> None:
+    job = _of_two(mpirun, _run(mpirun), _run(mpirun, "--wrong")).check(2)
+    (line,) = _lines(job)
+    assert line.startswith("hpcbench: rank 1 was refused: ") and "--wrong" in line
+    assert job.duration_s < 30  # not the limit of a start
+
+
+@EVERY_MPI_IF_ALL
+def test_a_refused_rank_0_ends_the_others(mpirun: MpiLauncher) -> None:
+    job = _of_two(mpirun, _run(mpirun, "--wrong"), _run(mpirun)).check(2)
+    assert job.stderr.count("--wrong") == 1 and job.duration_s < 30
+
+
+@EVERY_MPI_IF_ALL
+def test_what_all_ranks_are_refused_for_is_printed_once(mpirun: MpiLauncher) -> None:
+    job = mpirun.run(3, command=_run(mpirun, "--wrong"), timeout=60).check(2)
+    assert job.stderr.count("--wrong") == 1
+
+
+@EVERY_MPI_IF_ALL
+def test_ranks_of_different_commands_are_refused_with_both(mpirun: MpiLauncher) -> None:
+    job = _of_two(mpirun, _run(mpirun, "--iters", "3"), _run(mpirun, "--iters", "4")).check(2)
+    (line,) = _lines(job)
+    assert "--iters 3" in line and "--iters 4" in line
+
+
+def test_ranks_of_different_versions_are_refused_with_both(mpirun: MpiLauncher) -> None:
+    code = ("import sys, hpcbench; hpcbench.__version__ = '0.0.9'; sys.argv[0] = 'hpcbench'; "
+            "from hpcbench.__main__ import main; main()")
+    other = (mpirun.program("python"), "-c", code, *_run(mpirun)[3:])
+    (line,) = _lines(_of_two(mpirun, _run(mpirun), other).check(2))
+    assert "hpcbench 0.0.9" in line and "rank 0" in line
+
+
+@EVERY_MPI
+@pytest.mark.parametrize(("other", "found"), [
+    (("true",), "rank 1 has ended"), (("sleep", "50"), "rank 1 runs sleep 50")])
+def test_a_rank_that_never_comes_is_named_after_the_limit(
+    mpirun: MpiLauncher, other: tuple[str, ...], found: str,
+) -> None:
+    job = _of_two(mpirun, _run(mpirun, *LIMIT), other)
+    (line,) = _lines(job)
+    assert found in line and "launch.init_timeout_s" in line
+    assert 4 < job.duration_s < 40
+    if other == ("true",) or mpirun.mpi == "mpich":  # Open MPI's code is that of whom it killed
+        job.check(2)
+
+
+def test_the_limit_of_the_sweep_file_holds_and_a_program_of_nccl_tests_has_one(
+    mpirun: MpiLauncher,
+) -> None:
+    config = sweep("8", launch={"init_timeout_s": 6})
+    job = mpirun.run(1, config=config, command=[*_run(mpirun), ":", "-np", "1", "true"],
+                     timeout=60).check(2)
+    assert "did not start within 6 s" in _lines(job)[0] and job.duration_s < 40
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_rank_that_waits_in_mpi_init(
+    mpirun: MpiLauncher, number: signal.Signals, tmp_path: Path,
+) -> None:
+    pids = tmp_path / "pid"
+    first = ("sh", "-c", f'echo $$ >{pids}; exec "$@"', "-", *_run(mpirun))
+    with mpirun.start(1, config=sweep("8"),
+                      command=[*first, ":", "-np", "1", "sleep", "50"]) as job:
+        job.wait_for("starting 2 ranks")
+        rank = psutil.Process(int(pids.read_text()))
+        deadline = time.monotonic() + 60
+        while not any("libmpi" in entry.path for entry in rank.memory_maps()):
+            assert time.monotonic() < deadline, job.describe()
+            time.sleep(0.1)
+        time.sleep(1)  # it is in MPI_Init, which shows nowhere
+        os.kill(rank.pid, number)
+        assert job.wait(20).returncode == 3, job.stderr()
+        assert f"ended by {number.name}" in job.stderr()
+        mpirun.assert_no_orphans()
+
+
+@EVERY_MPI_IF_ALL
+def test_variables_that_torchrun_left_in_the_shell_do_not_hide_mpirun(mpirun: MpiLauncher) -> None:
+    left = {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "4",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29655"}
+    job = mpirun.run(2, config=sweep("8"), env=left, timeout=60).check(0)
+    assert "starting 2 ranks of" in job.stdout
