@@ -249,7 +249,7 @@ def test_the_end_of_a_script_that_started_the_ranks_stops_them(tmp_path: Path) -
     """As Intel MPI's mpirun does, which leaves what it waits for running."""
     program, script = tmp_path / "mpiexec.hydra", tmp_path / "mpirun"
     rank = ("import os, time\nfrom hpcbench.launch.launcher import stop_requests\n"
-            "with stop_requests(os.environ) as stop:\n"
+            "with stop_requests(os.environ, print) as stop:\n"
             "    print(stop.now or os.getppid(), flush=True)\n"
             "    while not stop.now: time.sleep(0.01)\n"
             "    print(stop.now, flush=True)\n")
