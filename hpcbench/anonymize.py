@@ -37,7 +37,14 @@ from hpcbench.report.answer_lines import topic_results_in
 from hpcbench.report.summary import write_reports
 from hpcbench.texts import masked, say, to_json
 from hpcbench.trace.columns import json_line, text_column, texts_of, write_column, write_lines
-from hpcbench.trace.container import is_suite, new_container, open_container, verify, whole_file
+from hpcbench.trace.container import (
+    SEAL,
+    is_suite,
+    new_container,
+    open_container,
+    verify,
+    whole_file,
+)
 from hpcbench.trace.journal import Frame, Kind, pack_frame, scan
 from hpcbench.trace.schema import SCHEMA_VERSION as TRACE_VERSION
 from hpcbench.trace.sealed import FORMAT as TRACE_FORMAT
@@ -79,7 +86,9 @@ def copy_sealed(path: Path, target: Path, file_format: str, texts: Texts) -> Non
 
 
 def _copy(name: str, item: h5py.Group | h5py.Dataset, new: h5py.File, texts: Texts) -> None:
-    if isinstance(item, h5py.Group):
+    if name == SEAL:
+        _copy_attributes(item, new[name])
+    elif isinstance(item, h5py.Group):
         _copy_attributes(item, new.require_group(name))
     elif item.dtype.kind != "S":
         item.file.copy(item, new, name=name)

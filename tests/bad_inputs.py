@@ -20,7 +20,7 @@ import yaml
 
 from hpcbench.reduce.results import SCHEMA_VERSION as RESULTS_VERSION
 from hpcbench.reduce.results_file import FORMAT as RESULTS
-from hpcbench.trace.container import HEAD_BYTES
+from hpcbench.trace.container import SEAL_BYTES
 from hpcbench.trace.journal import Frame, Kind, pack_frame, scan
 from hpcbench.trace.sealed import FORMAT as TRACE
 from launcher import ROOT
@@ -198,8 +198,6 @@ def _corrupt(chance: Chance, path: Path, file_format: str) -> None:
     if path.suffix == ".h5" and chance.random() < 0.5:
         if chance.random() < 0.2:  # HDF5 of somebody else
             path.unlink()
-        else:
-            path.write_bytes(data[HEAD_BYTES:])
         _change_content(chance, path)
         resealed(path, file_format, chance.choice((RESULTS_VERSION, RESULTS_VERSION, 1, 0, 99)))
     else:
@@ -226,11 +224,16 @@ def _change_content(chance: Chance, path: Path) -> None:
 
 
 def resealed(path: Path, file_format: str, version: int) -> None:
-    """Put the head in front that makes a sealed file of any bytes."""
+    """Make a sealed file of any HDF5: where its seal stands, else by a user block."""
     image = path.read_bytes()
-    text = f"format {file_format}\nschema_version {version}\npayload_bytes {len(image)}\n".encode()
-    crc = zlib.crc32(image, zlib.crc32(text))
-    path.write_bytes((text + f"crc32 {crc:08x}\n".encode()).ljust(HEAD_BYTES, b"\n") + image)
+    at = image.find(f"format {file_format}\n".encode())
+    before, after = (image[:at], image[at + SEAL_BYTES:]) if at >= 0 else (b"", image)
+    payload = before + after
+    text = (f"format {file_format}\nschema_version {version}\n"
+            f"payload_bytes {len(payload)}\n").encode()
+    crc = zlib.crc32(payload, zlib.crc32(text))
+    seal = (text + f"crc32 {crc:08x}\n".encode()).ljust(SEAL_BYTES, b"\n")
+    path.write_bytes(before + seal + after)
 
 
 def mangled_journal(chance: Chance, data: bytes) -> bytes:

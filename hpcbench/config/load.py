@@ -120,7 +120,7 @@ def _replace(block: dict[str, Any], place: Replaceable, names: tuple[str, ...]) 
            + (f"; dropped: {', '.join(lost)}" if lost else ""))[:500]
 
 
-_SEALED = re.compile(rb"format (hpcbench-[a-z]+)\n")
+_SEALED = re.compile(rb"(?:\x89HDF.{,4000}?)?format (hpcbench-[a-z]+)\n", re.DOTALL)
 """How files of hpcbench begin that `trace.container` seals."""
 _JOURNAL = b"\x89HBJ\r\n\x1a\n"
 """How journals of hpcbench begin (`trace.journal`)."""

@@ -50,7 +50,7 @@ from hpcbench.trace.container import (
     open_container,
     verify,
 )
-from hpcbench.trace.sealed import CLOCKS, STAMPS, write_clocks
+from hpcbench.trace.sealed import CLOCKS, SEALED, STAMPS, write_clocks
 from hpcbench.units import grouped
 
 _OWN = ("rank", "attempt")
@@ -178,6 +178,7 @@ _CASES: Contents = {
 }
 _CONTENTS: Contents = {
     ROOT: Described("reduced results of one run; see docs/results-file.md"),
+    **SEALED,
     "run": Described("one line: what identifies the run, versions, nodes and environment", LINES),
     "plan": Described("one line: the plan with the resolved configuration", LINES),
     "findings": Described("a line for each finding: code, scope and message; see docs/checks.md",

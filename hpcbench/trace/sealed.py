@@ -42,6 +42,9 @@ STAMPS: Contents = {
         "bits that are set for the sample, added up; 0 of none", PURE, bits=BITS),
 }
 """The stamps in the table of samples, in traces and in results."""
+SEALED: Contents = {container.SEAL: Described(
+    "format, schema version, number of all bytes but these 512, CRC-32 of the lines before and of "
+    "those bytes", TEXT)}
 CLOCKS: Contents = {
     "clock": Described("a row for each rank and synchronisation of its clock with rank 0's"),
     "clock/rank": Described("the rank", PURE),
@@ -79,6 +82,7 @@ ATTRIBUTES: Mapping[str, str] = {
 }
 CONTENTS: Contents = {
     ROOT: Described("what one rank recorded in one attempt at a run; see docs/results-file.md"),
+    **SEALED,
     "header": Described("one line: who wrote the trace, as in the attributes, with versions of "
                         "libraries and the environment", LINES),
     "environment": Described(

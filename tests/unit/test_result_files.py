@@ -15,7 +15,7 @@ from golden import EXPECTED, RUNS
 from hpcbench.cli import app
 from hpcbench.config.load import load_config
 from hpcbench.errors import UsageError
-from hpcbench.trace.container import HEAD_BYTES
+from hpcbench.trace.container import SEAL_BYTES
 from hpcbench.trace.journal import MAGIC
 
 FOREIGN = "hpcbench reads its own results only; give the config that they were made from"
@@ -82,8 +82,10 @@ def test_results_of_others_are_named(tmp_path: Path, data: Any, what: str) -> No
 
 
 @pytest.mark.parametrize(("head", "what"), [
-    (b"format hpcbench-results\nschema_version 2\n".ljust(HEAD_BYTES, b"\n"),
+    (b"format hpcbench-results\nschema_version 2\n".ljust(SEAL_BYTES, b"\n"),
      "the results of a run"),
+    (b"\x89HDF\r\n\x1a\n" + bytes(439) + b"format hpcbench-trace\nschema_version 2\n",
+     "a trace"),
     (b'{"schemaVersion": 1, "traceEvents": [', "a Chrome trace of a profiler"),
     (b'{\n  "schema": "hpcbench.summary",', "the summary of a run")])
 def test_large_results_are_named_by_how_they_begin(tmp_path: Path, head: bytes, what: str) -> None:
