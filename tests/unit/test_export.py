@@ -8,12 +8,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from hpcbench.formats.export.cases import (
     left_out_lines,
     plain_number,
 )
+from hpcbench.formats.export.histories import as_otava
 from hpcbench.formats.export.nccl_tests import as_json, as_text
 from hpcbench.formats.export.prometheus import as_prometheus, size_range
 from hpcbench.formats.export.timeline import as_perfetto
@@ -357,12 +359,31 @@ def test_prometheus_takes_every_series(name: str) -> None:
         if case["status"] != "ok":
             assert not of_case
             continue
-        assert of_case["hpcbench_time_microseconds"] == pytest.approx(case["median_s"] * 1e6)
-        if case["collective"] in {*PROGRAMS.values()} - {"send_recv"} and case["world_size"] > 1:
+        assert of_case["hpcbench_time_seconds"] == pytest.approx(case["median_s"])
+        if case["collective"] in INSPECTED and case["world_size"] > 1:
             assert of_case["nccl_bus_bandwidth_gbs"] == pytest.approx(case["busbw_gb_per_s"])
+        else:
+            assert not any(gauge.startswith("nccl_") for gauge in of_case)
     bad = sum(value for (gauge, labels), value in found.items() if gauge == "hpcbench_cases"
               and re.search('status="(wrong|failed|timeout)"', labels))
     assert bad == (3 if name == "mixed" else 0)
+
+
+INSPECTED = {"all_reduce": "AllReduce", "all_gather": "AllGather", "broadcast": "Broadcast",
+             "reduce_scatter": "ReduceScatter", "reduce": "Reduce", "all_to_all": "All2All"}
+ABBREVIATED = {"s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"}
+"""Parts of names that ``promtool check metrics`` objects to."""
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_names_of_ours_are_as_promtool_wants_them(name: str) -> None:
+    text, _ = export(name, "prometheus")
+    names = {gauge for gauge, _ in prometheus(text) if gauge.startswith("hpcbench_")}
+    assert names and not any(ABBREVIATED.intersection(gauge.split("_")) for gauge in names)
+    assert not any(re.search("(milli|micro|nano)second|_(count|total|sum|bucket)$", gauge)
+                   for gauge in names)
+    found = {*re.findall(r'collective="(\w+)"', text)}
+    assert found <= {*INSPECTED.values()} and ("All2All" in found or name != "collective")
 
 
 def test_labels_are_those_of_the_inspector(opened: ExportedRun) -> None:
@@ -417,15 +438,39 @@ def test_github_benchmark_is_of_one_direction() -> None:
 
 
 def test_otava_has_a_row_for_each_run_in_order_of_time() -> None:
-    names = ["training", "primitive"]
-    exported, _ = export_files([RESULTS[name] for name in names], "otava", ExportRequest())
-    first, second = csv.DictReader(io.StringIO(exported.content.decode()))
-    moments = [datetime.strptime(row["time"], "%Y.%m.%d %H:%M:%S %z") for row in (first, second)]
-    assert moments[0] == datetime(2026, 11, 22, 3, 12, 17, tzinfo=timezone.utc) < moments[1]
-    assert [*first][:2] == ["time", "commit"] and first["commit"] != second["commit"]
-    times = [float(value) for name, value in first.items() if value and name.endswith(".time")]
+    with open_results(RESULTS["training"]) as early, open_results(RESULTS["mixed"]) as late:
+        first, second = exported_run(early), exported_run(late)
+        exported = as_otava([second, replace(first, cases=second.cases)], ExportRequest())
+    rows = [*csv.DictReader(io.StringIO(exported.content.decode()))]
+    moments = [datetime.strptime(row["time"], "%Y.%m.%d %H:%M:%S %z") for row in rows]
+    assert moments[0] < moments[1] and len(moments) == 2
+    assert moments == [datetime.fromisoformat(
+        run.results.run.started_at.replace("Z", "+00:00")) for run in (first, second)]
+    assert [*rows[0]][:2] == ["time", "commit"] and rows[0]["commit"] != rows[1]["commit"]
+    times = [float(value) for name, value in rows[0].items() if name.endswith(".time")]
     assert sorted(times) == pytest.approx(
-        sorted(case["median_s"] * 1e6 for case in ok_cases("primitive")))
+        sorted(case["median_s"] * 1e6 for case in ok_cases("mixed")))
+
+
+def test_otava_gets_no_column_with_a_gap() -> None:
+    """One empty cell ends its analysis of all, and a NaN hides a change."""
+    with open_results(RESULTS["collective"]) as file:
+        opened = exported_run(file)
+    lost, not_finite, *others = opened.measured
+    metrics = tuple(replace(one, value=math.nan) for one in not_finite.metrics)
+    cases = (replace(not_finite, metrics=metrics), *others)
+    empty = replace(opened, cases=())
+    exported = as_otava([opened, replace(opened, cases=cases), empty], ExportRequest())
+    rows = [*csv.DictReader(io.StringIO(exported.content.decode()))]
+    expected = [f"{case.slug}.{one.name}" for case in others for one in case.metrics]
+    assert others and [*rows[0]] == ["time", "commit", *expected] and len(rows) == 2
+    assert all(math.isfinite(float(row[name])) for row in rows for name in expected)
+    of_run, note = exported.notes
+    assert opened.results.run.run_id in of_run
+    assert all(f"{case.slug}.{one.name}" in note for case in (lost, not_finite)
+               for one in case.metrics)
+    with pytest.raises(UsageError, match="without a value in every run: .*time"):
+        export_files([RESULTS["training"], RESULTS["collective"]], "otava", ExportRequest())
 
 
 # lines

@@ -235,7 +235,7 @@ def test_data_that_lie_elsewhere_are_refused_before_they_are_read(
         file["text"] = [b"asdf"] * 8
     with h5py.File(write(tmp_path)) as sealed, \
             container.new_container(tmp_path / "forged.h5", FORMAT, 2) as forged:
-        for part in sealed:
+        for part in set(sealed) - {container.SEAL}:
             sealed.copy(part, forged)
         del forged["cases" if forge is external_group else "cases/case_id"]
         forge(forged, secret)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -20,9 +22,12 @@ from hpcbench.formats.export.cases import (
     not_measured,
 )
 from hpcbench.texts import to_json
+from hpcbench.units import plural
 
 MOST_NAME = 1024
 """Characters of a name in Bencher."""
+_OTAVA_HEAD = ("time", "commit")
+"""Columns before the metrics; the run's id stands for the commit."""
 
 
 def as_bencher(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
@@ -85,32 +90,35 @@ def _json(document: Any, run: ExportedRun) -> Exported:
 
 
 def as_otava(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
-    """Return a CSV with a row for each run, in order of time, and a column for each metric."""
+    """Return a CSV with a row for each run, in order of time, and a column for each metric that all
+    of them have: one empty cell ends Otava's analysis of all columns, and a NaN hides any change.
+    """
     ordered = sorted(runs, key=lambda run: run.results.run.started_at)
-    rows = [_otava_row(run, request) for run in ordered]
-    names = dict.fromkeys(name for row in rows for name in row)
+    of_runs = [(run, dict(_otava_values(run, request))) for run in ordered]
+    rows = [(run, values) for run, values in of_runs if values]
+    counts = Counter(name for _, values in rows for name in values)
+    names = [name for name, count in counts.items() if count == len(rows)]
+    gaps = [name for name, count in counts.items() if count < len(rows)]
     out = io.StringIO()
-    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
+    writer = csv.DictWriter(out, [*_OTAVA_HEAD, *names], extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
-    left_out = tuple(one for run in ordered for one in not_measured(run))
-    has_metrics = len(names) > len(_otava_head(ordered[0]))
-    return Exported(out.getvalue().encode() if has_metrics else b"", left_out)
-
-
-def _otava_row(run: ExportedRun, request: ExportRequest) -> dict[str, Any]:
-    return {**_otava_head(run), **dict(_otava_values(run, request))}
-
-
-def _otava_head(run: ExportedRun) -> dict[str, Any]:
-    """Return the columns before the metrics; the run's id stands for the commit."""
-    return {"time": _otava_time(run.results.run.started_at), "commit": run.results.run.run_id}
+    for run, values in rows:
+        head = (_otava_time(run.results.run.started_at), run.results.run.run_id)
+        writer.writerow({**dict(zip(_OTAVA_HEAD, head, strict=True)), **values})
+    notes = [f"left out: run {run.results.run.run_id}: no number"
+             for run, values in of_runs if not values]
+    if gaps:
+        notes.append(f"left out: {plural(len(gaps), 'column')} without a value in every run: "
+                     + ", ".join(gaps))
+    return Exported(out.getvalue().encode() if names else b"",
+                    tuple(one for run in ordered for one in not_measured(run)), (*notes,))
 
 
 def _otava_values(run: ExportedRun, request: ExportRequest) -> Iterator[tuple[str, float]]:
     for case in run.measured:
         for one in chosen_metrics(case, request):
-            yield f"{case.slug}.{one.name}", one.value
+            if math.isfinite(one.value):
+                yield f"{case.slug}.{one.name}", one.value
 
 
 def _otava_time(started_at: str) -> str:

@@ -28,13 +28,15 @@ VERSION = "v5.1"
 """The version of Inspector's metrics that these labels follow."""
 FUNCTIONS: Mapping[str, str] = MappingProxyType({
     "all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter",
-    "all_to_all": "AlltoAll", "broadcast": "Broadcast", "reduce": "Reduce", "gather": "Gather",
-    "scatter": "Scatter"})
+    "all_to_all": "All2All", "broadcast": "Broadcast", "reduce": "Reduce"})
+"""Names that Inspector writes (ncclFuncToString in its inspector.cc of NCCL 2.30); it has none of
+gather and scatter."""
 _INSPECTOR: Mapping[str, tuple[str, str]] = MappingProxyType({
     "busbw": ("nccl_bus_bandwidth_gbs", "bus bandwidth of a collective in GB/s (1e9 bytes/s)"),
     "time": ("nccl_collective_exec_time_microseconds", "time of a collective in us")})
-_UNITS: Mapping[str, str] = MappingProxyType({
-    "us": "microseconds", "GB/s": "gbs", "TFLOP/s": "tflops"})
+_UNITS: Mapping[str, tuple[str, float]] = MappingProxyType({
+    "us": ("seconds", 1e-6), "GB/s": ("gbs", 1.0), "TFLOP/s": ("tflops", 1.0)})
+"""Unit of a metric -> how names of ours end, and its factor; promtool wants seconds."""
 _NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_]+")
 Labels = Mapping[str, str]
 
@@ -73,11 +75,11 @@ def _samples(
         if case.collective in FUNCTIONS and planned.group_size > 1 and one.name in _INSPECTOR:
             gauge, meaning = _INSPECTOR[one.name]
             yield gauge, f"Median {meaning}", _inspector_labels(run, case), one.value
-        ending = _UNITS.get(one.unit, "")
+        ending, factor = _UNITS.get(one.unit, ("", 1.0))
         stem = _NOT_IN_NAMES.sub("_", one.name.removesuffix("_flops_per_s"))
-        gauge = f"hpcbench_{stem}{'_' if ending else ''}{ending}"
-        unit = f" in {one.unit}" if ending else ""
-        yield gauge, f"{one.name} of a case{unit}, by its median time", own, one.value
+        gauge = "_".join(["hpcbench", re.sub("_s$", "_second", stem), *filter(None, [ending])])
+        unit = f" in {ending if factor != 1 else one.unit}" if ending else ""
+        yield gauge, f"{one.name} of a case{unit}, by its median time", own, one.value * factor
 
 
 def _inspector_labels(run: ExportedRun, case: ExportedCase) -> Labels:

@@ -84,7 +84,7 @@ def export_files(
         exported = chosen.write(runs, request)
     lines = [*exported.notes, *_warnings(runs), *left_out_lines(exported.left_out)]
     if not exported.content:
-        why = lines[-1] if exported.left_out else "there is no case"
+        why = (exported.notes or [*left_out_lines(exported.left_out)] or ["there is no case"])[-1]
         raise UsageError(f"--to {name}: nothing that this format holds: {why}")
     return exported, lines
 
