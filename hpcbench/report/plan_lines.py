@@ -44,17 +44,26 @@ _WORD = re.compile(r"[\w.+-]+")
 def by_rule(skips: Iterable[tuple[str, Case]]) -> Mapping[str, list[Case]]:
     """Return the cases that were left out for each rule, from pairs of a reason and a case.
 
-    A rule is named by its first reason, and the number of others like it: reasons that follow
-    from one rule differ in numbers and in names of the case.
+    Reasons that follow from one rule differ in numbers and in names of the case.
     """
     rules = grouped((_rule(reason, case), (reason, case)) for reason, case in skips)
     groups: dict[str, list[Case]] = {}
     for same in rules.values():
         reasons = dict.fromkeys(reason for reason, _ in same)
-        first, others = next(iter(reasons)), len(reasons) - 1
-        more = f" (and {plural(others, 'more reason')} like it)" if others else ""
-        groups.setdefault(first + more, []).extend(case for _, case in same)
+        groups.setdefault(_in_one(list(reasons)), []).extend(case for _, case in same)
     return groups
+
+
+def _in_one(reasons: Sequence[str]) -> str:
+    """Return the first reason and the number of others, or with all dtypes if only these differ."""
+    alike = {_WORD.sub(lambda word: "" if word[0] in DTYPE_BYTES else word[0], reason)
+             for reason in reasons}
+    dtypes = [word for reason in reasons for word in _WORD.findall(reason) if word in DTYPE_BYTES]
+    if len(alike) == 1 and len(dtypes) == len(reasons):
+        return reasons[0].replace(dtypes[0], " and ".join(dtypes))
+    others = len(reasons) - 1
+    more = f" (and {plural(others, 'more reason')} like it)" if others else ""
+    return reasons[0] + more
 
 
 def _rule(reason: str, case: Case) -> str:

@@ -228,7 +228,7 @@ def test_an_index_that_fails_later_is_left_out(tmp_path: Path) -> None:
 
 def test_unknown_mpi() -> None:
     line = the_one_line(local(HPCBENCH_MPI="lam"))
-    assert "HPCBENCH_MPI=lam is unknown: mpich, openmpi or system" in line
+    assert "HPCBENCH_MPI=lam is unknown: mpich, openmpi, impi or system" in line
 
 
 def test_system_mpi_without_mpirun(tmp_path: Path) -> None:

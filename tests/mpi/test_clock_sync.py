@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import virtual_hosts
-from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, Finished, MpiLauncher
+from launcher import EVERY_MPI_IF_ALL, MPICH_AND_OPENMPI, Finished, MpiLauncher
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -60,7 +60,7 @@ def assert_right(row: dict[str, Any]) -> None:
     assert check is None or check["error_ns"] <= check["bound_ns"] + row["bounds_ns"][0], row
 
 
-@EVERY_MPI
+@MPICH_AND_OPENMPI
 def test_two_clocks_and_what_lies_between_two_syncs(mpirun: MpiLauncher) -> None:
     found = rows(on_clocks(mpirun, 2, "twice").check())
     for name in ("first", "second"):
@@ -181,7 +181,7 @@ def test_a_rank_that_stops_is_found_out(mpirun: MpiLauncher) -> None:
     mpirun.assert_no_orphans()
 
 
-@EVERY_MPI
+@MPICH_AND_OPENMPI
 @pytest.mark.soak
 def test_clocks_of_virtual_hosts(mpirun: MpiLauncher) -> None:
     """Four hosts with a network between them, and a shifted clock each."""

@@ -18,7 +18,14 @@ from typer.testing import CliRunner
 from hpcbench.cli import app
 from hpcbench.trace.journal import journal_path
 from hpcbench.units import parse_bytes
-from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, OUTER_LAUNCH, MpiLauncher, Running
+from launcher import (
+    EVERY_MPI,
+    EVERY_MPI_IF_ALL,
+    INTEL_MPI,
+    OUTER_LAUNCH,
+    MpiLauncher,
+    Running,
+)
 from mpi.reading import Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -58,7 +65,8 @@ def _assert_nothing_of_the_launcher_in(processes: list[psutil.Process]) -> None:
     templates = [process for process in processes if "hpcbench.template" in process.cmdline()]
     assert templates
     for process in templates:
-        leaked = [name for name in process.environ() if name.startswith(OUTER_LAUNCH)]
+        leaked = [name for name in process.environ()
+                  if name.startswith((*OUTER_LAUNCH, "FI_PROVIDER_PATH"))]
         assert not leaked, leaked
 
 
@@ -108,6 +116,23 @@ def test_a_stop_signal_to_open_mpi_loses_nothing_acknowledged(mpirun: MpiLaunche
         mpirun.assert_no_orphans()
     outcome = _reduced(job.folder)
     assert (outcome.of_size(8).status, outcome.of_size(16).status) == ("ok", "not_run")
+
+
+@INTEL_MPI
+def test_the_end_of_a_mpirun_that_is_a_script_ends_the_ranks(mpirun: MpiLauncher) -> None:
+    """Intel MPI's passes no signal on. Its own variables reach no worker, and are no finding."""
+    config = sweep("8", "16", fault=[SLOW])
+    with mpirun.start(2, config=config) as job:
+        job.wait_for("[1/2]")
+        assert "2 ranks of Intel MPI's mpirun" in job.stdout()
+        _assert_nothing_of_the_launcher_in(job.processes())
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.wait(20).returncode == -signal.SIGTERM
+        mpirun.assert_no_orphans(within=60)
+    outcome = read(job.folder)
+    assert (outcome.of_size(8).status, outcome.of_size(16).status) == ("ok", "not_run")
+    assert outcome.results.run.versions["mpi"].startswith("Intel MPI 20")
+    assert not {"HB110", "HB142"} & set(outcome.codes())
 
 
 def _supervisors(job: Running) -> list[psutil.Process]:

@@ -15,7 +15,7 @@ from hpcbench.operations.models import MODELS
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.report.console import print_results
-from hpcbench.report.plan_lines import print_listing
+from hpcbench.report.plan_lines import by_rule, print_listing
 from hpcbench.report.plots import plot_file
 from hpcbench.report.results_lines import closing_lines
 from hpcbench.report.summary import write_reports
@@ -139,3 +139,14 @@ def test_listing_without_a_probe_names_everything(capsys: pytest.CaptureFixture[
     for name in [*MODELS, *(spec.name for spec in strategies())]:
         assert f"\n  {name} " in text
     assert "1,313,626,112" in text
+
+
+def test_types_that_are_skipped_for_one_reason_are_all_named() -> None:
+    cases = {case.workload.dtype: case for case in sweep(
+        ("all_reduce",), ("mpi",), (8,), dtypes=("fp16", "bf16", "fp32"))}
+    lacks = [(f"mpi: MPICH 4.0.2 has no datatype for {dtype}, so it cannot", cases[dtype])
+             for dtype in ("fp16", "bf16", "fp16")]
+    needs = [(f"needs {number} bytes", cases["fp32"]) for number in (8, 16)]
+    assert {reason: len(each) for reason, each in by_rule([*lacks, *needs]).items()} == {
+        "mpi: MPICH 4.0.2 has no datatype for fp16 and bf16, so it cannot": 3,
+        "needs 8 bytes (and 1 more reason like it)": 2}
