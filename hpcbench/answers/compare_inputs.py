@@ -20,7 +20,7 @@ from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Results
 from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.run_checks import stable_facts
 from hpcbench.texts import valid
-from hpcbench.units import grouped, plural
+from hpcbench.units import grouped
 
 OPTION, ENV = "options.", "env."
 UNSET = "unset"
@@ -266,7 +266,7 @@ def _protocol(item: CaseResult) -> dict[str, str]:
         return {**own, "iterations": f"{least}{case.iterations}", "batch": str(case.batch),
                 "poll_interval_s": f"{case.wakeup_s:g}"}
     if timing.fold == PRINTED_FOLD:
-        own["time"] = f"mean of {plural(case.batch, 'call')}"
+        own["time"] = f"mean of {case.batch} calls" if case.batch > 1 else "mean"
     return own
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from hpcbench.config.axes import OPS
@@ -18,11 +18,13 @@ from hpcbench.formats.imported_rows import (
     needed,
 )
 from hpcbench.formats.lint import contradicting
+from hpcbench.formats.own_table import PROGRAM as OWN
+from hpcbench.formats.own_table import row_key
 from hpcbench.formats.reading.names import PARTS_IN_OSU
 from hpcbench.formats.tables import CommRow, CommTable, Half
 from hpcbench.kinds.collective.plan import Collective
 from hpcbench.operations.collectives import DTYPE_BYTES, CollectiveSpec, collectives
-from hpcbench.reduce.results import OPERATION_FOLD
+from hpcbench.reduce.results import OPERATION_FOLD, PRINTED_MEDIAN_FOLD
 
 KIND = "collective"
 OSU, INSPECTOR, SUPERBENCH = "OSU", "NCCL Inspector", "SuperBench"
@@ -48,7 +50,10 @@ def take_collectives(
         raise needed(_where(table), "which collective", "--collective NAME")
     place = _place(table, given)
     _note_damage(table, found)
-    found.programs[f"{table.program} {table.version}".rstrip()] = None
+    if given.backend not in ("", place.backend):
+        found.notes[f"{table.path}: a table states backend {place.backend}: --backend "
+                    f"{given.backend} is not used"] = None
+    found.programs[_printed_by(table)] = None
     found.nodes.update(dict.fromkeys(one.host for one in table.devices))
     wrong = contradicting(table)
     for row in table.rows:
@@ -56,13 +61,26 @@ def take_collectives(
             found.left_out["it contradicts itself: hpcbench lint tells how"] += 1
             continue
         dtype = _dtype(table, row, given)
-        for half in row.halves:
+        for half in _measured(table, row):
             if half.time_us is None or half.time_us.value <= 0:
                 found.left_out["no time"] += 1
             elif table.program == INSPECTOR:
                 operations.take(table, replace(place, dtype=dtype), row, half.time_us.value)
             else:
                 _add_mean(replace(place, dtype=dtype), row, half, found)
+
+
+def _printed_by(table: CommTable) -> str:
+    if table.hpcbench:
+        return (table.own and table.own.printed_by) or f"{OWN} {table.hpcbench}"
+    return f"{table.program} {table.version}".rstrip()
+
+
+def _measured(table: CommTable, row: CommRow) -> Iterator[Half]:
+    """Yield the halves of a row that are no copies of the other one."""
+    kept = (False, True) if table.own is None else table.own.halves_of(row_key(
+        row.size_bytes, row.dtype, row.redop or "none", -1 if row.root is None else row.root))
+    yield from (half for half in row.halves if half.in_place is None or half.in_place in kept)
 
 
 def _note_damage(table: CommTable, found: Gathered) -> None:
@@ -104,13 +122,17 @@ def _place(table: CommTable, given: Given) -> RowPlace:
         table.ranks if table.program == INSPECTOR else most_likely(table).chosen)
     if not ranks:
         raise needed(_where(table), "how many ranks", "--ranks N")
-    backend = given.backend or table.backend or _BACKENDS.get(table.program, "")
+    backend = table.backend or given.backend or (
+        "" if table.hpcbench else _BACKENDS.get(table.program, ""))
     if not backend and table.program == SUPERBENCH and table.label.startswith(_OF_NCCL):
         backend = "nccl"
     if not backend:
         raise needed(_where(table), "which backend", "--backend NAME")
-    return RowPlace(table.program, KIND, table.collective, backend, ranks, label=table.label,
-                    device=table.device)
+    own = table.own
+    return RowPlace(
+        OWN if table.hpcbench else table.program, KIND, table.collective, backend, ranks,
+        own.mode if own else "pipelined", label=table.label, device=table.device,
+        own=own and own.model_copy(update={"only_in_place": (), "only_out_of_place": ()}))
 
 
 def _dtype(table: CommTable, row: CommRow, given: Given) -> str:
@@ -128,8 +150,11 @@ def _add_mean(place: RowPlace, row: CommRow, half: Half, found: Gathered) -> Non
         found.left_out[work] += 1
         return
     n_wrong = half.wrong if row.passed is None else int(not row.passed)
-    found.add(replace(place, form=_FORMS[half.in_place]), work, mean_of(
-        half.time_us.value * 1e-6, row.line, row.iterations or 1, n_wrong))
+    own, calls = place.own, row.iterations or 1
+    measured = mean_of(half.time_us.value * 1e-6, row.line, own.batch if own else calls, n_wrong)
+    if own and not own.is_mean:
+        measured = replace(measured, fold=PRINTED_MEDIAN_FOLD)
+    found.add(replace(place, form=_FORMS[half.in_place]), work, measured)
 
 
 def _workload(place: RowPlace, row: CommRow, half: Half) -> Collective | str:
@@ -149,7 +174,9 @@ def _workload(place: RowPlace, row: CommRow, half: Half) -> Collective | str:
     return Collective(
         collective=place.what, dtype=dtype, op=op, root=root if spec.has_root else None,
         in_place=_in_place(place, half, spec), requested_bytes=size, size_bytes=size,
-        count=size // DTYPE_BYTES[dtype] // parts)
+        count=size // DTYPE_BYTES[dtype] // parts,
+        buffers=place.own.buffers if place.own else "warm",
+        asynchronous=place.own is not None and place.own.asynchronous)
 
 
 def _operator(place: RowPlace, row: CommRow, spec: CollectiveSpec) -> str | None:

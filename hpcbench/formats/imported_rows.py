@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.config.axes import DTYPE_ALIASES
 from hpcbench.errors import FileError, UsageError
+from hpcbench.formats.own_table import OwnTable
 from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.plan.case import Case, case_id, planned_canary
 from hpcbench.plan.support import resolve_device
@@ -53,7 +55,8 @@ class RowPlace:
     """Where rows of a table were measured, and what; ``form`` is such as "in place".
 
     ``dtype`` is as the table writes it. ``label`` distinguishes cases of the same work, such as
-    those of two communicators. ``device`` "" is the usual one of the backend.
+    those of two communicators. ``device`` "" is the usual one of the backend. ``own`` is how
+    hpcbench says that it measured.
     """
 
     program: str
@@ -66,16 +69,18 @@ class RowPlace:
     form: str = ""
     label: str = ""
     device: str = ""
+    own: OwnTable | None = None
 
     @property
     def title(self) -> str:
         return " ".join(filter(None, (self.program, self.what, self.label, self.form)))
 
     @property
-    def own(self) -> dict[str, str]:
+    def identity(self) -> dict[str, Any]:
         """Return the fields that identify a case only where they are not the usual."""
-        return {name: value for name, value, usual in (
+        unusual: dict[str, Any] = {name: value for name, value, usual in (
             ("label", self.label, ""), ("mode", self.mode, "pipelined")) if value != usual}
+        return {**unusual, **({} if self.own is None else self.own.case_fields)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +136,16 @@ class Gathered:
 
 def _case(place: RowPlace, work: Workload, measured: PrintedTimes) -> Case:
     """Return the case: the canary's, with all of the canary's own fields replaced."""
+    own = {} if place.own is None else place.own.case_fields
     device = place.device or resolve_device(place.backend, "auto")
     identity = {"imported": place.program, "work": work.to_json(), "device": device,
-                "backend": place.backend, "world_size": place.ranks, **place.own}
+                "backend": place.backend, "world_size": place.ranks, **place.identity}
     return replace(
         planned_canary(place.ranks), case_id=case_id(identity), block=place.title,
-        kind=place.kind, backend=place.backend, device=device, mode=place.mode, warmup=0,
-        iterations=len(measured.times_s), min_iterations=0, batch=measured.calls,
-        validate=measured.n_wrong is not None, workload=work, memory_bytes=0)
+        kind=place.kind, backend=place.backend, device=device, mode=place.mode,
+        warmup=place.own.warmup if place.own else 0, iterations=len(measured.times_s),
+        min_iterations=0, batch=measured.calls,
+        validate=measured.n_wrong is not None, workload=work, memory_bytes=0, **own)
 
 
 def _result(case: Case, measured: PrintedTimes) -> CaseResult:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from hpcbench.formats.own_table import OwnTable
 from hpcbench.formats.printed import Printed
 
 ELEMENT_BYTES: Mapping[str, int] = {
@@ -97,6 +98,8 @@ class CommTable:
         is_uneven: whether parts of different sizes were exchanged.
         floors_counts: whether a count is of a part that was rounded down to whole elements.
         label: distinguishes tables of one collective: a communicator, or a node.
+        hpcbench: the version of hpcbench that wrote it in nccl-tests' form; "" of others.
+        own: how hpcbench says that it measured; None where it does not.
         backend: the library that a title names: mpi or nccl; "" where it names none.
         device: cpu or cuda, for memory of a GPU of any vendor; "" where it is not stated.
         communicator: the id of the communicator whose single operations these are, "" of means.
@@ -124,6 +127,8 @@ class CommTable:
     is_uneven: bool = False
     floors_counts: bool = False
     label: str = ""
+    hpcbench: str = ""
+    own: OwnTable | None = None
     backend: str = ""
     device: str = ""
     communicator: str = ""

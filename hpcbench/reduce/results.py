@@ -229,10 +229,13 @@ FOLDS = {
 """Fold -> the meaning of a sample's time (docs/method.md)."""
 PRINTED_FOLD = "printed"
 """The fold of imported rows."""
+PRINTED_MEDIAN_FOLD = "printed_median"
+"""The fold of imported rows of hpcbench's own tables."""
 OPERATION_FOLD = "operation"
 """The fold of imported single operations."""
 EVERY_FOLD = {
     **FOLDS, PRINTED_FOLD: "the mean time of a call, as another program printed it",
+    PRINTED_MEDIAN_FOLD: "the median time of a call, as hpcbench printed it",
     OPERATION_FOLD: "the longest time of an operation that a rank printed, with its waiting"}
 
 

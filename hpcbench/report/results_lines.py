@@ -75,8 +75,7 @@ def header_line(results: Results) -> str:
     """Return the ranks, nodes and versions of a run, and whether its results were checked."""
     run = results.run
     if run.imported:
-        return (f"imported, not measured by hpcbench: times that {' and '.join(run.imported)} "
-                f"printed, without intervals   "
+        return (f"imported: times that {' and '.join(run.imported)} printed, without intervals   "
                 f"{_where(run) if run.nodes else plural(run.world_size, 'rank')}")
     versions = [_version_text(name, run.versions[name]) for name in ("torch", "mpi")
                 if name in run.versions]

@@ -22,7 +22,8 @@ import pytest
 
 from bad_input_process import hpcbench
 from golden import EXPECTED, RESULTS, ROOT
-from hpcbench.errors import UsageError
+from hpcbench import __version__
+from hpcbench.errors import FileError, HpcbenchError, UsageError
 from hpcbench.formats.export.cases import (
     ExportedRun,
     ExportRequest,
@@ -38,6 +39,7 @@ from hpcbench.formats.export.write import FORMATS, export_files
 from hpcbench.formats.imported import import_files
 from hpcbench.formats.imported_rows import Given
 from hpcbench.formats.linted import Linting
+from hpcbench.reduce.results import PRINTED_MEDIAN_FOLD
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.clock import ClockModel
 
@@ -276,11 +278,72 @@ def test_what_was_exported_can_be_imported_and_exported_again(to: str, tmp_path:
     halves = {(row[0], row[5]) for row in cloudai(direct)}
     assert {(row[0], row[5]) for row in cloudai(again.content.decode())} == halves
     assert len(halves) == 2
-    assert any("imported, not measured by hpcbench" in line for line in lines)
+    assert any("imported: times that hpcbench" in line for line in lines)
     assert "; medians;" not in again.content.decode()
     table, _ = export_files([results], "csv", ExportRequest())
     rows = list(csv.DictReader(io.StringIO(table.content.decode())))
-    assert rows and all(row["imported"].startswith("nccl-tests") for row in rows)
+    assert rows and {(row["imported"], row["backend"], row["device"], row["mode"], row["fold"])
+                     for row in rows} == {
+        (f"hpcbench {__version__}", "gloo", "cpu", "isolated", PRINTED_MEDIAN_FOLD)}
+
+
+@pytest.mark.parametrize("to", ["nccl-tests", "nccl-tests-json"])
+def test_an_own_table_is_read_as_the_cases_that_it_was_made_of(
+    to: str, opened: ExportedRun, tmp_path: Path,
+) -> None:
+    (of,) = opened.measured[:1]
+    work = replace(of.item.case.workload, asynchronous=True, buffers="cold")
+    case = replace(of.item.case, workload=work, mode="barrier_start", arrival="last:250us",
+                   env=(("UCX_TLS", "tcp,\n time Avg bus bandwidth"),), warmup=7)
+    exported = replace(of, item=replace(of.item, case=case),
+                       columns={**of.columns, "asynchronous": 1, "buffers": "cold"})
+    run = replace(opened, cases=(exported,))
+    text = (as_text if to == "nccl-tests" else as_json)([run], ExportRequest()).content.decode()
+    assert text.count("time Avg") == (to != "nccl-tests") and text.count("Avg bus bandwidth") < 3
+    (tmp_path / "table").write_text(text, encoding="utf-8")
+    import_files([tmp_path / "table"], tmp_path / "a.h5", Given())
+    with open_results(tmp_path / "a.h5") as file:
+        (item,) = file.results.cases
+    assert item.case.label == case.label and item.case.warmup == 7
+    assert (item.case.workload, item.case.arrival) == (work, "last:250us")
+
+
+def test_what_was_measured_in_one_place_only_is_one_case_again(tmp_path: Path) -> None:
+    text, _ = export("collective", "nccl-tests", ALL_REDUCE)
+    cases = [case for case in ok_cases("collective") if case["label"].startswith("all_reduce gloo")]
+    lines = text.splitlines()
+    torn = next(at for at, line in enumerate(lines) if re.match(r" +\d", line))
+    for name, kept in (("whole", lines), ("torn", lines[:torn] + lines[torn + 1:])):
+        (tmp_path / name).write_text("\n".join(kept), encoding="utf-8")
+        import_files([tmp_path / name], tmp_path / f"{name}.h5", Given())
+        with open_results(tmp_path / f"{name}.h5") as file:
+            labels = [item.case.label for item in file.results.cases]
+        assert {*labels} <= {case["label"] for case in cases}
+        assert len(labels) == len({*labels}) > 1
+
+
+@pytest.mark.parametrize("changed", ["", "{}", '{"backend": "gloo"}', '{"backend": "glo", '
+                                     '"device": "cpu"}', '{"backend": "gloo", "device": "cpu", '
+                                     '"later": 1}'])
+def test_a_table_of_another_version_is_refused_or_its_backend_asked_for(
+    changed: str, tmp_path: Path,
+) -> None:
+    text, _ = export("collective", "nccl-tests", ALL_REDUCE)
+    (tmp_path / "table").write_text(re.sub(
+        r"(layout of nccl-tests); \{.*\}", f"\\1; {changed}" if changed else r"\1", text))
+    with pytest.raises(HpcbenchError) as raised:
+        import_files([tmp_path / "table"], tmp_path / "a.h5", Given())
+    assert (type(raised.value) is UsageError) == (not changed)
+    assert not (tmp_path / "a.h5").exists()
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9, 0.99])
+def test_a_torn_line_about_a_table_makes_it_no_table_of_nccl(share: float, tmp_path: Path) -> None:
+    text, _ = export("collective", "nccl-tests", ALL_REDUCE)
+    (line,) = re.findall(r"# hpcbench .*, run .*", text)
+    (tmp_path / "table").write_text(text.replace(line, line[:round(share * len(line))]))
+    with pytest.raises(FileError, match="left out"):
+        import_files([tmp_path / "table"], tmp_path / "a.h5", Given())
 
 
 def test_a_row_that_was_measured_twice_begins_another_table(opened: ExportedRun) -> None:

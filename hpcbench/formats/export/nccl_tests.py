@@ -25,10 +25,12 @@ from hpcbench.formats.export.cases import (
     not_measured,
     plain_number,
 )
+from hpcbench.formats.own_table import MOST_TEXT, OwnTable, own_line, row_key
 from hpcbench.formats.reading.names import PROGRAMS, TYPES
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import DEFAULT_MODE
+from hpcbench.reduce.results import PRINTED_FOLD
 from hpcbench.reduce.stack import counts
 from hpcbench.texts import to_json
 from hpcbench.units import grouped, plural
@@ -261,8 +263,8 @@ def _text(run: ExportedRun, table: PerfTable) -> Iterator[str]:
            f"{config['maximum_bytes']} step: {step} warmup iters: {config['warmup_iters']} iters: "
            f"{config['iterations']} agg iters: {config['aggregated_iterations']} validation: "
            f"{config['validation']} graph: {config['graph']} unalign: 0")
-    yield (f"# hpcbench {__version__}, run {run.results.run.run_id}: {table.title}; "
-           f"{_what(run)}; layout of nccl-tests")
+    yield "# " + own_line(f"{table.title}; {_what(run)}", _facts(run, table),
+                          run_id=run.results.run.run_id)
     yield from (f"# hpcbench: {one}" for one in (table.launched.remarks if table.launched else ()))
     if table.cases:
         yield from _measured(run, table)
@@ -294,6 +296,31 @@ def _what(run: ExportedRun) -> str:
     """Return the origin of the numbers, without the words that readers search for."""
     programs = run.results.run.imported
     return f"imported from {' and '.join(programs)}" if programs else "medians"
+
+
+def _facts(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
+    """Return what the rows do not say, as plain JSON values (`own_table.OwnTable`)."""
+    if not table.cases:
+        return {}
+    items = [case.item for case in table.cases]
+    case, columns = items[0].case, table.cases[0].columns
+    warmup, batch = ({getattr(item.case, name) for item in items} for name in ("warmup", "batch"))
+    facts = OwnTable(
+        backend=case.backend, device=case.device, mode=case.mode, env=case.env,
+        warmup=warmup.pop() if len(warmup) == 1 else 0,
+        batch=batch.pop() if len(batch) == 1 else 1, cuda_graph=case.cuda_graph,
+        arrival=case.arrival, buffers=columns.get("buffers", "warm"),
+        asynchronous=bool(columns.get("asynchronous")),
+        printed_by=" and ".join(run.results.run.imported)[:MOST_TEXT],
+        is_mean=any(item.timing and item.timing.fold == PRINTED_FOLD for item in items),
+        only_in_place=tuple(_key_text(row) for row in table.rows if row.out_of_place is None),
+        only_out_of_place=tuple(_key_text(row) for row in table.rows if row.in_place is None))
+    return facts.model_dump(exclude_defaults=True)
+
+
+def _key_text(row: NcclRow) -> str:
+    dtype, op, root, size_bytes, _ = _row_key(row.first)
+    return row_key(size_bytes, TYPES[dtype], op or "none", root)
 
 
 def _one_place(table: PerfTable) -> Iterator[str]:
@@ -405,6 +432,7 @@ def _document(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
     return {
         "version": JSON_VERSION, "start_time": begun, "args": [*table.words], "env": [],
         "nccl_version": _nccl_number(run),
+        "hpcbench": {"version": __version__, **_facts(run, table)},
         "config": {**_config(table), "blocking_collectives": "false", "per_iter_timing": 1,
                    "per_iter_skip": 0, "parallel_init": "false",
                    "devices": _devices(run, table) if table.cases else []},

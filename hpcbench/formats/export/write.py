@@ -104,8 +104,7 @@ def _warnings(runs: Sequence[ExportedRun]) -> Iterator[str]:
         if faults := run.results.run.faults:
             yield f"{about}: faults were injected on purpose: {'; '.join(faults)}"
         if programs := run.results.run.imported:
-            yield (f"{about}: imported, not measured by hpcbench: times that "
-                   f"{' and '.join(programs)} printed")
+            yield f"{about}: imported: times that {' and '.join(programs)} printed"
         yield from (f"{about}: {finding.code}: {finding.message}"
                     for finding in run.results.findings if finding.scope == "run")
 

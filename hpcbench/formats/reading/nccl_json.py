@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hpcbench.formats.own_table import own_facts
 from hpcbench.formats.printed import Printed, is_no_number, printed_or_none, whole, whole_or_none
 from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.nccl_text import PROGRAM, program_name
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.formats.tables import CommRow, CommTable, DeviceLine, Half
+from hpcbench.texts import to_json
 
 VERSION = 3
 
@@ -38,10 +40,15 @@ def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> CommT
     outside = data.get("out_of_bounds") or {}
     halves = [half for row in data["results"] for half in (row["out_of_place"], row["in_place"])]
     program = _program(data)
+    facts = dict(data.get("hpcbench") or {})
+    hpcbench = str(facts.pop("version", ""))
+    own = own_facts(to_json(facts)) if facts else None
     return CommTable(
         PROGRAM, file.name, 1, our_name(program) or collective,
         tuple(_row(number, row, iterations) for number, row in enumerate(data["results"], 1)),
-        version=f"JSON {VERSION}", ranks=len(devices) // len(groups) if groups else None,
+        version=f"JSON {VERSION}", hpcbench=hpcbench,
+        own=own, backend=own.backend if own else "", device=own.device if own else "",
+        ranks=len(devices) // len(groups) if groups else None,
         devices=devices, iterations=iterations, step_bytes=whole_or_none(config.get("step_bytes")),
         average=number_of(average.get("bandwidth")),
         failures=_failures(data, average), out_of_bounds=whole_or_none(outside.get("count")),

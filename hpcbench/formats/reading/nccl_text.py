@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from hpcbench.formats.own_table import OWN_LINE, OwnTable, read_own
 from hpcbench.formats.printed import Printed, is_no_number, printed, printed_or_none, whole
 from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.prefixes import nearest, source_of
@@ -28,18 +29,20 @@ _HEADING = re.compile(
     r"(?:#\s*)?(?:"
     r"(?P<names>(?:size\s+count|bytes\s+N)\s+type\s.*)"
     r"|nccl-tests version (?P<version>\S+)"
+    r"|" + OWN_LINE +
     r"|Collective test starting: (?P<start>\S+)"
     r"|(?P<options>nThreads?:?\s+\d+\s+nGpus:?\s+\d+\s.*)"
     r"|(?P<device>Rank\s+\d{1,9}\s.*?\bdevice\s+\d+\s+\[.*)"
     r"|Out of bounds values\s*:\s*(?P<outside>\d{1,18}\b)"
     r"|Avg bus bandwidth\s*:\s*(?P<average>\S.*)"
     r"|(?P<failure>Test (?:NCCL |CUDA )?failure))")
-_HINTS = re.compile("size|bytes|nccl-tests|Collective|nThread|device|Out of|Avg bus|ailure")
+_HINTS = re.compile(
+    "hpcbench|size|bytes|nccl-tests|Collective|nThread|device|Out of|Avg bus|ailure")
 _DEVICE = re.compile(r"Rank\s+(\d{1,9})\s+(?:Group\s+(\d{1,9})\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)"
                      r"\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
 _STEP = re.compile(r"step:\s*(\d{1,18})\((bytes|factor)\)")
 _ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )iters:\s*(\d{1,18})")
-_BEGINS = ("names", "version", "start", "options")
+_BEGINS = ("names", "version", "own", "start", "options")
 _ALIASES = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
 _BASE = ("size", "count", "type", "redop", "root")
 _HALF = ("time", "algbw", "busbw", "#wrong")
@@ -127,6 +130,8 @@ class _NcclTable:
     program: str = ""
     version: str = ""
     refusal: str = ""
+    hpcbench: str = ""
+    own: OwnTable | None = None
     has_heading: bool = False
     layout: RowLayout | None = None
     old_columns: str = ""
@@ -167,6 +172,11 @@ class _NcclTable:
                 self.step_bytes = int(step[1]) if step[2] == "bytes" else None
             if count := _ITERATIONS.search(text):
                 self.iterations = int(count[1])
+        elif kind == "own":
+            try:
+                self.hpcbench, self.own = read_own(text)
+            except ValueError:
+                self.refusal = "rows of a table of another version of hpcbench"
         elif kind == "names":
             self._take_names(text)
         elif kind == "outside":
@@ -218,7 +228,9 @@ class _NcclTable:
         half = (self.layout or RowLayout()).half
         yield CommTable(
             PROGRAM, self.file.name, self.line, our_name(self.program) or self.collective,
-            tuple(self.rows), version=self.version,
+            tuple(self.rows), version=self.version, hpcbench=self.hpcbench, own=self.own,
+            backend=self.own.backend if self.own else "",
+            device=self.own.device if self.own else "",
             ranks=len(self.devices) // len(groups) if groups else None,
             devices=tuple(self.devices), iterations=self.iterations, step_bytes=self.step_bytes,
             average=self.average, failures=tuple(self.failures), out_of_bounds=self.out_of_bounds,
