@@ -267,7 +267,8 @@ def _protocol(item: CaseResult) -> dict[str, str]:
                 "poll_interval_s": f"{case.wakeup_s:g}"}
     if timing.fold == PRINTED_FOLD:
         own["time"] = f"mean of {case.batch} calls" if case.batch > 1 else "mean"
-    return own
+        return own
+    return {**own, "batch": str(case.batch)}
 
 
 def launch_times(item: CaseResult) -> tuple[float, ...]:
