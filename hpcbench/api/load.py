@@ -240,8 +240,11 @@ class Runs:
         return _library("polars").DataFrame(self._columns(samples=samples))
 
     def to_arrow(self, *, samples: bool = False) -> Any:
-        """Return the same as a table of pyarrow; the schema's metadata has ``runs``, as JSON."""
-        table = _library("pyarrow").table(self._columns(samples=samples))
+        """Return the same as a table of pyarrow, null for NaN; its metadata has ``runs``, as JSON.
+        """
+        arrow = _library("pyarrow")
+        table = arrow.table({name: arrow.array(values, from_pandas=True) for name, values in
+                             self._columns(samples=samples).items()})
         runs = to_json([run.metadata for run in self.runs])
         return table.replace_schema_metadata({"runs": runs})
 
