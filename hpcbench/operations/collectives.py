@@ -56,6 +56,7 @@ class CollectiveSpec:
         needs_all_ranks: whether no rank can end before all ranks have begun.
         min_world_size: the fewest ranks of a group.
         busbw: busbw / algbw by number of ranks, from 2; None: it moves no data.
+        carried: backend -> what its links carry over the bytes that busbw counts; others: 1.
         crossing: what crosses the boundaries of nodes; None: that is not known.
         ring_rounds: how often a ring sends the data round, for estimates.
         calls: the collectives that it is made of, which the backend must have; none: itself.
@@ -78,6 +79,7 @@ class CollectiveSpec:
     needs_all_ranks: bool = False
     min_world_size: int = 1
     busbw: Callable[[int], float] | None = None
+    carried: tuple[tuple[str, int], ...] = ()
     crossing: Crossing | None = None
     ring_rounds: int = 1
     calls: tuple[str, ...] = ()
@@ -107,6 +109,10 @@ class CollectiveSpec:
         if self.busbw is None:
             return None
         return 0.0 if ranks == 1 else self.busbw(ranks)
+
+    def carried_on(self, library: str) -> int:
+        """Return what the links of a backend's library carry over the bytes that busbw counts."""
+        return dict(self.carried).get(library, 1)
 
     def crossing_share(self, nodes: Sequence[str]) -> Mapping[str, tuple[float, float]] | None:
         """Return `crossing` over the bytes that busbw counts: empty within a node.
@@ -189,7 +195,8 @@ _OURS = (
     CollectiveSpec(
         "reduce_scatter", ".run:ReduceScatter", ".run:UnevenReduceScatter",
         aliases=("reducescatter",), summary_key="reduce_scatter", has_op=True, split=True,
-        result="part", needs_all_ranks=True, busbw=_around_once, crossing=_sums_of_parts),
+        result="part", needs_all_ranks=True, busbw=_around_once, crossing=_sums_of_parts,
+        carried=(("gloo", 2),)),
     CollectiveSpec(
         "all_to_all", ".run:AllToAll", ".run:UnevenAllToAll", aliases=("alltoall",),
         in_place=(False,), split=True, pairwise=True, needs_all_ranks=True, busbw=_around_once,
@@ -212,7 +219,8 @@ _OURS = (
     CollectiveSpec("barrier", ".run:Barrier", in_place=None, needs_all_ranks=True),
 )
 """A module that begins with a dot is one of `kinds.collective.run`. Source of the bus bandwidths:
-nccl-tests, doc/PERFORMANCE.md."""
+nccl-tests, doc/PERFORMANCE.md. gloo's reduce_scatter is a whole all_reduce, of which each rank
+keeps its part (torch 2.13, ProcessGroupGloo.cpp)."""
 
 
 @cache
@@ -280,8 +288,9 @@ class WireRate:
 
 def wire_rate(
     collective: str, rates: Bandwidth | None, ranks: int, algorithm: str | None,
+    library: str = "",
 ) -> WireRate | None:
-    """Return the rate of the links: ``busbw``, unless a switch adds up the ranks' data.
+    """Return the rate of the links: ``busbw``, unless the library sends more or a switch adds up.
 
     ``algorithm`` is from the log. In an all_reduce by NVLS (NVLink SHARP) each of n ranks
     sends its own data once and a part of the sum to all: S (n + 1) / n, less than 2 S (n - 1) / n
@@ -292,6 +301,9 @@ def wire_rate(
     if collective == "all_reduce" and algorithm == "NVLS" and ranks > 1:
         return WireRate(rates.algbw_bytes_per_s * (ranks + 1) / ranks,
                         "wire rate of NVLS, algbw x (n + 1) / n,")
+    if (times := collective_spec(collective).carried_on(library)) != 1:
+        return WireRate(times * rates.busbw_bytes_per_s,
+                        f"wire rate of {library}, {times} x bus bandwidth,")
     return WireRate(rates.busbw_bytes_per_s)
 
 

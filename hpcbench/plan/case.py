@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from hpcbench.config.axes import library_of
 from hpcbench.config.section import Block
 from hpcbench.errors import PluginError
 from hpcbench.kinds.registry import kinds, spec_of
@@ -81,6 +82,11 @@ class Case:
     def late_entry(self) -> LateEntry | None:
         """Return which ranks enter late on purpose; None if they enter together."""
         return LateEntry.from_text(self.arrival)
+
+    @property
+    def library(self) -> str:
+        """Return the library of its backend on its device: ``gloo`` of torch:cpu:gloo."""
+        return library_of(self.backend, self.device)
 
     @property
     def group_size(self) -> int:

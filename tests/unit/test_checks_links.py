@@ -49,6 +49,18 @@ def test_other_calls_carry_busbw(collective: str, algorithm: str | None) -> None
     assert wire_rate(collective, None, 8, algorithm) is None
 
 
+@pytest.mark.parametrize(("collective", "library", "times"), [
+    ("reduce_scatter", "gloo", 2), ("reduce_scatter", "nccl", 1), ("all_gather", "gloo", 1)])
+def test_a_reduce_scatter_of_gloo_carries_an_all_reduce(
+    collective: str, library: str, times: int,
+) -> None:
+    rates = Bandwidth(8.0, 8.0 * float(busbw_factor(collective, 4) or 0))
+    found = wire_rate(collective, rates, 4, None, library)
+    assert found and found.bytes_per_s == times * rates.busbw_bytes_per_s
+    if times == 2:
+        assert found.bytes_per_s == 8.0 * float(busbw_factor("all_reduce", 4) or 0)
+
+
 @pytest.mark.parametrize(("hardware", "within", "between"), [
     ({"interconnect": "nvlink4"}, 450, None), ({"interconnect": "NDR"}, None, 50),
     ({"interconnect": "nvlink"}, None, None), ({"interconnect": None}, None, None),

@@ -349,9 +349,16 @@ def test_traffic_by_hand() -> None:
     assert hsdp["all_reduce"][1] == hsdp["reduce_scatter"][1] // 2
 
 
+def test_gloo_sends_an_all_reduce_for_a_reduce_scatter() -> None:
+    rank = predict(work_of(4, strategies="fsdp")).of_ranks[0]
+    scattered = next(one for one in rank.calls if one.collective == "reduce_scatter")
+    assert scattered.wire_bytes == scattered.size_bytes * 3 // 4
+    assert rank.carried_on("gloo") - rank.carried_on("nccl") == scattered.wire_bytes > 0
+
+
 def test_one_rank_talks_to_nobody() -> None:
-    assert predict(work_of(1)).wire_bytes == 0
-    assert predict(work_of(1, strategies="fsdp")).wire_bytes == 0
+    assert predict(work_of(1)).carried_on("gloo") == 0
+    assert predict(work_of(1, strategies="fsdp")).carried_on("gloo") == 0
 
 
 def test_recomputation_costs_flops() -> None:
@@ -421,7 +428,7 @@ def test_each_number_of_a_plan_is_the_most_of_any_rank() -> None:
         ranks = demands.of_ranks
         assert len(ranks) == 4 and ranks[1].collectives > ranks[3].collectives
         assert demands.hardware_flops == ranks[3].hardware_flops > ranks[0].hardware_flops
-        assert demands.wire_bytes == ranks[1].wire_bytes
+        assert demands.carried_on("gloo") == ranks[1].carried_on("gloo")
         assert demands.collectives == ranks[1].collectives
         assert demands.memory == max((one.memory for one in ranks), key=lambda one: one.total)
     assert plans["1F1B"].memory == plans["1F1B"].of_ranks[0].memory

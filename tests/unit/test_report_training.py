@@ -230,7 +230,7 @@ def test_what_was_counted_stands_beside_what_was_predicted(
     item = trained(case, memory={**MEMORY, "activations": 3 * 2**20,
                                  "activations_of": "results of operations"})
     detail = {rank: {**left, "counted": {
-        "calls": {"all_reduce": [1, expected.wire_bytes, expected.wire_bytes]},
+        "calls": {"all_reduce": [1, *[expected.carried_on("gloo")] * 2]},
         "missing": {"flops": "of a test"}}} for rank, left in item.detail.items()}
     results = make_results((replace(item, detail=detail),))
     lines = printed(results, tmp_path, capsys)
@@ -242,7 +242,7 @@ def test_what_was_counted_stands_beside_what_was_predicted(
     rows = read(tmp_path)[0]["results"]
     (summed,) = rows["training"]["data"]
     assert (summed["step_calls"], summed["step_calls_predicted"]) == (1, 1)
-    assert summed["wire_bytes"] == summed["wire_bytes_predicted"] == expected.wire_bytes
+    assert summed["wire_bytes"] == summed["wire_bytes_predicted"] == expected.carried_on("gloo")
     assert summed["flops"] is None and summed["flops_predicted"] == expected.hardware_flops
     assert summed["not_counted"] == ["flops: of a test"]
     assert rows["memory"][0]["activations_bytes"] == 3 * 2**20

@@ -44,7 +44,7 @@ def sent_bytes(item: CaseResult) -> float | None:
     """Return the data that have to leave a rank, summed over all ranks and groups.
 
     In a rooted collective all but the root send, or receive, once; in others each rank sends its
-    size times the busbw factor.
+    size times the busbw factor, or what its backend makes of it.
     """
     of = collective_of(item.case)
     ranks = item.case.world_size // of.groups
@@ -53,7 +53,7 @@ def sent_bytes(item: CaseResult) -> float | None:
         return None
     spec = collective_spec(of.collective)
     senders = ranks if not spec.has_root else 1 if spec.split else ranks - 1
-    return of.size_bytes * factor * senders * of.groups
+    return of.size_bytes * factor * spec.carried_on(item.case.library) * senders * of.groups
 
 
 def work(item: CaseResult) -> CallWork | None:
@@ -222,4 +222,4 @@ def _wire_rate(item: CaseResult, rates: Bandwidth | None) -> WireRate | None:
     """Return the rate on a rank's links, by the algorithm that the library logged."""
     work, logged = collective_of(item.case), item.library or {}
     return wire_rate(work.collective, rates, item.case.world_size // work.groups,
-                     logged.get("algorithm"))
+                     logged.get("algorithm"), item.case.library)

@@ -302,11 +302,16 @@ def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
 
 
 def _library_text(item: CaseResult) -> str:
-    """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: details of the call that libraries logged."""
+    """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: details of the call that libraries logged.
+
+    ``wire 2 x busbw`` where the library is known to carry more than busbw counts.
+    """
     known = {name: text for name, text in (item.library or {}).items() if text != UNKNOWN}
     call = " ".join(known[name] for name in ("algorithm", "protocol") if name in known)
     channels = f"{known['channels']} channels" if "channels" in known else ""
-    return ", ".join(text for text in (call, channels, known.get("transport")) if text)
+    times = collective_of(item.case).traits.carried_on(item.case.library)
+    carried = f"wire {times} x busbw" if times != 1 and item.case.group_size > 1 else ""
+    return ", ".join(text for text in (call, channels, known.get("transport"), carried) if text)
 
 
 Values = Callable[[CaseResult], Mapping[str, float]]
@@ -497,8 +502,8 @@ COMMUNICATION_FIELDS = (
 def _definitions(derived: Records) -> Iterator[str]:
     yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
     if any(record.of_link is not None for record in derived.values()):
-        yield ("of link = busbw (of an all_reduce by NVLS: algbw x (n + 1) / n) over what the "
-               "declared links allow")
+        yield ("of link = busbw (of an all_reduce by NVLS: algbw x (n + 1) / n; of gloo's "
+               "reduce_scatter: 2 x busbw) over what the declared links allow")
     if any(record.of_measured_link is not None for record in derived.values()):
         yield ("of pair = the same over what two ranks of this backend reached alone in this "
                "run (kind hardware, test pairs);")

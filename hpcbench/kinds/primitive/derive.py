@@ -14,7 +14,7 @@ from typing import Any
 
 from hpcbench.kinds.primitive.plan.demands import product_bytes
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
-from hpcbench.operations.collectives import Bandwidth, WireRate
+from hpcbench.operations.collectives import Bandwidth, WireRate, collective_spec
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
 from hpcbench.reduce.checks import MOST_OF_PEAK, Violation, bandwidth_problem
@@ -77,8 +77,16 @@ def roofline_of(item: CaseResult, hardware: Mapping[str, Any]) -> Roofline | Non
         return None
     work = primitive_of(item.case)
     moved = product_bytes(work, item.case.world_size) if work.flops else 0
-    demand = Demand(work.flops, moved, work.wire_bytes, len(work.calls) if work.wire_bytes else 0)
+    demand = Demand(work.flops, moved, carried_bytes(item.case),
+                    len(work.calls) if work.wire_bytes else 0)
     return roofline(demand, item.statistics.median_s, ceilings_of(item, work.dtype, hardware))
+
+
+def carried_bytes(case: Case) -> float:
+    """Return the bytes on a rank's links in a call; of several collectives each has as many."""
+    work = primitive_of(case)
+    times = [collective_spec(name).carried_on(case.library) for name in work.calls]
+    return work.wire_bytes * sum(times) / max(len(times), 1)
 
 
 def product_shares(
@@ -326,7 +334,7 @@ class PrimitiveDeriver(Deriver):
         yield ColumnValues(lambda: column_values(item, record))
         if record:
             yield from over_measured("its FLOP rate", record.of_measured_product)
-        yield SentBytes(float(primitive_of(item.case).wire_bytes * item.case.world_size))
+        yield SentBytes(carried_bytes(item.case) * item.case.world_size)
         if found := work(item, record):
             yield found
 
@@ -336,9 +344,9 @@ class PrimitiveDeriver(Deriver):
     ) -> Iterator[Violation]:
         """Yield HB128 and HB146 if bandwidth or FLOP rate is above the declared peak."""
         work = primitive_of(item.case)
-        if rates := communication_rates(work, time_s):
+        if communication_rates(work, time_s):
             yield from bandwidth_problem(
-                item.case, WireRate(rates.busbw_bytes_per_s), nodes, hardware)
+                item.case, WireRate(carried_bytes(item.case) / time_s), nodes, hardware)
         yield from _flops_problem(work, time_s, hardware)
 
 

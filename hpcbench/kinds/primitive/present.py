@@ -20,6 +20,7 @@ from hpcbench.kinds.primitive.derive import (
     SHARDED,
     Options,
     PrimitiveRecord,
+    carried_bytes,
     column_values,
     common_options,
     parts_alone,
@@ -237,7 +238,7 @@ def _case_row(case: Case) -> Row:
     work = primitive_of(case)
     return Row((
         case.index, work.primitive, work.implementation, work.order, options_text(work.options),
-        *_where_cells([case]), work.shape, work.flops or None, work.wire_bytes or None,
+        *_where_cells([case]), work.shape, work.flops or None, round(carried_bytes(case)) or None,
         *columns.cost_cells([case])), case_id=case.case_id)
 
 

@@ -25,6 +25,7 @@ from hpcbench.kinds.training.plan.predict import Demands, is_predicted, predict,
 from hpcbench.kinds.training.plan.spec import alone_by, trained_part
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
+from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import Case
 from hpcbench.reduce.kind_facts import SAMPLES, CallWork
 from hpcbench.reduce.results import CaseResult
@@ -201,7 +202,7 @@ COUNTED = "counted"  # the key of a rank's detail for what it counted
 class StepDemand:
     """The needs of a step: each is the most of any rank; None where it is not known.
 
-    ``flops`` are executed ones, ``wire_bytes`` sizes of collectives times busbw factors.
+    ``flops`` are executed ones, ``wire_bytes`` what links carry, by formula.
     """
 
     calls: int | None = None
@@ -230,13 +231,14 @@ def counted(item: CaseResult) -> Counted | None:
         return None
     memory = tuple((item.memory or {}).values())
     activations = [int(one["activations"]) for one in memory if "activations" in one]
-    calls = [one["calls"].values() for one in by_rank.values() if "calls" in one]
+    calls = [one["calls"] for one in by_rank.values() if "calls" in one]
     return Counted(
         measured=StepDemand(
-            calls=max((sum(count for count, _, _ in each) for each in calls), default=None),
-            wire_bytes=max((sum(wire for _, _, wire in each) for each in calls), default=None),
+            calls=max((sum(count for count, _, _ in each.values()) for each in calls),
+                      default=None),
+            wire_bytes=max((_carried(item.case, each) for each in calls), default=None),
             flops=_most(by_rank, "flops"), activations_bytes=max(activations, default=None)),
-        predicted=_predicted(training_of(item.case)),
+        predicted=_predicted(item.case),
         scores_again_flops=_most(by_rank, "scores_again_flops"),
         activations_of=", ".join(dict.fromkeys(
             str(one["activations_of"]) for one in memory if "activations_of" in one)),
@@ -246,10 +248,17 @@ def counted(item: CaseResult) -> Counted | None:
 
 def counted_wire_bytes(item: CaseResult) -> float | None:
     """Return the sum over all ranks; None if one did not count."""
-    by_rank = [one["calls"].values() for one in _by_rank(item.detail).values() if "calls" in one]
+    by_rank = [one["calls"] for one in _by_rank(item.detail).values() if "calls" in one]
     if len(by_rank) < item.case.world_size:
         return None
-    return float(sum(wire for calls in by_rank for _, _, wire in calls))
+    return float(sum(_carried(item.case, calls) for calls in by_rank))
+
+
+def _carried(case: Case, calls: Mapping[str, tuple[int, int, int]]) -> int:
+    """Return the bytes on the links in a rank's calls: number, size, and size times busbw factor.
+    """
+    return sum(wire * collective_spec(name).carried_on(case.library)
+               for name, (_, _, wire) in calls.items())
 
 
 def differences(case: Case, detail: Mapping[str, Any]) -> Iterator[str]:
@@ -286,12 +295,13 @@ def _most(by_rank: Mapping[int, Mapping[str, Any]], name: str) -> int | None:
     return max((one[name] for one in by_rank.values() if name in one), default=None)
 
 
-def _predicted(work: Training) -> StepDemand:
+def _predicted(case: Case) -> StepDemand:
+    work = training_of(case)
     if not is_predicted(work):
         return StepDemand()
     needs = predict(work)
     # not of the fullest moment, which may be the update, after the last activation is gone
-    return StepDemand(needs.collectives, needs.wire_bytes, needs.hardware_flops, max(
+    return StepDemand(needs.collectives, needs.carried_on(case.library), needs.hardware_flops, max(
         moment.activations for stage in stages_of(work) for moment in moments(work, stage)))
 
 
@@ -310,22 +320,22 @@ def rooflines(
         return ()
     ceilings, needs = ceilings_of(item, work.dtype, hardware), predict(work)
     moved = _moved(work, needs, memory)
-    whole = Demand(needs.hardware_flops, sum(moved) if moved else None, needs.wire_bytes,
-                   needs.collectives)
+    exchanged = (needs.carried_on(item.case.library), needs.collectives)
+    whole = Demand(needs.hardware_flops, sum(moved) if moved else None, *exchanged)
     parts = [("step", item.statistics.median_s, whole)]
     meets_once = len(needs.of_ranks) == 1 and {  # all-reduces only, after backward has begun
         call.collective for call in needs.of_ranks[0].calls} <= {"all_reduce"}
     if phase_s and meets_once and work.tp * work.pp == 1:
-        parts += _phases(work, needs, moved, phase_s)
+        parts += _phases(work, needs.hardware_flops, exchanged, moved, phase_s)
     found = (roofline(demand, time_s, ceilings, name) for name, time_s, demand in parts)
     return tuple(one for one in found if one is not None)
 
 
 def _phases(
-    work: Training, needs: Demands, moved: Moved | None, phase_s: Mapping[str, float],
+    work: Training, flops: int, exchanged: tuple[int, int], moved: Moved | None,
+    phase_s: Mapping[str, float],
 ) -> Iterator[tuple[str, float, Demand]]:
     """Yield name, time and demand of each part; gradients travel from backward on."""
-    flops, exchanged = needs.hardware_flops, (needs.wire_bytes, needs.collectives)
     forward = _forward_flops(work)
     of_forward, of_backward, of_optimizer = moved or (None, None, None)
     names = [name for name in (FORWARD, BACKWARD, BOTH, EXCHANGE) if name in phase_s]

@@ -12,6 +12,7 @@ from dataclasses import asdict, fields, replace
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
+from hpcbench.config.axes import library_of
 from hpcbench.config.section import Block
 from hpcbench.kinds.training.block import TrainingBlock
 from hpcbench.kinds.training.plan import build_workload
@@ -292,7 +293,8 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> points.Draf
     if expected.memory.total and reason:
         reason += f"; {advice(work, int((hardware.memory_per_device_gb or 0) * 1e9))}"
     checked = common.validate and work.communication != "only"  # which has no result
-    step_s = _step_s(work, expected, device, hardware)
+    step_s = _step_s(
+        work, expected, device, library_of(common.backend, device), hardware)
     return points.Draft(
         workload=work, device=device, validate=checked,
         memory_bytes=expected.memory.total, memory_error=ERROR, skip=reason,
@@ -302,12 +304,14 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> points.Draf
         identity=_identity(work, point.strategy))
 
 
-def _step_s(work: Training, expected: Demands, device: str, hardware: Hardware) -> float:
+def _step_s(
+    work: Training, expected: Demands, device: str, library: str, hardware: Hardware,
+) -> float:
     """Return the assumed seconds of a step: the sum for the rank with most to do."""
     kind = device_kind(device)
     rate = bytes_per_s(kind, hardware, work.dp * work.tp * work.pp)
     return max(one.hardware_flops / FLOPS_PER_S[kind] + one.collectives * ALPHA_S[kind]
-               + one.wire_bytes / rate for one in expected.of_ranks)
+               + one.carried_on(library) / rate for one in expected.of_ranks)
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:

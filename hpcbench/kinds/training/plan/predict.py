@@ -102,9 +102,9 @@ class Prediction:
     hardware_flops: int = 0
     calls: tuple[traffic.Calls, ...] = ()
 
-    @property
-    def wire_bytes(self) -> int:
-        return sum(item.wire_bytes for item in self.calls)
+    def carried_on(self, library: str) -> int:
+        """Return the bytes that the links of a backend's library carry."""
+        return sum(item.carried_on(library) for item in self.calls)
 
     @property
     def collectives(self) -> int:
@@ -126,9 +126,8 @@ class Demands:
     def hardware_flops(self) -> int:
         return max(one.hardware_flops for one in self.of_ranks)
 
-    @property
-    def wire_bytes(self) -> int:
-        return max(one.wire_bytes for one in self.of_ranks)
+    def carried_on(self, library: str) -> int:
+        return max(one.carried_on(library) for one in self.of_ranks)
 
     @property
     def collectives(self) -> int:

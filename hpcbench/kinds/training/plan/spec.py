@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple, TypeVar
 from hpcbench.config.section import OptionAxes
 from hpcbench.kinds.training.plan.models import Adapters, Parameters, Tensor, of_each
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.points import NO_OPTIONS, Option, Values, in_order
 from hpcbench.registry import Registry
 
@@ -159,12 +160,16 @@ _WORTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Calls of one collective in one step: how many, their sizes together, and on the wire."""
+    """Calls of one collective in one step: how many, their sizes, these times busbw factors."""
 
     collective: str
     count: int
     size_bytes: int
     wire_bytes: int
+
+    def carried_on(self, library: str) -> int:
+        """Return the bytes that the links of a backend's library carry."""
+        return self.wire_bytes * collective_spec(self.collective).carried_on(library)
 
 
 def calls(collective: str, ranks: int, sizes: Sequence[int]) -> Calls:

@@ -138,7 +138,8 @@ def demand_lines(work: Training) -> Iterator[str]:
         where = ("each rank" if stage.first and stage.last else
                  f"the ranks with blocks {cells.span_text(stage.blocks)}")
         calls = _calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
-        yield (f"predicted for {where}: {calls}; {expected.wire_bytes} B on the wire; "
+        wire = sum(one.wire_bytes for one in expected.calls)
+        yield (f"predicted for {where}: {calls}; {wire} B by busbw factors; "
                f"{cell_text(expected.hardware_flops, Show.GFLOP)} GFLOP")
         parts = ", ".join(f"{name} {_megabytes(size)}"
                           for name, size in expected.memory.parts().items())
@@ -161,8 +162,8 @@ def _case_row(case: Case, options: str) -> Row:
         work.library if work.library != OWN_LIBRARY else None,
         "yes" if work.compile else None, work.loss if work.loss != CROSS_ENTROPY else None,
         None if work.trains else work.communication,
-        expected.hardware_flops, expected.wire_bytes or None, expected.collectives or None,
-        case.memory_bytes, *cost_cells([case])), case_id=case.case_id)
+        expected.hardware_flops, expected.carried_on(case.library) or None,
+        expected.collectives or None, case.memory_bytes, *cost_cells([case])), case_id=case.case_id)
 
 
 def _group_row(cases: Sequence[Case]) -> Row:
