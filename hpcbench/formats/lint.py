@@ -90,8 +90,8 @@ def contradicting(table: CommTable) -> set[int]:
     """
     judged = most_likely(table)
     known = replace(table, ranks=judged.chosen)
-    return {one.line for check in (_sizes(known, judged), _odd(known), _rates(known))
-            for one in check}
+    checks = (_factors(known, judged), _sizes(known, judged), _odd(known), _rates(known))
+    return {one.line for check in checks for one in check}
 
 
 def _of(

@@ -180,6 +180,97 @@ def test_the_other_programs() -> None:
     assert [one.node for one in nodes if isinstance(one, NodeTable)] == ["node1", "node2"]
 
 
+TITLES = {
+    "MPI Allreduce Latency": ("all_reduce", "mpi", "cpu", "", False),
+    "MPI-CUDA Allgather Latency": ("all_gather", "mpi", "cuda", "", False),
+    "MPI-ROCM All-to-All Personalized Exchange Latency": ("all_to_all", "mpi", "cuda", "", False),
+    "MPI-OPENACC Broadcast Latency": ("broadcast", "mpi", "cuda", "", False),
+    "MPI-CUDA MANAGED Reduce Latency": ("reduce", "mpi", "cuda", "", False),
+    "MPI Gatherv Latency": ("gather", "mpi", "cpu", "", True),
+    "MPI All-to-Allw Personalized Exchange Latency": ("all_to_all", "mpi", "cpu", "", True),
+    "MPI Reduce_scatter_block Latency": ("reduce_scatter", "mpi", "cpu", "block", False),
+    "MPI Scatter Persistent Latency": ("scatter", "mpi", "cpu", "persistent", False),
+    "MPI Latency": ("send_recv", "mpi", "cpu", "", False),
+    "MPI Bi-Directional Bandwidth": ("bi-directional", "mpi", "cpu", "", False),
+    "MPI Multi Latency": ("multi", "mpi", "cpu", "", False),
+    "NCCL-CUDA Allreduce Latency": ("all_reduce", "nccl", "cuda", "", False),
+    "RCCL-ROCM Reduce_scatter Latency": ("reduce_scatter", "nccl", "cuda", "", False),
+    "XCCL-CUDA Allreduce Latency": ("all_reduce", "", "cuda", "", False),
+}
+OTHER_TITLES = (
+    "MPI Non-blocking Allgather Latency", "MPI-CUDA Non-Blocking Broadcast Latency",
+    "MPI Neighborhood Alltoall Latency", "MPI_Put-CUDA Latency", "MPI_Get Bandwidth",
+    "MPI_Compare_and_swap latency", "OpenSHMEM Put", "OpenSHMEM Barrier Latency",
+    "UPC Broadcast Latency", "UPC++ Reduce Latency", "MPI-SYCL Allreduce Latency")
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_a_title_of_osu(title: str, tmp_path: Path) -> None:
+    path = tmp_path / "osu"
+    path.write_text(f"# OSU {title} Test v7.5\n# Size       Avg Latency(us)\n"
+                    f"{'8':<10}{'1.50':>18}\n")
+    (table,) = comm(path)
+    assert TITLES[title] == (table.collective, table.backend, table.device, table.label,
+                             table.is_uneven)
+
+
+@pytest.mark.parametrize("title", OTHER_TITLES)
+def test_a_table_of_osu_without_counterpart_costs_itself(title: str, tmp_path: Path) -> None:
+    path = tmp_path / "osu"
+    other = f"# OSU {title} Test v5.9\n# Size  Overall(us)  Compute(us)\n1  2.00  3.00\n"
+    path.write_text(other)
+    with pytest.raises(FileError):
+        comm(path)
+    whole = (FOREIGN / "osu_allgather_full.txt").read_text()
+    path.write_text(whole + other + whole)
+    left_out = Unread()
+    assert [len(one.rows) for one in tables_of(path, "", left_out)
+            if isinstance(one, CommTable)] == [3, 3]
+    assert list(left_out.counts().values()) == [1]
+
+
+def test_the_memory_of_osus_messages(tmp_path: Path) -> None:
+    title = "# OSU MPI-CUDA Latency Test v7.4\n"
+    row = f"# Size          Latency (us)\n{'8':<10}{'1.50':>18}\n"
+    path, left_out = tmp_path / "osu", Unread()
+    path.write_text("".join(
+        f"{title}# Send Buffer on {one} and Receive Buffer on {other}\n{row}" for one, other in (
+            ("DEVICE (D)", "DEVICE (D)"), ("HOST (H)", "HOST (H)"), ("HOST (H)", "DEVICE (D)"))))
+    assert [one.device for one in tables_of(path, "", left_out) if isinstance(one, CommTable)] == [
+        "cuda", "cpu"]
+    assert list(left_out.counts().values()) == [1]
+
+
+def test_all_programs_and_versions_of_one_log(tmp_path: Path) -> None:
+    """What is not known costs itself, with the line of its first row; IMB's rows are no OSU's."""
+    other = written.nccl_text(SWEEP).replace("version 2.19.6", "version 3.0.0")
+    columns = written.nccl_text(SWEEP).replace("busbw", "fastbw")
+    path, left_out = tmp_path / "log", Unread()
+    path.write_text("".join([
+        (FOREIGN / "osu_allgather_full.txt").read_text(), "#bytes  t[usec]\n", "16   2.50\n",
+        other, written.nccl_text(SWEEP), columns, (FOREIGN / "param.txt").read_text()]))
+    found = [(one.program, len(one.rows)) for one in tables_of(path, "", left_out)
+             if isinstance(one, CommTable)]
+    assert sorted(found) == [("OSU", 3), ("PARAM", 2), ("nccl-tests", 2)]
+    assert sorted(left_out.counts().values()) == [2, 2]
+    assert all(line for _, _, line in left_out.entries())
+
+
+def test_records_of_inspector_over_several_lines(tmp_path: Path) -> None:
+    """As `jq` or its README show them; a torn one costs itself, "Invalid" has no collective."""
+    records = [json.loads(line) for line in written.inspector_lines(
+        SWEEP, once=False).splitlines()]
+    for name, record in zip(("All2All", "Invalid"), records, strict=True):
+        record["coll_perf"]["coll"] = name
+    pretty = [json.dumps(record, indent=2) for record in records]
+    path, left_out = tmp_path / "records.log", Unread()
+    path.write_text("\n".join([pretty[0], pretty[0][:200], *pretty]) + "\n")
+    (table,) = (one for one in tables_of(path, "", left_out) if isinstance(one, CommTable))
+    assert (table.collective, [row.size_bytes for row in table.rows]) == (
+        "all_to_all", [1024, 1024])
+    assert sorted(left_out.counts().values()) == [1, 1]
+
+
 class _Trap:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.mkdir, ("trapped",)

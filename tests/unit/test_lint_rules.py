@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import foreign_tables as written
 from hpcbench.formats.lint import RULES, BrokenRule, lint
+from hpcbench.formats.linted import Linting
 from hpcbench.formats.reading.detect import tables_of
 from launcher import ROOT
 
@@ -136,3 +138,66 @@ def test_a_mutated_busbw_of_json_is_found(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     path.write_text(json.dumps(data))
     assert [(one.rule, one.line) for one in found_in(path)] == [("factor", 2), ("average", 3)]
+
+
+NEW_RULES: dict[str, tuple[str, Change, set[str]]] = {
+    "busbw nan": (TEXT, replaced("426.13", "   nan"), {"rate"}),
+    "busbw inf": (TEXT, replaced("426.13", "  -inf"), {"rate"}),
+    "time 0": (TEXT, replaced("64.50", " 0.00"), {"rate"}),
+    "a byte": (TEXT, replaced("  2097152 ", "  2097153 "), {"size"}),
+    "a byte of PARAM": ("param.txt", replaced(" 1048576 ", " 1048577 "), {"size"}),
+    "a byte without a collective": (
+        "two_tables_prefixed.txt", replaced(" 1048576        131072", " 1048577        131072"),
+        {"size"}),
+    "busbw of a rate of 0": ("two_tables_prefixed.txt", replaced(
+        "10.24    0.10    0.10 ", "10.24    0.00    0.10 "), {"rate", "factor"}),
+}
+
+
+@pytest.mark.parametrize("name", NEW_RULES)
+def test_what_was_called_checked(name: str, tmp_path: Path) -> None:
+    file, change, rules = NEW_RULES[name]
+    path = tmp_path / file
+    path.write_text(change((FOREIGN / file).read_text()))
+    assert rules <= {one.rule for one in found_in(path)}
+
+
+def counted(path: Path) -> tuple[int, dict[str, int]]:
+    linting = Linting("", None, as_json=True)
+    linting.read(path)
+    document = linting.document()
+    return document["rows"] - sum(document["not_checked"].values()), document["not_checked"]
+
+
+@pytest.mark.parametrize(("file", "checked", "others"), [
+    (TEXT, 4, 0), ("osu_allgather_full.txt", 3, 0), ("osu_bw_checked.txt", 0, 2),
+    ("two_tables_prefixed.txt", 1, 2), ("param.txt", 2, 0), ("superbench.jsonl", 4, 2),
+    ("inspector.jsonl", 2, 0), ("ddlb.csv", 1, 0)])
+def test_a_row_is_checked_or_counted(file: str, checked: int, others: int) -> None:
+    n_checked, why = counted(FOREIGN / file)
+    assert (n_checked, sum(why.values())) == (checked, others)
+
+
+def test_metrics_of_superbench_in_a_pattern(tmp_path: Path) -> None:
+    """Several groups at a time are tables of their own; each is held against its factor."""
+    names = {f"nccl-bw:pairs/allreduce_{step}_{group}:{size}_{what}:0": value
+             for step in (0, 1) for group in (0, 1) for size in (1024, 4096)
+             for what, value in (("busbw", 17.5), ("algbw", 10.0), ("time", 1.5))}
+    path = tmp_path / "results-summary.jsonl"
+    path.write_text(json.dumps({"node": "node1", **names, "nccl-bw:pairs/return_code": 0}) + "\n")
+    assert (found_in(path), counted(path)) == ([], (9, {}))
+    names["nccl-bw:pairs/allreduce_1_0:4096_busbw:0"] = 18.5
+    names["nccl-bw:pairs/return_code"] = 3
+    path.write_text(json.dumps({"node": "node1", **names}) + "\n")
+    assert {one.rule for one in found_in(path)} == {"factor", "failed"}
+
+
+def test_a_sweep_that_is_repeated_is_no_finding(tmp_path: Path) -> None:
+    """nccl-tests -N 2 prints the rows of each cycle; sizes that fall otherwise are one."""
+    counts = (2**18, 2**20, 2**22) * 2
+    sweep = written.Sweep("all_reduce", 8, "float", counts, ((900.0, 901.0),) * 6)
+    path = tmp_path / "cycles"
+    path.write_text(written.nccl_text(sweep))
+    assert found_in(path) == []
+    path.write_text(written.nccl_text(replace(sweep, counts=(*sweep.counts[:4], 2**17, 2**22))))
+    assert {one.rule for one in found_in(path)} == {"order"}

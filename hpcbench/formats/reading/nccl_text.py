@@ -149,7 +149,7 @@ class _NcclTable:
         """Return whether a line of this kind belongs to the next table."""
         has_end = self.average is not None
         return bool(self.rows or self.damaged or self.n_refused or has_end) and (
-            kind in _BEGINS or has_end and kind == "row")
+            kind in (*_BEGINS, "device") or has_end and kind == "row")
 
     def add_heading(self, number: int, kind: str, text: str) -> None:
         """Take a line that is no row; ``text`` is what matters of it."""

@@ -43,7 +43,7 @@ _MEANINGS: dict[str, str] = {
 _SHARE = re.compile(r"P(\d{1,2}) Tail (?:Lat\(us\)|BW\(MB/s\))")
 _COLUMN = re.compile("|".join([_SHARE.pattern, *map(
     re.escape, sorted(_MEANINGS, key=len, reverse=True))]))
-_ROW = re.compile(r"\s*\d+(?:\.\d+)?(?:\s|$)")
+_ROW = re.compile(r"\s*\d+(?:\.\d+)?(?:\s+[\d.]|\s*$)")
 _FRACTION = re.compile(r"\d+\.\d\d|nan|-nan|inf")
 _MEASURES = re.compile(r"\b(?:Latency|Bandwidth|Message Rate|Personalized Exchange)\b|/",
                        re.IGNORECASE)

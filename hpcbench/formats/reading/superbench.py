@@ -23,6 +23,8 @@ MOST_TEXT = 80
 _METRIC = re.compile(r"(?P<of>.*)/(?P<op>[A-Za-z_-]+?)_(?:(?P<step>\d{1,9}_\d{1,9}):)?"
                      r"(?P<size>\d{1,18})_(?P<what>busbw|algbw|time)(?P<rank>:\d+)?")
 
+_CODE = re.compile(r"return_code(?::\d+)?$")
+
 
 def read(file: ForeignFile) -> Iterator[NodeTable]:
     """Yield the node of each line. A line that is none is left out, counted.
@@ -52,7 +54,7 @@ def other_metrics(node: NodeTable) -> int:
 
 def is_code(name: str) -> bool:
     """Return whether a metric is the return code of a benchmark."""
-    return name.partition(":")[0].endswith("return_code")
+    return _CODE.search(name) is not None
 
 
 def _of_collective(name: str) -> re.Match[str] | None:
