@@ -47,6 +47,8 @@ _ROW = re.compile(r"\s*\d+(?:\.\d+)?(?:\s+[\d.]|\s*$)")
 _FRACTION = re.compile(r"\d+\.\d\d|nan|-nan|inf")
 _MEASURES = re.compile(r"\b(?:Latency|Bandwidth|Message Rate|Personalized Exchange)\b|/",
                        re.IGNORECASE)
+_WIDEST = 10**10
+"""Sizes from here on are wider than their column."""
 _OTHERS = re.compile("non-blocking|neighborhood", re.IGNORECASE)
 _FORMS = {"persistent": "persistent", "block": "block"}
 """Word in a title -> what distinguishes its rows from those of the usual call."""
@@ -218,7 +220,7 @@ class _OsuTable:
         except ValueError:
             self.damaged.append((number, len(text.split())))
         else:
-            self.rows.append((len(text.rstrip()), row))
+            self.rows.append((len(text.strip()), row))
         if len(self.rows) + len(self.damaged) > MOST_ROWS:
             raise self.file.error(number, f"a table of more than {MOST_ROWS} rows")
 
@@ -238,10 +240,11 @@ class _OsuTable:
         """Return the rows whose width is that of the names, or of most rows; others are damaged."""
         widths = Counter(width for width, _ in self.rows)
         usual, count = widths.most_common(1)[0] if widths else (0, 0)
-        least = self.width if self.width is None or count < 2 else min(usual, self.width)
         kept = []
         for width, row in self.rows:
-            if least is None or width == usual and count > 1 or width >= least:
+            is_wide = width >= (self.width or 0) and (
+                len(self.rows) == 1 or row.size_bytes >= _WIDEST)
+            if self.width in (None, width) or is_wide or count > 1 and width == usual:
                 kept.append(row)
             else:
                 self.damaged.append((row.line, len(self.columns)))
