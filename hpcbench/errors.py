@@ -45,9 +45,13 @@ class ExitCode(IntEnum):
 
 
 class HpcbenchError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose.
+
+    ``to_see``: what is on disk of a measurement that it ended, and how to see it; else "".
+    """
 
     exit_code = ExitCode.INTERNAL
+    to_see = ""
 
 
 class UsageError(HpcbenchError):

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from hpcbench.config.axes import NCCL_TESTS_SPLIT, SPLIT_HINT
 from hpcbench.errors import ExitCode, HpcbenchError, UsageError, command_line
@@ -29,6 +30,7 @@ from hpcbench.launch.run_folder import (
     RunFolder,
     collect_traces,
     fetch_stranded_traces,
+    lacking_traces,
     open_folders,
     seal_traces,
 )
@@ -51,6 +53,7 @@ from hpcbench.measurement.process import (
 )
 from hpcbench.resume import RunRequest, earlier_run, plan_run, start_limit_s, with_software
 from hpcbench.texts import Verbosity, masked, print_traceback, say
+from hpcbench.trace.journal import Journal
 from hpcbench.units import plural
 
 
@@ -80,9 +83,10 @@ def run(
         if not is_done:
             with verbosity.stage("measurement"), open_journal(attempt, folders) as journal:
                 stolen_share = note_noise(attempt, journal)
-                with _progress(attempt, folders, verbosity, stolen_share) as report:
+                with (_progress(attempt, folders, verbosity, stolen_share) as report,
+                      _with_what_is_left(journal, folders.folder.path)):
                     measure(attempt, journal, report, folders, pool, stop)
-    with stop.noticed(), _can_be_repeated(folders.folder):
+    with stop.noticed(), _can_be_repeated(folders, comm.size):
         with verbosity.stage("traces sealed and collected"):
             _collect(comm, folders, measured=not is_done)
         code = on_root(
@@ -212,13 +216,27 @@ def _import_reports() -> None:
 
 
 @contextlib.contextmanager
-def _can_be_repeated(folder: RunFolder) -> Iterator[None]:
+def _with_what_is_left(journal: Journal, folder: Path) -> Iterator[None]:
+    """Add to an error what is on disk of this rank at that moment."""
+    try:
+        yield
+    except HpcbenchError as error:
+        error.to_see = journal.to_see(folder)
+        raise
+
+
+@contextlib.contextmanager
+def _can_be_repeated(folders: RankFolders, n_ranks: int) -> Iterator[None]:
     """Add to an error after the last case what is left to do once its cause is mended."""
     try:
         yield
     except AgreedError as error:
+        path = folders.folder.path
+        if lacking := lacking_traces(folders, n_ranks):
+            raise AgreedError(f"{error}\n  {lacking}; of what is there see: "
+                              f"{command_line('reduce', path)}", error.exit_code) from error
         raise AgreedError(f"{error}\n  All cases were recorded. Fix this, then run: "
-                          f"{command_line('reduce', folder.path)}", error.exit_code) from error
+                          f"{command_line('reduce', path)}", error.exit_code) from error
 
 
 def run_command(request: RunRequest, early: TemplateProcess | None = None) -> int:
@@ -250,7 +268,7 @@ def as_job(
         return int(error.exit_code)
     except HpcbenchError as error:
         verbosity.traceback()
-        return _end_alone(comm, str(error), error.exit_code)
+        return _end_alone(comm, str(error), error.exit_code, error.to_see)
     except OSError as error:  # a full disk behind standard output
         verbosity.traceback()
         return _end_alone(comm, str(error), ExitCode.USAGE)
@@ -259,14 +277,16 @@ def as_job(
         return _end_alone(comm, "internal error, please report the lines above", ExitCode.INTERNAL)
 
 
-def _end_alone(comm: Communicator | None, message: str, code: ExitCode) -> int:
+def _end_alone(
+    comm: Communicator | None, message: str, code: ExitCode,
+    to_see: str = "To see what is recorded, run: hpcbench reduce FOLDER",
+) -> int:
     """End after an error that the other ranks do not know of: end them too, if there are any."""
     if comm is None:
         if announced_rank(os.environ) == 0:
             _complain(message)
     else:
-        _complain(f"rank {comm.rank}: {message}\n  All ranks are ended. The recorded cases are on "
-                  "disk; to see them, run: hpcbench reduce FOLDER")
+        _complain(f"rank {comm.rank}: {message}\n  All ranks are ended. {to_see}".rstrip())
         if comm.size > 1:
             comm.abort(int(code))
     return int(code)

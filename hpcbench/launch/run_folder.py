@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from pydantic import TypeAdapter
 
-from hpcbench.errors import FileError, RankLostError, UsageError
+from hpcbench.errors import FileError, RankLostError, TraceError, UsageError
 from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.session import RankIdentity, Session, from_root, on_all, on_root
 from hpcbench.plan.case import Plan, plan_to_json
@@ -38,7 +38,7 @@ from hpcbench.trace.container import (
 )
 from hpcbench.trace.journal import is_being_written, journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, seal, trace_path
-from hpcbench.trace.source import UnreadableTrace
+from hpcbench.trace.source import UnreadableTrace, was_cut_short
 from hpcbench.units import by_value, rank_list
 
 if TYPE_CHECKING:
@@ -334,6 +334,29 @@ def seal_traces(folder: RunFolder, rank: int, *, measured: bool) -> None:
                 seal(journal, trace)
                 with contextlib.suppress(OSError):  # readers take the trace where both are there
                     journal.unlink()
+
+
+def lacking_traces(folders: RankFolders, n_ranks: int) -> str:
+    """Return in words which ranks' records cannot be read back whole at this moment, "" if all can.
+
+    Those that ranks write elsewhere are not looked for.
+    """
+    traces = folders.folder.traces
+    if not traces.is_dir():
+        return f"{traces} was moved or removed: give the new place of the folder"
+    bad = [rank for rank in range(n_ranks)
+           if rank not in folders.separate and not _is_whole(traces, rank)]
+    return f"The records of rank {rank_list(bad)} cannot be read back whole" if bad else ""
+
+
+def _is_whole(traces: Path, rank: int) -> bool:
+    """Return whether a rank's sealed trace, or else its journal, can be read and has its end."""
+    try:
+        sealed = trace_path(traces, rank)
+        trace = open_trace(sealed) if sealed.exists() else read_journal(journal_path(traces, rank))
+    except (OSError, TraceError):
+        return False
+    return not was_cut_short(trace)
 
 
 def collect_traces(comm: Communicator, folders: RankFolders) -> list[str]:

@@ -20,7 +20,7 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from hpcbench.config.section import Fault
-from hpcbench.errors import ExitCode, RankLostError, command_line
+from hpcbench.errors import ExitCode, RankLostError
 from hpcbench.launch.attempt import (
     CaseRun,
     RunAttempt,
@@ -163,8 +163,7 @@ def end_with_case(
         job.journal.append(*([record] if planned else []))
         if reporter == comm.rank:
             say(f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
-                f"  {last.why}. The recorded cases are on disk; to see them, run: "
-                f"{command_line('reduce', job.folder)}", sys.stderr)
+                f"  {last.why}. {job.journal.to_see(job.folder)}", sys.stderr)
         with suppress(RankLostError):  # the other ranks' watchdogs record, too
             comm.barrier(timeout_s=EXCHANGE_S)
     finally:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hpcbench.errors import FileError, TraceError
+from hpcbench.errors import FileError, TraceError, command_line
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.texts import from_json, to_json
 from hpcbench.trace import schema, source
@@ -226,7 +226,9 @@ class Journal:
 
     def _write(self, data: bytes, *, durable: bool = True) -> None:
         try:
-            write_all(self._descriptor, data)
+            n_bytes = os.fstat(self._descriptor).st_size
+            if n_bytes == self._safe_bytes:
+                write_all(self._descriptor, data)
             if durable:
                 _sync(self._descriptor)
             n_links = os.fstat(self._descriptor).st_nlink
@@ -234,13 +236,51 @@ class Journal:
             with contextlib.suppress(OSError):  # if that fails too, readers step over half a frame
                 os.ftruncate(self._descriptor, self._safe_bytes)
                 os.lseek(self._descriptor, self._safe_bytes, os.SEEK_SET)
-            raise FileError(
-                f"{self.path}: cannot be written: {error.strerror}; {self._n_records} records "
-                f"({self._safe_bytes} bytes) before it are safe") from error
+            raise FileError(f"{self.path}: cannot be written: {error.strerror}; {self.kept()}"
+                            ) from error
         if not n_links:  # the system takes the bytes all the same, and nobody will ever read them
             raise FileError(f"{self.path}: was removed while the run was on; all of this rank's "
                             "records are lost with it")
+        if n_bytes != self._safe_bytes:
+            raise FileError(f"{self.path}: another program changed it from {self._safe_bytes} to "
+                            f"{n_bytes} bytes while the run was on; {self.kept()}")
+        if durable and not self._is_in_place():
+            raise FileError(f"{self.path}: was moved to {self._place()} while the run was on; "
+                            f"{self.kept()}")
         self._safe_bytes += len(data)
+
+    def _is_in_place(self) -> bool:
+        with contextlib.suppress(OSError):
+            return os.path.samestat(self.path.stat(), os.fstat(self._descriptor))
+        return False
+
+    def _place(self) -> Path:
+        """Return where the file is now, as far as the system tells."""
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/self/fd/{self._descriptor}").readlink()
+        return self.path
+
+    def kept(self) -> str:
+        """Return in words how many of the records can be read back at this moment."""
+        n_kept = self._n_kept()
+        if n_kept == self._n_records:
+            return f"{n_kept} records ({self._safe_bytes} bytes) before it are safe"
+        return f"{n_kept} of {self._n_records} records can be read back"
+
+    def _n_kept(self) -> int:
+        with contextlib.suppress(OSError, TraceError):
+            return len(read_journal(self._place()).index)
+        return 0
+
+    def to_see(self, folder: Path) -> str:
+        """Return how to see what is recorded in the results ``folder`` at this moment, as far as
+        this rank knows."""
+        if not self._n_kept():
+            return "Of this rank nothing that was recorded can be read back"
+        with contextlib.suppress(ValueError):
+            depth = len(self.path.relative_to(folder).parts)
+            folder = self._place().parents[depth - 1]
+        return f"What is recorded is on disk; to see it, run: {command_line('reduce', folder)}"
 
 
 def is_being_written(path: Path) -> bool:

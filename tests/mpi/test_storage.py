@@ -20,7 +20,7 @@ import pytest
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
-from hpcbench.trace.journal import Journal
+from hpcbench.trace.journal import Frame, Journal, Kind, journal_path, scan
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.units import parse_bytes
 from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, Finished, MpiLauncher, launcher_for
@@ -204,6 +204,31 @@ def test_a_folder_that_is_removed_while_cases_run(mpirun: MpiLauncher) -> None:
     assert re.search(r"rank \d: .*\.journal: was removed while the run was on", done.stderr)
     assert "[4/4]" not in done.stdout  # no case is called recorded that is nowhere
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("how", ["cut", "moved"])
+def test_a_journal_that_another_program_changes_ends_the_run(
+    mpirun: MpiLauncher, how: str,
+) -> None:
+    slow = {"case": "* 64B *", "rank": 0, "kind": "slow", "iteration": 0, "seconds": 3}
+    with mpirun.start(2, config=sweep(*SIZES[:4], fault=[slow])) as job:
+        job.wait_for("[2/4]")
+        assert job.folder is not None
+        folder = job.folder
+        if how == "cut":
+            journal = journal_path(folder / "traces", 1)
+            last = [item for item in scan(journal.read_bytes())
+                    if isinstance(item, Frame) and item.kind == Kind.RECORD][-1]
+            os.truncate(journal, last.offset + 40)
+        else:
+            folder = folder.rename(folder.with_name("elsewhere"))
+        done = job.wait(60).check(2)
+    assert "[4/4]" not in done.stdout and "Traceback" not in done.stderr
+    told = re.search(r"hpcbench reduce (\S+)", done.stderr)
+    assert told is not None and told[1] == str(folder), done.stderr
+    assert ("1 of 2 records can be read back" in done.stderr) == (how == "cut")
+    results = _reduced(Path(told[1]))
+    assert [item.status == "ok" for item in results.cases][:2] == [True, how != "cut"]
 
 
 def test_a_log_on_a_full_disk_is_one_clear_error(mpirun: MpiLauncher, tmp_path: Path) -> None:

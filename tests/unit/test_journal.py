@@ -192,6 +192,40 @@ def test_a_failed_append_is_cut_off_and_the_next_one_is_whole(tmp_path: Path) ->
     assert list(records_of(back)) == [RECORDS[0].case_id, RECORDS[2].case_id]
 
 
+@pytest.mark.parametrize(("n_kept", "extra"), [(2, b""), (1, b"\0" * 3), (0, b""), (3, b"junk")])
+def test_a_journal_that_another_program_changes_ends_the_run_and_is_counted_by_reading_it(
+    tmp_path: Path, n_kept: int, extra: bytes,
+) -> None:
+    """The next write would leave a hole that hides nothing but the loss."""
+    path = tmp_path / "run" / "traces" / "a.journal"
+    path.parent.mkdir(parents=True)
+    with Journal.create(path, HEADER) as journal:
+        ends = [path.stat().st_size]
+        for record in RECORDS[:3]:
+            journal.append(record)
+            ends.append(path.stat().st_size)
+        changed = path.read_bytes()[:ends[n_kept]] + extra
+        path.write_bytes(changed)
+        with pytest.raises(FileError, match=f"from {ends[-1]} to {len(changed)} bytes") as caught:
+            journal.append(RECORDS[3])
+        assert ("3 records (" in str(caught.value)) == (n_kept == 3)
+        assert ("nothing" in journal.to_see(tmp_path / "run")) == (n_kept == 0)
+    assert path.read_bytes() == changed
+    assert list(records_of(read_journal(path))) == [item.case_id for item in RECORDS[:n_kept]]
+
+
+def test_a_run_whose_folder_moves_ends_and_names_the_new_place(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    (old / "traces").mkdir(parents=True)
+    with Journal.create(old / "traces" / "a.journal", HEADER) as journal:
+        journal.append(RECORDS[0])
+        old.rename(new)
+        with pytest.raises(FileError, match=f"moved to {new}/traces/a.journal"):
+            journal.append(RECORDS[1])
+        assert f"reduce {new}" in journal.to_see(old)
+    assert len(records_of(read_journal(new / "traces" / "a.journal"))) == 2  # more than it said
+
+
 WRITER = """
 import sys
 from pathlib import Path
