@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from bad_inputs import RunFiles, command_line, sweep_file
+from bad_inputs import RunFiles, command_line, packed_file, record_file, sweep_file
 from hpcbench.__main__ import main
 from hpcbench.measurement.process import KernelFiles
 
@@ -45,8 +45,13 @@ def draws(kind: str, folder: Path) -> Draw:
         return lambda chance, work: ["plan", str(sweep_file(chance, work))]
     if kind == "lines":
         return command_line
+    if kind == "records":
+        return record_file
+    if kind == "packed":
+        return packed_file
     files = RunFiles(folder)
-    return files.results if kind == "results" else files.run
+    draw: Draw = getattr(files, kind)
+    return draw
 
 
 def hpcbench(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:

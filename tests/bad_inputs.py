@@ -6,6 +6,7 @@ Everything is drawn from a ``random.Random``, so that a seed and a number name a
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 import random
 import shutil
@@ -128,6 +129,56 @@ def _near(chance: Chance, word: str) -> str:
     return chance.choice((word[:at] + word[at + 1:], word[:at] + "x" + word[at:], word.upper()))
 
 
+FOREIGN = ROOT / "tests" / "data" / "foreign"
+RECORDS = tuple(sorted(path for path in FOREIGN.iterdir() if path.suffix in (".json", ".jsonl")))
+NUMBERS: tuple[Any, ...] = (
+    -1, 0, 2, 10**9, 10**12, 2**63, 10**400, -10**18, 0.5, 1e300, float("nan"), float("inf"),
+    float("-inf"), None, True, "7", "x" * 2000, "a\nb\u202e\x1b[2J", [], [-1], [10**12], {})
+
+
+def record_file(chance: Chance, folder: Path) -> list[str]:
+    """Return words that read another program's records, of which some values are other ones."""
+    source = chance.choice(RECORDS)
+    is_lines = source.suffix == ".jsonl"
+    text = source.read_text()
+    trees = [json.loads(part) for part in (text.splitlines() if is_lines else [text])]
+    for _ in range(chance.randint(1, 2)):
+        holder, key = chance.choice([*_places(chance.choice(trees))])
+        if chance.random() < 0.15:
+            del holder[key]
+        else:
+            holder[key] = copy.deepcopy(chance.choice(NUMBERS))
+    path = folder / f"rank0{source.suffix}"
+    path.write_text("\n".join(map(json.dumps, trees)))
+    output = folder / chance.choice(("out.json", "out.h5"))
+    output.unlink(missing_ok=True)
+    words = [["import", str(path), "-o", str(output)], ["lint", str(path)]]
+    if source.name == "traffic.json":
+        words = [["plan", str(path)]]
+    return chance.choice(words)
+
+
+def packed_file(chance: Chance, folder: Path) -> list[str]:
+    """Return words that read a small file of much text."""
+    head, item, tail = chance.choice((
+        (b'{"traceEvents": [', b'{"ph": "X", "name": "a"},', b'{}]}'),
+        (b'{"x": "', b"y" * 100, b'", "traceEvents": []}'),
+        (b'{"traceEvents": [], "x": [', b"1,", b"1]}"), (b'{"traceEvents": [', b"1,", b"1]}"),
+        (b'{"version": "2.4", "entries": [', b"{},", b"{}]}"), (b"", b"[", b""),
+        (b"# OSU MPI Allreduce Latency Test v7.3\n", b"1 2\n", b""), (b"# nccl\n", b"\n", b""),
+        (b'{"schema": "1.1.1", "nodes": [', b"{},", b"{}]}"), (b'{"header": 1}\n', b"{}\n", b"")))
+    path = folder / "rank0.json.gz"
+    mib = chance.choice((1, 100, 700))
+    with gzip.open(path, "wb", 1) as stream:
+        stream.write(head)
+        for _ in range(mib):
+            stream.write(item * (2**20 // len(item)))
+        stream.write(tail)
+    output = folder / chance.choice(("out.json", "out.h5"))
+    output.unlink(missing_ok=True)
+    return chance.choice((["import", str(path), "-o", str(output)], ["lint", str(path)]))
+
+
 COMMANDS = ("plan", "show", "plot", "reduce", "run", "validate", "list", "gen-config",
             "gen-data", "schema", "compare", "")
 FLAGS = (
@@ -179,6 +230,24 @@ class RunFiles:
         _corrupt(chance, path, RESULTS)
         return ["show", str(path)]
 
+    def forged(self, chance: Chance, folder: Path) -> list[str]:
+        """Return words that read results with a right check sum and numbers that no run has."""
+        path = folder / "results.h5"
+        path.write_bytes((self._folder / "sealed" / "results.h5").read_bytes()[HEAD_BYTES:])
+        with h5py.File(path, "a") as file:
+            names: list[str] = []
+            file.visit(names.append)
+            names = [name for name in names if isinstance(file[name], h5py.Dataset)]
+            for name in chance.sample(names, chance.randint(1, 2)):
+                _forge(chance, file, name)
+        resealed(path, RESULTS, RESULTS_VERSION)
+        (folder / "out").unlink(missing_ok=True)
+        return chance.choice((
+            ["show", str(path)], ["advise", str(path)], ["show", "--json", str(path)],
+            ["check", str(path), "--baseline", str(self._folder / "sealed")],
+            ["compare", str(path), str(self._folder / "sealed")],
+            ["export", str(path), "--to", "nccl-tests", "-o", str(folder / "out")]))
+
     def run(self, chance: Chance, folder: Path) -> list[str]:
         """Return words that reduce a run of which one file is spoilt."""
         copy = folder / "run"
@@ -202,6 +271,29 @@ def _corrupt(chance: Chance, path: Path, file_format: str) -> None:
         resealed(path, file_format, chance.choice((RESULTS_VERSION, RESULTS_VERSION, 1, 0, 99)))
     else:
         path.write_bytes(changed_bytes(chance, data))
+
+
+def _forge(chance: Chance, file: h5py.File, name: str) -> None:
+    """Change a value of a column or of a line of JSON, or a column's length."""
+    values = file[name][()]
+    if values.dtype.kind == "S" and values.shape == (1,):
+        lines = values[0].decode().split("\n")
+        at = chance.randrange(len(lines))
+        with suppress(ValueError, IndexError, TypeError):
+            tree = json.loads(lines[at])
+            holder, key = chance.choice([*_places(tree)])
+            holder[key] = copy.deepcopy(chance.choice(NUMBERS))
+            lines[at] = json.dumps(tree)
+        values = ["\n".join(lines).encode()]
+    elif len(values) and chance.random() < 0.7:
+        number = chance.choice((-2**63, -1, 0, 10**12, 2**63 - 1, float("nan"), float("inf")))
+        with suppress(ValueError, OverflowError):
+            values[chance.randrange(len(values))] = number
+    else:
+        values = values[:chance.randrange(len(values) + 1)]
+    attributes = dict(file[name].attrs)
+    del file[name]
+    file.create_dataset(name, data=values).attrs.update(attributes)
 
 
 def _change_content(chance: Chance, path: Path) -> None:

@@ -20,6 +20,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from hpcbench.operations.arrival import MOST_NS, TOGETHER, WHO
 from hpcbench.operations.collectives import DTYPE_BYTES as DTYPE_BYTES
+from hpcbench.operations.collectives import MAX_WORLD_SIZE as MAX_WORLD_SIZE
 from hpcbench.texts import holds_secret, masked
 from hpcbench.units import duration_text, parse_bytes, parse_duration_ns, shortened
 
@@ -144,8 +145,6 @@ def quote(value: object) -> str:
 
 MAX_ITERATIONS = 1_000_000
 MAX_SIZES = 10_000
-MAX_WORLD_SIZE = 2**17
-"""Parts are planned rank by rank; the largest machines have some 10,000 nodes."""
 MAX_SIZE_BYTES = 2**44
 _RESERVED = re.compile(
     r"(OMPI|PMIX|PMI|MPI|MPICH|SLURM|PRTE)_.*|MASTER_(ADDR|PORT)|RANK|WORLD_SIZE"

@@ -314,6 +314,9 @@ MOST_COLD_BYTES = 2**30
 _TIMES_CACHE = 4
 """As STREAM has it of its arrays (www.cs.virginia.edu/stream/ref.html)."""
 MOST_COLD_SETS = 1024
+MAX_WORLD_SIZE = 2**17
+"""Parts are planned rank by rank; the largest machines have some 10,000 nodes. No file makes more
+ranks than these, whatever it claims."""
 DTYPE_BYTES: Mapping[str, int] = MappingProxyType({
     "fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1,
 })

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import FileError, command_line
+from hpcbench.operations.collectives import MAX_WORLD_SIZE
 from hpcbench.texts import from_json, to_json
 
 FORMAT = "hpcbench.traffic"
@@ -251,6 +252,8 @@ def record_of(document: Any) -> TrafficRecord:
 
 def _problem(record: TrafficRecord) -> str:
     """Return the first inconsistency of a record; "" if there is none."""
+    if not 1 <= record.world_size <= MAX_WORLD_SIZE:
+        return f"world_size: want 1 to {MAX_WORLD_SIZE}"
     ranks = range(record.world_size)
     for index, group in enumerate(record.groups):
         if not group.ranks or len(set(group.ranks)) < len(group.ranks) or not _within(

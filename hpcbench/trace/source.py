@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import TraceError
+from hpcbench.operations.collectives import MAX_WORLD_SIZE
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.texts import from_json, to_json
 from hpcbench.trace import schema

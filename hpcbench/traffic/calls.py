@@ -10,6 +10,7 @@ from typing import Any
 
 from hpcbench.config.axes import DTYPE_ALIASES
 from hpcbench.formats.reading.names import our_name
+from hpcbench.operations.collectives import MAX_WORLD_SIZE
 from hpcbench.operations.traffic import SEND_RECV
 
 _OTHERS: Mapping[str, str] = {
@@ -133,7 +134,12 @@ def ranks_of(listed: Any) -> tuple[int, ...]:
 
 
 def strided(start: int, stride: int, size: int) -> tuple[int, ...]:
-    """Return the ranks of a group that are so far apart; () where they are not (stride -1)."""
+    """Return the ranks of a group that are so far apart; () where they are not (stride -1).
+
+    Raises ValueError for more than `MAX_WORLD_SIZE`.
+    """
+    if size > MAX_WORLD_SIZE:
+        raise ValueError(f"a group of {size} ranks, of {MAX_WORLD_SIZE} at most")
     return tuple(range(start, start + size * stride, stride)) if stride > 0 <= start else ()
 
 

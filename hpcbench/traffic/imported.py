@@ -10,6 +10,7 @@ from pathlib import Path
 from hpcbench.errors import FileError
 from hpcbench.formats.reading import inspector as inspector_lines
 from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.operations.collectives import MAX_WORLD_SIZE
 from hpcbench.operations.traffic import TrafficRecord, traffic_text
 from hpcbench.trace.container import whole_file
 from hpcbench.traffic.calls import RankRecord
@@ -113,6 +114,8 @@ def _ranked(record: RankRecord, path: Path) -> RankRecord:
 
     Raises FileError where the name has none, several, or one that the file's groups do not have.
     """
+    if (record.world_size or 0) > MAX_WORLD_SIZE:
+        raise FileError(f"{path}: {record.world_size} ranks, of {MAX_WORLD_SIZE} at most")
     if record.rank is not None:
         return record
     named = {int(word or number): bool(word) for word, number in _OF_RANK.findall(path.name)}

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from hpcbench.errors import FileError
-from hpcbench.operations.collectives import collectives
+from hpcbench.operations.collectives import MAX_WORLD_SIZE, collectives
 from hpcbench.operations.traffic import CallGroup, Quantiles, RankOrder, Signature, TrafficRecord
 from hpcbench.statistics.order import percentiles
-from hpcbench.traffic.calls import OWN, RankCall, RankRecord, item_bytes
+from hpcbench.traffic.calls import OWN, RankCall, RankRecord, item_bytes, strided
 from hpcbench.units import grouped, plural, rank_list
 
 _ALIKE = ("all_reduce", "broadcast", "reduce")
@@ -54,6 +54,9 @@ def matched(records: Iterable[RankRecord], names: Sequence[str]) -> TrafficRecor
     groups, group_of = _groups(by_rank)
     size = max([*(one.world_size or 0 for one in by_rank.values()), max(by_rank) + 1,
                 *(max(group.ranks) + 1 for group in groups)])
+    if size > MAX_WORLD_SIZE or any(min(group.ranks) < 0 for group in groups):
+        raise FileError(f"{', '.join(names[:3])}: ranks up to {size - 1}, of 0 to "
+                        f"{MAX_WORLD_SIZE - 1} at most: the records are damaged")
     columns = {rank: _Columns([0] * len(one.calls), [0] * len(one.calls), [None] * len(one.calls))
                for rank, one in by_rank.items()}
     signatures = dict[Signature, int]()
@@ -132,7 +135,7 @@ def _groups(
         for name, known in one.groups.items():
             ranks = known.ranks
             if ranks is None and known.size and known.size == one.world_size:
-                ranks = tuple(range(known.size))
+                ranks = strided(0, 1, known.size)
             if ranks and rank in ranks:
                 listed[name].append(ranks)
             else:

@@ -200,7 +200,7 @@ def _pair(name: str, peer: int) -> tuple[int, int]:
 def _group(values: _Values, row: Mapping[str, Any]) -> KnownGroup:
     """Return a group as its list has it, where all ranks are none, else by start and stride."""
     size = int(row.get("group_size") or (values.place[-1] if values.place else 0))
-    ranks = ranks_of(row.get("ranks")) or (tuple(range(size)) if row else ())
+    ranks = ranks_of(row.get("ranks")) or (strided(0, 1, size) if row else ())
     if not ranks and len(values.place) == 3:
         ranks = strided(*map(int, values.place))
     described = values.group[1:] if isinstance(values.group, (list, tuple)) else ()

@@ -14,8 +14,9 @@ from typing import Any
 from hpcbench.formats.printed import whole
 from hpcbench.formats.reading import inspector
 from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.operations.collectives import MAX_WORLD_SIZE
 from hpcbench.operations.traffic import SEND_RECV
-from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of
+from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of, strided
 
 LOSSY = ("NCCL Inspector leaves out messages below 8192 bytes by default and keeps 1024 calls of a "
          "communicator: ranks may have fewer calls than they made")
@@ -53,6 +54,8 @@ def read(file: ForeignFile) -> Iterator[RankRecord]:
                     process = str(metadata.get("hostname", "")), str(metadata.get("pid", file.name))
                     name = str(header["id"])
                     rank, size = whole(header["rank"]), whole(header["n_ranks"])
+                    if size > MAX_WORLD_SIZE:
+                        raise ValueError("more ranks than any machine has")
                     processes[process][name] = rank, size, str(header.get("comm_name", ""))
                     calls[process].append((float(metadata.get("dump_timestamp_us", 0)),
                                            _call(kind, data[kind], name, rank)))
@@ -83,7 +86,7 @@ def _record(
     calls: list[tuple[float, RankCall]],
 ) -> RankRecord:
     rank, size, _ = max(comms.values(), key=lambda one: one[1])
-    groups = {name: KnownGroup(text, tuple(range(n)) if n == size else None, n)
+    groups = {name: KnownGroup(text, strided(0, 1, n) if n == size else None, n)
               for name, (_, n, text) in comms.items()}
     in_order = sorted(calls, key=lambda one: (
         one[1].start_ns or 0, one[0], one[1].group, one[1].sequence or 0))
