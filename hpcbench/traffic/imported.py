@@ -74,7 +74,7 @@ def import_traffic(
 
 def _with_calls(file: ForeignFile) -> list[RankRecord]:
     """Return the records in a file. Raises FileError where all its calls are left out."""
-    records = [*records_of(file)]
+    records = [*file.guarded(records_of(file))]
     if file.left_out and not any(record.calls for record in records):
         counts = file.left_out.counts().items()
         raise FileError(f"{file.name}: no call can be read: "

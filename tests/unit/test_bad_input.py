@@ -24,9 +24,10 @@ from synthetic import make_plan, write_synthetic_run
 
 LIMIT_S = 110
 SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
-COUNTS = [("sweeps", 30), ("lines", 50), ("results", 60), ("run", 6)]
-SOAKS = [("sweeps", 4000), ("lines", 3000), ("results", 2500), ("run", 500)]
-"""10,000 together."""
+COUNTS = [("sweeps", 30), ("lines", 50), ("results", 60), ("run", 6), ("records", 100),
+          ("forged", 60), ("packed", 4)]
+SOAKS = [("sweeps", 4000), ("lines", 3000), ("results", 2500), ("run", 500), ("records", 4000),
+         ("forged", 3000), ("packed", 60)]
 
 
 @pytest.mark.parametrize(("kind", "count", "limit_s"), [

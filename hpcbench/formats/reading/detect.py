@@ -34,7 +34,7 @@ def tables_of(
     or without a row that is.
     """
     file = ForeignFile(path, left_out)
-    tables = _tables(file, collective)
+    tables = file.guarded(_tables(file, collective))
     first = next(tables, None)
     if first is None:
         why = next(file.left_out.lines(file.name), "")

@@ -6,18 +6,22 @@ import codecs
 import gzip
 import io
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from hpcbench.errors import FileError
 from hpcbench.formats.printed import printed
 from hpcbench.texts import from_json
 
+Item = TypeVar("Item")
 MOST_LINE_BYTES = 2**20
 MOST_JSON_BYTES = 2**26
+MOST_PACKED, _SMALL_BYTES = 100, 2**26
+"""Logs and traces pack to a tenth or a fiftieth, deflate to a thousandth at most."""
 MOST_KINDS = 100
 _HEAD_BYTES = 8192
 _BLOCK_BYTES = 2**16
@@ -176,6 +180,16 @@ class ForeignFile:
         except ValueError as error:
             raise self.error(line or 1, f"no JSON that can be read: {error}") from error
 
+    def guarded(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield what a reader makes of the file. Raises FileError for a value of another kind than
+        the reader asks for: outside text has any."""
+        try:
+            yield from items
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError,
+                RecursionError) as error:
+            raise FileError(f"{self.name}: not the content expected: {type(error).__name__} "
+                            f"{str(error)[:60]}; give the file as the program wrote it") from error
+
     def error(self, line: int, message: str) -> FileError:
         return FileError(f"{self.name}:{line}: {message}")
 
@@ -184,10 +198,12 @@ class ForeignFile:
 
 
 class _Unpacked:
-    """The bytes of a file, unpacked; damage of a gzip file is a FileError."""
+    """The bytes of a file, unpacked; damage of a gzip file is a FileError, and so is text that
+    packs better than `MOST_PACKED` says: little of it keeps a reader busy for hours."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._left = sys.maxsize
 
     def __enter__(self) -> _Unpacked:
         try:
@@ -195,6 +211,8 @@ class _Unpacked:
         except OSError as error:
             raise FileError(f"{self._path}: {error.strerror}") from error
         is_packed = raw.peek(2)[:2] == _GZIP
+        if is_packed:
+            self._left = _SMALL_BYTES + MOST_PACKED * self._path.stat().st_size
         self._stream: io.BufferedIOBase = (
             io.BufferedReader(gzip.GzipFile(fileobj=raw), 2**18) if is_packed else raw)
         self._raw = raw
@@ -206,7 +224,12 @@ class _Unpacked:
 
     def read(self, size: int) -> bytes:
         try:
-            return self._stream.read(size)
+            data = self._stream.read(size)
+            self._left -= len(data)
+            if self._left < 0:
+                raise FileError(f"{self._path}: the gzip file unpacks to more than {MOST_PACKED} "
+                                "times its size: unpack it with gunzip, and give the text")
+            return data
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FileError(f"{self._path}: the gzip file is cut off or damaged") from error
 

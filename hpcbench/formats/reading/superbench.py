@@ -39,11 +39,16 @@ def read(file: ForeignFile) -> Iterator[NodeTable]:
             raise file.error(line, f"a node of more than {MOST_METRICS} metrics")
         metrics = {}
         for name, value in data.items():
-            if isinstance(value, (Printed, int)) and not isinstance(value, bool):
-                number = number_of(value)
-                metrics.update({} if number is None else {name: number})
-            elif name != "node":
+            if name == "node":
+                continue
+            try:
+                number = None if isinstance(value, str) else number_of(value)
+            except ValueError:
+                number = None
+            if number is None:
                 file.left_out.add("metrics of SuperBench without a number", line)
+            else:
+                metrics[name] = number
         yield NodeTable(file.name, line, data["node"], metrics)
 
 

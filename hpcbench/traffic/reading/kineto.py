@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -268,7 +268,8 @@ def _group(args: Mapping[str, Any]) -> KnownGroup:
 def _listed(config: Any) -> list[Mapping[str, Any]]:
     """Return the groups of ``pg_config``, a list or an object by name."""
     rows = config.values() if isinstance(config, Mapping) else config
-    return [row for row in rows or () if isinstance(row, Mapping)]
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(
+        rows, Iterable) else []
 
 
 def _whole(value: Any) -> int | None:
