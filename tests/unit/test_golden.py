@@ -24,6 +24,7 @@ from golden import (
     results_texts,
     stopped_texts,
 )
+from hpcbench.trace.container import SEAL
 
 MOST_LINES = 30
 MODULES = ("inputs", "runner")
@@ -86,10 +87,12 @@ def json_values(item: h5py.Dataset) -> list[Any] | None:
 
 
 def contents(path: Path) -> dict[str, Any]:
-    """Return all that a results file holds but who read it and where its modules were."""
+    """Return all that a results file holds but its seal, who read it and where its modules were."""
     found: dict[str, Any] = {}
 
     def add(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if name == SEAL:  # of bytes, in which also the reader's version stands
+            return
         found.update({f"{name}@{'units' if key == 'unit' else key}": str(value)
                       for key, value in item.attrs.items()})
         if isinstance(item, h5py.Dataset):
