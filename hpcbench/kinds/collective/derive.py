@@ -141,7 +141,7 @@ class CollectiveDeriver(Deriver):
     """Derives bandwidths."""
 
     record = CollectiveRecord
-    version = 4
+    version = 5
     columns = COLUMNS
 
     def derive(

@@ -316,7 +316,7 @@ class PrimitiveDeriver(Deriver):
     """Derives rates, and comparisons with the parts alone and with torch."""
 
     record = PrimitiveRecord
-    version = 4
+    version = 5
     columns = COLUMNS
 
     def derive(

@@ -273,7 +273,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
-    version = 9
+    version = 10
     columns = COLUMNS
 
     def derive(
