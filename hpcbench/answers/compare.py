@@ -221,7 +221,16 @@ def _compared(
         (len(a), len(b)), chance=chance if several else None,
         reason=reason, phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs),
         imported=(first.is_imported, second.is_imported),
-        protocol=() if in_launch else tuple(protocol_differences(first, second)))
+        protocol=_protocol(first, second, in_launch=in_launch))
+
+
+def _protocol(
+    first: CaseOfSide, second: CaseOfSide, *, in_launch: bool,
+) -> tuple[SideDifference, ...]:
+    """Return `protocol_differences`; none of cases of one run, whose sides have one sweep."""
+    if in_launch and not (first.is_imported and second.is_imported):
+        return ()
+    return protocol_differences(first, second, of_one_task=not in_launch)
 
 
 def _pairs(first: CaseOfSide, second: CaseOfSide) -> list[tuple[float, float]]:
@@ -239,7 +248,9 @@ def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide) -> CaseComparison
         key, second.case.label, first_s, second_s, ratio.value, ratio.low, ratio.high,
         (len(logs), len(logs)), in_launch=True, chance=chance,
         reason="" if several else "fewer than 3 passes have both",
-        phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs))
+        phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs),
+        imported=(first.is_imported, second.is_imported),
+        protocol=_protocol(first, second, in_launch=True))
 
 
 def _judged(

@@ -135,17 +135,25 @@ def other_parameters(first: Case, second: Case) -> list[str]:
     return [name for name in {**a, **b} if name not in PROTOCOL and a.get(name) != b.get(name)]
 
 
-def protocol_differences(first: CaseOfSide, second: CaseOfSide) -> list[SideDifference]:
+def protocol_differences(
+    first: CaseOfSide, second: CaseOfSide, *, of_one_task: bool = True,
+) -> tuple[SideDifference, ...]:
     """Return what differs in how two cases were measured, as far as both sides state it.
 
-    Parameters that differ are among them: another program's table need not state all.
+    ``of_one_task``: also what another program's table does not state of the task.
     """
     a, b = first.protocol, second.protocol
-    known = [SideDifference(name, (a[name], b[name])) for name in a
-             if name in b and a[name] != b[name]]
-    mine, others = parameters(first.case), parameters(second.case)
-    return known + [SideDifference(name, (str(mine.get(name)), str(others.get(name))))
-                    for name in other_parameters(first.case, second.case)]
+    pairs = [(name, a[name], b[name]) for name in a if name in b and a[name] != b[name]]
+    if of_one_task:
+        mine, others = parameters(first.case), parameters(second.case)
+        unstated = [name for name in other_parameters(first.case, second.case)
+                    if None in (mine.get(name), others.get(name))]
+        pairs += [(name, _stated(mine.get(name)), _stated(others.get(name))) for name in unstated]
+    return tuple(SideDifference(name, (one, other)) for name, one, other in pairs)
+
+
+def _stated(value: object) -> str:
+    return UNKNOWN if value is None else str(value)
 
 
 def id_in_any_version(case: Case) -> str:
@@ -160,8 +168,8 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     Options that only some values have, such as those of an implementation, belong to the value.
     Implementations of a part alone, such as compute_only, are left out if two others are there;
     the fastest implementation in most tasks comes first. Cases that differ in their number of
-    iterations alone are distinguished by it. Raises UsageError where no case has such a key, or all
-    have the same value.
+    calls alone are distinguished by it, imported ones by their block. Raises UsageError where no
+    case has such a key, or all have the same value.
     """
     alike = [(value, rest, found) for cases in _same_tasks(side, key).values()
              for value, rest, found in _labelled(cases, key)]
@@ -172,7 +180,9 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     twice = {rest for (_, rest), count in often.items() if count > 1}
     values: dict[str, dict[str, CaseOfSide]] = {}
     for value, rest, found in alike:
-        more = f" iterations={found.case.iterations}" if rest in twice else ""
+        case = found.case
+        more = "" if rest not in twice else f" {case.block}" if found.is_imported else (
+            f" iterations={case.iterations} warmup={case.warmup} batch={case.batch}")
         values.setdefault(value, {})[rest + more] = found
     if len(values) < 2:
         known = varying(side)
@@ -224,6 +234,9 @@ def _same_tasks(
     """Return the cases with a key, with their parameters, that differ in it and in options only.
     """
     every = [(found, parameters(found.case)) for found in cases_of(side).values()]
+    if any(found.is_imported for found, _ in every):  # programs call as often as they like
+        every = [(found, {name: value for name, value in values.items()
+                          if name not in {"warmup", "batch"} - {key}}) for found, values in every]
     if key.startswith(ENV) and any(key in values for _, values in every):
         for _, values in every:
             values.setdefault(key, UNSET)
@@ -293,7 +306,7 @@ def _phases(items: Sequence[CaseResult]) -> Iterator[tuple[str, tuple[float, ...
 
 FIRST = (IMPORTED, "versions.", "variables.", "nodes", "ranks")
 """Beginnings of keys that are listed first: software, settings, and where it ran."""
-ABSENT = "-"
+ABSENT, UNKNOWN = "-", "unknown"
 
 
 @dataclass(frozen=True, slots=True)

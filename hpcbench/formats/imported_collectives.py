@@ -132,6 +132,7 @@ def _place(table: CommTable, given: Given) -> RowPlace:
     return RowPlace(
         OWN if table.hpcbench else table.program, KIND, table.collective, backend, ranks,
         own.mode if own else "pipelined", label=table.label, device=table.device,
+        warmup=own.warmup if own else table.warmup,
         own=own and own.model_copy(update={"only_in_place": (), "only_out_of_place": ()}))
 
 

@@ -69,6 +69,7 @@ class RowPlace:
     form: str = ""
     label: str = ""
     device: str = ""
+    warmup: int = 0
     own: OwnTable | None = None
 
     @property
@@ -143,7 +144,7 @@ def _case(place: RowPlace, work: Workload, measured: PrintedTimes) -> Case:
     return replace(
         planned_canary(place.ranks), case_id=case_id(identity), block=place.title,
         kind=place.kind, backend=place.backend, device=device, mode=place.mode,
-        warmup=place.own.warmup if place.own else 0, iterations=len(measured.times_s),
+        warmup=place.warmup, iterations=len(measured.times_s),
         min_iterations=0, batch=measured.calls,
         validate=measured.n_wrong is not None, workload=work, memory_bytes=0, **own)
 

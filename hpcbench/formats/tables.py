@@ -86,6 +86,7 @@ class CommTable:
         ranks: of a group, as the file states them; None where it does not.
         devices: the lines of nccl-tests that list them.
         iterations: timed calls of a row, None where not stated.
+        warmup: calls before them, 0 where none are stated.
         step_bytes: difference of neighbouring sizes, None where they grow by a factor.
         average: the mean bus bandwidth that the table ends with.
         failures: what the program itself calls failed, in words of ours.
@@ -115,6 +116,7 @@ class CommTable:
     ranks: int | None = None
     devices: tuple[DeviceLine, ...] = ()
     iterations: int | None = None
+    warmup: int = 0
     step_bytes: int | None = None
     average: Printed | None = None
     failures: tuple[str, ...] = ()

@@ -195,11 +195,12 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text]:
     if other:
         yield from table_lines(other)
     yield Text()
-    if answer.in_launch and not any(map(needed_line, answer.comparisons)):
+    in_launch = any(case.in_launch for one in answer.comparisons for case in one.cases)
+    if in_launch and not any(map(needed_line, answer.comparisons)):
         needed = max(one.launches_needed[1] for one in answer.comparisons)
         yield Text("one launch only: others may differ by more; "
                    f"use {at_most(needed)} launches (other jobs, or --launches)")
-    if any(case.in_launch for one in answer.comparisons for case in one.cases):
+    if in_launch:
         yield Text("times are geometric means of passes; hpcbench show has medians of all samples")
     scopes = (scope_of(one.cases) for one in answer.comparisons)
     for scope in dict.fromkeys(filter(None, scopes)):

@@ -288,11 +288,13 @@ def test_other_work_of_one_label_is_not_compared() -> None:
     other = replace(case, case_id="other", workload=replace(case.workload, requested_bytes=7))
     found = matched(measured("A", in_passes(case, 1.0)), measured("B", in_passes(other, 1.0)))
     assert not found.cases and found.unmatched[0][1] == "only with another requested_bytes in B"
-    printed = matched(measured("A", in_passes(case, 1.0)), measured(
-        "B", flagged(in_passes(other, 1.0), "imported"), programs=("OSU",)))
-    (case_of,) = printed.cases
-    assert case_of.imported == (False, True)
-    assert "requested_bytes" in {one.key for one in case_of.protocol}
+    whole = replace(case, workload=replace(case.workload, in_place=True))
+    bare = replace(other, workload=replace(case.workload, in_place=None, requested_bytes=7))
+    printed = matched(measured("A", in_passes(whole, 1.0)), measured(
+        "B", flagged(in_passes(bare, 1.0), "imported"), programs=("OSU",)))
+    assert not [one for one in printed.cases if one.imported != (False, True)]
+    assert {one.key: one.values for one in printed.cases[0].protocol} == {
+        "in_place": ("True", "unknown")}
 
 
 def test_what_an_imported_table_does_not_state_is_no_difference() -> None:
@@ -352,6 +354,14 @@ def test_cases_that_differ_in_iterations_alone_are_both_compared() -> None:
     items = tuple(in_passes(make_case(backend=backend, iterations=iterations), 1e-3, 1e-3, 1e-3)
                   for backend in ("gloo", "mpi") for iterations in (10, 20))
     found = split_by(Side("A", (make_results(items),)), "backend")
+    assert {name: len(rows) for name, rows in found.items()} == {"gloo": 2, "mpi": 2}
+    assert found["gloo"].keys() == found["mpi"].keys()
+
+
+def test_imported_cases_of_one_label_are_all_compared_by_a_key() -> None:
+    items = tuple(in_passes(make_case(backend=backend, block=f"nccl-bw {node}", batch=calls), 1e-3)
+                  for backend, calls in (("gloo", 20), ("mpi", 50)) for node in ("node1", "node2"))
+    found = split_by(measured("A", *items, programs=("SuperBench",)), "backend")
     assert {name: len(rows) for name, rows in found.items()} == {"gloo": 2, "mpi": 2}
     assert found["gloo"].keys() == found["mpi"].keys()
 

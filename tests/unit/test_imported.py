@@ -10,7 +10,7 @@ import foreign_tables as written
 from bad_input_process import hpcbench
 from golden import RESULTS
 from hpcbench.answers.check import GOOD, SLOW, check_baseline, check_file
-from hpcbench.answers.compare import INCONCLUSIVE, SLOWER, compare_sides
+from hpcbench.answers.compare import INCONCLUSIVE, SLOWER, compare_by, compare_sides
 from hpcbench.errors import FileError, HpcbenchError, UsageError
 from hpcbench.formats.imported import import_files
 from hpcbench.formats.imported_rows import Given
@@ -44,6 +44,7 @@ def test_rows_have_the_printed_values(tmp_path: Path) -> None:
     assert item.statistics.median_s == pytest.approx(1102.4e-6)
     assert (item.statistics.n, item.statistics.ci_low_s, item.n_wrong) == (1, None, 0)
     assert (item.case.mode, item.case.batch, item.case.backend) == ("pipelined", 20, "nccl")
+    assert item.case.warmup == 5
     assert item.timing.is_imported
     record = results.record_of(item)
     assert record.bandwidth.algbw_bytes_per_s == pytest.approx(243.50e9, rel=1e-4)
@@ -151,6 +152,17 @@ def test_logs_of_a_side_are_launches(tmp_path: Path) -> None:
     assert check_baseline(old, new, 0.03).outcome == GOOD
     single = compare_sides([str(old[0]), str(new[0])], 0.03).comparisons[0]
     assert {(one.verdict, one.low) for one in single.cases} == {(INCONCLUSIVE, None)}
+
+
+def test_programs_that_call_more_or_less_often_are_compared_by_backend(tmp_path: Path) -> None:
+    sweep = written.Sweep("all_reduce", 4, "float", (1024, 4096), ((9.5, 9.5), (10.5, 10.5)))
+    osu = written.osu_text(sweep, full=True, checked=False).replace("MPI_CHAR", "MPI_FLOAT")
+    (tmp_path / "a.txt").write_text(written.nccl_text(sweep))
+    (tmp_path / "b.txt").write_text(osu.replace("OSU MPI ", "OSU MPI-CUDA "))
+    imported(tmp_path, tmp_path / "a.txt", tmp_path / "b.txt", ranks=4)
+    (found,) = compare_by([str(tmp_path / "imported.h5")], "backend", 0.03).comparisons
+    assert len(found.cases) == 2
+    assert {one.key for case in found.cases for one in case.protocol} == {"time", "check"}
 
 
 def test_limits_hold_of_imported_rows(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ _HINTS = re.compile(
 _DEVICE = re.compile(r"Rank\s+(\d{1,9})\s+(?:Group\s+(\d{1,9})\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)"
                      r"\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
 _STEP = re.compile(r"step:\s*(\d{1,18})\((bytes|factor)\)")
+_WARMUP = re.compile(r"warmup iters:\s*(\d{1,9})")
 _ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )iters:\s*(\d{1,18})")
 _BEGINS = ("names", "version", "own", "start", "options")
 _ALIASES = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
@@ -137,6 +138,7 @@ class _NcclTable:
     old_columns: str = ""
     step_bytes: int | None = None
     iterations: int | None = None
+    warmup: int = 0
     average: Printed | None = None
     out_of_bounds: int | None = None
     devices: list[DeviceLine] = field(default_factory=list)
@@ -172,6 +174,8 @@ class _NcclTable:
                 self.step_bytes = int(step[1]) if step[2] == "bytes" else None
             if count := _ITERATIONS.search(text):
                 self.iterations = int(count[1])
+            if count := _WARMUP.search(text):
+                self.warmup = int(count[1])
         elif kind == "own":
             try:
                 self.hpcbench, self.own = read_own(text)
@@ -232,7 +236,8 @@ class _NcclTable:
             backend=self.own.backend if self.own else "",
             device=self.own.device if self.own else "",
             ranks=len(self.devices) // len(groups) if groups else None,
-            devices=tuple(self.devices), iterations=self.iterations, step_bytes=self.step_bytes,
+            devices=tuple(self.devices), iterations=self.iterations, warmup=self.warmup,
+            step_bytes=self.step_bytes,
             average=self.average, failures=tuple(self.failures), out_of_bounds=self.out_of_bounds,
             old_columns=self.old_columns, damaged=tuple(self.damaged),
             is_cut=self.has_heading and (self.average is None or self.out_of_bounds is None),
