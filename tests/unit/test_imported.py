@@ -9,7 +9,7 @@ import pytest
 import foreign_tables as written
 from bad_input_process import hpcbench
 from golden import RESULTS
-from hpcbench.answers.check import GOOD, SLOW, check_baseline, check_file
+from hpcbench.answers.check import CANNOT_TELL, GOOD, SLOW, check_baseline, check_file
 from hpcbench.answers.compare import INCONCLUSIVE, SLOWER, compare_by, compare_sides
 from hpcbench.errors import FileError, HpcbenchError, UsageError
 from hpcbench.formats.imported import import_files
@@ -152,6 +152,30 @@ def test_logs_of_a_side_are_launches(tmp_path: Path) -> None:
     assert check_baseline(old, new, 0.03).outcome == GOOD
     single = compare_sides([str(old[0]), str(new[0])], 0.03).comparisons[0]
     assert {(one.verdict, one.low) for one in single.cases} == {(INCONCLUSIVE, None)}
+
+
+def test_medians_beside_means_never_fail_a_gate(tmp_path: Path) -> None:
+    own = ("# hpcbench 0.1.0, run x: t; medians; layout of nccl-tests; "
+           '{"backend": "nccl", "device": "cuda", "mode": "pipelined", "batch": 20}\n')
+    sides: dict[str, list[Path]] = {"mean": [], "median": []}
+    for kind, files in sides.items():
+        for launch in range(6):
+            factor = 1.7 if kind == "median" else 1.0
+            sweep = written.Sweep("all_reduce", 4, "float", (2**20,), (
+                (900.0 * factor + launch, 901.0 * factor + launch),))
+            text = written.nccl_text(sweep)
+            path = tmp_path / f"{kind}{launch}.txt"
+            path.write_text(text if kind == "mean" else text.replace(
+                "# Using devices", f"{own}# Using devices"))
+            files.append(path.with_suffix(".h5"))
+            import_files([path], files[-1], Given())
+    assert check_baseline(sides["median"], sides["mean"], 0.03).outcome == CANNOT_TELL
+    assert check_baseline(sides["mean"], sides["median"], 0.03).outcome == GOOD
+    names = [",".join(map(str, files)) for files in sides.values()]
+    (found,) = compare_sides(names, 0.03).comparisons
+    assert {case.verdict for case in found.cases} == {SLOWER}
+    assert {one.key: one.values for case in found.cases for one in case.protocol} == {
+        "time": ("mean of 20 calls", "median")}
 
 
 def test_programs_that_call_more_or_less_often_are_compared_by_backend(tmp_path: Path) -> None:
