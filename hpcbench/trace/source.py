@@ -131,7 +131,7 @@ def header_from_json(data: Mapping[str, Any], path: Path) -> Header:
     try:
         check_version(int(data["schema_version"]), schema.SCHEMA_VERSION, path)
         header = schema.from_values(Header, data)
-        if not 0 <= header.rank < header.world_size <= MAX_WORLD_SIZE:
+        if not (0 <= header.rank < MAX_WORLD_SIZE and 1 <= header.world_size <= MAX_WORLD_SIZE):
             raise ValueError(f"rank {header.rank} of {header.world_size}")
         return header
     except (KeyError, TypeError, ValueError, OverflowError) as error:

@@ -20,6 +20,7 @@ FOLDER = ROOT / "benchmarks"
 SHARED = {"launching.py", "paired.py", "ratios.py"}
 """What benchmarks import, and what is none."""
 ELSEWHERE = {
+    "attack.py": "tests/unit/test_bad_input.py",
     "causes.py": "tests/unit/test_causes.py",
     "compare.py": "tests/unit/test_compare.py",
     "conditions.py": "tests/unit/test_conditions.py",

@@ -50,6 +50,14 @@ def test_bad_input_is_answered_in_words(
     assert total["slowest_s"] < CPU_S and total["peak_bytes"] < 2 * MEMORY_BYTES
 
 
+def test_the_attack_tries_each_kind() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "attack.py"), "--seconds", "0"],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    assert len(done.stdout.splitlines()) == 8
+
+
 def test_the_peak_is_the_peak_of_the_process_itself() -> None:
     """``ru_maxrss`` is not: it is kept over execve (getrusage(2)), so it starts as the parent's."""
     held = b"1" * (400 << 20)
