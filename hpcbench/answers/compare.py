@@ -336,7 +336,7 @@ def _unmatched(
 ) -> Iterator[tuple[str, str]]:
     for mine, other, here, there in ((first, second, labels[0], labels[1]),
                                      (second, first, labels[1], labels[0])):
-        alike = {} if in_launch else grouped(
+        alike = {} if in_launch or mine.keys() <= other.keys() else grouped(
             (label_of(one.case), one) for one in other.values())
         for key, found in mine.items():
             if key not in other:
