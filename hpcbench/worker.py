@@ -35,6 +35,7 @@ from hpcbench.backends.groups import (
     open_groups,
     open_store,
 )
+from hpcbench.backends.process_state import changed, process_state
 from hpcbench.errors import CaseError, Skip
 from hpcbench.launch.communicator import InlineComms, listener_on
 from hpcbench.launch.messages import (
@@ -177,7 +178,7 @@ class Worker:
 
     def _run_case(self, request: CaseRequest) -> CaseAnswer:
         """Set the case up, measure it, and return the answer that the supervisor records."""
-        begin_ns, case = time.perf_counter_ns(), request.case
+        begin_ns, case, before = time.perf_counter_ns(), request.case, process_state()
         self._progress.begin(request.number)
         self._progress.mark(WorkerPhase.SETUP)
         device = self._device(request.device)
@@ -194,12 +195,13 @@ class Worker:
             reported = close(operation)  # may take one more step, within the operation's context
         self._progress.mark(WorkerPhase.IDLE)
         n_wrong, wrong = total_wrong(measured.wrong, checked=checked)
+        left_behind = changed(before, process_state())
         phases = reported.pop("phases", None) or {"names": [], "ns": []}
         return CaseAnswer(
             begin_ns, end_ns, str(device.torch_device), measured.stop_reason, communicator_ns,
             n_wrong, wrong, dict(zip(phases["names"], phases["ns"], strict=True)),
             {"device_memory": memory, **reported,
-             **({} if checked == case.validate else {HAS_NO_CHECK: True})})
+             **({} if checked == case.validate else {HAS_NO_CHECK: True})}, left_behind)
 
     def _profile(self, request: ProfileRequest) -> DoneAnswer:
         """Set a case up again, take profiled samples, and write this rank's trace of them."""

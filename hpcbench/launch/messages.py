@@ -21,6 +21,7 @@ from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 
+Int64 = Annotated[int, Field(ge=-2**63, lt=2**63)]
 PlainCase = Annotated[Case, PlainValidator(case_from_json), PlainSerializer(case_to_json)]
 
 
@@ -139,18 +140,19 @@ class CaseAnswer:
 
     ``n_wrong``: wrong elements of all checks, -1 without a check; ``wrong`` describes the first.
     ``phases``: by name a list of ns, one per row. ``detail``: the operation's own, plain JSON
-    values.
+    values. ``left_behind``: what the case has changed in the worker, in words.
     """
 
-    begin_ns: int
-    end_ns: int
+    begin_ns: Int64
+    end_ns: Int64
     device: str
     stop_reason: str = ""
-    communicator_ns: int = NO_COMMUNICATOR
-    n_wrong: int = -1
+    communicator_ns: Int64 = NO_COMMUNICATOR
+    n_wrong: Int64 = -1
     wrong: str = ""
-    phases: Mapping[str, list[int]] = field(default_factory=dict)
+    phases: Mapping[str, list[Int64]] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
+    left_behind: str = ""
     answer: Literal["case"] = "case"
 
 

@@ -372,6 +372,10 @@ class _GenerationRunner:
         record = case_record(run, outcome, rows)
         record_telemetry(job)
         job.journal.append(record)
+        if left_behind := outcome.own.evidence.left_behind:
+            job.journal.note(TEARDOWN_NOTE, {
+                "case": case.label, "left_behind": left_behind,
+                "launch": self.turn.launch, "pass_index": self.turn.pass_index})
         if job.attempt.config.profiling.enabled:
             job.medians_ns.pop(case.case_id, None)
             if record.status == "ok":

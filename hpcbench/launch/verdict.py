@@ -52,6 +52,7 @@ class Evidence:
         link: what is wrong with the rank's network interface, or "".
         step: which step within the sample, 0 for none; ``doing`` gives it in words.
         out_of_memory: whether memory was refused to the rank, and its worker reported it.
+        left_behind: what the case has changed in the worker, in words, or "".
         current_collective: the one in which the rank hangs (`profiling.flight`), or "".
     """
 
@@ -72,6 +73,7 @@ class Evidence:
     step: int = 0
     doing: str = ""
     out_of_memory: bool = False
+    left_behind: str = ""
 
     @property
     def who(self) -> str:

@@ -95,7 +95,8 @@ def _answered(worker: WorkerHandle, how: AnswerWait) -> Observation:
             failed.evidence, out_of_memory=answer.out_of_memory))
     evidence = replace(evidence_of(how.comm.rank, worker, RankOutcome.OK), stop=how.stop.any)
     if isinstance(answer, CaseAnswer):
-        evidence = replace(evidence, n_wrong=answer.n_wrong, wrong=answer.wrong)
+        evidence = replace(evidence, n_wrong=answer.n_wrong, wrong=answer.wrong,
+                           left_behind=masked(answer.left_behind, os.environ))
     return Observation(evidence, answer)
 
 
@@ -272,12 +273,14 @@ class WorkerGroup:
         self._worker.progress.begin(number)
         self._worker.newly_printed()  # what was printed before is not of this case
         deadline = time.monotonic() + case.timeout_s + _AGREEMENT_GRACE_S
+        began_ns = time.perf_counter_ns()
         with self._hooks.guard(self._worker, case):
             self._worker.send(request)
             observation = with_advice(
                 await_answer(self._worker, AnswerWait(
                     self._comm, number, case.timeout_s, case.wakeup_s, self._stop)),
                 case, self._rendezvous.local_size)
+            observation = self._proved(self._worker, observation, number, began_ns)
             observation = replace(observation, evidence=located(observation.evidence, case))
             return self._agree(self._with_choices(case, self._worker, observation), case.timeout_s,
                                deadline, case.workload.name)
@@ -295,6 +298,24 @@ class WorkerGroup:
             self._worker.kill()
             self._worker = None
 
+    def _proved(
+        self, worker: WorkerHandle, observation: Observation, number: int, began_ns: int,
+    ) -> Observation:
+        """Take the worker's samples; what it cannot have measured is a failure of it, and none."""
+        problem = worker.progress.problem(number, began_ns, time.perf_counter_ns())
+        self.rows = no_rows() if problem else worker.progress.rows()
+        if not problem:
+            return observation
+        evidence = replace(observation.evidence, iteration=0, step=0, wrong_operation="",
+                           wrong_iteration=0)
+        if evidence.outcome is not RankOutcome.OK:
+            return replace(observation, evidence=evidence)
+        cause = f"what the worker left in shared memory is no measurement: {problem}"
+        return Observation(
+            replace(evidence, outcome=RankOutcome.EXCEPTION, cause=cause),
+            detail={"evidence": RankOutcome.EXCEPTION.value, "cause": cause,
+                    "output": worker.last_output()})
+
     def _with_choices(
         self, case: Case, worker: WorkerHandle, observation: Observation,
     ) -> Observation:
@@ -311,6 +332,7 @@ class WorkerGroup:
 
     def _assemble(self, number: int, case: Case) -> CaseOutcome | None:
         """Start this rank's worker and have all join; an outcome is returned only on failure."""
+        self.rows = no_rows()
         where, limit_s = self._rendezvous, self._rendezvous.init_timeout_s
         how = AnswerWait(self._comm, number, limit_s, case.wakeup_s, self._stop)
         observation = self._start(number)
@@ -356,8 +378,6 @@ class WorkerGroup:
         """Exchange evidence; every member reaches the same verdict and acts on it."""
         observation = replace(
             observation, evidence=self._rendezvous.location.sign(observation.evidence))
-        # before the exchange: a case on which there is no agreement is recorded with them, too
-        self.rows = self._worker.progress.rows() if self._worker else no_rows()
         try:
             answers = self._comm.allgather(
                 [EVIDENCE.dump_python(observation.evidence, mode="json"), self._hooks.due()],
@@ -366,7 +386,7 @@ class WorkerGroup:
             raise NoAgreement(str(error), observation.evidence) from error
         evidence = [EVIDENCE.validate_python(answer) for answer, _ in answers]
         verdict = judge(evidence, timeout_s, planned)
-        if verdict.status not in ("ok", "wrong"):
+        if verdict.status not in ("ok", "wrong") or any(item.left_behind for item in evidence):
             self.dismiss()
         stop = next((item.stop for item in evidence if item.stop), "")
         return CaseOutcome(verdict, observation, stop, tuple(answers[0][1]),

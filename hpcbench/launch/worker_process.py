@@ -358,8 +358,12 @@ class WorkerProcess(WorkerHandle):
         while not text.endswith(b"\n") and time.monotonic() < deadline:
             time.sleep(0.005)
             text = os.pread(self._flight_fd, _FLIGHT_BYTES, 0)
-        record: dict[str, Any] = json.loads(text) if text.endswith(b"\n") else {}
-        return record
+        with contextlib.suppress(ValueError):  # a case may have written there, too
+            record = json.loads(text) if text.endswith(b"\n") else {}
+            if isinstance(record, dict) and all(
+                    isinstance(entry, dict) for entry in record.get("entries", ())):
+                return record
+        return {}
 
     def last_output(self) -> str:
         return read_tail(self._output.fd, 4096)

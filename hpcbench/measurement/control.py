@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import re
 import secrets
 import struct
 import threading
@@ -31,7 +32,7 @@ from hpcbench.measurement.process import (
     ranks_a_core,
     shared_memory,
 )
-from hpcbench.trace.schema import SAMPLE_COLUMNS
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag
 
 Integers = npt.NDArray[np.int64]
 
@@ -173,12 +174,11 @@ def _memory_of(rank: int, ranks: int) -> Iterator[tuple[int | None, tuple[str, s
         return
     name = f"{_NAME}-{secrets.token_hex(8)}"
     try:
-        fd = shared_memory(name)
+        fd = shared_memory(name, bytes_of(ranks))
     except OSError:
         yield None, ("", name)
         return
     try:
-        os.ftruncate(fd, bytes_of(ranks))
         yield fd, (f"/proc/{os.getpid()}/fd/{fd}", name)
     finally:
         os.close(fd)
@@ -190,7 +190,7 @@ _ROW = struct.Struct(f"@{_ROW_WORDS}q")
 ROW_BYTES = _ROW.size
 _HEAD = struct.Struct("@3q")
 """Iteration, phase and number of rows, which are neighbours."""
-_FLAGS = SAMPLE_COLUMNS.index("flags")
+_START, _END, _FLAGS = map(SAMPLE_COLUMNS.index, ("start_ns", "end_ns", "flags"))
 _CASE, _ITERATION, _PHASE, _ROWS, _WRONG_ITERATION, _STEP = range(6)
 _WRONG_OPERATION = slice(8, 16)  # the header's second half: a name in ASCII, padded with NUL
 _NAME_BYTES = 64
@@ -210,6 +210,8 @@ class WorkerPhase(IntEnum):
     FINISH = 7
 
 
+_PHASES = frozenset(map(int, WorkerPhase))
+_MOST = 1 << 40
 PREPARED = int(WorkerPhase.PREPARE)
 """The phase that a row begins with."""
 
@@ -226,9 +228,8 @@ class SharedProgress:
 
     @classmethod
     def create(cls, capacity: int) -> SharedProgress:
-        fd = shared_memory("hpcbench-progress")
-        os.ftruncate(fd, 8 * (_HEADER_WORDS + capacity * _ROW_WORDS))
-        return cls(fd, capacity)
+        n_bytes = 8 * (_HEADER_WORDS + capacity * _ROW_WORDS)
+        return cls(shared_memory("hpcbench-progress", n_bytes), capacity)
 
     def close(self) -> None:
         self._words.release()
@@ -237,9 +238,8 @@ class SharedProgress:
 
     def begin(self, case_number: int) -> None:
         self._write_wrong_operation("")
-        self._words[_ROWS] = 0
-        self._words[_ITERATION] = 0
-        self._words[_STEP] = 0
+        for word in (_ROWS, _ITERATION, _WRONG_ITERATION, _STEP):
+            self._words[word] = 0
         self._words[_PHASE] = WorkerPhase.IDLE
         self._words[_CASE] = case_number
 
@@ -291,7 +291,9 @@ class SharedProgress:
 
     @property
     def phase(self) -> WorkerPhase:
-        return WorkerPhase(self._words[_PHASE])
+        """Return the phase, IDLE for a number that is none (`problem`)."""
+        number = self._words[_PHASE]
+        return WorkerPhase(number) if number in _PHASES else WorkerPhase.IDLE
 
     @property
     def within(self) -> int:
@@ -299,14 +301,39 @@ class SharedProgress:
 
     @property
     def wrong_operation(self) -> str:
-        return bytes(self._words[_WRONG_OPERATION]).rstrip(b"\0").decode("ascii")
+        return self._name.decode("ascii", "replace")
 
     @property
     def wrong_iteration(self) -> int:
         return self._words[_WRONG_ITERATION]
 
+    @property
+    def _name(self) -> bytes:
+        return bytes(self._words[_WRONG_OPERATION]).rstrip(b"\0")
+
+    def problem(self, case_number: int, began_ns: int, now_ns: int) -> str:
+        """Return what no worker can have written from ``began_ns`` to ``now_ns``, "" if nothing is.
+
+        A case has whatever memory it shares within its reach.
+        """
+        for name, at, most in (("phase", _PHASE, max(_PHASES)), ("iteration", _ITERATION, _MOST),
+                               ("number of samples", _ROWS, self.capacity), ("step", _STEP, _MOST),
+                               ("iteration", _WRONG_ITERATION, _MOST)):
+            if not 0 <= self._words[at] <= most:
+                return f"{name} {self._words[at]}"
+        if self.case_number != case_number:
+            return f"case {self.case_number} in place of {case_number}"
+        if not re.fullmatch(rb"[ -~]*", self._name):
+            return "an operation without a name"
+        rows = self.rows()
+        start_ns, end_ns = rows[:, _START], rows[:, _END]
+        bad = ((start_ns < began_ns) | (end_ns < start_ns) | (end_ns > now_ns)
+               | (rows[:, _FLAGS] & ~sum(Flag)).astype(bool))
+        return f"sample {int(bad.argmax())} {rows[bad.argmax()].tolist()}" if bad.any() else ""
+
     def rows(self) -> npt.NDArray[np.int64]:
-        return self.span(0, self._words[_ROWS])
+        """Return a copy of the rows, as many as there can be."""
+        return self.span(0, min(max(self._words[_ROWS], 0), self.capacity))
 
     def span(self, first: int, last: int) -> npt.NDArray[np.int64]:
         """Return a copy of rows ``first`` to ``last`` - 1, int64 (row, SAMPLE_COLUMNS)."""

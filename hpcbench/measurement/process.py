@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import math
 import os
@@ -99,12 +100,19 @@ def own_cores(pid: int = 0) -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def shared_memory(name: str) -> int:
-    """Return the descriptor of an empty file in memory, or of an unnamed one on disk."""
+def shared_memory(name: str, n_bytes: int) -> int:
+    """Return the descriptor of a file of zeros in memory, or of an unnamed one on disk. In memory
+    nobody can cut it, which would end whoever reads it by SIGBUS."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create(name, os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile(prefix=name) as file:
-        return os.dup(file.fileno())
+        fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    else:
+        with tempfile.TemporaryFile(prefix=name) as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, n_bytes)
+    if hasattr(fcntl, "F_ADD_SEALS"):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    return fd
 
 
 def unsupervised() -> str | None:

@@ -461,14 +461,20 @@ def backend_findings(
 
 
 def teardown_findings(sources: Iterable[TraceSource]) -> Iterator[Finding]:
-    """HB152: workers of a rank crashed while leaving."""
-    crashes = Counter((source.header.rank, source.header.hostname, str(data.get("ended")))
-                      for source in sources for data in noted(source, TEARDOWN_NOTE))
-    for (rank, hostname, ended), times in sorted(crashes.items()):
+    """HB152: workers of a rank crashed while leaving, or a case left them changed."""
+    ends = Counter((source.header.rank, source.header.hostname, _how_it_ended(data))
+                   for source in sources for data in noted(source, TEARDOWN_NOTE))
+    for (rank, hostname, ended), times in sorted(ends.items()):
         again = f" ({times} times)" if times > 1 else ""
-        yield Finding("HB152", "note", f"rank {rank} on {hostname}: {ended} when it left the "
-                      f"process group{again}: its cases had been recorded before, and stand; see "
-                      "that rank's libraries")
+        yield Finding("HB152", "note", f"rank {rank} on {hostname}: {ended[0]}{again}: {ended[1]}")
+
+
+def _how_it_ended(data: Mapping[str, Any]) -> tuple[str, str]:
+    if "left_behind" in data:
+        return (f"{data.get('case')} changed {data['left_behind']} in its worker",
+                "new workers took the next case")
+    return (f"{data.get('ended')} when it left the process group",
+            "its cases had been recorded before, and stand; see that rank's libraries")
 
 
 CANARY_NOTE = "canary"

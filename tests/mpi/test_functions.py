@@ -77,6 +77,72 @@ def plain(ctx, dtype, world_size):
 """
 
 
+HOSTILE = """
+import os, resource, signal
+import torch, torch.distributed as dist
+import hpcbench
+
+def leaves(change):
+    def step():
+        change()
+    return step
+
+@hpcbench.benchmark()
+def a_changes_all(ctx):
+    def change():
+        os.chdir("/")
+        torch.set_default_dtype(torch.float64)
+        dist.all_reduce = None
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    return leaves(change)
+
+@hpcbench.benchmark()
+def b_changes_on_one_rank(ctx):
+    return leaves(lambda: torch.set_num_threads(2 + ctx.rank))
+
+def shared(words, at):
+    for fd in range(3, 60):
+        name = f"/proc/self/fd/{fd}"
+        if os.path.exists(name) and "hpcbench-progress" in os.readlink(name):
+            os.pwrite(fd, words, at)
+
+@hpcbench.benchmark()
+def c_writes_garbage(ctx):
+    return leaves(lambda: shared(b"\\xff" * 128, 0) if ctx.rank else None)
+
+@hpcbench.benchmark()
+def d_writes_a_phase(ctx):
+    return leaves(lambda: shared(b"\\x55" * 8, 64) if ctx.rank else None)
+
+@hpcbench.benchmark()
+def e_sees_what_there_is(ctx):
+    assert os.getcwd() != "/" and torch.get_default_dtype() is torch.float32
+    assert callable(dist.all_reduce) and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    return lambda: None
+"""
+
+
+@pytest.mark.mpi
+def test_what_a_function_changes_does_not_reach_the_next(
+    mpirun: MpiLauncher, tmp_path: Path,
+) -> None:
+    """Nor does what it writes over its own samples."""
+    (tmp_path / "ops.py").write_text(HOSTILE)
+    job = mpirun.run(2, config={
+        "measure": {**ONCE, "warmup": 1, "iterations": 4, "order": "planned"},
+        "output": NOT_DRAWN,
+        "benchmarks": [{"kind": "function", "file": str(tmp_path / "ops.py")}]}).check(1)
+    results = read(job.folder).results
+    statuses = {item.case.workload.name[0]: item.status for item in results.cases}
+    assert statuses == {"a": "ok", "b": "ok", "c": "failed", "d": "failed", "e": "ok"}, str(job)
+    found = [one.message for one in results.findings if one.code == "HB152"]
+    assert [one for one in found if "rank 1" in one and "torch.distributed.all_reduce" in one
+            and "working folder" in one and "limits" in one and "signals" in one], found
+    assert len([one for one in found if "number of torch's threads" in one]) == 2, found
+    assert "Traceback" not in job.stderr
+
+
 @pytest.mark.mpi
 def test_each_function_costs_its_own_cases_only(mpirun: MpiLauncher, tmp_path: Path) -> None:
     (tmp_path / "ops.py").write_text(FAULTS)

@@ -131,7 +131,7 @@ TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measurement.faults",
     ("context", "data", "operation", "place")), *(
     f"hpcbench.backends.{name}" for name in
     ("counting_backend", "devices", "dry_step", "facts", "groups", "mpi_buffers", "mpi_group",
-     "python_group")))
+     "process_state", "python_group")))
 MPI = ("hpcbench.backends.mpi_*",)
 PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.registry",
              f"{KINDS}.*.block", f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan",

@@ -13,19 +13,48 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measurement.control import CAPACITY, SharedControl, bytes_of
+from hpcbench.measurement.control import (
+    CAPACITY,
+    SharedControl,
+    SharedProgress,
+    WorkerPhase,
+    bytes_of,
+)
 from hpcbench.measurement.process import shared_memory
 
 
 @contextmanager
 def controls(ranks: int, timeout_s: float = 20) -> Iterator[list[SharedControl]]:
     """Give the control of each rank, as threads of this process may use them."""
-    fd = shared_memory("test-control")
+    fd = shared_memory("test-control", bytes_of(ranks))
     try:
-        os.ftruncate(fd, bytes_of(ranks))
         yield [SharedControl(fd, rank, ranks, timeout_s) for rank in range(ranks)]
     finally:
         os.close(fd)
+
+
+@pytest.mark.parametrize(("at", "word", "named"), [
+    (0, 8, "case 8"), (1, -1, "iteration"), (2, 77, "phase 77"), (3, 9, "number of samples 9"),
+    (3, -2, "number of samples"), (5, -1, "step"), (8, -1, "operation"),
+    (16, 5, "sample 0"), (17, 0, "sample 0"), (17, 2**62, "sample 0"), (20, 1 << 20, "sample 0")])
+def test_words_that_no_worker_writes_are_named_and_read_without_harm(
+    at: int, word: int, named: str,
+) -> None:
+    progress = SharedProgress.create(4)
+    try:
+        progress.begin(7)
+        progress.mark(WorkerPhase.RUN, 1)
+        progress.stamp(0, 100, 120, -1, -1, 0)
+        assert progress.problem(7, 90, 130) == ""
+        os.pwrite(progress.fd, word.to_bytes(8, "little", signed=True), 8 * at)
+        assert progress.problem(7, 90, 130).startswith(named) or named in progress.problem(
+            7, 90, 130)
+        assert (len(progress.rows()) <= 4 and progress.phase in WorkerPhase
+                and isinstance(progress.wrong_operation, str))
+        with pytest.raises(OSError):  # whoever reads it would end by SIGBUS
+            os.ftruncate(progress.fd, 0)
+    finally:
+        progress.close()
 
 
 def together(call: Callable[[SharedControl, int], Any], ranks: int) -> list[Any]:
