@@ -102,6 +102,7 @@ _MPI = Launcher(
     flags_of_role=_words("-pernode -rr"))
 _SLURM = Launcher(
     {**dict.fromkeys(("-n", "--ntasks"), Role.RANKS), "--ntasks-per-node": Role.OF_NODE,
+     "--tasks-per-node": Role.OF_NODE,
      **dict.fromkeys(("-N", "--nodes"), Role.NODES),
      **dict.fromkeys(("--ntasks-per-gpu", "--ntasks-per-socket", "--ntasks-per-core"), Role.OTHER),
      **dict.fromkeys(("-c", "--cpus-per-task", "--gpus-per-task", "--tres-per-task"), Role.SHAPE)},

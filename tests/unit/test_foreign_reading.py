@@ -108,6 +108,30 @@ def test_ranks_that_print_at_once_are_tables_of_their_own(tmp_path: Path) -> Non
     assert [len(one.rows) for one in comm(path)] == [2, 2]
 
 
+def test_ranks_of_runs_that_failed_or_print_at_once_are_not_added(tmp_path: Path) -> None:
+    """A run that ends before its rows, and then another; and runs without MPI, all with rank 0."""
+    lines = written.nccl_text(SWEEP).splitlines()
+    rows = next(at for at, line in enumerate(lines) if not line.startswith("#"))
+    path = tmp_path / "log"
+    path.write_text("\n".join([*lines[:rows], "a: Test NCCL failure x.cu:1", *lines]))
+    (table,) = comm(path)
+    assert (table.ranks, len(table.devices), len(table.failures)) == (4, 4, 1)
+    path.write_text("\n".join([*(line for line in lines[:rows] for _ in range(2)),
+                               *lines[rows:]]))
+    (table,) = comm(path)
+    assert (table.ranks, len(table.rows)) == (None, 2)
+
+
+def test_a_type_of_param_that_is_not_known_is_no_tag(tmp_path: Path) -> None:
+    path, left_out = tmp_path / "param", Unread()
+    text = (FOREIGN / "param.txt").read_text()
+    path.write_text(text + text.replace("-float32", "-float8_e5m2")
+                    + text.replace("-float32", "-float32-night"))
+    assert [len(one.rows) for one in tables_of(path, "", left_out)
+            if isinstance(one, CommTable)] == [2, 2]
+    assert list(left_out.counts().values()) == [2]
+
+
 def test_json_has_the_same_rows_and_nothing_of_the_environment(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     path.write_text(written.nccl_json(SWEEP))
@@ -190,6 +214,7 @@ TITLES = {
     "MPI All-to-Allw Personalized Exchange Latency": ("all_to_all", "mpi", "cpu", "", True),
     "MPI Reduce_scatter_block Latency": ("reduce_scatter", "mpi", "cpu", "block", False),
     "MPI Scatter Persistent Latency": ("scatter", "mpi", "cpu", "persistent", False),
+    "XCCL Allreduce Latency": ("all_reduce", "", "", "", False),
     "MPI Latency": ("send_recv", "mpi", "cpu", "", False),
     "MPI Bi-Directional Bandwidth": ("bi-directional", "mpi", "cpu", "", False),
     "MPI Multi Latency": ("multi", "mpi", "cpu", "", False),
@@ -239,6 +264,17 @@ def test_the_memory_of_osus_messages(tmp_path: Path) -> None:
     assert [one.device for one in tables_of(path, "", left_out) if isinstance(one, CommTable)] == [
         "cuda", "cpu"]
     assert list(left_out.counts().values()) == [1]
+
+
+def test_a_barrier_of_osu_with_its_extremes(tmp_path: Path) -> None:
+    """Its only row begins with blanks, so its width says nothing."""
+    path = tmp_path / "osu"
+    path.write_text("# OSU MPI Barrier Latency Test v7.2\n# Avg Latency(us)   Min Latency(us)   "
+                    f"Max Latency(us)  Iterations\n{'3.14':>17}{'2.80':>18}{'3.96':>18}"
+                    f"{'1000':>12}\n")
+    (table,) = comm(path)
+    assert [(row.size_bytes, row.iterations) for row in table.rows] == [(0, 1000)]
+    assert not table.damaged
 
 
 def test_all_programs_and_versions_of_one_log(tmp_path: Path) -> None:

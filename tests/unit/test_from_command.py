@@ -168,6 +168,7 @@ def test_the_command_that_runs_it(command: str, expected: str) -> None:
     ("sbatch -N 2 --ntasks-per-node=8 --wrap 'srun --mpi=pmix osu_bcast'", 16),
     ("sbatch -n 16 --wrap='mpirun osu_bcast'", 16), ("salloc -n 8 srun -n 4 osu_bcast", 4),
     ("sbatch -N 2 --wrap='srun --ntasks-per-node=4 osu_bcast'", 8),
+    ("srun -N2 --tasks-per-node 4 osu_bcast", 8),
     ("srun -n 4 bash -lc 'cd x; export A=1 && exec ./osu_bcast -m 8 2>&1 | tee log'", 4),
     ("export NP=8; mpirun -np $NP osu_bcast", 8), ("NP=8; mpirun -np ${NP} osu_bcast", 8),
     ("module load mpi\nmpirun -np 4 osu_bcast # as ever", 4),

@@ -97,10 +97,13 @@ class NcclTables:
             return ended
         if builder is None and len(self._open) == MOST_TABLES:
             raise self._file.error(number, f"more than {MOST_TABLES} processes print tables")
+        failures: dict[str, None] = {}
         if builder is not None and builder.begins_another(kind):
+            failures = {} if builder.has_rows else builder.failures
             ended, builder = builder.finished(), None
         if builder is None:
-            builder = self._open[source] = _NcclTable(self._file, self._collective, number)
+            builder = self._open[source] = _NcclTable(
+                self._file, self._collective, number, failures=failures)
         if kind == "row":
             builder.add_row(number, found.string[found.start():])
         else:
@@ -147,10 +150,16 @@ class _NcclTable:
     damaged: list[tuple[int, int]] = field(default_factory=list)
     failures: dict[str, None] = field(default_factory=dict)
 
+    @property
+    def has_rows(self) -> bool:
+        return bool(self.rows or self.damaged)
+
     def begins_another(self, kind: str) -> bool:
         """Return whether a line of this kind belongs to the next table."""
         has_end = self.average is not None
-        return bool(self.rows or self.damaged or self.n_refused or has_end) and (
+        if self.devices and kind in ("version", "start", "options"):
+            return True  # these stand before the devices: the run before ended without a row
+        return bool(self.has_rows or self.n_refused or has_end) and (
             kind in (*_BEGINS, "device") or has_end and kind == "row")
 
     def add_heading(self, number: int, kind: str, text: str) -> None:
@@ -226,9 +235,11 @@ class _NcclTable:
 
     def finished(self) -> Iterator[CommTable]:
         """Yield the table, if it has rows."""
-        if not self.rows and not self.damaged:
+        if not self.has_rows:
             return
         groups = {one.group for one in self.devices}
+        if len({one.rank for one in self.devices}) < len(self.devices):
+            groups = set()  # runs that print at once, as without MPI: none has them all
         half = (self.layout or RowLayout()).half
         yield CommTable(
             PROGRAM, self.file.name, self.line, our_name(self.program) or self.collective,

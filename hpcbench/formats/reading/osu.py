@@ -89,7 +89,7 @@ def title_of(found: re.Match[str]) -> Title:
     collective = our_name(name[:-1] if is_uneven else name) or (
         name.lower().replace(" ", "_") or "send_recv")
     backend = BACKENDS.get(library, "")
-    device = "cuda" if found["memory"] or backend == "nccl" else "cpu"
+    device = "cuda" if found["memory"] or backend == "nccl" else "cpu" if backend else ""
     return Title(collective, version, backend, device, label, is_uneven, refusal)
 
 
@@ -158,7 +158,7 @@ class _OsuTable:
     """A table that is being read. Columns are aligned: a row of another width is none.
 
     ``pattern`` is what stands before its lines, ``width`` that of its column names, None if blanks
-    were removed.
+    were removed or begin its row, as that of a barrier.
     """
 
     file: ForeignFile
@@ -199,9 +199,9 @@ class _OsuTable:
         if left.strip():
             self.refusal = self.refusal or ("rows of other columns than those of OSU's blocking "
                                             "tests")
-        self.width = len(text) if "  " in text else None
         self.columns = tuple(_MEANINGS.get(one[0], one[0]) for one in _COLUMN.finditer(text)) or (
             "unknown",)
+        self.width = len(text) if "  " in text and "size" in self.columns else None
 
     def take_row(self, number: int, text: str) -> None:
         """Take a line that begins with a number."""

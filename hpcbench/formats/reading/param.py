@@ -17,7 +17,7 @@ MOST_ROWS = 100_000
 MOST_TABLES = 4096
 MARK = "COMMS-RES"
 _ROW = re.compile(rf"COMMS-RES-([a-z_0-9]+)-({'|'.join(sorted(ELEMENT_BYTES, reverse=True))})"
-                  r"(\S*)\s+(\d.*)")
+                  r"((?:-\S*)?)\s+(\d.*)")
 _NAMES = re.compile(r"(?:total-)?size \(B\)|nElementsPerRank|(?:Total|Comp)?(?:Latency|Time)\(us\)"
                     r":p50|p75|p95|Min|Max|AlgBW\(GB/s\)|BusBW\(GB/s\)|TFlops")
 _FIRST = ("size (B)", "nElementsPerRank", "Latency(us):p50", "p75", "p95", "Min", "Max",
