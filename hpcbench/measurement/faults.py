@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -71,7 +72,7 @@ def _signal(number: signal.Signals) -> Callable[[], None]:
 
 
 def _crash_when_leaving() -> None:
-    dist.destroy_process_group = os.abort
+    weakref.finalize(dist.group.WORLD, os.abort)  # when the group is destroyed
 
 
 def _fail_on_device() -> None:

@@ -53,7 +53,7 @@ PRINTED = {
         "answers/topics.py", "answers/causes.py", "answers/what_if.py", "operations/traffic.py",
         "commands/results.py", "formats/export/tuner_tables.py", "report/answer_lines.py"), NAME),
     "cli.py": "examples of --help, which tests/unit/test_command_flags.py parses",
-    "launch/supervisor.py": "tests/mpi/test_mpi_backend.py reduces such a folder",
+    "trace/journal.py": "tests/mpi/test_storage.py and test_mpi_backend.py reduce such a folder",
     "report/summary.py": "tests/mpi/test_conveniences.py reduces such a folder",
     "run.py": "tests/mpi/test_storage.py reduces such a folder",
     "suite.py": "the same as in report/report_file.py",
