@@ -1,11 +1,11 @@
 """How a run begins: afresh, or where an earlier attempt at the same plan ended.
 
-Rank 0 alone reads configs and traces, so the imports for that are made there only.
+Rank 0 alone reads configs and traces, so the imports for that are made there only; all ranks read
+the config in a late start.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,7 +14,6 @@ from pathlib import Path
 from hpcbench.config.schema import Config, stored_config
 from hpcbench.errors import HpcbenchError, UsageError
 from hpcbench.launch.attempt import PlannedRun
-from hpcbench.launch.launcher import announced_rank
 from hpcbench.launch.session import usual_limit_s
 from hpcbench.operations.functions import file_hash
 from hpcbench.plan.case import Plan
@@ -96,11 +95,15 @@ def _config(request: RunRequest) -> Config:
 
 
 def start_limit_s(config: Path | None, overrides: Overrides) -> float:
-    """Return launch.init_timeout_s: of the flags, else rank 0's file, else the usual one."""
+    """Return launch.init_timeout_s: of the flags, else of the file as this rank sees it, else the
+    usual one.
+
+    Every rank asks, as the least limit ends the job; a pipe is left to rank 0's own reading.
+    """
     flag = dict(overrides).get("launch.init_timeout_s")
     if isinstance(flag, (int, float)) and flag > 0:
         return float(flag)
-    if announced_rank(os.environ) == 0:
+    if config is None or config.is_file():
         from hpcbench.config.load import load_config
 
         with suppress(HpcbenchError, OSError):  # reported where all ranks can agree to end

@@ -134,7 +134,8 @@ class Launch(Section):
 
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
     timeout_s: Timeout = key(60.0, "Time limit of a case, in seconds.")
-    init_timeout_s: Timeout = key(60.0, "Time limit of the start of workers, in seconds.")
+    init_timeout_s: Timeout = key(
+        60.0, "Time limit of the start of MPI, then of workers, in seconds.")
     poll_interval_s: PollInterval = key(
         0.2, "Seconds between a supervisor's checks of a running case.")
     pass_env: Texts = key(

@@ -73,6 +73,7 @@ from hpcbench.measurement.control import SharedProgress, WorkerPhase
 from hpcbench.measurement.environment import described_hardware, recorded_variables
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.expand import make_plan
+from hpcbench.resume import start_limit_s
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Samples
 
@@ -785,3 +786,18 @@ def test_ranks_bound_to_few_cores_are_given_longer(monkeypatch: pytest.MonkeyPat
     three = Three()
     topology = find_topology(three, "an MPI", greet(three))
     assert (topology.local_size, topology.ranks_a_core) == (3, 3.0)
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_every_rank_waits_as_long_as_the_sweep_file_says(
+    rank: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The least limit ends the job, so one rank that does not read the file would."""
+    monkeypatch.setenv("PMI_RANK", rank)
+    monkeypatch.setenv("PMI_SIZE", "2")
+    sweep = tmp_path / "sweep.json"
+    sweep.write_text('{"launch": {"init_timeout_s": 600}, '
+                     '"benchmarks": [{"kind": "collective", "collective": "all_reduce"}]}')
+    assert start_limit_s(sweep, ()) == 600
+    assert start_limit_s(sweep, [("launch.init_timeout_s", 7.0)]) == 7
+    assert start_limit_s(tmp_path / "of another node.json", ()) == session.usual_limit_s()
