@@ -12,6 +12,7 @@ _ROUNDING = 1e-9
 
 _GREATEST = 1e300
 _MOST_DIGITS, _TOO_MUCH = 19, 10**18
+_HALVES = tuple(10.0 ** -digits / 2 * (1 + 1e-6) for digits in range(_MOST_DIGITS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class Printed:
 
 def printed(text: str) -> Printed:
     """Return a number with half a unit of its last digit. Raises ValueError for anything else."""
+    whole_part, _, decimals = text.partition(".")
+    if text.isascii() and whole_part.isdigit() and len(text) < _MOST_DIGITS and (
+            not decimals or decimals.isdigit()):  # most numbers of a table: no pattern is needed
+        value = float(text)
+        return Printed(value, _HALVES[len(decimals)] + value * _ROUNDING)
     found = _NUMBER.fullmatch(text.strip())
     if found is None:
         raise ValueError("no number")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hpcbench.formats.own_table import OWN_LINE, OwnTable, read_own
 from hpcbench.formats.printed import Printed, is_no_number, printed, printed_or_none, whole
@@ -49,6 +49,7 @@ _BASE = ("size", "count", "type", "redop", "root")
 _HALF = ("time", "algbw", "busbw", "#wrong")
 _EACH = ("i_min", "i_max", "i_p99", "i_cv%")
 _STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d\s+\d\d:\d\d:\d\d$")
+_NONE_WRONG = printed("0")
 _ONE_HALF_BLANKS = 24
 """Blanks before a row's time where the half before it is left blank: 32 + 2, and never so many."""
 
@@ -321,24 +322,21 @@ def _halves(text: str, rest: Sequence[str], layout: RowLayout) -> tuple[Half, ..
 
 
 def _half(in_place: bool, fields: Sequence[str], layout: RowLayout) -> Half:
-    named = dict(zip(layout.half, fields, strict=True))
-    time, algbw, busbw = map(_number, fields[:3])
-    odd = tuple(f"{name} {one}" for name, one in zip(layout.half, fields[:3], strict=False)
-                if is_no_number(one)) if None in (time, algbw, busbw) else ()
-    found = printed_or_none(named["#wrong"]) if "#wrong" in named else None
-    if "error" in named:
-        printed_or_none(named["error"])
-    wrong = None if found is None else int(found.value)
-    half = Half(in_place, time and time.scaled(layout.unit_us), algbw, busbw, wrong, odd=odd)
-    if "i_min" not in named:
-        return half
-    low, high, share, _ = (printed(named[name]) for name in _EACH)
-    return replace(half, low_us=low, high_us=high, percentiles_us=(share,))
-
-
-def _number(text: str) -> Printed | None:
-    """Return a number; None for ``nan`` and ``inf``. Raises ValueError for others, N/A too."""
-    return printed(text) if text[-1:].isdigit() or not is_no_number(text) else None
+    """Return a measurement, of fields in the order time, algbw, busbw, #wrong or error, others."""
+    time, algbw, busbw = [None if one[-1:].isalpha() and is_no_number(one) else printed(one)
+                          for one in fields[:3]]
+    wrong = printed_or_none(fields[3]) if fields[3] != "0" else _NONE_WRONG
+    n_wrong = None if wrong is None or layout.half[3] == "error" else int(wrong.value)
+    if time is not None and layout.unit_us != 1:
+        time = time.scaled(layout.unit_us)
+    odd: tuple[str, ...] = ()
+    if time is None or algbw is None or busbw is None:
+        odd = tuple(f"{name} {one}" for name, one in zip(layout.half, fields[:3], strict=False)
+                    if is_no_number(one))
+    if len(fields) == 4:
+        return Half(in_place, time, algbw, busbw, n_wrong, odd=odd)
+    low, high, share, _ = map(printed, fields[4:])
+    return Half(in_place, time, algbw, busbw, n_wrong, low, high, (share,), odd)
 
 
 def _is_rate(size_bytes: int, half: Half) -> bool:
