@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from hpcbench.formats.tables import CommTable, Half
 from hpcbench.operations.collectives import collectives
 
 MOST_RANKS = 2**20
+_SLACK = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,41 +44,47 @@ def implied(collective: str, half: Half) -> tuple[int, int] | None:
 
     None where the collective has no busbw, or a rate is missing or 0 to its printed digits.
     """
-    spec = collectives().get(collective)
-    if not has_factor(collective):
+    span = _ratio(half) if has_factor(collective) else None
+    if span is None:
         return None
+    factor = factor_of(collective)
+    every_n = range(1, MOST_RANKS + 1)
+    return (1 + bisect_left(every_n, span[0], key=factor),
+            bisect_right(every_n, span[1], key=factor))
+
+
+def factor_of(collective: str) -> Callable[[int], float]:
+    """Return busbw / algbw by n, which never falls; always 1 where it is not known."""
+    spec = collectives().get(collective)
+    return (lambda _: 1.0) if spec is None or spec.busbw is None else spec.busbw
+
+
+def _ratio(half: Half) -> tuple[float, float] | None:
+    """Return the least and greatest busbw / algbw; None of a rate that is missing or 0."""
     if half.algbw is None or half.busbw is None or half.algbw.low <= 0:
         return None
-    low, high = half.busbw.low / half.algbw.high, half.busbw.high / half.algbw.low
-    slack = 1e-9
-
-    def factor(ranks: int) -> float:
-        return 1.0 if spec is None or spec.busbw is None else spec.busbw(ranks)
-
-    least = _first(lambda ranks: factor(ranks) >= low - slack)
-    most = _first(lambda ranks: factor(ranks) > high + slack) - 1
-    return least, most
+    return (half.busbw.low / half.algbw.high - _SLACK, half.busbw.high / half.algbw.low + _SLACK)
 
 
-def _first(holds: Callable[[int], bool]) -> int:
-    """Return the first n from which on ``holds`` is true; MOST_RANKS + 1 if there is none."""
-    low, high = 1, MOST_RANKS + 1
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+def allow(collective: str, halves: Iterable[Half], ranks: int) -> Iterator[bool]:
+    """Yield for each measurement with rates whether they allow this n."""
+    if has_factor(collective):
+        factor = factor_of(collective)(ranks)
+        yield from (span[0] <= factor <= span[1] for half in halves if (span := _ratio(half)))
 
 
 def most_likely(table: CommTable) -> ImpliedRanks:
     """Return the n of a table: the stated one, unless rows that contradict it agree on another."""
+    stated = table.ranks
+    if stated is not None and not table.is_uneven:
+        fit = [*allow(table.collective, (half for row in table.rows for half in row.halves),
+                      stated)]
+        if fit and all(fit):
+            return ImpliedRanks(stated, stated, stated, len(fit), len(fit))
     spans = [] if table.is_uneven else [
         span for row in table.rows for half in row.halves
         if (span := implied(table.collective, half)) is not None]
     possible = [span for span in spans if span[0] <= span[1]]
-    stated = table.ranks
     if not possible:
         return ImpliedRanks(stated, 1, MOST_RANKS, 0, len(spans))
     least, most, agreeing = _densest(possible)

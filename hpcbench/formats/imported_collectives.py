@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from hpcbench.config.axes import OPS
-from hpcbench.formats.implied_ranks import most_likely
+from hpcbench.formats.implied_ranks import ImpliedRanks, most_likely
 from hpcbench.formats.imported_operations import Operations
 from hpcbench.formats.imported_rows import (
     DTYPES,
@@ -48,14 +48,15 @@ def take_collectives(
         return
     if not table.collective:
         raise needed(_where(table), "which collective", "--collective NAME")
-    place = _place(table, given)
+    judged = most_likely(table)
+    place = _place(table, given, judged)
     _note_damage(table, found)
     if given.backend not in ("", place.backend):
         found.notes[f"{table.path}: a table states backend {place.backend}: --backend "
                     f"{given.backend} is not used"] = None
     found.programs[_printed_by(table)] = None
     found.nodes.update(dict.fromkeys(one.host for one in table.devices))
-    wrong = contradicting(table)
+    wrong = contradicting(table, judged)
     for row in table.rows:
         if row.line in wrong:
             found.left_out["it contradicts itself: hpcbench lint tells how"] += 1
@@ -116,10 +117,10 @@ def _where(table: CommTable) -> str:
     return f"{table.path}:{table.line}"
 
 
-def _place(table: CommTable, given: Given) -> RowPlace:
+def _place(table: CommTable, given: Given, judged: ImpliedRanks) -> RowPlace:
     """Raises UsageError for a fact that neither the table nor the user gives."""
     ranks = given.ranks or (
-        table.ranks if table.program == INSPECTOR else most_likely(table).chosen)
+        table.ranks if table.program == INSPECTOR else judged.chosen)
     if not ranks:
         raise needed(_where(table), "how many ranks", "--ranks N")
     backend = table.backend or given.backend or (

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from hpcbench.formats.implied_ranks import (
     MOST_RANKS,
     ImpliedRanks,
+    allow,
+    factor_of,
     has_factor,
     implied,
     most_likely,
@@ -85,10 +87,9 @@ def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[BrokenRule]
                                                    f"link of {link_gbs:g} GB/s")
 
 
-def contradicting(table: CommTable) -> set[int]:
+def contradicting(table: CommTable, judged: ImpliedRanks) -> set[int]:
     """Return the lines of rows whose own numbers contradict each other: torn, or of other columns.
     """
-    judged = most_likely(table)
     known = replace(table, ranks=judged.chosen)
     checks = (_factors(known, judged), _sizes(known, judged), _odd(known), _rates(known))
     return {one.line for check in checks for one in check}
@@ -118,30 +119,28 @@ def _factors(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
     low = table.ranks or judged.least
     high = table.ranks or judged.most
     for row, half in _halves(table):
+        if table.ranks and all(allow(table.collective, (half,), table.ranks)) and (
+                half.algbw is not None and half.algbw.low > 0):
+            continue
         span = implied(table.collective, half)
         if half.algbw is None or half.busbw is None:
             continue
         if span is None:  # algbw is 0 to its digits: busbw is at most the greatest factor times it
-            if has_factor(table.collective) and half.busbw.low > half.algbw.high * _factor(
-                    table.collective, MOST_RANKS):
+            if has_factor(table.collective) and half.busbw.low > half.algbw.high * factor_of(
+                    table.collective)(MOST_RANKS):
                 yield _of(table, "factor", row.line, f"busbw {half.busbw.value:g} GB/s at algbw "
                                                      f"{half.algbw.value:g} GB/s")
             continue
         least, most = span
         if least <= most and least <= high and low <= most:
             continue
-        factor = _factor(table.collective, table.ranks) if table.ranks else None
+        factor = factor_of(table.collective)(table.ranks) if table.ranks else None
         expected = (f"{table.collective} of n = {judged.text} has another factor"
                     if factor is None else
                     f"{half.algbw.value:g} x {factor:.4g} = {half.algbw.value * factor:.4g} GB/s "
                     f"for {table.collective} of n = {table.ranks}")
         yield _of(table, "factor", row.line, f"busbw {half.busbw.value:g} GB/s at algbw "
                                              f"{half.algbw.value:g} GB/s: {expected}")
-
-
-def _factor(collective: str, ranks: int) -> float:
-    spec = collectives().get(collective)
-    return 1.0 if spec is None or spec.busbw is None else spec.busbw(ranks)
 
 
 def _sizes(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:

@@ -69,6 +69,8 @@ TINY = {
                         ("all_reduce", "send_recv")),
     "gemm.py": Tiny("--passes 2 --turn-ms 1 --shapes 64 --dtypes fp32 int8",
                     ("fp32 64", "int8 64", "A/A", "within 2%")),
+    "import_speed.py": Tiny("--mb 1 --repeat 1", (
+        "tables: 1 MB", "inspector: 1 MB", "flight: 1 MB", "kineto: 1 MB", "execution: 1 MB")),
     "memory.py": Tiny("--dtypes fp32 --shapes weights --strategies single",
                       ("the largest error",)),
     "many_ranks.py": Tiny("--ranks 2", ("2 ranks", "nothing lost")),

@@ -16,6 +16,7 @@ import pytest
 
 from foreign_tables import fit
 from hpcbench.errors import FileError
+from hpcbench.formats.implied_ranks import most_likely
 from hpcbench.formats.lint import contradicting
 from hpcbench.formats.reading.detect import tables_of
 from hpcbench.formats.reading.source import Unread
@@ -212,7 +213,7 @@ def read(path: Path) -> tuple[set[tuple[str, Values]], Unread, bool]:
     for table in tables_of(path, "", left_out):
         assert isinstance(table, CommTable)
         is_damaged |= bool(table.damaged)
-        wrong = contradicting(table)
+        wrong = contradicting(table, most_likely(table))
         found |= {(table.program, tuple(values_of(table.program, row)))
                   for row in table.rows if row.line not in wrong}
     return found, left_out, is_damaged

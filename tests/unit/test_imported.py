@@ -220,3 +220,32 @@ def test_the_command_writes_over_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileError):
         import_files([RESULTS["collective"]] if "collective" in RESULTS else [*RESULTS.values()],
                      tmp_path / "b.h5", Given())
+
+
+def test_memory_and_library_of_osu_are_cases_of_their_own(tmp_path: Path) -> None:
+    """Rows of GPUs were dropped as the same case again; one non-blocking table cost the log."""
+    def table(title: str, time: float) -> str:
+        return (f"# OSU {title} Latency Test v7.3\n# Size       Avg Latency(us)\n"
+                f"{'1024':<10}{time:>18.2f}\n")
+
+    path = tmp_path / "osu.txt"
+    path.write_text(table("MPI Reduce", 3) + table("MPI-CUDA Reduce", 50)
+                    + table("NCCL-CUDA Reduce", 20) + table("MPI Non-blocking Reduce", 9)
+                    + table("MPI Gatherv", 7) + table("MPI Reduce_scatter_block", 8)
+                    + table("MPI Reduce_scatter", 6))
+    results = imported(tmp_path, path, ranks=8)
+    found = [(item.case.workload.collective, item.case.backend, item.case.device,
+              round(item.statistics.median_s * 1e6)) for item in results.cases if item.statistics]
+    assert found == [("reduce", "mpi", "cpu", 3), ("reduce", "mpi", "cuda", 50),
+                     ("reduce", "nccl", "cuda", 20), ("reduce_scatter", "mpi", "cpu", 8),
+                     ("reduce_scatter", "mpi", "cpu", 6)]
+
+
+def test_a_row_that_contradicts_itself_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "torn.txt"
+    path.write_text(NCCL.read_text().replace("     2097152", "         152", 1))
+    lines = import_files([path], tmp_path / "torn.h5", Given())
+    with open_results(tmp_path / "torn.h5") as file:
+        assert {item.case.workload.size_bytes for item in file.results.cases} == {
+            128, 16384, 268435456}
+    assert lines[0].startswith("left out: 1 row: ")

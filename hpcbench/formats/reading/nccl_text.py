@@ -276,7 +276,7 @@ def layout_of(names: Sequence[str]) -> RowLayout | None:
 def _row(number: int, text: str, layout: RowLayout | None, iterations: int | None) -> CommRow:
     """Return a row. Raises ValueError where a field is not what it should be."""
     text = text.rstrip()
-    if stamp := _STAMP.search(text):
+    if text[-3:-2] == ":" and (stamp := _STAMP.search(text)):
         text = text[:stamp.start()]
     size, count, dtype, *rest = text.split()
     redop = rest.pop(0) if rest and rest[0] in OPERATORS else None
@@ -323,18 +323,16 @@ def _halves(text: str, rest: Sequence[str], layout: RowLayout) -> tuple[Half, ..
 
 def _half(in_place: bool, fields: Sequence[str], layout: RowLayout) -> Half:
     """Return a measurement, of fields in the order time, algbw, busbw, #wrong or error, others."""
-    time, algbw, busbw = [None if one[-1:].isalpha() and is_no_number(one) else printed(one)
-                          for one in fields[:3]]
+    odd = tuple(f"{name} {one}" for name, one in zip(layout.half, fields[:3], strict=False)
+                if is_no_number(one)) if "n" in "".join(fields[:3]).lower() else ()
+    time, algbw, busbw = (map(printed, fields[:3]) if not odd else
+                          [None if is_no_number(one) else printed(one) for one in fields[:3]])
     wrong = printed_or_none(fields[3]) if fields[3] != "0" else _NONE_WRONG
     n_wrong = None if wrong is None or layout.half[3] == "error" else int(wrong.value)
     if time is not None and layout.unit_us != 1:
         time = time.scaled(layout.unit_us)
-    odd: tuple[str, ...] = ()
-    if time is None or algbw is None or busbw is None:
-        odd = tuple(f"{name} {one}" for name, one in zip(layout.half, fields[:3], strict=False)
-                    if is_no_number(one))
     if len(fields) == 4:
-        return Half(in_place, time, algbw, busbw, n_wrong, odd=odd)
+        return Half(in_place, time, algbw, busbw, n_wrong, None, None, (), odd)
     low, high, share, _ = map(printed, fields[4:])
     return Half(in_place, time, algbw, busbw, n_wrong, low, high, (share,), odd)
 
