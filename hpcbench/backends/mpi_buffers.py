@@ -38,6 +38,7 @@ _DATATYPES = {
     torch.uint8: MPI.UINT8_T, torch.int16: MPI.INT16_T, torch.int32: MPI.INT32_T,
     torch.int64: MPI.INT64_T, torch.float16: getattr(MPI, "FLOAT16_T", MPI.DATATYPE_NULL),
     torch.bfloat16: getattr(MPI, "BFLOAT16_T", MPI.DATATYPE_NULL),
+    torch.complex64: MPI.C_FLOAT_COMPLEX, torch.complex128: MPI.C_DOUBLE_COMPLEX,
 }
 
 
@@ -170,7 +171,8 @@ def as_elements(tensor: torch.Tensor) -> Message:
 
 def mpi_op(op: Any, dtype: torch.dtype) -> Any:
     """Return MPI's operation; avg is a sum, to be divided by the caller. Raises ValueError."""
-    if op == dist.ReduceOp.AVG and not dtype.is_floating_point:
+    if op == dist.ReduceOp.AVG and not (
+            dtype.is_floating_point or dtype.is_complex):
         raise ValueError(f"mpi averages floating dtypes only, not {dtype}")
     theirs = next((theirs for ours, theirs in _OPS if op == ours), None)
     if theirs is None:
@@ -252,7 +254,9 @@ def overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
     return bool(one < other + second.nbytes and other < one + first.nbytes)
 
 
-_DIRECT_OPS = {"sum": MPI.SUM, "prod": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX}
+_DIRECT_OPS = {"sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN,
+               "max": dist.ReduceOp.MAX, "band": dist.ReduceOp.BAND, "bor": dist.ReduceOp.BOR,
+               "bxor": dist.ReduceOp.BXOR}
 _TAG = 9
 Prepared = Callable[[], object]
 
@@ -274,7 +278,7 @@ class DirectGroup:
         outputs = self.counting.pieces(_there(of.output))
         sources = ([MPI.IN_PLACE] * len(outputs) if of.source is None
                    else self.counting.pieces(of.source))
-        return _in_turn([partial(self.comm.Allreduce, source, output, _DIRECT_OPS[of.op])
+        return _in_turn([partial(self.comm.Allreduce, source, output, _direct_op(of))
                          for source, output in zip(sources, outputs, strict=True)])
 
     def _all_gather(self, of: Buffers) -> Prepared:
@@ -282,7 +286,7 @@ class DirectGroup:
         return partial(self.comm.Allgather, source, self._for_all(of.output))
 
     def _reduce_scatter(self, of: Buffers) -> Prepared:
-        whole, own, op = _there(of.source), _there(of.output), _DIRECT_OPS[of.op]
+        whole, own, op = _there(of.source), _there(of.output), _direct_op(of)
         if whole.numel() <= self.counting.most:
             return partial(self.comm.Reduce_scatter_block, as_elements(whole), as_elements(own), op)
         rank = self.comm.Get_rank()  # one part after another, as MpiGroup._reduce_in_turn
@@ -302,7 +306,7 @@ class DirectGroup:
         is_root = self.comm.Get_rank() == of.root
         return _in_turn([
             partial(self.comm.Reduce, *((MPI.IN_PLACE, own) if is_root else (own, None)),
-                    _DIRECT_OPS[of.op],
+                    _direct_op(of),
                     of.root) for own in self.counting.pieces(_there(of.output))])
 
     def _gather(self, of: Buffers) -> Prepared:
@@ -327,6 +331,10 @@ class DirectGroup:
     def _barrier(self, of: Buffers) -> Prepared:
         prepared: Prepared = self.comm.Barrier
         return prepared
+
+
+def _direct_op(of: Buffers) -> Any:
+    return mpi_op(_DIRECT_OPS[of.op], _there(of.output).dtype)
 
 
 def _in_turn(calls: Sequence[Prepared]) -> Prepared:

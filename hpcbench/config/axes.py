@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 from hpcbench.operations.arrival import MOST_NS, TOGETHER, WHO
 from hpcbench.operations.collectives import DTYPE_BYTES as DTYPE_BYTES
 from hpcbench.operations.collectives import MAX_WORLD_SIZE as MAX_WORLD_SIZE
+from hpcbench.operations.collectives import NUMBER_BYTES
 from hpcbench.texts import holds_secret, masked
 from hpcbench.units import duration_text, parse_bytes, parse_duration_ns, shortened
 
@@ -41,9 +42,10 @@ DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({  # of torch and nccl-tests
     "float32": "fp32", "float": "fp32", "float64": "fp64", "double": "fp64",
     "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "int": "int32", "long": "int64",
 })
-PEAK_TYPES = (*DTYPES, "tf32", "fp8", "int8")
+PEAK_TYPES = (*NUMBER_BYTES, "tf32", "fp8", "int8")
 """Element types that have a peak: those of products alone, too."""
 FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
+COMPLEX_DTYPES = ("complex64", "complex128")
 SPLITS = ("even", "linear", "one_heavy", "zero")
 """How the data are divided among the ranks (docs/method.md), as workloads store it."""
 UNEVEN: Mapping[str, str] = MappingProxyType({
@@ -51,7 +53,9 @@ UNEVEN: Mapping[str, str] = MappingProxyType({
 """Value of a block's key `uneven` -> the split of `SPLITS` that it stands for."""
 BUFFERS = ("warm", "cold")
 """Whether a call finds its buffers as they were just restored, or in memory (docs/method.md)."""
-OPS = ("sum", "prod", "min", "max", "avg")
+BITWISE = ("band", "bor", "bxor")
+"""Reductions of integers and of bool."""
+OPS = ("sum", "prod", "min", "max", "avg", *BITWISE)
 MODES = ("isolated", "pipelined", "barrier_start")
 RETRIED = ("failed", "wrong", "timeout", "skipped")
 """Statuses of cases that are run again on request (`run --resume --retry`)."""

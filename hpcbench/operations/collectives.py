@@ -317,10 +317,13 @@ MOST_COLD_SETS = 1024
 MAX_WORLD_SIZE = 2**17
 """Parts are planned rank by rank; the largest machines have some 10,000 nodes. No file makes more
 ranks than these, whatever it claims."""
-DTYPE_BYTES: Mapping[str, int] = MappingProxyType({
+NUMBER_BYTES: Mapping[str, int] = MappingProxyType({
     "fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1,
 })
-"""Bytes per element of every dtype."""
+"""Bytes per element of every dtype that can be asked of products and memory, too."""
+DTYPE_BYTES: Mapping[str, int] = MappingProxyType({
+    **NUMBER_BYTES, "int8": 1, "bool": 1, "complex64": 8, "complex128": 16})
+"""Bytes per element of every dtype of a collective."""
 PART_BYTES = 16
 """A rank's part is a multiple of this."""
 

@@ -6,7 +6,8 @@ gives the same bits, and the tolerance is 0. The pattern repeats every 8191 elem
 prime, so no block of a power-of-two size maps onto itself. Expected results are cheap at any size
 and any number of ranks: one period is computed in int64, then tiled.
 
-No element of sent data or of a result is 0, so that a factor on a result changes all of it.
+No element of sent numbers or of their results is 0, so that a factor on a result changes all of it.
+Of bool half are false.
 
 For ``avg`` every contribution is a multiple of the number of ranks, so that quotients are exact,
 before or after the sum. Where the dtype has no such numbers, or where multiplying them by
@@ -17,7 +18,7 @@ leaves 0 of uint8 over more than 254 ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -27,7 +28,8 @@ import torch.distributed as dist
 
 DTYPES = {
     "fp32": torch.float32, "fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16,
-    "int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8,
+    "int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8, "int8": torch.int8,
+    "bool": torch.bool, "complex64": torch.complex64, "complex128": torch.complex128,
 }
 
 
@@ -46,12 +48,17 @@ PRODUCT_FACTORS = 3  # at most 3 ranks contribute a factor of 1..3 to one elemen
 _EXACT_LIMIT = {
     torch.float16: 2**11, torch.bfloat16: 2**8, torch.float32: 2**24, torch.float64: 2**24,
     torch.int32: 2**24, torch.int64: 2**24, torch.uint8: 2**8 - 2,  # 255 is its poison
+    torch.int8: 2**7 - 2, torch.complex64: 2**24, torch.complex128: 2**24,
 }
-_MOVED_MODULUS = {torch.uint8: 251, torch.bfloat16: 251, torch.float16: 2039}
+_MOVED_MODULUS = {torch.uint8: 251, torch.int8: 113, torch.bfloat16: 251, torch.float16: 2039}
+_BITS = {torch.uint8: 2**7 - 1, torch.int8: 2**6 - 1}
+"""Bits of operands of bitwise reductions, below the poison; of larger types: 2**13 - 1."""
 
 
 def moved(rank: int, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:
     """Return elements ``start .. start + count`` of what ``rank`` sends when nothing is reduced."""
+    if dtype == torch.bool:
+        return _tile(_drawn_bits(rank), start, count, dtype)
     modulus = _MOVED_MODULUS.get(dtype, PERIOD)
     return _tile(1 + _hash(rank, modulus) % modulus, start, count, dtype)
 
@@ -73,7 +80,7 @@ def reduced(
 ) -> torch.Tensor:
     """Return elements ``start .. start + count`` of a reduction; ``first`` as in `contributed`."""
     numbers = _numbers(world_size, first)
-    combine = {"prod": torch.mul, "min": torch.minimum, "max": torch.maximum}.get(op, torch.add)
+    combine = _COMBINED[_OF_BOOL.get(op, op) if dtype == torch.bool else op]
     table = reduce(combine, (_contribution(rank, numbers, op, dtype)
                              for rank in range(world_size)))
     if op == "avg":
@@ -83,7 +90,18 @@ def reduced(
 
 def poison(dtype: torch.dtype) -> float | int:
     """Return a value that no result contains: outputs hold it before they are written."""
-    return float("nan") if dtype.is_floating_point else torch.iinfo(dtype).max
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return int(torch.iinfo(_bytes_of_bool(dtype)).max)
+
+
+def wipe(tensor: torch.Tensor) -> None:
+    """Fill with `poison`; of bool with bytes that are neither true nor false."""
+    tensor.view(_bytes_of_bool(tensor.dtype)).fill_(poison(tensor.dtype))
+
+
+def _bytes_of_bool(dtype: torch.dtype) -> torch.dtype:
+    return torch.uint8 if dtype == torch.bool else dtype
 
 
 def _hash(rank: int, modulus: int = PERIOD) -> torch.Tensor:
@@ -106,15 +124,55 @@ def _contribution(rank: int, numbers: range, op: str, dtype: torch.dtype) -> tor
     its group: in steps of a stride, global ranks would meet in the same elements.
     """
     hashed, world_size = _hash(numbers[rank]), len(numbers)
+    if dtype == torch.bool:
+        return _bool_operand(numbers[rank], rank, world_size, _OF_BOOL.get(op, op))
+    if op in ("band", "bor", "bxor"):
+        return _bitwise_operand(hashed, rank, world_size, op, _BITS.get(dtype, 2**13 - 1))
     limit = _EXACT_LIMIT[dtype]
     if op == "avg" and world_size**2 <= limit:
         return world_size * _summand(hashed, rank, world_size, limit // world_size)
     if op in ("sum", "avg"):
         return _summand(hashed, rank, world_size, limit)
     if op == "prod":
-        active = (torch.arange(PERIOD) + rank) % world_size < PRODUCT_FACTORS
-        return torch.where(active, 1 + hashed % 3, 1)
+        return torch.where(_active(rank, world_size, PRODUCT_FACTORS), 1 + hashed % 3, 1)
     return 1 + hashed % (min(limit, PERIOD) - 1)  # min, max
+
+
+_COMBINED: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "sum": torch.add, "avg": torch.add, "prod": torch.mul, "min": torch.minimum,
+    "max": torch.maximum, "band": torch.bitwise_and, "bor": torch.bitwise_or,
+    "bxor": torch.bitwise_xor}
+_OF_BOOL = {"sum": "bor", "max": "bor", "prod": "band", "min": "band"}
+"""What the reductions of numbers are of true and false."""
+
+
+def _active(rank: int, world_size: int, most: int) -> torch.Tensor:
+    """Return which elements of a period a rank has a part in: ``most`` ranks have one in each."""
+    return (torch.arange(PERIOD) + rank) % world_size < most
+
+
+def _drawn_bits(rank: int) -> torch.Tensor:
+    """Return a period of 0 and 1 without a pattern, in which ranks differ."""
+    return _hash(rank) * 2654435761 >> 16 & 1
+
+
+def _bool_operand(number: int, rank: int, world_size: int, op: str) -> torch.Tensor:
+    """Return 0 and 1; one rank alone decides each element of ``band`` and ``bor``."""
+    bits = _drawn_bits(number)
+    if op == "bxor":
+        return bits
+    return torch.where(_active(rank, world_size, 1), bits, int(op == "band"))
+
+
+def _bitwise_operand(
+    hashed: torch.Tensor, rank: int, world_size: int, op: str, mask: int,
+) -> torch.Tensor:
+    """Return operands whose result has a bit that is set; few ranks decide ``band`` and ``bor``."""
+    bits = 1 + hashed % mask
+    if op == "bxor":  # an odd number of ranks sets the last bit
+        return bits & ~1 | 2 if rank == 0 and world_size % 2 == 0 else bits | 1
+    active = _active(rank, world_size, PRODUCT_FACTORS)
+    return torch.where(active, bits | 1, mask) if op == "band" else torch.where(active, bits, 0)
 
 
 def average_is_exact(world_size: int, dtype: torch.dtype) -> bool:
@@ -123,7 +181,7 @@ def average_is_exact(world_size: int, dtype: torch.dtype) -> bool:
     NCCL does the former (ncclAvg), in the dtype, but of integers it divides the sum: there is one
     result. Powers of two round nothing.
     """
-    limit = _EXACT_LIMIT[dtype]
+    limit, dtype = _EXACT_LIMIT[dtype], dtype.to_real()
     if not dtype.is_floating_point or world_size & (world_size - 1) == 0:
         return True
     most = min(limit // world_size, world_size * PERIOD)
@@ -148,6 +206,8 @@ def _summand(hashed: torch.Tensor, rank: int, world_size: int, limit: int) -> to
 def _tile(table: torch.Tensor, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:
     offset = start % PERIOD
     repeats = -(-(offset + count) // PERIOD)
+    if dtype.is_complex:  # reductions are linear: the imaginary parts are the next real ones
+        table = torch.complex(table.double(), table.roll(-1).double())
     return table.to(dtype).repeat(max(repeats, 1))[offset:offset + count].clone()
 
 
@@ -176,7 +236,7 @@ def compare(got: torch.Tensor, expected: torch.Tensor, *, ulps: int = 0) -> Mism
 
     Equal tensors are compared once: checks stand between samples, whose caches they empty.
     """
-    ours, theirs = got.reshape(-1), expected.reshape(-1)
+    ours, theirs = (one.reshape(-1).view(_bytes_of_bool(one.dtype)) for one in (got, expected))
     if ours.dtype == theirs.dtype and all(
             torch.equal(ours[start:start + _PIECE], theirs[start:start + _PIECE])
             for start in range(0, len(ours), _PIECE)):
@@ -203,6 +263,8 @@ def mismatch(
 
 
 def _right(got: torch.Tensor, expected: torch.Tensor, ulps: int) -> torch.Tensor:
+    if got.is_complex() and ulps:
+        return _right(torch.view_as_real(got), torch.view_as_real(expected), ulps).all(-1)
     if not ulps or not got.dtype.is_floating_point:
         return got == expected
     exact = expected.to(torch.float64)

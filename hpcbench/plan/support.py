@@ -12,8 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from hpcbench.config.axes import DTYPES, FLOATING_DTYPES, OPS, TORCH, library_of, torch_libraries
-from hpcbench.operations.collectives import Call, collective_spec
+from hpcbench.config.axes import (
+    BITWISE,
+    COMPLEX_DTYPES,
+    DTYPES,
+    FLOATING_DTYPES,
+    OPS,
+    TORCH,
+    library_of,
+    torch_libraries,
+)
+from hpcbench.operations.collectives import NUMBER_BYTES, Call, collective_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,8 @@ class BackendTraits:
     why their parts cannot differ in size; ``env`` are the variables that select the backend.
 
     ``direct_calls``: why it runs single collectives only, past torch; ``ops``: its reductions.
-    ``averages`` are the dtypes of which it can make an avg.
+    ``averages`` are the dtypes of which it can make an avg, ``dtypes`` those that it takes at all;
+    ``not_complex`` lists collectives without complex numbers.
     ``out_of_place`` are collectives that torch has in place only, and direct calls both ways.
     """
 
@@ -39,10 +49,14 @@ class BackendTraits:
     not_in_place: frozenset[str] = frozenset()
     direct_calls: str = ""
     ops: tuple[str, ...] = OPS
-    averages: tuple[str, ...] = FLOATING_DTYPES
+    dtypes: tuple[str, ...] = DTYPES
+    averages: tuple[str, ...] = (*FLOATING_DTYPES, *COMPLEX_DTYPES)
+    not_complex: tuple[str, ...] = ()
     out_of_place: frozenset[str] = frozenset()
 
 
+_ARITHMETIC = tuple(op for op in OPS if op not in BITWISE)
+_NUMBERS = tuple(NUMBER_BYTES)
 _UCC_EVEN_ONLY = (  # torch/csrc/distributed/c10d/ProcessGroupUCC.cpp
     ("all_gather", "ProcessGroupUCC::allgather takes every part to be as long as the rank's own"),
     ("reduce_scatter", "ProcessGroupUCC::reduce_scatter takes all to be as long as the first"),
@@ -57,7 +71,7 @@ def _ucc(layer: str, *devices: str, without: tuple[str, ...] = ()) -> BackendTra
     """
     device = devices[0] if len(devices) == 1 else "auto"
     return BackendTraits(device, devices, ("ucc",), min_world_size=2,
-                         even_only=_UCC_EVEN_ONLY,
+                         even_only=_UCC_EVEN_ONLY, ops=_ARITHMETIC, dtypes=_NUMBERS,
                          excluded=frozenset((name, each) for name in without for each in devices),
                          env=(("UCC_CLS", "basic"), ("UCC_CL_BASIC_TLS", layer)))
 
@@ -66,10 +80,14 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
     "gloo": BackendTraits("cpu", ("cpu", "cuda", "mps"),  # on mps what calls no collective
                           excluded=frozenset({("send_recv", "cuda"), ("barrier", "cuda")}),
                           even_only=(("all_gather", "ProcessGroupGloo::allgather refuses parts "
-                                      "of different sizes (invalid tensor size)"),)),
+                                      "of different sizes (invalid tensor size)"),),
+                          not_complex=("gather",)),
+    # it has neither bitwise reductions nor bool, which torch's ProcessGroupNCCL gives it as uint8;
     # ncclAvg of integers is ncclDevSumPostDiv (hostToDevRedOp, src/enqueue.cc of NCCL)
-    "nccl": BackendTraits("cuda", ("cuda",), ("nccl",), averages=tuple(DTYPES)),
-    "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",), even_only=_UCC_EVEN_ONLY),
+    "nccl": BackendTraits("cuda", ("cuda",), ("nccl",), ops=_ARITHMETIC,
+                          averages=tuple(name for name in DTYPES if name != "bool")),
+    "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",), even_only=_UCC_EVEN_ONLY,
+                         ops=_ARITHMETIC, dtypes=_NUMBERS),
     "ucc/tl/ucp": _ucc("ucp", "auto", "cpu", "cuda"),
     # ucc_tl_cuda_coll_init of UCC 1.10's tl_cuda_coll.c; its all_reduce is for NVLink SHARP only
     "ucc/tl/cuda": _ucc("cuda", "cuda", without=(
@@ -87,7 +105,7 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
 })
 
 
-_ANYTHING = BackendTraits("auto", ("auto", "cpu", "cuda"), averages=tuple(DTYPES))
+_ANYTHING = BackendTraits("auto", ("auto", "cpu", "cuda"), averages=DTYPES)
 
 
 def traits_of(backend: str, device: str = "") -> BackendTraits:
@@ -179,6 +197,25 @@ def unsupported(backend: str, device: str, calls: Iterable[Call]) -> str | None:
     return next((reason for call in made for reason in _unsupported(backend, device, call)), None)
 
 
+def _unfit_type(backend: str, traits: BackendTraits, call: Call) -> Iterator[str]:
+    """Yield why a backend, or any, has no such call of this type."""
+    name, dtype, op = call.collective, call.dtype, call.op
+    if dtype not in traits.dtypes or (dtype in COMPLEX_DTYPES and name in traits.not_complex):
+        yield f"{backend} has no {name} of {dtype}"
+    if op == "avg" and op not in traits.ops:
+        yield f"{backend} has no avg: MPI has no reduction that divides; take mpi"
+    if op in BITWISE and op not in traits.ops:
+        yield f"{backend} has no {op}; gloo and mpi have"
+    if op in BITWISE and dtype in (*FLOATING_DTYPES, *COMPLEX_DTYPES):
+        yield f"{op} is of integers and bool, not of {dtype}"
+    if dtype in COMPLEX_DTYPES and op not in (None, "sum", "avg"):
+        yield f"{dtype} has sum and avg only, not {op}"
+    if op == "avg" and dtype == "bool":
+        yield "bool has no avg"
+    if op == "avg" and dtype not in traits.averages:
+        yield f"{backend} averages floating dtypes only, not {dtype}; nccl can"
+
+
 def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
     """Yield why the backend cannot make a call, the most general reason first.
 
@@ -197,10 +234,8 @@ def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
                 for called in spec.calls if (called, device) in traits.excluded)
     if call.dtype not in DTYPES or call.op not in (None, *OPS):
         yield f"{backend} has no {call.op or name} of {call.dtype}"
-    if call.op in OPS and call.op not in traits.ops:
-        yield f"{backend} has no {call.op}: MPI has no reduction that divides; take mpi"
-    if call.op == "avg" and call.dtype not in traits.averages:
-        yield f"{backend} averages floating dtypes only, not {call.dtype}; nccl can"
+    elif spec.moves_data:
+        yield from _unfit_type(backend, traits, call)
     more = (False,) if name in traits.out_of_place else ()
     if spec.in_place is not None and call.in_place not in (None, *spec.in_place, *more):
         yield f"{name} has no {'in-place' if call.in_place else 'out-of-place'} form"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -136,12 +137,18 @@ ASYNCHRONOUS = [
            **{"async": True})]
 
 
+BITS = [_block(
+    name="bits", collective=["all_reduce", "reduce_scatter", "reduce", "all_to_all", "gather"],
+    dtype=["int8", "bool", "complex64", "complex128"], op=["sum", "avg", "band", "bxor"],
+    backend=["gloo", "mpi", "mpi/direct"], size="4KiB", world_size=3)]
+
+
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Run what needs no limit of time of its own as one job of four ranks, most on some of them."""
     launcher = launcher_for("mpich", tmp_path_factory.mktemp("groups"))
     config = sweep(benchmarks=[*_groups({4: 2, 3: 3}), *SPOILT, *_rooted(2), *_splits([2, 3]),
-                               *ASYNCHRONOUS], fault=WRONG)
+                               *ASYNCHRONOUS, *BITS], fault=WRONG)
     job = launcher.run(4, config=config, timeout=200).check(1)
     launcher.assert_no_orphans()
     return job
@@ -150,6 +157,16 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 @pytest.fixture(scope="module")
 def outcome(job: Finished) -> Outcome:
     return read(job.folder)
+
+
+def test_bits_and_complex_numbers_are_right(outcome: Outcome) -> None:
+    """Of 3 reductions int8 and bool have sum, band and bxor, complex sum and, past mpi/direct, avg.
+    """
+    cases = _of(outcome, "bits")
+    assert {(item.status, item.n_wrong) for item in cases if not item.case.skip} == {("ok", 0)}
+    ran = Counter(item.case.backend for item in cases if not item.case.skip)
+    assert ran == {"gloo": 3 * (2 * 3 + 2 * 2) + 4 + 2, "mpi": 3 * (2 * 3 + 2 * 2) + 4 + 4,
+                   "mpi/direct": 3 * (2 * 3 + 2) + 4 + 4}
 
 
 def _spoilt(item: CaseResult) -> bool:

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.config.axes import BACKENDS, BUFFERS, DEVICES, DTYPES, OPS, SPLITS, UNEVEN
+from hpcbench.config.axes import (
+    BACKENDS,
+    BITWISE,
+    BUFFERS,
+    COMPLEX_DTYPES,
+    DEVICES,
+    DTYPES,
+    FLOATING_DTYPES,
+    OPS,
+    SPLITS,
+    UNEVEN,
+)
 from hpcbench.config.load import PACKAGED, check_config, load_config
 from hpcbench.dry_run import dry_run
 from hpcbench.errors import ConfigError
@@ -134,13 +145,25 @@ def test_what_only_the_machine_can_show_is_a_need(
 
 def test_every_collective_dtype_and_op_runs_on_gloo() -> None:
     plan = plan_of({"collective": list(collectives()), "dtype": list(DTYPES), "op": list(OPS)})
-    skips = {(c.workload.op, c.workload.dtype) for c in plan.cases if c.skip}
-    assert skips == {("avg", dtype) for dtype in ("int32", "int64", "uint8")}
+    skips = {(c.workload.collective if c.workload.op is None else c.workload.op,
+              c.workload.dtype) for c in plan.cases if c.skip}
+    whole = ("int32", "int64", "uint8", "int8", "bool")
+    assert skips == {
+        *(("avg", dtype) for dtype in whole), *(("gather", dtype) for dtype in COMPLEX_DTYPES),
+        *((op, dtype) for op in OPS for dtype in COMPLEX_DTYPES if op not in ("sum", "avg")),
+        *((op, dtype) for op in BITWISE for dtype in FLOATING_DTYPES)}
 
 
-def test_nccl_averages_integers_too() -> None:
-    plan = plan_of({"backend": "nccl", "dtype": list(DTYPES), "op": "avg"})
-    assert len(plan.cases) == len(DTYPES) and not any(case.skip for case in plan.cases)
+def test_nccl_averages_integers_too_and_has_no_bitwise_reduction() -> None:
+    plan = plan_of({"backend": "nccl", "dtype": list(DTYPES), "op": ["avg", "bor"]})
+    assert {(case.workload.op, case.workload.dtype) for case in plan.cases if not case.skip} == {
+        ("avg", dtype) for dtype in DTYPES if dtype != "bool"}
+
+
+@pytest.mark.parametrize("backend", ["ucc", "ucc/tl/ucp"])
+def test_types_that_were_tried_on_gloo_and_mpi_alone_are_a_skip_elsewhere(backend: str) -> None:
+    plan = plan_of({"backend": backend, "dtype": ["int8", "bool", "complex64", "uint8"]})
+    assert [case.workload.dtype for case in plan.cases if not case.skip] == ["uint8"]
 
 
 def test_splits_are_dropped_where_parts_cannot_differ_and_even_is_the_plain_case() -> None:

@@ -9,6 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from hpcbench.config.axes import BITWISE, COMPLEX_DTYPES, FLOATING_DTYPES
 from hpcbench.operations.data import (
     DTYPES,
     PERIOD,
@@ -16,11 +17,15 @@ from hpcbench.operations.data import (
     compare,
     contributed,
     moved,
-    poison,
     reduced,
+    wipe,
 )
 
 OPS = ("sum", "prod", "min", "max")
+FORMS = [(name, op) for name in sorted(DTYPES) for op in (*OPS, *BITWISE)
+         if op == "sum" or name not in COMPLEX_DTYPES and (
+             op in OPS or name not in FLOATING_DTYPES)]
+"""Types and the operators that they have."""
 dtypes = st.sampled_from(sorted(DTYPES))
 
 
@@ -28,19 +33,18 @@ def _combine(parts: list[torch.Tensor], op: str, order: list[int]) -> torch.Tens
     """Reduce in the dtype itself, in the given order: what a backend does."""
     total = parts[order[0]].clone()
     for rank in order[1:]:
-        if op == "sum":
-            total += parts[rank]
-        elif op == "prod":
-            total *= parts[rank]
-        else:
-            total = torch.minimum(total, parts[rank]) if op == "min" else (
-                torch.maximum(total, parts[rank]))
+        total = APPLIED[op](total, parts[rank])
     return total
 
 
+APPLIED = {"sum": torch.add, "prod": torch.mul, "min": torch.minimum, "max": torch.maximum,
+           "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}
+
+
 @settings(max_examples=30, deadline=None)
-@given(dtypes, st.sampled_from(OPS), st.integers(1, 600), st.integers(0, 2**32))
-def test_a_reduction_is_exact_in_any_order(name: str, op: str, ranks: int, seed: int) -> None:
+@given(st.sampled_from(FORMS), st.integers(1, 600), st.integers(0, 2**32))
+def test_a_reduction_is_exact_in_any_order(form: tuple[str, str], ranks: int, seed: int) -> None:
+    name, op = form
     dtype, count = DTYPES[name], 100
     parts = [contributed(rank, ranks, op, count, dtype) for rank in range(ranks)]
     order = list(range(ranks))
@@ -60,7 +64,7 @@ def test_a_factor_shows_in_every_element(name: str, op: str, ranks: int) -> None
         assert found and found.n_wrong == PERIOD
 
 
-@pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "fp64"])
+@pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "fp64", "complex64"])
 @pytest.mark.parametrize("ranks", range(2, 9))
 def test_a_factor_on_an_average_shows_in_every_element(name: str, ranks: int) -> None:
     """However it is made: dividing before or after the sum, or multiplying by 1 / n, as NCCL."""
@@ -68,8 +72,8 @@ def test_a_factor_on_an_average_shows_in_every_element(name: str, ranks: int) ->
     parts = [contributed(rank, ranks, "avg", 500, dtype) for rank in range(ranks)]
     expected = reduced(ranks, "avg", 0, 500, dtype)
     ulps = 0 if average_is_exact(ranks, dtype) else 2
-    assert ulps == 0 or name in ("fp32", "fp64")
-    inverse, order = torch.ones((), dtype=dtype) / ranks, list(range(ranks))
+    assert ulps == 0 or name in ("fp32", "fp64", "complex64")
+    inverse, order = torch.ones((), dtype=dtype.to_real()) / ranks, list(range(ranks))
     for average in (_combine(parts, "sum", order) / ranks,
                     _combine(parts, "sum", order) * inverse,
                     _combine([part * inverse for part in parts], "sum", order)):
@@ -101,11 +105,23 @@ def test_a_lost_or_doubled_contribution_shows(name: str, ranks: int) -> None:
     lost = _combine(parts, "sum", list(range(1, ranks)))
     doubled = _combine(parts, "sum", [0, *range(ranks)])
     assert compare(lost, expected) is not None
-    assert compare(doubled, expected) is not None
+    assert name == "bool" or compare(doubled, expected) is not None
 
 
-@pytest.mark.parametrize("name", sorted(DTYPES))
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("ranks", [2, 3, 8, 300])
+@pytest.mark.parametrize(("name", "op"), [
+    form for form in FORMS if form[1] in BITWISE or form[0] == "bool"])
+def test_a_lost_operand_of_bits_shows_whoever_s_it_is(name: str, op: str, ranks: int) -> None:
+    dtype = DTYPES[name]
+    parts = [contributed(rank, ranks, op, 4096, dtype) for rank in range(ranks)]
+    expected = reduced(ranks, op, 0, 4096, dtype)
+    assert name == "bool" or (expected != 0).all()
+    for lost in range(min(ranks, 8)):
+        assert compare(_combine(parts, op, [rank for rank in range(ranks) if rank != lost]),
+                       expected) is not None
+
+
+@pytest.mark.parametrize(("name", "op"), FORMS)
 @pytest.mark.parametrize("first", [2, 4, 6])
 def test_groups_have_their_own_exact_results(name: str, op: str, first: int) -> None:
     dtype, count = DTYPES[name], 4096
@@ -115,8 +131,7 @@ def test_groups_have_their_own_exact_results(name: str, op: str, first: int) -> 
     assert compare(reduced(2, op, 0, count, dtype), expected) is not None
 
 
-@pytest.mark.parametrize("name", sorted(DTYPES))
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize(("name", "op"), FORMS)
 def test_ranks_of_a_group_that_are_apart_have_exact_results(name: str, op: str) -> None:
     """Eight ranks of stride 8: as many factors as of consecutive ones, so that no type overflows.
     """
@@ -154,9 +169,10 @@ def test_a_part_is_what_the_whole_holds_there(name: str, start: int, count: int)
 @pytest.mark.parametrize("name", sorted(DTYPES))
 def test_an_output_that_was_not_written_shows(name: str) -> None:
     dtype = DTYPES[name]
-    untouched = torch.empty(300, dtype=dtype).fill_(poison(dtype))
-    for expected in (moved(0, 0, 300, dtype), reduced(4, "sum", 0, 300, dtype),
-                     reduced(4, "max", 0, 300, dtype), reduced(2, "prod", 0, 300, dtype)):
+    untouched = torch.empty(300, dtype=dtype)
+    wipe(untouched)
+    for expected in (moved(0, 0, 300, dtype), *(
+            reduced(4, op, 0, 300, dtype) for of, op in FORMS if of == name)):
         mismatch = compare(untouched, expected)
         assert mismatch is not None
         assert mismatch.n_wrong == 300
@@ -174,7 +190,7 @@ def test_avg_is_right_within_two_units_and_not_looser(name: str, ranks: int) -> 
     assert compare(average, expected, ulps=2) is not None
 
 
-@pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "int64", "uint8"])
+@pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "int64", "uint8", "int8"])
 def test_a_mismatch_states_where_and_what(name: str) -> None:
     expected = moved(2, 0, 100, DTYPES[name])
     got = expected.clone()

@@ -34,6 +34,7 @@ from hpcbench.operations.data import (
     poison,
     reduce_scatter_tensor,
     reduced,
+    wipe,
 )
 from hpcbench.operations.place import Buffers, DirectCalls, Place
 from hpcbench.plan.workload import Workload
@@ -68,7 +69,7 @@ class Operation:
 
     def prepare(self) -> None:
         """Make the next call start from the same inputs and an output that is not yet right."""
-        self.output.fill_(self.poison)
+        wipe(self.output)
 
     def issue(self, *, async_op: bool) -> Any:
         """Issue the collective. With ``async_op`` return an object with a method ``wait``."""
@@ -81,7 +82,7 @@ class Operation:
     def corrupt_output(self) -> None:
         """Make one element of the output wrong, for tests of the check."""
         if self.output.numel():
-            self.output.reshape(-1)[-1] = self.poison
+            wipe(self.output.reshape(-1)[-1:])
 
     def check(self) -> Mismatch | None:
         """Compare the buffer that was just timed with the expected result, if there is one."""
@@ -99,7 +100,8 @@ class Operation:
 def reduce_op(name: str | None) -> dist.ReduceOp:
     return {
         "sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN,
-        "max": dist.ReduceOp.MAX, "avg": dist.ReduceOp.AVG,
+        "max": dist.ReduceOp.MAX, "avg": dist.ReduceOp.AVG, "band": dist.ReduceOp.BAND,
+        "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR,
     }[str(name)]
 
 
@@ -220,7 +222,7 @@ class AllReduce(Reduction):
 
     def prepare(self) -> None:
         if self.keeps_input:
-            self.output.fill_(self.poison)
+            wipe(self.output)
         else:
             self.output.copy_(self.source)
 
@@ -254,7 +256,7 @@ class AllGather(Operation):
 
     def prepare(self) -> None:
         """Wipe the output; in place, put this rank's part back into its slot."""
-        self.output.fill_(self.poison)
+        wipe(self.output)
         if self.spec.in_place:
             self.part.copy_(self.source)
 
@@ -293,7 +295,7 @@ class ReduceScatter(Operation):
         if self.spec.in_place:
             self.input.copy_(self.source)
         else:
-            self.output.fill_(self.poison)
+            wipe(self.output)
 
     def issue(self, *, async_op: bool) -> Any:
         return reduce_scatter_tensor(self.output, self.input, self.op, group=self.place.group,
@@ -348,7 +350,7 @@ class Broadcast(Operation):
         if self.is_root:
             self.output.copy_(self.expected)
         else:
-            self.output.fill_(self.poison)
+            wipe(self.output)
 
     def issue(self, *, async_op: bool) -> Any:
         return dist.broadcast(self.output, self.root, group=self.place.group, async_op=async_op)

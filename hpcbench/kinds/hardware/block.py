@@ -9,12 +9,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from hpcbench.config.axes import BUFFERS, DTYPE_ALIASES, DTYPES, Axis, Sizes, named, number_or
+from hpcbench.config.axes import BUFFERS, DTYPE_ALIASES, Axis, Sizes, named, number_or
 from hpcbench.config.section import Block, Extent, Text, key
+from hpcbench.operations.collectives import NUMBER_BYTES
 
 TESTS = ("gemm", "stream", "pairs", "storage")
 """The tests, in the order of lists and tables."""
-GEMM_TYPES = (*DTYPES, "tf32", "fp8_e4m3", "fp8_e5m2", "int8")
+GEMM_TYPES = (*NUMBER_BYTES, "tf32", "fp8_e4m3", "fp8_e5m2", "int8")
 KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "gemm": ("shape", "model", "layer", "tokens", "fast_accumulation"),
     "stream": ("kernel", "threads", "memory", "numa_node", "size"),

@@ -38,9 +38,9 @@ from hpcbench.operations.data import (
     compare,
     contributed,
     moved,
-    poison,
     reduce_scatter_tensor,
     reduced,
+    wipe,
 )
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
@@ -121,12 +121,12 @@ class PreparedCall:
         """Call it with known operands and a wiped output; return the mismatch. Collective."""
         form = self.form
         dtype = DTYPES[form.dtype]
-        self.got.fill_(poison(dtype))
+        wipe(self.got)
         self._set_operands(dtype)
         if work := self.issue(async_op=True):
             work.wait()
         if corrupt and self.got.numel():
-            self.got[-1] = poison(dtype)
+            wipe(self.got[-1:])
         expected = self._expected(dtype)
         if expected is None:
             return None

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from hpcbench.kinds.hardware.block import ACCESSES, HardwareBlock
-from hpcbench.operations.collectives import DTYPE_BYTES, planned_cold_bytes
+from hpcbench.operations.collectives import NUMBER_BYTES, planned_cold_bytes
 from hpcbench.plan.case import Case, PlanRequest
 from hpcbench.plan.order import CASE_S, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
@@ -70,7 +70,7 @@ ARRAYS: Mapping[str, int] = MappingProxyType({
 DEFAULT_KERNELS = ("copy", "scale", "add", "triad")
 TRANSFERS = ("host_to_device", "device_to_host", "both_directions")
 """Between host and device."""
-TYPES = tuple(name for name in DTYPE_BYTES if name != "uint8")
+TYPES = tuple(name for name in NUMBER_BYTES if name != "uint8")
 """A byte does not hold the results."""
 ALL_THREADS = 0
 """As many threads as the rank has cores."""
@@ -158,7 +158,7 @@ def _unfit_stream(work: Stream, device: str) -> str | None:
         return f"stream has no {work.dtype}: take one of {', '.join(TYPES)}"
     if work.kernel in TRANSFERS and device not in ("cuda", "auto"):
         return f"{work.kernel} is between host and GPU: take device cuda"
-    if work.size_bytes and work.size_bytes < DTYPE_BYTES[work.dtype]:
+    if work.size_bytes and work.size_bytes < NUMBER_BYTES[work.dtype]:
         return f"size {work.size_bytes} holds no element of {work.dtype}"
     return None
 
