@@ -198,10 +198,14 @@ def _named(text: str, known: Iterable[str]) -> str | None:
 
 
 def _inherited(run: Run, names: Iterable[str]) -> str:
-    """Return the first of these variables that the job itself set, as a reason; or nothing."""
-    variables = run.results.run.environment.get("variables") or {}
-    return next((f"the job had {name}={variables[name]}: not NCCL's own choice"
-                 for name in names if variables.get(name)), "")
+    """Return the first of these variables that the job, or a file of NCCL, set, as a reason."""
+    environment = run.results.run.environment
+    variables, of_files = (environment.get(key) or {} for key in ("variables", "nccl_conf"))
+    had = {name: f"{name}={one['value']} of {one['file']}" for name, one in of_files.items()
+           if isinstance(one, dict) and one.get("value")}
+    had |= {name: f"{name}={value}" for name, value in variables.items() if value}
+    return next((f"the job had {had[name]}: not NCCL's own choice" for name in names
+                 if name in had), "")
 
 
 def _variant(item: CaseResult, env: Mapping[str, str]) -> str:

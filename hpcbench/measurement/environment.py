@@ -369,6 +369,26 @@ def scheduler_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return _allowed(environ, lambda name: bool(_OF_THE_SCHEDULER.fullmatch(name)))
 
 
+def nccl_conf(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return {variable: {value, file}} of NCCL's files, those alone that take effect.
+
+    Rules of setEnvFile and initEnv of NCCL 2.30 (src/misc/param.cc): a variable that is set stays;
+    a user's file, or the one that NCCL_CONF_FILE names in its place, comes before the system's;
+    lines that begin with # are none, and blanks belong to names and values.
+    """
+    home = environ.get("HOME")
+    own = environ.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home else None)
+    found: dict[str, dict[str, str]] = {}
+    for path in (str(Path(one).absolute()) for one in (own, "/etc/nccl.conf") if one):
+        lines = re.split(r"\r?\n", files.text(path.lstrip("/")) or "")
+        pairs = [line.partition("=") for line in lines if "=" in line and line[0] != "#"]
+        of_nccl = {name: value for name, _, value in reversed(pairs)  # the first of a name counts
+                   if re.fullmatch(r"NCCL_\w+", name) and name not in environ}
+        found = {**{name: {"value": value, "file": path} for name, value
+                    in _allowed(of_nccl, lambda name: True).items()}, **found}
+    return found
+
+
 def _allowed(environ: Mapping[str, str], allows: Callable[[str], bool]) -> dict[str, str]:
     return {name: masked(value, environ) for name, value in sorted(environ.items())
             if allows(name) and not holds_secret(name, value)}
@@ -414,6 +434,7 @@ def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any
         "process": lambda: allocation(files, environ),
         "scheduler": lambda: scheduler_variables(environ),
         "load": lambda: load(files),
+        "nccl_conf": lambda: nccl_conf(files, environ),
         "python": _python,
         "libraries": lambda: {"supervisor": loaded_libraries(files)},
     }

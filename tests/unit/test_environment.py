@@ -22,6 +22,7 @@ from hpcbench.measurement.environment import (
     loaded_libraries,
     machine,
     memory,
+    nccl_conf,
     network,
     recorded_variables,
     scheduler_variables,
@@ -265,6 +266,29 @@ def test_variables_are_recorded_by_an_allow_list_without_secrets() -> None:
         "NCCL_DEBUG": "INFO",
         "NCCL_IB_PKEY": "0x7fff", "OMPI_MCA_btl": "^ofi", "UCX_PROXY": "http://***@host"}
     assert scheduler_variables(environ) == {"PBS_JOBID": "8", "SLURM_JOB_ID": "7"}
+
+
+def test_files_of_nccl_set_what_nothing_before_them_has(tmp_path: Path) -> None:
+    for name, text in {
+            "home/a/.nccl.conf": "#NCCL_PROTO=LL\nNCCL_ALGO=Ring\r\nNCCL_ALGO=Tree\n"
+            " NCCL_DEBUG=INFO\nNCCL_NTHREADS =64\nNCCL_SOCKET_IFNAME==ens1\nNCCL_PROTO\n",
+            "etc/nccl.conf": "NCCL_ALGO=PAT\nNCCL_PROTO=Simple\nNCCL_IB_HCA=mlx5\nA_TOKEN=s3cr3t\n"
+            "NCCL_API_TOKEN=s3cr3t\nNCCL_IB_PKEY=0x7fff\n",
+            "other.conf": "NCCL_ALGO=NVLS\n"}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    environ = {"HOME": "/home/a", "NCCL_IB_HCA": "", "NCCL_TOKEN": "mlx5"}
+    found = nccl_conf(KernelFiles(tmp_path), environ)
+    assert {name: (one["value"], one["file"]) for name, one in found.items()} == {
+        "NCCL_ALGO": ("Ring", "/home/a/.nccl.conf"),
+        "NCCL_SOCKET_IFNAME": ("=ens1", "/home/a/.nccl.conf"),
+        "NCCL_PROTO": ("Simple", "/etc/nccl.conf"), "NCCL_IB_PKEY": ("0x7fff", "/etc/nccl.conf")}
+    assert "s3cr3t" not in json.dumps(machine(environ, tmp_path))
+    named = nccl_conf(KernelFiles(tmp_path), {**environ, "NCCL_CONF_FILE": "/other.conf"})
+    assert named["NCCL_ALGO"] == {"value": "NVLS", "file": "/other.conf"}
+    assert "NCCL_SOCKET_IFNAME" not in named
+    assert nccl_conf(KernelFiles(tmp_path / "none"), {}) == {}
 
 
 def test_this_machine() -> None:

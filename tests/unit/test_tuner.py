@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -330,8 +331,12 @@ def test_collectives_and_settings_that_tables_lack_are_left_out() -> None:
 
 
 def with_variables(run: Run, **variables: str) -> Run:
+    return within(run, variables=variables)
+
+
+def within(run: Run, **environment: Any) -> Run:
     results: Results = replace(run.results, run=replace(
-        run.results.run, environment={"variables": variables}))
+        run.results.run, environment=environment))
     return Run("FILE", results, MemorySamples(results))
 
 
@@ -339,6 +344,9 @@ def test_what_the_job_set_is_not_nccls_own_choice() -> None:
     run = run_of([*sweep(gain_at(TREE, *SIZES))])
     with pytest.raises(UsageError, match="the job had NCCL_ALGO=Ring"):
         tuner_table([with_variables(run, NCCL_ALGO="Ring")])
+    of_file = {"NCCL_PROTO": {"value": "LL", "file": "/etc/nccl.conf"}}
+    with pytest.raises(UsageError, match="NCCL_PROTO=LL of /etc/nccl.conf"):
+        tuner_table([within(run, nccl_conf=of_file)])
     table = tuner_table([with_variables(run, NCCL_TUNER_PLUGIN="libfast.so")])
     assert table.ranges and any("libfast.so" in note for note in table.notes)
 
