@@ -272,7 +272,7 @@ class Block(Section):
     env: Environment = key({}, "Environment variables of the workers.")
     world_size: Axis[WorldSize] = key(
         ("all",), "Run on the first k ranks of the job; all: on every rank.")
-    dtype: Axis[Dtype] = key(("fp32",), "Element type.")
+    dtype: Axis[Dtype] = key(("fp32",), "Element type; `hpcbench list` names all.")
     mode: Axis[Mode] | None = key(None, "Instead of that of measure.")
     warmup: Axis[Warmup] | None = key(None, "Instead of that of measure.")
     iterations: Axis[Iterations] | None = key(None, "Instead of that of measure.")
