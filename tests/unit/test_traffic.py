@@ -231,6 +231,13 @@ def test_nccls_ras_names_who_is_behind(tmp_path: Path) -> None:
             assert "rank 3 on n2" in found[0] and "AllReduce: rank 1 6, others 7" in found[1]
 
 
+def test_nccls_ras_diagnostics_are_notes_but_for_what_is_right(tmp_path: Path) -> None:
+    said = ("[OK]   GPU inventory: 8x H200 per node consistent across 16 ranks in comm 0x1\n"
+            "[INFO] NCCL environment: NCCL_ALGO=Ring on rank(s) 3\n")
+    _, notes = traffic(flight(tmp_path, 0, [entry(0)], ras_diagnostics=said))
+    assert "NCCL_ALGO=Ring on rank(s) 3" in notes and "GPU inventory" not in notes
+
+
 @pytest.mark.parametrize("answers", [True, False])
 def test_ras_is_asked_in_its_protocol(monkeypatch: pytest.MonkeyPatch, answers: bool) -> None:
     asked: list[str] = []
@@ -242,6 +249,9 @@ def test_ras_is_asked_in_its_protocol(monkeypatch: pytest.MonkeyPatch, answers: 
                 if asked[-1] == "VERBOSE STATUS":
                     self.wfile.write(b'{"communicators": []}')
                     return
+                if asked[-1] == "DIAGNOSTICS":  # before NCCL 2.31
+                    self.wfile.write(b"ERROR: Unknown command diagnostics\n")
+                    return
                 said = b"SERVER PROTOCOL 3\n" if asked[-1].startswith("CLIENT") else b"OK\n"
                 self.wfile.write(said if answers else b"ERROR: unknown command\n")
 
@@ -249,9 +259,11 @@ def test_ras_is_asked_in_its_protocol(monkeypatch: pytest.MonkeyPatch, answers: 
         Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("NCCL_RAS_ADDR", f"127.0.0.1:{server.server_address[1]}")
         answer = ask_ras()
+        first = list(asked)
+        assert ask_ras("DIAGNOSTICS", "text") == ""
         server.shutdown()
     assert answer == ('{"communicators": []}' if answers else "")
-    assert asked == ["CLIENT PROTOCOL 2", "TIMEOUT 5", "SET FORMAT json", "VERBOSE STATUS"][
+    assert first == ["CLIENT PROTOCOL 2", "TIMEOUT 5", "SET FORMAT json", "VERBOSE STATUS"][
         :4 if answers else 1]
     assert ask_ras() == ""  # nobody listens there now
 

@@ -136,6 +136,8 @@ def _own_notes(
     if endless := sum(_has_no_end(entry) and not _is_over(entry) for entry in entries):
         yield (f"{file.name}: {endless} entries of grouped calls of xccl have no end, as torch "
                "records none: whether they ended is not known")
+    yield from (f"NCCL RAS diagnostics: {line[1]}" for line in re.finditer(
+        r"(\[(?!OK\])[A-Z]+\] .{1,300})", str(own.get("ras_diagnostics") or "")))
     if own.get("scatters") is None and any(
             entry["profiling_name"] == "gloo:all_reduce" for entry in entries):
         yield "torch records a reduce_scatter of gloo as the all_reduce that gloo makes of it"

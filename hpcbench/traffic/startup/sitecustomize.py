@@ -61,7 +61,7 @@ class Recorder:
         self._durations: list[tuple[str, int, int]] = []
         self._profiled_by = 0
         self._waking = -1
-        self._ras = ""
+        self._ras = self._ras_diagnostics = ""
         self._messages: deque[tuple[Any, ...]] = deque(maxlen=_most_calls())
         self._messages_lost = 0
         self._scatters: deque[tuple[Any, ...]] = deque(maxlen=_most_calls())
@@ -286,6 +286,8 @@ class Recorder:
                     if self._has("nccl") and _is_first_of(_LOCAL_RANKS):
                         self._ras = ask_ras()
                         self._write("SIGUSR2")
+                        self._ras_diagnostics = ask_ras("DIAGNOSTICS", "text")
+                        self._write("SIGUSR2")
 
     def _has(self, library: str) -> bool:
         return any(library in one["backend"] for one in self._groups.values())
@@ -318,6 +320,7 @@ class Recorder:
                     "world_size": self._size, "host": os.uname().nodename, "pid": os.getpid(),
                     "reason": reason, "torch": str(self._c10d.torch.__version__),
                     "groups": self._groups, "durations": self._durations, "ras": self._ras,
+                    "ras_diagnostics": self._ras_diagnostics,
                     "messages": [*self._messages], "messages_lost": self._messages_lost,
                     "scatters": [*self._scatters] if self._library else None}
             path = self._path or self._free_path(self._folder)
@@ -415,24 +418,25 @@ def _is_first_of(names: tuple[str, ...]) -> bool:
     return next((os.environ[name] for name in names if name in os.environ), "0") == "0"
 
 
-def ask_ras() -> str:
-    """Return the JSON that NCCL's RAS answers of all its ranks; "" where it does not answer.
+def ask_ras(query: str = "VERBOSE STATUS", form: str = "json") -> str:
+    """Return what NCCL's RAS answers of all its ranks; "" where it does not answer.
 
-    Protocol: lines, of NCCL's src/ras/client.cc. JSON needs NCCL 2.28.
+    Protocol: lines, of NCCL's src/ras/client.cc. Forms need NCCL 2.28, ``DIAGNOSTICS`` 2.31.
     """
     host, _, port = os.environ.get(*RAS).rpartition(":")
     with contextlib.suppress(OSError, ValueError), socket.create_connection(
             (host.strip("[]"), int(port)), RAS_SECONDS) as peer, peer.makefile("rwb") as stream:
         peer.settimeout(4 * RAS_SECONDS)
         for request, answer in (("CLIENT PROTOCOL 2", b"SERVER PROTOCOL"), (
-                f"TIMEOUT {RAS_SECONDS}", b"OK"), ("SET FORMAT json", b"OK")):
+                f"TIMEOUT {RAS_SECONDS}", b"OK"), (f"SET FORMAT {form}", b"OK")):
             stream.write(f"{request}\n".encode())
             stream.flush()
             if not stream.readline(200).startswith(answer):
                 return ""
-        stream.write(b"VERBOSE STATUS\n")
+        stream.write(f"{query}\n".encode())
         stream.flush()
-        return stream.read(MOST_RAS).decode("utf-8", "replace")
+        told = stream.read(MOST_RAS).decode("utf-8", "replace")
+        return "" if told.startswith("ERROR") else told
     return ""
 
 
