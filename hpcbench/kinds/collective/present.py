@@ -304,13 +304,13 @@ def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
 def _library_text(item: CaseResult) -> str:
     """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: details of the call that libraries logged.
 
-    ``wire 2 x busbw`` where the library is known to carry more than busbw counts.
+    ``wire=2`` where the library is known to carry twice what busbw counts.
     """
     known = {name: text for name, text in (item.library or {}).items() if text != UNKNOWN}
     call = " ".join(known[name] for name in ("algorithm", "protocol") if name in known)
     channels = f"{known['channels']} channels" if "channels" in known else ""
     times = collective_of(item.case).traits.carried_on(item.case.library)
-    carried = f"wire {times} x busbw" if times != 1 and item.case.group_size > 1 else ""
+    carried = f"wire={times}" if times != 1 and item.case.group_size > 1 else ""
     return ", ".join(text for text in (call, channels, known.get("transport"), carried) if text)
 
 
