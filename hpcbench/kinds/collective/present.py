@@ -302,16 +302,11 @@ def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
 
 
 def _library_text(item: CaseResult) -> str:
-    """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: details of the call that libraries logged.
-
-    ``wire=2`` where the library is known to carry twice what busbw counts.
-    """
+    """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: details of the call that libraries logged."""
     known = {name: text for name, text in (item.library or {}).items() if text != UNKNOWN}
     call = " ".join(known[name] for name in ("algorithm", "protocol") if name in known)
     channels = f"{known['channels']} channels" if "channels" in known else ""
-    times = collective_of(item.case).traits.carried_on(item.case.library)
-    carried = f"wire={times}" if times != 1 and item.case.group_size > 1 else ""
-    return ", ".join(text for text in (call, channels, known.get("transport"), carried) if text)
+    return ", ".join(text for text in (call, channels, known.get("transport")) if text)
 
 
 Values = Callable[[CaseResult], Mapping[str, float]]
