@@ -745,11 +745,12 @@ class Three(Communicator):
 
 @pytest.mark.parametrize(("others", "texts"), [
     ({"version": "0.0.9"}, ["rank 2 on ", "hpcbench 0.0.9", __version__]),
-    ({"command": "hpcbench run b"}, ["rank 2 on ", "hpcbench run b", "test"]),
+    ({"command": "hpcbench run b"}, ["rank 2 on ", "hpcbench run b", "hpcbench run a"]),
     ({"refusal": "no such option", "exit_code": 2}, ["rank 2 was refused: no such option"])])
 def test_ranks_that_are_not_of_one_job_are_refused_with_both_values(
-    others: dict[str, Any], texts: list[str],
+    monkeypatch: pytest.MonkeyPatch, others: dict[str, Any], texts: list[str],
 ) -> None:
+    monkeypatch.setattr("sys.argv", ["hpcbench", "run", "a"])
     with pytest.raises(AgreedError) as refused:
         greet(Three(**others))
     assert refused.value.exit_code == 2
