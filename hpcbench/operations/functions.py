@@ -255,8 +255,10 @@ def _benchmark(
     points = _points(line, axes.get(_POINTS, ()))
     arguments = {axis: _values(line, axis, values) for axis, values in axes.items()
                  if axis != _POINTS}
-    arguments |= {axis: () for axis in (points[0] if points else ())
-                  if not _is_given_twice(line, axis, arguments)}
+    in_points = points[0] if points else ()
+    for axis in in_points:
+        _check_given_once(line, axis, arguments)
+    arguments |= dict.fromkeys(in_points, ())
     for axis in arguments:
         if axis not in own and axis not in COMMON and not compare:
             raise DeclarationError(line, f"{name}: {axis} is no parameter of the function, which "
@@ -284,12 +286,11 @@ def _benchmark(
         points)
 
 
-def _is_given_twice(line: int, axis: str, arguments: Mapping[str, Any]) -> bool:
-    """Return False. Raises DeclarationError for an argument of points that has values already."""
+def _check_given_once(line: int, axis: str, arguments: Mapping[str, Any]) -> None:
+    """Raise DeclarationError for an argument of points that has values already."""
     if axis in arguments or axis in COMMON:
         why = "is a key of every block" if axis in COMMON else "has values of its own"
         raise DeclarationError(line, f"points: {axis} {why}; give it outside of points alone")
-    return False
 
 
 def _points(line: int, given: Any) -> tuple[Mapping[str, Value], ...]:
