@@ -78,8 +78,7 @@ def main() -> None:
         one_rank(given)
         return
     with tempfile.TemporaryDirectory() as folder:
-        fd = shared_memory("hpcbench-overhead")
-        os.ftruncate(fd, bytes_of(RANKS))
+        fd = shared_memory("hpcbench-overhead", bytes_of(RANKS))
         ranks = [subprocess.Popen(
             [sys.executable, __file__, *sys.argv[1:], "--folder", folder, "--rank", str(rank),
              "--fd", str(fd)], pass_fds=[fd],

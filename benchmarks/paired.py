@@ -6,7 +6,6 @@ loop has one turn; the orders of the loops take turns, too.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -50,8 +49,7 @@ class ThroughHpcbench:
 
     def __init__(self, operation: AnyOperation, most: int) -> None:
         """Prepare for at most so many calls in a turn."""
-        fd = shared_memory("hpcbench-paired")
-        os.ftruncate(fd, bytes_of(1))
+        fd = shared_memory("hpcbench-paired", bytes_of(1))
         self._operation, self._control = operation, SharedControl(fd, 0, 1, TIMEOUT_S)
         self._progress = SharedProgress.create(most + 1)
 

@@ -40,7 +40,7 @@ PRINTED = {
         "answers/answer.py", "answers/recommend.py", "reduce/checks.py", "reduce/history.py",
         "report/console.py", "report/report_file.py", "report/results_lines.py"), JOBS),
     **dict.fromkeys((
-        "config/load.py", "gen_config.py", "kinds/training/derive/rates.py",
+        "config/load.py", "config/section.py", "gen_config.py", "kinds/training/derive/rates.py",
         "reduce/results_file.py", "report/plots/__init__.py"), HERE),
     **dict.fromkeys((
         "anonymize.py", "api/saved.py", "commands/generate.py", "commands/jobs.py",
