@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
 from hpcbench.answers.bandwidth import BandwidthTruth, bandwidth, bandwidth_charts, bandwidth_tables
+from hpcbench.kinds.collective.derive import sent_bytes
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import CaseResult, Usage
 from results_factory import MemorySamples, make_case, make_results, make_workload, ok
@@ -48,6 +51,14 @@ def test_counters_stand_beside_the_formula() -> None:
     (table,) = bandwidth_tables(bypassed)
     assert table.rows[0].cells[-1] is None  # the answer says it once
     assert analysed(case(2e6)).cases[0].problem == "more sent than predicted"
+
+
+@pytest.mark.parametrize(("collective", "sent"), [
+    ("broadcast", 3 * 1024), ("reduce", 3 * 1024), ("gather", 768), ("scatter", 768),
+    ("all_gather", 4 * 768), ("all_reduce", 4 * 2 * 768), ("reduce_scatter", 2 * 4 * 768)])
+def test_bytes_that_leave_four_ranks(collective: str, sent: int) -> None:
+    """Of 1024: a root's to each other, others' parts of a quarter; gloo scatters all it reduces."""
+    assert sent_bytes(ok(make_case(make_workload(collective)))) == sent
 
 
 def test_counters_of_small_messages_are_not_compared_with_the_formula() -> None:

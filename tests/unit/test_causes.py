@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -28,7 +29,7 @@ from hpcbench.operations.traffic import (
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
-from synthetic import make_case, plan_of, write_synthetic_run
+from synthetic import duration_ns, make_case, plan_of, write_synthetic_run
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "causes.py"
 ISOLATED_NS = 10_000
@@ -165,6 +166,8 @@ def test_the_cause_is_named(
 ) -> None:
     found = explained(isolated, record(duration_ns=durations))
     assert (found.forms[0].cause, found.forms[0].late) == (cause, late)
+    assert found.forms[0].isolated_s == pytest.approx(np.mean([
+        min(duration_ns(0, 0, rank, 2 + call) for rank in (0, 1)) for call in range(30)]) / 1e9)
     assert found.answers[0].certainty == CLEAR
     assert sum(found.shares.values()) == pytest.approx(1)
     if cause == "arrival":

@@ -59,6 +59,13 @@ def test_a_rank_that_starts_late_is_named_with_host_size_and_what_if() -> None:
     assert [row.point.value for row in chart.rows] == pytest.approx([0.2, 0.2])
 
 
+def test_a_late_start_is_a_share_of_the_whole_sample() -> None:
+    item = started(LATE)
+    assert item.timing is not None
+    (one,) = asked(replace(item, timing=replace(item.timing, calls=5))).checks
+    assert (one.call_s, one.share.value) == pytest.approx((5 * 10e-3, 2e-3 / 50e-3))
+
+
 def test_nobody_is_named_and_the_sentence_states_how_much_is_excluded() -> None:
     found = asked(started(ON_TIME))
     (answer,) = found.answers

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pydantic import TypeAdapter
 
 from hpcbench.config.load import load_config
 from hpcbench.errors import CaseError, ConfigError
+from hpcbench.kinds.function.derive import FunctionDeriver, FunctionRecord
 from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.launch.attempt import PlainPlan
@@ -30,6 +32,7 @@ from hpcbench.operations.functions import (
 from hpcbench.plan.case import Plan, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.resume import _refuse_changed_files
+from results_factory import make_case, ok
 
 TWO = """
 import hpcbench
@@ -54,6 +57,17 @@ def calls(planned: Plan) -> list[FunctionCall]:
     works = [case.workload for case in planned.cases]
     assert all(isinstance(work, FunctionCall) for work in works)
     return works  # type: ignore[return-value]
+
+
+def test_rates_are_of_the_mean_rank_and_none_of_some_of_them() -> None:
+    work = FunctionCall("f.py", "", "f", (), "fp32", baseline=True)
+    case = replace(make_case(world_size=2), kind="function", workload=work)
+    first = {"flops": 30, "bytes": 4, "collective": "all_gather"}
+    full, part = (ok(replace(case, case_id=str(n)), 2.0, detail={"0": first, "1": other})
+                  for n, other in enumerate(({"flops": 10, "bytes": 12}, {"flops": 10})))
+    found = FunctionDeriver().derive([full, part], {})
+    assert found["0"] == FunctionRecord(10.0, 4.0, 4.0 * 1 / 2)
+    assert found["1"] == replace(FunctionRecord(10.0), speedup=found["1"].speedup)
 
 
 def test_lists_are_axes_and_keys_of_blocks_are_those_of_blocks(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -199,6 +200,35 @@ def test_a_line_and_a_table() -> None:
 def test_this_process_alone_meets_nobody() -> None:
     alone = open_ranks(None)
     assert (alone.rank, alone.size, alone.gather(3)) == (0, 1, [3])
+
+
+@pytest.mark.parametrize(("bounds_ns", "time_ns"), [
+    ((1.0, 1.0, 1.0), 900), ((1.0, 900.0, 1.0), 800)])
+def test_times_of_three_ranks_by_hand(
+    bounds_ns: tuple[float, ...], time_ns: int, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ranks 1 and 2 are played: they start 100 and 50 ns after rank 0, and end where these say.
+
+    Where two clocks together are too inexact for a time over ranks, the longest own time counts.
+    """
+    starts, ends = np.array([0, 100, 50]), np.array([500, 900, 600])
+
+    def gathered(value: Any) -> list[Any]:
+        if not isinstance(value, tuple) or len(value) < 3:
+            return [value] * 3
+        rows = np.stack([value[0]] * 3)
+        rows[:, :, 0] = 10**12 + 10**6 * np.arange(rows.shape[1]) + starts[:, None]
+        rows[:, :, 1] = rows[:, :, 0] + (ends - starts)[:, None]
+        return list(zip(rows, [[], ["late"], []], bounds_ns, strict=True))
+
+    alone = open_ranks(None)
+    monkeypatch.setattr("hpcbench.api.measure.open_ranks", lambda group: replace(
+        alone, size=3, gather=gathered))
+    found = hpcbench.measure(lambda: None, iterations=8, warmup=2, flops=450, bytes=90)
+    assert (found.times * 1e9).round().tolist() == [time_ns] * 8
+    assert found.skew == pytest.approx(400e-9) and found.samples.shape == (3, 8)
+    assert found.per_rank == pytest.approx((500e-9, 800e-9, 550e-9))
+    assert found.wrong == ("rank 1: late",)
 
 
 def failures(call: Callable[[SharedFailures, int], Any], size: int) -> list[Any]:

@@ -27,6 +27,7 @@ from hpcbench.measurement.loop import (
     after_barrier,
     drawn_samples,
     first_to_last,
+    last_to_last,
     measure,
     of_one_rank,
     slowest_rank,
@@ -471,11 +472,11 @@ def test_folds_use_all_ranks() -> None:
         rows[:, START] = [start + shift, start + shift + 10**6]
         rows[:, END] = rows[:, START] + [500 * (control.rank + 1), 100]
         clock = replace(ClockModel.identity(10**12), offset_ns=shift)
-        return [slowest_rank(rows, control).tolist(),
-                first_to_last(clock)(rows, control).tolist()]
+        return [fold(rows, control).tolist()
+                for fold in (slowest_rank, first_to_last(clock), last_to_last(clock))]
 
     for answer in on_ranks(3, one):
-        assert answer == [[1500, 100], [3500, 2100]]
+        assert answer == [[1500, 100], [3500, 2100], [1500, 100]]
 
 
 class Wrong:

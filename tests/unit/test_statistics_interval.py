@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from hpcbench.statistics.interval import (
     MedianInterval,
     median_interval,
+    median_rank_uncertainty,
     median_ranks,
     passes_differ,
+    ranks,
 )
 from statistics_series import (
     INDEPENDENT_KINDS,
@@ -123,10 +125,14 @@ def test_a_random_walk_is_mostly_not_reliable() -> None:
 
 
 def test_dependent_values_count_as_fewer() -> None:
-    found = intervals(autoregressive(np.random.default_rng(2), 50, 1000))
+    cases = autoregressive(np.random.default_rng(2), 50, 1000)
+    found = intervals(cases)
     assert all(item.reliable for item in found)
     assert 5 < np.median([item.block_length for item in found]) < 10
     assert all(1000 / item.n_blocks <= item.block_length + 0.1 for item in found)
+    for values, item in zip(cases, found, strict=True):
+        least = 500 - median_rank_uncertainty(values, ranks(values), 0.95).half_width
+        assert least - 1 < item.rank <= least and item.low == np.sort(values)[item.rank - 1]
 
 
 def test_passes_that_differ_are_not_reliable() -> None:

@@ -65,8 +65,11 @@ def pair(tmp_path: Path) -> list[Path]:
 def test_an_all_gather_gives_the_parts_of_all_ranks(tmp_path: Path) -> None:
     """Of lists of results, such as DTensor's on gloo, torch records that of one rank."""
     part = entry(0, "all_gather", 8) | {"output_sizes": [[1, 8]]}
-    record, _ = traffic(*[flight(tmp_path, rank, [part]) for rank in (0, 1)])
-    (one,) = record.signatures
+    groups = {name: {"ranks": ranks, "description": "", "backend": "gloo"}
+              for name, ranks in (("0", [0, 1]), ("1", [0, 1, 2]))}
+    calls = [part, entry(1, process_group=["1", "more"], pg_id=1)]
+    record, _ = traffic(*[flight(tmp_path, rank, calls, groups=groups) for rank in (0, 1)])
+    one, _ = record.signatures
     assert (one.elements_in, one.elements_out, one.bytes) == ((8,), (16,), 64)
 
 

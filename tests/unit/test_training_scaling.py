@@ -57,6 +57,8 @@ def test_ranks_that_share_a_replica_scale_strongly() -> None:
     found = shares([weak()[0], timed(2e-3, "tensor", 1, dp=1, tp=4),
                     timed(4e-3, "hybrid", 2, dp=2, tp=2)])
     assert found == {("tensor", 4): ("strong", pytest.approx(1.0))}
+    more_a_rank = [timed(4e-3, "hybrid", 0, dp=1, tp=4), timed(4e-3, "hybrid", 1, dp=4, tp=2)]
+    assert shares(more_a_rank) == {}
 
 
 def test_adapters_are_compared_with_the_same_over_single(
