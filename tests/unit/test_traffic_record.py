@@ -16,8 +16,9 @@ import pytest
 import typer
 
 from hpcbench.commands.traffic import profiled_steps
-from hpcbench.errors import UsageError
+from hpcbench.errors import FileError, UsageError
 from hpcbench.traffic.cost import SETTINGS, cost_lines
+from hpcbench.traffic.imported import import_traffic
 from hpcbench.traffic.recording import STARTUP, Recording, recorded_environment
 
 TORCH = {
@@ -94,31 +95,86 @@ def record_of(home: Path, name: str = "rank00000.json") -> dict[str, Any]:
 
 @pytest.mark.parametrize(("ending", "code"), [
     ("", 0), ("raise ValueError('mine')", 1), ("import sys; sys.exit(7)", 7),
-    ("dist.destroy_process_group()", 0)])
+    ("dist.destroy_process_group()", 0), ("import os; os._exit(5)", 5)])
 def test_a_rank_writes_however_it_ends(home: Path, ending: str, code: int) -> None:
     found, _, err = run(home, JOIN + ending)
     assert found == code and "4 calls" in err and "3 earlier ones are lost" in err
     record = record_of(home)
     assert record["rank"] == 0 and record["world_size"] == 2 and record["reason"] == "exit"
     assert record["groups"]["0"]["ranks"] == [0, 1] and len(record["dumps"][0]["entries"]) == 4
+    assert [path.name for path in (home / "rec").iterdir()] == ["rank00000.json"]
 
 
-def test_a_signal_ends_the_program_as_without_record(home: Path) -> None:
-    code, _, _ = run_command(home, JOIN + "import os; os.kill(os.getpid(), 15)")
-    assert code == -signal.SIGTERM
+def test_every_signal_ends_a_rank_as_without_record(home: Path) -> None:
+    stops = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+    numbers = sorted({*range(1, 32)} - stops)
+    program = f"""
+import os, signal
+for number in {numbers}:
+    if not (child := os.fork()):
+        os.environ["RANK"] = str(number)
+        import torch.distributed as dist
+        dist.init_process_group()
+        before = signal.getsignal(15), signal.getsignal(1)
+        assert before == (signal.SIG_DFL, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGKILL)
+    print(os.waitpid(child, 0)[1] & 127)
+"""
+    code, without, err = ended(home, {**variables(home), "TORCH_FR_BUFFER_SIZE": "4"},
+                               "-c", program)
+    assert code == 0, err
+    assert run_command(home, program)[:2] == (0, without)
+    ends = dict(zip(numbers, map(int, without.split()), strict=True))
+    assert ends[15] == 15 and ends[signal.SIGURG] == signal.SIGKILL
+    left = {path.name for path in (home / "rec").iterdir()}
+    assert {"rank00002.json", "rank00015.started"} < left  # of KeyboardInterrupt, and of SIGTERM
+    assert all(f"rank{number:05}.started" in left for number in numbers if number not in (2, 17))
 
 
-def test_sigusr2_writes_while_the_program_waits_in_a_library(home: Path) -> None:
+@pytest.mark.parametrize("ending", ["os.execv('/bin/true', ['true'])", "os.abort()"])
+def test_a_rank_that_cannot_write_leaves_word(home: Path, ending: str) -> None:
+    run(home, JOIN + f"import os; {ending}")
+    assert [path.name for path in (home / "rec").iterdir()] == ["rank00000.started"]
+    with pytest.raises(FileError, match="rank00000.started: .* lost"):
+        import_traffic([home / "rec"], home / "traffic.json")
+    assert run(home, JOIN)[0] == 0
+    assert [path.name for path in (home / "rec").iterdir()] == ["rank00000.json"]
+
+
+FULL = """
+import builtins, errno, os
+opened = builtins.open
+class Full:
+    def __init__(self, stream): self.stream = stream
+    def __enter__(self): return self
+    def __exit__(self, *_): self.stream.close()
+    def write(self, text):
+        self.stream.write(text[:20])
+        raise OSError(errno.ENOSPC, "No space left on device", self.stream.name)
+builtins.open = lambda path, mode="r", *a, **b: Full(opened(path, mode)) if (
+    "w" in mode and "rec" in str(path)) else opened(path, mode, *a, **b)
+"""
+
+
+@pytest.mark.parametrize("before", [FULL, "open('rec', 'w')\n"])
+def test_a_disk_that_takes_no_record_costs_one_line(home: Path, before: str) -> None:
+    code, _, err = run(home, before + JOIN + "import sys; sys.exit(7)")
+    assert code == 7 and err.count("\n") == 1
+    assert not (home / "rec").is_dir() or not [*(home / "rec").iterdir()]
+
+
+def test_sigurg_writes_while_the_program_waits_in_a_library(home: Path) -> None:
     """It is still in its call, with no instruction of Python's between."""
     program = JOIN + """
-import ctypes, os, time, threading
+import ctypes, os, signal, threading
 reading, writing = os.pipe()
-threading.Timer(0.1, os.kill, (os.getpid(), 12)).start()
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGURG)).start()
 threading.Timer(1.0, os.write, (writing, b"x")).start()
 ended = ctypes.CDLL(None).read(reading, ctypes.create_string_buffer(1), 1)
 assert ended == 1, "the signal ended the call"
 found = os.path.exists("rec/rank00000.json")
-print(found, len(os.listdir("rec")), open("rec/rank00000.json").read().count("SIGUSR2"))
+print(found, len(os.listdir("rec")), open("rec/rank00000.json").read().count("SIGURG"))
 """
     code, out, err = run(home, program)
     assert (code, out.split()) == (0, ["True", "1", "1"]), err
@@ -126,8 +182,8 @@ print(found, len(os.listdir("rec")), open("rec/rank00000.json").read().count("SI
 
 
 def test_a_handler_of_the_programs_own_stays(home: Path) -> None:
-    program = ("import signal, os, time; signal.signal(12, lambda *_: print('mine'))\n" + JOIN
-               + "os.kill(os.getpid(), 12); time.sleep(0.1)")
+    program = ("import signal, os, time\nsignal.signal(signal.SIGURG, lambda *_: print('mine'))\n"
+               + JOIN + "os.kill(os.getpid(), signal.SIGURG); time.sleep(0.1)")
     code, out, _ = run(home, program)
     assert (code, out.split()) == (0, ["mine"])
 

@@ -33,6 +33,8 @@ from hpcbench.units import grouped
 
 PROGRAM = "torch flight recorder"
 FORMAT = "hpcbench.record"
+AT_START, AT_EXIT = "start", "exit"
+"""When a rank wrote; anything else is the signal that asked for the record meanwhile."""
 _KNOWN = ((2, 4), (2, 10))
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
 _LOST = "after_loss"
@@ -51,6 +53,9 @@ def read(file: ForeignFile, data: Mapping[str, Any]) -> RankRecord:
     Entries without their keys are left out and counted.
     """
     own = data if data.get("format") == FORMAT else {}
+    if own.get("reason") == AT_START:
+        raise FileError(f"{file.name}: the record of this rank is lost: a signal, exec or a "
+                        "library ended its process, or it runs still; SIGURG has it write before")
     dumps = own.get("dumps", []) if own else [data]
     versions = [_version(file, dump) for dump in dumps]
     try:
@@ -126,6 +131,9 @@ def _own_notes(
     file: ForeignFile, own: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], messages: int,
 ) -> Iterator[str]:
     """Yield what torch does not record, and what it records as something else."""
+    if (reason := own.get("reason", AT_EXIT)) != AT_EXIT:
+        yield (f"{file.name}: written on {str(reason)[:20]}, while the program ran: later calls "
+               "are not in it")
     unknown = _unrecorded(entries) - messages
     if unknown > 0 and not own.get("messages_lost"):
         yield (f"{file.name}: {unknown} calls, such as gloo's send and recv, have a number but no "

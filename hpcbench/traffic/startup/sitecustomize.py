@@ -1,9 +1,12 @@
-"""Writes torch's flight records of a rank when it ends, and on SIGUSR2; `hpcbench record` puts it
+"""Writes torch's flight records of a rank when it ends, and on SIGURG; `hpcbench record` puts it
 first on PYTHONPATH.
 
 It runs in any Python of the job, before the program: standard library only, torch is not imported.
 A process is a rank once it has called ``init_process_group``; others write nothing. A failure
 here costs the record, never the program.
+
+What ends a process without Python (a signal, exec, abort) ends it as ever: no handler is put in
+its way. Then ``rank00000.started`` is left, which the record would have replaced.
 """
 
 from __future__ import annotations
@@ -37,6 +40,10 @@ DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 MOST_RAS = 2**26
 MOST_NOTES = 8
 """Jobs of at most so many ranks report all files; larger ones rank 0's, and those with losses."""
+_STARTED = ".started"
+ASKED = signal.SIGURG
+"""The signal that asks for a record: of those that end no process by default, the one that
+schedulers can send and terminals do not."""
 _MODULE = "torch.distributed.distributed_c10d"
 MESSAGES = {"isend": ("dst", "group_dst"), "irecv": ("src", "group_src")}
 """Functions of messages, and the names of their peer: rank of the job, rank of the group."""
@@ -58,6 +65,7 @@ class Recorder:
         self._rank = self._size = 0
         self._groups: dict[str, dict[str, Any]] = {}
         self._path = ""
+        self._refused = False
         self._durations: list[tuple[str, int, int]] = []
         self._profiled_by = 0
         self._waking = -1
@@ -176,6 +184,7 @@ class Recorder:
         if self._pid == os.getpid():
             return
         self._pid, self._path = os.getpid(), ""  # a fork of a rank may become one itself
+        self._mark_start()
         self._answer_signals()
         with contextlib.suppress(AttributeError):  # of an old torch: the reader says so
             self._watch_scatters()
@@ -186,6 +195,25 @@ class Recorder:
         util = sys.modules.get("multiprocessing.util")
         if util and sys.modules["multiprocessing"].parent_process():  # ends without atexit
             util.Finalize(None, self.write_at_end, exitpriority=-100)
+
+    def _mark_start(self) -> None:
+        """Leave word of a rank that may not come to write; a disk that refuses it is told now."""
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            with _whole(self._started()) as part, open(part, "w", encoding="utf-8") as stream:
+                stream.write(json.dumps(self._head("start")))
+        except OSError as error:
+            self._refused = True
+            _note(f"rank {self._rank}: {self._folder} takes no record: {error.strerror}; the "
+                  "program goes on, and its end tries again")
+
+    def _started(self) -> str:
+        return os.path.join(self._folder, f"rank{self._rank:05}{_STARTED}")
+
+    def _head(self, reason: str) -> dict[str, Any]:
+        return {"format": "hpcbench.record", "version": 1, "rank": self._rank,
+                "world_size": self._size, "host": os.uname().nodename, "pid": os.getpid(),
+                "reason": reason}
 
     def _note_groups(self) -> None:
         world = getattr(self._c10d, "_world", None)
@@ -242,7 +270,8 @@ class Recorder:
         if profiler is not None:
             profiler.stop()
             path = self._free_path(os.path.join(self._folder, "profile"))
-            profiler.export_chrome_trace(path)
+            with _whole(path) as part:
+                profiler.export_chrome_trace(part)
             _note(f"rank {self._rank}: profile to step {self._steps} in {path}")
 
     def _end_durations(self) -> None:
@@ -257,22 +286,22 @@ class Recorder:
             if ":" in event.name()]
 
     def _answer_signals(self) -> None:
-        """Write on SIGUSR2, also while the main thread waits in a collective.
+        """Write on SIGURG, also while the main thread waits in a collective.
 
         Python calls a handler between its own instructions only; the byte in the pipe comes
         immediately. A handler of the program's own stays.
         """
         if threading.current_thread() is not threading.main_thread():
             return
-        if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
-            signal.signal(signal.SIGUSR2, lambda *_: None)
-            signal.siginterrupt(signal.SIGUSR2, False)  # calls of libraries go on
+        if signal.getsignal(ASKED) is signal.SIG_DFL:
+            signal.signal(ASKED, lambda *_: None)
+            signal.siginterrupt(ASKED, False)  # calls of libraries go on
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         if before not in (-1, self._waking):  # an event loop's
             signal.set_wakeup_fd(before)
-            _note("the program has an event loop: SIGUSR2 writes no record")
+            _note("the program has an event loop: SIGURG writes no record")
             return
         self._waking = writing
         threading.Thread(target=self._wait_for_signals, args=(reading,), daemon=True,
@@ -280,14 +309,14 @@ class Recorder:
 
     def _wait_for_signals(self, reading: int) -> None:
         while data := os.read(reading, 64):
-            if signal.SIGUSR2 in data and self._pid == os.getpid():
+            if ASKED in data and self._pid == os.getpid():
                 with _spared():
-                    self._write("SIGUSR2")
+                    self._write(ASKED.name)
                     if self._has("nccl") and _is_first_of(_LOCAL_RANKS):
                         self._ras = ask_ras()
-                        self._write("SIGUSR2")
+                        self._write(ASKED.name)
                         self._ras_diagnostics = ask_ras("DIAGNOSTICS", "text")
-                        self._write("SIGUSR2")
+                        self._write(ASKED.name)
 
     def _has(self, library: str) -> bool:
         return any(library in one["backend"] for one in self._groups.values())
@@ -296,14 +325,18 @@ class Recorder:
         """Write the record of a rank; report it where the command itself has none."""
         with _spared():
             if self._pid == os.getpid():
+                self._pid = -1  # processes of multiprocessing may end in two ways
                 self._end_durations()
                 with _spared():
                     self._end_profile()
                 if os.environ.get(PROFILED) and self._steps == 0:
                     _note(f"rank {self._rank}: no optimizer's step was called: no step ended")
                 self._note_groups()
-                self._say(*self._write("exit"))
-                self._pid = -1  # processes of multiprocessing may end in both ways
+                try:
+                    self._say(*self._write("exit"))
+                except OSError:
+                    if not self._refused:  # else it was told at the start
+                        raise
             elif self._pid == 0 and os.environ.get(COMMAND) == str(os.getpid()) and (
                     _is_first_of(_RANKS)) and (
                     not _has_records(self._folder)):
@@ -316,19 +349,17 @@ class Recorder:
         with self._lock:
             library = self._c10d.torch._C._distributed_c10d
             dumps = [_text(getattr(library, name)()) for name in DUMPS if hasattr(library, name)]
-            head = {"format": "hpcbench.record", "version": 1, "rank": self._rank,
-                    "world_size": self._size, "host": os.uname().nodename, "pid": os.getpid(),
-                    "reason": reason, "torch": str(self._c10d.torch.__version__),
+            head = {**self._head(reason), "torch": str(self._c10d.torch.__version__),
                     "groups": self._groups, "durations": self._durations, "ras": self._ras,
                     "ras_diagnostics": self._ras_diagnostics,
                     "messages": [*self._messages], "messages_lost": self._messages_lost,
                     "scatters": [*self._scatters] if self._library else None}
             path = self._path or self._free_path(self._folder)
-            part = f"{path}.part{os.getpid()}"
-            with open(part, "w", encoding="utf-8") as stream:
+            with _whole(path) as part, open(part, "w", encoding="utf-8") as stream:
                 stream.write(f"{json.dumps(head)[:-1]}, \"dumps\": [\n{', '.join(dumps)}\n]}}\n")
-            os.replace(part, path)
             self._path = path
+            with contextlib.suppress(OSError):
+                os.unlink(self._started())
         numbers = [sorted(map(int, re.findall(r'"record_id":\s*(\d+)', dump))) for dump in dumps]
         lost = sum(found[-1] + 1 - len(found) for found in numbers if found)
         lost += self._messages_lost
@@ -403,6 +434,18 @@ def _spared() -> Any:
         _note(f"no record of this process: {type(error).__name__}: {error}")
 
 
+@contextlib.contextmanager
+def _whole(path: str) -> Any:
+    """Yield a name beside to write to; it becomes ``path`` if the block ends well, else nothing."""
+    part = f"{path}.part{os.getpid()}"
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+
+
 def _note(text: str) -> None:
     with contextlib.suppress(Exception):
         sys.stderr.write(f"hpcbench: {text}\n")
@@ -451,6 +494,14 @@ def _start() -> None:
     recorder = Recorder(os.environ.get(FOLDER) or DEFAULT_FOLDER)
     sys.meta_path.insert(0, Finder(recorder))
     atexit.register(recorder.write_at_end)
+    end = os._exit
+
+    @functools.wraps(end)
+    def _exit(status: int) -> None:  # runs nothing that is registered
+        recorder.write_at_end()
+        end(status)
+
+    os._exit = _exit  # type: ignore[assignment]
 
 
 def _run_the_one_behind() -> None:
