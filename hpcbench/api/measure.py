@@ -300,7 +300,6 @@ def _measured(
         gathered = ranks.gather((progress.rows(), looped.wrong, clock.bound_ns))
     finally:
         progress.close()
-        loop.sleep_as_usual()
     case = _case(request, ranks, (name, device_name), (least, most))
     records = _records(case, gathered, looped.stop_reason)
     if request.save is not None:

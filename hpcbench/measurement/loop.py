@@ -11,12 +11,12 @@ that decided alone would leave the others in a collective.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -55,7 +55,7 @@ _LEAST_SPIN_NS = 30_000
 _MOST_SPIN_NS = 500_000
 _WINDOW = 8
 _PROBES = 10
-_PR_SET_TIMERSLACK = 29
+_PR_SET_TIMERSLACK, _PR_GET_TIMERSLACK = 29, 30
 
 _LATE = int(Flag.LATE_START)
 
@@ -93,7 +93,6 @@ class AgreedStart:
         self._missed = 0
         self._starts = 0
         self._any_missed = 0
-        _sleep_precisely(1)
 
     def __call__(self) -> int:
         """Agree, wait, and return LATE_START if this rank was not there in time."""
@@ -137,23 +136,31 @@ def entering_late(
     return late_start
 
 
-def _sleep_precisely(slack_ns: int) -> None:
-    """Set the thread's timer slack (Linux, PR_SET_TIMERSLACK), usually 50 us; late starts are
-    flagged anyway."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(slack_ns), 0, 0, 0)
+@cache
+def _prctl() -> Callable[..., int] | None:
+    """Return Linux's call, which keeps the GIL here: other threads could take it."""
+    return getattr(ctypes.PyDLL(None), "prctl", None)
 
 
-def sleep_as_usual() -> None:
-    """Undo what `AgreedStart` did to this thread's sleep."""
-    _sleep_precisely(0)
+def _sleep_precisely(seconds: float) -> None:
+    """Sleep without the thread's timer slack (prctl(2)), usually 50 us. It is back before the timed
+    call, which may sleep, too."""
+    if (prctl := _prctl()) is None:
+        time.sleep(seconds)
+        return
+    usual_ns = prctl(_PR_GET_TIMERSLACK, 0, 0, 0, 0)
+    prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+    try:
+        time.sleep(seconds)
+    finally:
+        prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(max(usual_ns, 0)), 0, 0, 0)
 
 
 def wait_until(local_ns: int, now_ns: Callable[[], int], spin_ns: int) -> bool:
     """Sleep, and spin only the last ``spin_ns``; return whether it slept beyond the time."""
     overslept = False
     if (left_ns := local_ns - now_ns()) > spin_ns:
-        time.sleep((left_ns - spin_ns) / 1e9)
+        _sleep_precisely((left_ns - spin_ns) / 1e9)
         overslept = now_ns() > local_ns
     while now_ns() < local_ns:
         pass

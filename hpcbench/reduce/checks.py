@@ -90,15 +90,12 @@ def _parameters(case: Case, records: Pass) -> Iterator[Violation]:
                           f"the ranks did not run the same case; {AGAIN}")
 
 
-def single_calls(case: Case) -> int:
-    """Return how many rows at either end are one call for its check."""
-    return int(case.validate and case.batch > 1)
-
-
 def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Violation]:
     """HB116: as many rows on every rank, at most the planned ones, each kind in its place."""
     counts = {rank: len(record.samples) for rank, record in records.items()}
-    single = single_calls(case)
+    is_checked = case.validate and any(
+        HAS_NO_CHECK not in record.detail for record in records.values())
+    single = int(is_checked and case.batch > 1)  # rows at either end: one call, for its check
     most = case.warmup + case.iterations + 2 * single
     if len(set(counts.values())) > 1:
         yield Violation("HB116", f"iterations differ: {on_ranks(by_value(counts))}, planned "

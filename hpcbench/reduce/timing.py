@@ -17,7 +17,6 @@ import numpy.typing as npt
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.plan.case import Case
 from hpcbench.reduce import arrival, fold, results
-from hpcbench.reduce.checks import single_calls
 from hpcbench.reduce.comparison import LATE_START, Comparison, compared
 from hpcbench.reduce.stack import Pass, PassKey, Use, has_flag, pass_slices
 from hpcbench.statistics import interval as intervals
@@ -402,7 +401,7 @@ def _opening(case: Case, passes: Passes) -> dict[str, float | None]:
               if record.communicator_ns >= 0]
     return {"first_call_s": _longest_s(  # not known where the first row is several calls
         int(record.samples.end_ns[0] - record.samples.start_ns[0]) for record in opened
-        if case.batch == 1 or single_calls(case)),
+        if case.batch == 1 or record.samples.flags[0] & Flag.SINGLE),
         "communicator_s": _longest_s(record.communicator_ns for record in opened)}
 
 

@@ -18,7 +18,15 @@ from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Finding, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.clock import ClockCheck, ClockModel
-from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Header, Record, Samples, no_samples
+from hpcbench.trace.schema import (
+    HAS_NO_CHECK,
+    SAMPLE_COLUMNS,
+    Flag,
+    Header,
+    Record,
+    Samples,
+    no_samples,
+)
 from synthetic import (
     BASE_NS,
     CASE_NS,
@@ -105,6 +113,23 @@ def test_hb116_single_calls_not_at_both_ends(
         samples[row, FLAGS] = flags if rank == 1 else samples[row, FLAGS]
 
     assert_rejected(reduced(tmp_path, edit, plan), "HB116", *parts)
+
+
+def test_hb116_an_operation_without_a_check_has_no_single_calls(tmp_path: Path) -> None:
+    cases = [make_case(index, world_size=3, iterations=20, mode="pipelined", batch=5)
+             for index in range(2)]
+    plan = plan_of([cases[0], replace(cases[1], case_id=BAD)], 3)
+
+    def edit(rank: int, record: Record, samples: Samples) -> dict[str, Any]:
+        rows = with_rows(record, samples[1:-1]).samples
+        return {"samples": rows, "n_wrong": -1, "communicator_ns": 1,
+                "detail": {**record.detail, HAS_NO_CHECK: True}}
+
+    results = reduced(tmp_path, edit, plan)
+    checked, unchecked = results.cases
+    assert checked.statistics and unchecked.statistics and not results.findings
+    assert (unchecked.status, unchecked.statistics.n) == ("ok", checked.statistics.n)
+    assert unchecked.timing and unchecked.timing.first_call_s is None  # the first row is 5 calls
 
 
 def on_node(header: Header) -> Header:

@@ -73,6 +73,22 @@ def test_seconds_are_kept_and_the_time_is_right() -> None:
     assert found.tflops == pytest.approx(4e9 / found.median / 1e12)
 
 
+def test_a_function_that_sleeps_takes_as_long_as_in_a_plain_loop() -> None:
+    """A sleep of 10 us takes some 60 us more in both: the timer slack is the process's own."""
+    def nap() -> None:
+        time.sleep(1e-5)
+
+    ratios = []
+    for _ in range(8):
+        times = []
+        for _ in range(25):
+            began = time.perf_counter()
+            nap()
+            times.append(time.perf_counter() - began)
+        ratios.append(hpcbench.measure(nap, iterations=25).median / np.median(times))
+    assert 0.7 < np.median(ratios) < 1.4
+
+
 def test_a_slow_function_is_called_as_often_as_an_interval_needs() -> None:
     found = hpcbench.measure(partial(time.sleep, 0.02), seconds=0.01, warmup=0)
     assert found.samples.shape[1] == 6 and found.interval is not None

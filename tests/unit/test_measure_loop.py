@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -460,6 +462,23 @@ def test_waiting_never_ends_early() -> None:
         until = NOW() + ahead_ns
         wait_until(until, NOW, 30_000)
         assert NOW() >= until
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="timer slack is Linux's")
+def test_only_the_wait_for_the_start_is_precise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is timed sleeps as it does elsewhere, after each way to a start."""
+    prctl = ctypes.CDLL(None).prctl
+    get_slack, set_slack = partial(prctl, 30, 0, 0, 0, 0), partial(prctl, 29)
+    asleep: list[int] = []
+    monkeypatch.setattr(time, "sleep", lambda seconds: asleep.append(get_slack()))
+    set_slack(41_000, 0, 0, 0)
+    try:
+        for slack_ns in (10_000, 300_000):  # spins only; sleeps, too
+            AgreedStart(Alone(), ClockModel.identity(NOW()), NOW, slack_ns)()
+            assert get_slack() == 41_000
+    finally:
+        set_slack(0, 0, 0, 0)
+    assert asleep == [1]
 
 
 def test_folds_use_all_ranks() -> None:
