@@ -111,12 +111,12 @@ class MeasureRequest:
         if not callable(self.fn):
             raise TypeError(f"measure: fn is {_shown(self.fn)}, not callable; give a function "
                             "without arguments, such as lambda: step(batch)")
-        if is_deferred(self.fn):
-            raise TypeError("measure: fn is async or a generator: calling it runs nothing; give a "
-                            "function that does the work")
-        for title, call in (("setup", self.setup), ("check", self.check)):
+        for title, call in (("fn", self.fn), ("setup", self.setup), ("check", self.check)):
             if call is not None and not callable(call):
                 raise TypeError(f"measure: {title} is {_shown(call)}, not callable")
+            if is_deferred(call):
+                raise TypeError(f"measure: {title} is async or a generator: calling it runs "
+                                "nothing; give a function that does the work")
         if self.seconds is not None and self.iterations is not None:
             raise ValueError("measure: seconds and iterations are both given; give one of them")
         if not isinstance(self.name, str):
@@ -265,7 +265,7 @@ def _gpu(name: str, index: str | None) -> Opened:
 class UserCalls:
     """The user's functions as the timed loop calls them, without code of ours between."""
 
-    run: Callable[[], None]
+    run: Call
     prepare: Callable[[], None]
     checker: Callable[[], Any] | None
     name: str
@@ -316,9 +316,8 @@ def _name_of_device(device: loop.Device) -> str:
 
 
 def _called(request: MeasureRequest, name: str) -> UserCalls:
-    run: Any = request.fn  # what it returns is of no interest
     setup: Any = request.setup or repeat(None).__next__
-    return UserCalls(run, setup, request.check, name)
+    return UserCalls(request.fn, setup, request.check, name)
 
 
 def _start(control: Control, clock: CommonClock) -> loop.Start:

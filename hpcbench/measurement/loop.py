@@ -12,11 +12,13 @@ that decided alone would leave the others in a collective.
 from __future__ import annotations
 
 import ctypes
+import inspect
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Protocol
 
 import numpy as np
@@ -292,7 +294,7 @@ class TimedOperation(Protocol):
 
     name: str
 
-    def run(self) -> None:
+    def run(self) -> object:
         ...
 
 
@@ -382,7 +384,7 @@ def measure(
     return LoopResult(loop.wrong, reason)
 
 
-def _timed_samples(loop: _Loop, run: Callable[[], None], drawn: Iterator[int] | None) -> str:
+def _timed_samples(loop: _Loop, run: Callable[[], object], drawn: Iterator[int] | None) -> str:
     """Take timed samples until there are enough; return why. Without ``drawn`` none is checked."""
     stopping, count, reason = loop.around.stopping, 0, ""
     checked, following = -1, 0
@@ -417,8 +419,14 @@ class _Loop:
     wrong: list[object] = field(default_factory=list)
 
     def samples(
-        self, run: Callable[[], None], flags: int, count: int, *, check: bool = False,
+        self, run: Callable[[], object], flags: int, count: int, *, check: bool = False,
     ) -> None:
+        if count and not self.row:  # the first call of all is looked at
+            if count > 1:
+                self.samples(run, flags, 1)
+                count -= 1
+            else:
+                run = _of_work_done(run)
         around, row = self.around, self.row
         settling = self.settles and not self.is_settled and not flags and count > 0
         if count:
@@ -434,7 +442,7 @@ class _Loop:
             self.check_last()
 
     def _stretch(
-        self, run: Callable[[], None], flags: int, count: int, start: Start, *, settling: bool,
+        self, run: Callable[[], object], flags: int, count: int, start: Start, *, settling: bool,
     ) -> None:
         """Take samples one after another. If ``settling``, unrecorded calls come first: checks
         empty the caches."""
@@ -465,7 +473,7 @@ class _Loop:
             at += ROW_BYTES
         self.row += count
 
-    def _faulty_sample(self, run: Callable[[], None], flags: int, *, settling: bool) -> None:
+    def _faulty_sample(self, run: Callable[[], object], flags: int, *, settling: bool) -> None:
         """Take one sample with the faults of its row, between the start and the call."""
         row, progress, around = self.row, self.progress, self.around
         if settling:  # by the planned call, whatever is called in this row
@@ -498,11 +506,39 @@ class _Loop:
             self.wrong.append(mismatch)
 
 
-def _repeated(run: Callable[[], None], batch: int) -> Callable[[], None]:
+def _repeated(run: Callable[[], object], batch: int) -> Callable[[], object]:
+    """Return ``batch`` calls as one, which returns what the last does."""
     if batch == 1:
         return run
+    before = range(batch - 1)
 
-    def repeated() -> None:
-        for _ in range(batch):
+    def repeated() -> object:
+        for _ in before:
             run()
+        return run()
     return repeated
+
+
+def _of_work_done(run: Callable[[], object]) -> Callable[[], object]:
+    """Return the call; it raises TypeError if what it returns has still to be run."""
+    def looked_at() -> None:
+        if is_to_be_run(returned := run()):
+            if isinstance(returned, CoroutineType):
+                returned.close()  # else Python warns of it, later and elsewhere
+            raise TypeError(f"the function that is timed returned a {type(returned).__name__}, "
+                            "which nobody runs: give one that does the work, such as "
+                            "lambda: asyncio.run(step())")
+    return looked_at
+
+
+def is_to_be_run(returned: object) -> bool:
+    """Return whether this is a coroutine, generator or lazy iterator that nobody has begun, or
+    another awaitable that is not done."""
+    if isinstance(returned, CoroutineType):
+        return inspect.getcoroutinestate(returned) == inspect.CORO_CREATED
+    if isinstance(returned, GeneratorType):
+        return inspect.getgeneratorstate(returned) == inspect.GEN_CREATED
+    if isinstance(returned, Awaitable):
+        done = getattr(returned, "done", None)
+        return not callable(done) or not done()
+    return isinstance(returned, (AsyncGeneratorType, map, filter))

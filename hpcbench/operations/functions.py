@@ -398,7 +398,9 @@ def timed_call(returned: Any, name: str) -> TimedCall:
         if not callable(value) and not (value is None and key != "step"):
             raise CaseError(f"{name}: {key} of hpcbench.Case is {type(value).__name__}, not a "
                             "function")
-    _refuse_deferred(call.step, f"{name}: step of hpcbench.Case")
+        if is_deferred(value):
+            raise CaseError(f"{name}: {key} of hpcbench.Case is async or a generator: calling it "
+                            "runs nothing; give a function that does the work")
     if call.collective and (call.collective not in collectives() or not call.bytes):
         raise CaseError(f"{name}: collective of hpcbench.Case is {call.collective!r}: give the "
                         f"name of one ({', '.join(collectives())}), and bytes")
@@ -409,13 +411,6 @@ def timed_call(returned: Any, name: str) -> TimedCall:
             raise CaseError(f"{name}: {key} of hpcbench.Case is {value!r:.80}, not a number above "
                             "0 of one call on this rank")
     return call
-
-
-def _refuse_deferred(step: Any, place: str) -> None:
-    """Raise CaseError for an async function or a generator, whose call runs nothing."""
-    if is_deferred(step):
-        raise CaseError(f"{place} is async or a generator: calling it runs nothing; give a "
-                        "function that does the work")
 
 
 def is_deferred(function: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -146,6 +147,40 @@ def test_bad_input_is_one_line(
     with pytest.raises(error) as caught:
         hpcbench.measure(**{"fn": lambda: calls.append(1), **options})
     assert word in str(caught.value) and "\n" not in str(caught.value) and not calls
+
+
+async def step() -> None:
+    """Do nothing, but only if someone waits for it."""
+
+
+@pytest.mark.parametrize(("fn", "warmup"), [
+    (lambda: step(), 1), (lambda: step(), 0), (lambda: (n for n in (1, 2)), 1),
+    (lambda: map(print, (1, 2)), 1), (step, 1)])
+def test_a_call_that_runs_nothing_is_one_line(fn: Callable[[], Any], warmup: int) -> None:
+    with pytest.raises(TypeError, match="nobody runs|runs nothing"):
+        hpcbench.measure(fn, iterations=2, warmup=warmup)
+
+
+def test_an_async_setup_restores_nothing() -> None:
+    with pytest.raises(TypeError, match="setup is async"):
+        hpcbench.measure(lambda: 0, setup=step, iterations=1)
+
+
+def test_a_call_that_ran_may_return_what_it_ran() -> None:
+    def done() -> Any:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(step())
+        loop.run_until_complete(task)
+        loop.close()
+        return task
+
+    def begun() -> Iterator[int]:
+        numbers = (n for n in (1, 2))
+        next(numbers)
+        return numbers
+
+    for fn in (done, begun, lambda: [1], lambda: iter([1])):
+        assert hpcbench.measure(fn, iterations=2).samples.shape == (1, 2)
 
 
 def test_a_gpu_needs_torch() -> None:

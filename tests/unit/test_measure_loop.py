@@ -7,6 +7,7 @@ import itertools
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -192,6 +193,22 @@ def test_a_stray_call_takes_the_place_of_its_sample_alone() -> None:
                           wrong_operations={2: stray})
     measure(work, Host(), progress, SampleSchedule(1, 1, validate=True, settles=True), around)
     assert stray.calls == [1] and len(progress.rows()) == 4
+
+
+@pytest.mark.parametrize("validate", [True, False])
+@pytest.mark.parametrize(("warmup", "batch"), [(2, 1), (0, 1), (2, 7), (0, 7)])
+def test_a_call_that_returns_a_coroutine_is_refused_at_once(
+    warmup: int, batch: int, *, validate: bool,
+) -> None:
+    async def step() -> None:
+        pass
+
+    work = Work()
+    work.run = lambda: step()  # type: ignore[method-assign]
+    with pytest.raises(TypeError, match="coroutine"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those before the last of a batch were never awaited
+        run_alone(SampleSchedule(warmup, batch, validate=validate), 3, work)
+    assert work.prepared == 1
 
 
 def test_one_sample_is_checked_once() -> None:
