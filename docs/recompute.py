@@ -69,6 +69,7 @@ def recomputed(case, samples, plan):
         "n_late": late.sum(), "n_outlier": outlier.sum(),
         "n_warmup": np.any(rows["flags"] & 1, 0).sum(),
         "n_ramp": np.isin(use, (1, 5)).sum(), "n_surplus": np.isin(use, (2, 6)).sum(),
+        "n_samples": use.size, "n_checked": np.any(rows["flags"] & 2, 0).sum(),
         "ci_low_s": low, "ci_high_s": high,
         "launch_low_s": min(medians), "launch_high_s": max(medians),
         "launch_level": 1 - 2 / 2 ** len(medians),

@@ -287,7 +287,7 @@ def _measured(
                          "away here")
     name, device_name = ranks.gather((request.name, _name_of_device(device)))[0]
     least, most = request.counts(ranks.size)
-    progress = SharedProgress.create(most + request.warmup + loop.SINGLE_CALLS)
+    progress = SharedProgress.create(most + request.warmup)
     try:
         with _shared_failure(control, ranks):
             around = loop.Surroundings(

@@ -59,7 +59,7 @@ OPTIONS = (
     Option("w", "warmup_iters", "N", 1, "calls before them, rounded up to whole samples"),
     Option("N", "run_cycles", "N", 1, "samples of each message; one table of their medians"),
     Option("p", "parallel_init", "0|1", 0, "no effect: processes always start in parallel"),
-    Option("c", "check", "N", 1, "check results; 0: do not"),
+    Option("c", "check", "N", 1, "check that many iterations; 0: do not"),
     Option("o", "op", "OPERATOR", "sum", "sum, prod, min, max, avg, or all of them"),
     Option("d", "datatype", "TYPE", "float", "uint8, int32, int64, half, bfloat16, float, double, "
            "or all of them"),
@@ -213,8 +213,13 @@ def _measure(options: NcclTestsOptions) -> dict[str, Any]:
             n_calls * together, _MOST_CALLS)
     warmup = -(-options.number("w") // together)
     batch = {"mode": "pipelined", "batch": together} if together > 1 else {"mode": "isolated"}
-    return {"warmup": warmup, "iterations": n_calls, "validate": bool(options.number("c")), **batch,
-            "passes": options.number("N") or 1}
+    return {"warmup": warmup, "iterations": n_calls, **batch,
+            "validate": _checks(options.number("c")), "passes": options.number("N") or 1}
+
+
+def _checks(iterations: int) -> bool | int:
+    """Return the key ``check``: one iteration is among those that are checked anyway."""
+    return iterations if iterations > 1 else bool(iterations)
 
 
 def _block(options: NcclTestsOptions, ranks: int, backend: str) -> dict[str, Any]:

@@ -297,6 +297,24 @@ def number_or(alternative: str, meaning: str, most: int) -> Checked:
 WorldSize = Annotated[int | str, number_or("all", "world size", MAX_WORLD_SIZE)]
 Iterations = Annotated[int | str, number_or("auto", "number of iterations", MAX_ITERATIONS)]
 """How many timed iterations a pass has, or ``auto``."""
+EVERY = "every"
+
+
+def _checks(value: Any) -> bool | int | str:
+    if value == "ends":
+        return True
+    if isinstance(value, bool) or value == EVERY or (
+            type(value) is int and 1 <= value <= MAX_ITERATIONS):
+        return value  # type: ignore[no-any-return]
+    raise ValueError(f"{quote(value)} is no way to check; write true or \"ends\", \"{EVERY}\", a "
+                     f"number of further calls from 1 to {MAX_ITERATIONS}, or false")
+
+
+Checks = Annotated[bool | int | str, Checked(_checks, lambda: {"anyOf": [
+    {"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": MAX_ITERATIONS},
+    {"enum": ["ends", EVERY]}]})]
+"""Whose results are checked: true (the first, the last and a few between), a number (that many
+calls after the timed ones, too), ``every`` timed sample, or false."""
 
 
 def _check_sizes(value: Any) -> tuple[int, ...]:

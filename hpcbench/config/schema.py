@@ -27,6 +27,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from hpcbench.config.axes import (
     YAML_SWITCHES,
+    Checks,
     Iterations,
     OneOrMany,
     Ports,
@@ -168,7 +169,9 @@ class Measure(Section):
     precision: Annotated[float, Field(gt=0, lt=1)] = key(
         0.01, "auto: half-width of the median's 99 % interval, relative.")
     budget_s: Positive = key(30.0, "auto: seconds for the timed loops of the whole job.")
-    check: bool = key(True, "Check timed iterations' results.", alias="validate")
+    check: Checks = key(
+        True, "Check results: true (or ends) the first, the last and some between; every; N: that "
+        "many calls after the timed ones, too; false.", alias="validate")
     mode: Mode = key("isolated", "How an iteration starts.")
     batch: Annotated[int, Field(ge=1, le=100_000)] = key(
         20, "Calls of one sample in mode pipelined.")

@@ -43,7 +43,6 @@ from hpcbench.launch.worker_pool import InlineWorker, WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
 from hpcbench.measurement.control import SharedProgress
 from hpcbench.measurement.environment import described_hardware, machine
-from hpcbench.measurement.loop import SINGLE_CALLS
 from hpcbench.measurement.noise import check_s, measure_noise
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import INLINE_BACKENDS, Generation, generations
@@ -266,7 +265,7 @@ def _init_timeout_s(launch: Launch, topology: RankIdentity) -> float:
 def most_rows(plan: Plan) -> int:
     """Return the most rows that one case of the plan, or its canary, can record."""
     cases = (*plan.cases, planned_canary(plan.world_size))
-    measured = max(case.warmup + case.iterations for case in cases) + SINGLE_CALLS
+    measured = max(case.warmup + case.iterations + sum(case.single_calls) for case in cases)
     profiling = stored_config(plan.config).profiling
     return max(measured, *(max(case.warmup, 1) + profiling.samples for case in cases))
 

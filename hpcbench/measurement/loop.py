@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Protocol
 
@@ -283,8 +284,6 @@ def last_to_last(clock: ClockModel) -> Fold:
     return fold
 
 
-SINGLE_CALLS = 2
-"""Rows that checking takes at most beside warm-ups and timed samples."""
 _WARMUP, _SINGLE, _SETTLED = int(Flag.WARMUP), int(Flag.SINGLE), int(Flag.SETTLED)
 _BARRIER, _RUN = int(WorkerPhase.BARRIER), int(WorkerPhase.RUN)
 
@@ -326,14 +325,17 @@ class Device(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SampleSchedule:
-    """Warm-ups, calls of one sample, checks. ``seed`` draws the samples that are checked; with
-    ``settles``, unrecorded calls stand between a check and the next timed sample."""
+    """Warm-ups, calls of one sample, checks. ``seed`` draws the samples that are checked, unless
+    ``every`` one is; ``single`` calls are made for their check alone, before and after all others.
+    With ``settles``, unrecorded calls stand between a check and the next timed sample."""
 
     warmup: int
     batch: int
     validate: bool
     seed: str = ""
     settles: bool = False
+    single: tuple[int, int] = (0, 0)
+    every: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,20 +366,21 @@ def measure(
     around: Surroundings,
 ) -> LoopResult:
     """Run a case, stamping each sample. Checked are the first call, the first timed one, some that
-    are drawn, and the last; with several calls a sample, one call before and one after all others.
+    are drawn, and the last, or every one; with several calls a sample, single calls instead.
     """
     loop = _Loop(workload, device, progress, around, settles=schedule.settles)
-    check_single_calls = schedule.validate and schedule.batch > 1
-    check_samples = schedule.validate and not check_single_calls
+    check_samples = schedule.validate and schedule.batch == 1
+    before, after = schedule.single if schedule.validate else (0, 0)
     run = _repeated(workload.run, schedule.batch)
+    checked = count(1) if schedule.every else drawn_samples(schedule.seed)
     with no_garbage_collection():
-        if check_single_calls:
+        for _ in range(before):
             loop.samples(workload.run, _WARMUP | _SINGLE, 1, check=True)
         first = min(schedule.warmup, 1)
         loop.samples(run, _WARMUP, first, check=check_samples and first == 1)
         loop.samples(run, _WARMUP, schedule.warmup - first)
-        reason = _timed_samples(loop, run, drawn_samples(schedule.seed) if check_samples else None)
-        if check_single_calls:
+        reason = _timed_samples(loop, run, checked if check_samples else None)
+        for _ in range(after):
             loop.samples(workload.run, _SINGLE, 1, check=True)
     progress.mark(WorkerPhase.FINISH, loop.row)
     around.finish()  # no rank reports, and wakes its supervisor, while another still measures
@@ -386,19 +389,19 @@ def measure(
 
 def _timed_samples(loop: _Loop, run: Callable[[], object], drawn: Iterator[int] | None) -> str:
     """Take timed samples until there are enough; return why. Without ``drawn`` none is checked."""
-    stopping, count, reason = loop.around.stopping, 0, ""
+    stopping, taken, reason = loop.around.stopping, 0, ""
     checked, following = -1, 0
     while not reason:
-        ahead = stopping.ahead(count)
+        ahead = stopping.ahead(taken)
         if drawn is not None:
-            ahead = min(ahead, following + 1 - count)
-        count += ahead
-        is_drawn = drawn is not None and count == following + 1
+            ahead = min(ahead, following + 1 - taken)
+        taken += ahead
+        is_drawn = drawn is not None and taken == following + 1
         loop.samples(run, 0, ahead, check=is_drawn)
         if drawn is not None and is_drawn:
             checked, following = following, next(drawn)
-        reason = stopping.after(count, loop.row)
-    if drawn is not None and checked != count - 1:
+        reason = stopping.after(taken, loop.row)
+    if drawn is not None and checked != taken - 1:
         loop.check_last()
     return reason
 

@@ -17,6 +17,8 @@ from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.units import equal_groups
 
+CHECKS_EVERY = -1
+
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config
 
@@ -44,6 +46,8 @@ class Case:
     The former may be off by the share ``memory_error``; what is over a declared limit by less is
     tried, and ``note`` states it. With ``cuda_graph`` a call is the replay of a captured one.
     ``arrival`` is ``together``, or who enters late (`operations.arrival.LateEntry.text`).
+    With ``validate`` the first, the last and some timed samples are checked; ``checks`` is the
+    number of calls that are checked after them, or CHECKS_EVERY: every timed sample is.
     """
 
     case_id: str
@@ -72,6 +76,20 @@ class Case:
     note: str = ""
     cuda_graph: bool = False
     arrival: str = TOGETHER
+    checks: int = 0
+
+    @property
+    def single_calls(self) -> tuple[int, int]:
+        """Return how many calls are made for their check alone, before and after all others."""
+        before = int(self.validate and self.batch > 1)
+        return before, max(before, self.checks)
+
+    @property
+    def check_text(self) -> str:
+        """Return what of it is checked, in words."""
+        if not self.validate or not self.checks:
+            return "checked" if self.validate else "unchecked"
+        return "every checked" if self.checks == CHECKS_EVERY else f"{self.checks} more checked"
 
     @property
     def is_fixed(self) -> bool:
@@ -115,6 +133,7 @@ class Case:
         parts = [title, self.backend, self.device, *rest]
         parts += [self.mode] if self.mode != DEFAULT_MODE else []
         parts += ["cuda_graph"] if self.cuda_graph else []
+        parts += [self.check_text] if self.checks else []
         parts += [f"late={self.arrival}"] if self.arrival != TOGETHER else []
         parts += [f"{key}={value}" for key, value in self.env]
         return " ".join(parts)

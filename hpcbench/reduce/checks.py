@@ -95,21 +95,20 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
     counts = {rank: len(record.samples) for rank, record in records.items()}
     is_checked = case.validate and any(
         HAS_NO_CHECK not in record.detail for record in records.values())
-    single = int(is_checked and case.batch > 1)  # rows at either end: one call, for its check
-    most = case.warmup + case.iterations + 2 * single
+    before, after = case.single_calls if is_checked else (0, 0)
+    most = case.warmup + case.iterations + before + after
     if len(set(counts.values())) > 1:
         yield Violation("HB116", f"iterations differ: {on_ranks(by_value(counts))}, planned "
                       f"{'' if case.is_fixed else 'at most '}{most}: nothing is averaged over "
                       f"different iterations; {AGAIN}")
         return
-    timed = max(counts.values()) - case.warmup - 2 * single
+    timed = max(counts.values()) - case.warmup - before - after
     if timed < 1 or samples is None:
         yield Violation("HB116", f"no timed iteration, planned {_planned(case)}; {AGAIN}")
         return
-    single_flags = [int(Flag.SINGLE)] * single
-    planned_kinds = np.concatenate([
-        [*(flag | int(Flag.WARMUP) for flag in single_flags), *[int(Flag.WARMUP)] * case.warmup],
-        np.zeros(timed, np.int64), single_flags])
+    planned_kinds = np.repeat(
+        [int(Flag.SINGLE | Flag.WARMUP), int(Flag.WARMUP), 0, int(Flag.SINGLE)],
+        [before, case.warmup, timed, after])
     kinds = samples.flags & UNTIMED
     different = np.any(kinds != planned_kinds, axis=1) | (timed > case.iterations)
     if different.any():
@@ -118,7 +117,7 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
         yield Violation("HB116", f"rank {samples.ranks[row]}: {numbers[0]} warm-ups and "
                       f"{numbers[1]} "
                       f"timed iterations of {kinds.shape[1]}, planned are "
-                      f"{case.warmup + single} warm-ups, which come first, and {_planned(case)} "
+                      f"{case.warmup + before} warm-ups, which come first, and {_planned(case)} "
                       f"timed ones; {AGAIN}")
 
 

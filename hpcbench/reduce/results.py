@@ -380,6 +380,8 @@ class Timing:
     quickest_share: Annotated[float | None, "share of the samples in which that rank has it"]
     launch_medians_s: tuple[float, ...]
     n_surplus: Annotated[int, "samples beyond the shortest pass"] = 0
+    n_samples: Annotated[int, "samples that were taken, warm-ups and calls for checks counted"] = 0
+    n_checked: Annotated[int | None, "samples whose results were compared; -1 if unknown"] = None
     pass_medians_s: tuple[float | None, ...] = ()
     steps: Steps | None = None
     all_count: Annotated[bool, "1 if all timed samples count, else 0"] = False

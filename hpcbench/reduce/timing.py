@@ -280,6 +280,7 @@ def measured(
         fold=folded.fold, calls=case.batch,
         n_warmup=int(has_flag(samples, Flag.WARMUP).sum()),
         n_ramp=int(folded.has(Use.RAMP, Use.COUNTED_RAMP).sum()),
+        n_samples=samples.launch.size, n_checked=int(has_flag(samples, Flag.CHECKED).sum()),
         n_surplus=int(folded.has(Use.SURPLUS, Use.COUNTED_SURPLUS).sum()),
         n_late=int(late.sum()), n_outlier=int(outlier.sum()),
         unflagged_n=int(plain.sum()), unflagged_median_s=unflagged.median_s if unflagged else None,

@@ -101,9 +101,20 @@ def _checked_text(results: Results) -> str:
     counts = Counter(item.n_wrong is not None for item in results.cases if item.status == "ok"
                      and item.case.workload.features.has_result)
     if not counts[False]:
-        return "results checked" if counts[True] else ""
+        return _how_checked(results) if counts[True] else ""
     return "results not checked" if not counts[True] else (
         f"results of {plural(counts[False], 'case')} not checked")
+
+
+def _how_checked(results: Results) -> str:
+    """Return of how many samples the results were compared, as far as the file has that."""
+    timings = [item.timing for item in results.cases if item.timing is not None]
+    checked = [timing.n_checked for timing in timings if timing.n_checked is not None]
+    taken = sum(timing.n_samples for timing in timings)
+    if len(checked) < len(timings) or not taken:
+        return "results checked"
+    return ("every result checked" if sum(checked) == taken else
+            f"results of {sum(checked):,} of {taken:,} samples checked")
 
 
 MOST_COLUMNS = 120

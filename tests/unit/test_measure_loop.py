@@ -217,11 +217,27 @@ def test_one_sample_is_checked_once() -> None:
 
 
 def test_samples_of_several_calls_are_checked_by_single_calls_around_them() -> None:
-    measured, progress, work = run_alone(SampleSchedule(2, 20, validate=True), 4)
+    measured, progress, work = run_alone(SampleSchedule(2, 20, validate=True, single=(1, 1)), 4)
     flags = progress.rows()[:, FLAGS]
     assert work.calls == [1, 20, 20, 20, 20, 20, 20, 1] and work.checked == 2
     assert flags[0] == Flag.WARMUP | Flag.SINGLE | Flag.CHECKED
     assert flags[-1] == Flag.SINGLE | Flag.CHECKED
+    assert ((flags & UNTIMED) == 0).sum() == 4 and measured.stop_reason == "fixed"
+
+
+def test_every_timed_sample_is_checked_if_asked_for() -> None:
+    _, progress, work = run_alone(SampleSchedule(2, 1, validate=True, every=True), 90)
+    checked = progress.rows()[:, FLAGS] & Flag.CHECKED > 0
+    assert checked.tolist() == [True, False, *[True] * 90] and work.checked == 91
+
+
+@pytest.mark.parametrize("batch", [1, 20])
+def test_further_calls_are_checked_after_the_timed_ones(batch: int) -> None:
+    measured, progress, work = run_alone(
+        SampleSchedule(1, batch, validate=True, single=(int(batch > 1), 5)), 4)
+    flags = progress.rows()[:, FLAGS]
+    assert work.calls == [*[1] * (batch > 1), *[batch] * 5, *[1] * 5]
+    assert flags[-5:].tolist() == [Flag.SINGLE | Flag.CHECKED] * 5
     assert ((flags & UNTIMED) == 0).sum() == 4 and measured.stop_reason == "fixed"
 
 

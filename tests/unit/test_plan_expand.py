@@ -406,7 +406,7 @@ AXES = {
     "op": OPS, "in_place": (False, True), "root": (0, 1, 7), "world_size": (1, 2, "all", 9),
     "uneven": tuple(UNEVEN), "groups": (1, 2, {"stride": 2}, {"size": 2, "stride": 2}),
     "cache": BUFFERS, "size": ("8", "1KiB", "100"),
-    "warmup": (0, 5), "validate": (True, False),
+    "warmup": (0, 5), "validate": (True, False, "ends", "every", 1, 5),
 }
 
 

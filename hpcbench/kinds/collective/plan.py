@@ -37,6 +37,7 @@ from hpcbench.plan.points import (
     Draft,
     assemble,
     environments,
+    further_checks,
     least_calls,
     measurement_axes,
     too_large,
@@ -246,7 +247,7 @@ def draft(point: Point, job: PlanRequest) -> Draft:
     work, config, ranks = _workload(point), job.config, point.group_size
     common = point.common
     device = resolve_device(common.backend, common.device)
-    validate = common.validate and work.traits.moves_data
+    validate = common.is_checked and work.traits.moves_data
     memory = min(work.sets(planned_cold_bytes(device)), MOST_COLD_SETS) * rank_bytes(
         work.collective, work.in_place, ranks, work.size_bytes, work.split)
     calls = least_calls(common, config)
@@ -257,7 +258,8 @@ def draft(point: Point, job: PlanRequest) -> Draft:
               or _unfit_for_cold(work, cuda_graph=common.cuda_graph)
               or _unfit_for_async(work, common)
               or too_large(memory, 0, device, config.hardware)),
-        estimate_s=_estimate_s(work, device, ranks, calls, validate, config.hardware),
+        estimate_s=_estimate_s(work, device, ranks, calls, validate * (
+            _CHECKS + further_checks(common, config)), config.hardware),
         identity=_identity(work, point))
 
 
@@ -290,7 +292,7 @@ def _workload(point: Point) -> Collective:
 
 
 def _estimate_s(
-    work: Collective, device: str, ranks: int, calls: int, validate: bool, hardware: Hardware,
+    work: Collective, device: str, ranks: int, calls: int, checks: int, hardware: Hardware,
 ) -> float:
     """Return the assumed seconds of one case: steps of latency, what a ring sends, and checks."""
     kind = device_kind(device)
@@ -298,7 +300,7 @@ def _estimate_s(
     steps = math.ceil(math.log2(ranks)) if ranks > 1 else 0
     moved_bytes = work.traits.ring_rounds * work.size_bytes * (ranks - 1) / ranks
     call_s = 2 * ALPHA_S[kind] * steps + moved_bytes / bytes_per_s(kind, hardware, span)
-    checks_s = _CHECKS * work.size_bytes / _CHECK_BYTES_PER_S if validate else 0.0
+    checks_s = checks * work.size_bytes / _CHECK_BYTES_PER_S
     return CASE_S + calls * call_s + checks_s
 
 
