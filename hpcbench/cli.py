@@ -91,6 +91,19 @@ class _Summary(TyperGroup):
 class _Command(TyperCommand):
     """A command whose options are grouped by purpose, a line each."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse; refuse words that are no value of anything: an empty path would be the folder
+        here. Those behind ``--`` are another program's."""
+        own = args[:args.index("--")] if "--" in args else args
+        for before, word in zip(["", *own], own, strict=False):
+            is_flag = word.startswith("--")
+            name, given, value = word.partition("=") if is_flag else (before, "=", word)
+            if "\0" in word or (given and not value):
+                place = f"{name}: " if name.startswith("-") else ""
+                raise UsageError(f"{place}{'a null byte' if value else 'an empty word'} is no "
+                                 "value: write one, or leave the option out")
+        return list(super().parse_args(ctx, args))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         groups = grouped(
             (getattr(one, "rich_help_panel", None) or (

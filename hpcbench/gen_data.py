@@ -27,12 +27,12 @@ def generate(
     is there and ``force`` is not given.
     """
     vocab_size = _vocabulary(vocab, model)
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder; name a file in it")
     dtype, beside = dtype_of(vocab_size), sidecar(path)
     there = [str(item) for item in (path, beside) if item.exists() or item.is_symlink()]
     if there and not force:
         raise FileError(f"{' and '.join(there)}: there already; --force writes over it")
-    if path.is_dir():
-        raise FileError(f"{path}: is a folder; name a file in it")
     description: dict[str, Any] = {
         "dtype": dtype, "tokens": count, "vocab": vocab_size, "seed": seed}
     with whole_file(path) as part:

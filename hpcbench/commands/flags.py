@@ -15,6 +15,7 @@ from typing import Annotated, Optional
 import typer
 from typer import Argument, BadParameter, Option
 
+from hpcbench.errors import FileError
 from hpcbench.launch.launcher import announced_rank
 from hpcbench.texts import Verbosity, valid_json
 
@@ -94,16 +95,24 @@ FILES, CASES, MEASUREMENT, JOB, RESUMING, PRINTED = (
     "Files", "Cases", "Measurement", "Job", "Resume", "Output")
 """Titles of the groups of options in a help."""
 
+def in_folder(output: Path | None) -> Path | None:
+    """Return a path to write. Raises FileError if it is below a file, before any work is done."""
+    above = next((path for path in (output.parents if output else ()) if path.exists()), None)
+    if above is not None and not above.is_dir():
+        raise FileError(f"{output}: {above} is a file, not a folder: give a path in a folder")
+    return output
+
+
 def dash_prints(output: Path | None) -> Path | None:
     """Return the file of an ``-o`` without which a command prints: ``-`` prints, too."""
-    return None if output == Path("-") else output
+    return None if output == Path("-") else in_folder(output)
 
 
 def not_dash(output: Path | None) -> Path | None:
     """Return the file or folder of an ``-o``. Raises BadParameter for ``-``: nothing is printed."""
     if output == Path("-"):
         raise BadParameter("- is standard output, and this command writes files; give a path")
-    return output
+    return in_folder(output)
 
 
 VerboseOption = Annotated[bool, Option(

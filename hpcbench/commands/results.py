@@ -114,7 +114,8 @@ def compare(
         "--smallest-effect", min=0.001, max=1.0, metavar="SHARE",
         help="Smallest change that matters; default: 0.03.")] = 0.03,
     plot: Annotated[Optional[Path], typer.Option(
-        "--plot", metavar="FILE", help="Also draw the ratios (PNG, SVG or PDF).")] = None,
+        "--plot", metavar="FILE", callback=completion.in_folder,
+        help="Also draw the ratios (PNG, SVG or PDF).")] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
@@ -268,7 +269,7 @@ def advise(
         "--traffic", metavar="FILE",
         help="A job's recorded calls, of which RESULTS are the replay: why slow, what if?")] = None,
     prove: Annotated[Optional[Path], typer.Option(
-        "--prove", metavar="FILE",
+        "--prove", metavar="FILE", callback=completion.in_folder,
         help="With --traffic: write a sweep of the best setting and the present.")] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
@@ -406,7 +407,7 @@ def anonymize(
     hide: Annotated[Optional[list[str]], typer.Option(
         "--hide", metavar="NAME", help="Replace this name, too; repeatable.")] = None,
     mapping: Annotated[Optional[Path], typer.Option(
-        "--mapping", metavar="FILE",
+        "--mapping", metavar="FILE", callback=completion.in_folder,
         help="Write the names and their replacements here; keep it private.")] = None,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:

@@ -187,8 +187,9 @@ class _Job:
             yield f"{_FIRST_GPU}: no effect: set CUDA_VISIBLE_DEVICES instead"
 
     def _printed(self, folder: Path, remarks: tuple[str, ...]) -> int:
-        from hpcbench.formats.export.cases import exported_run
+        from hpcbench.formats.export.cases import Exported, exported_run
         from hpcbench.formats.export.nccl_tests import Launched, own_json, own_table, own_text
+        from hpcbench.formats.export.write import write_target
         from hpcbench.reduce.results_file import open_results
 
         with open_results(folder) as results:
@@ -197,7 +198,7 @@ class _Job:
                 self.words, typed(self.options), remarks, self.least_busbw))
             say(own_text(run, table), end="")
             if file := self.options.text("J"):
-                free(path_of(file)).write_bytes(own_json(run, table))
+                write_target(free(path_of(file)), Exported(own_json(run, table)))
         if KEPT_IN in os.environ:
             say(f"hpcbench: results are in {folder}", sys.stderr)
         return exit_code(table)
