@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
+import math
 import os
 import re
 import resource
@@ -16,15 +17,19 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hpcbench.measurement.process import die_with_parent
+from hpcbench.measurement.process import KernelFiles, die_with_parent
 
 ChildTask = Callable[[], Iterable[tuple[str, Any]]]
 """Yields names and plain JSON values, each when it is known."""
 LIMIT_S = 60.0
 """The longest wait for a driver, which takes 1 to 3 s per GPU where nothing holds GPUs open
 (NVIDIA's "Driver Persistence"): 48 s for 16."""
+QUIET_S = 0.7
+"""A library whose driver is up, and which neither answers nor uses a core for so long, hangs."""
+_START_OF_A_GPU_S = 3.0
 _STEP_S = 0.1
 """How often the child's end is checked: another process may hold its end of the pipe."""
 _REPORT_S = 1.0
@@ -34,6 +39,15 @@ _WHERE = re.compile(rb'^  File ".*", line \d+ in (.+)\n', re.MULTILINE)
 _MOST_FILES = 1 << 16
 """So many numbers are tried where the system does not list what is open."""
 _LAST_LINE = re.compile(rb'(^|\n){"end": .*\n$')
+
+
+def gpus_of_driver(root: Path = Path("/")) -> int:
+    return len([*root.glob("dev/nvidia[0-9]*")])
+
+
+def gpus_start_s(root: Path = Path("/")) -> float:
+    """Return how long a driver may take to start this machine's GPUs."""
+    return _START_OF_A_GPU_S * gpus_of_driver(root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +60,13 @@ class Answers:
 
 def run_in_children(
     questions: Mapping[str, ChildTask | None], limit_s: float = LIMIT_S,
+    quiet_s: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Answers | None]:
-    """Run each task in a child of its own, all concurrently; None gives None."""
+    """Run each task in a child of its own, all concurrently; None gives None. ``quiet_s``: of some,
+    after how long without an answer they are given up (`Child.answers`)."""
     children = {name: Child(question) for name, question in questions.items() if question}
-    found = {name: child.wait(limit_s) for name, child in children.items()}
+    found = {name: child.wait(limit_s, quiet_s.get(name, math.inf))
+             for name, child in children.items()}
     return {name: found.get(name) for name in questions}
 
 
@@ -84,11 +101,12 @@ class Child:
         for file in (answers, stack, stay):
             os.close(file)
         self._status: int | None = None
+        self._ticks: list[str] = []
 
-    def wait(self, limit_s: float) -> Answers:
-        """Return the answers given within ``limit_s`` of the start; then the child is killed."""
+    def wait(self, limit_s: float, quiet_s: float = math.inf) -> Answers:
+        """Return its `answers`; then the child is killed."""
         try:
-            return self.answers(limit_s)
+            return self.answers(limit_s, quiet_s)
         finally:
             self.close()
 
@@ -100,11 +118,11 @@ class Child:
         os.close(self._answers)
         os.close(self._stack)
 
-    def answers(self, limit_s: float) -> Answers:
-        """Return the answers given within ``limit_s`` of the start; a child that is done stays
-        until `close`."""
+    def answers(self, limit_s: float, quiet_s: float = math.inf) -> Answers:
+        """Return the answers given within ``limit_s`` of the start, and before it was ``quiet_s``
+        without an answer or work of its own; a child that is done stays until `close`."""
         left_s = max(limit_s - (time.monotonic() - self._began_s), _REPORT_S)
-        printed, in_time = self._printed(time.monotonic() + left_s)
+        printed, in_time = self._printed(time.monotonic() + left_s, quiet_s)
         if not in_time:
             self._signal(signal.SIGUSR1)
         where = self._where(0 if in_time else _REPORT_S)
@@ -117,23 +135,31 @@ class Child:
         if in_time:
             self._reap(_REPORT_S)
         code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
-        ended = ending(code) if in_time else f"gave no answer in {limit_s:.3g} s"
+        ended = ending(code) if in_time else f"gave no answer in {min(limit_s, quiet_s):.3g} s"
         return Answers(values, f"{ended} in {where}" if where else ended)
 
-    def _printed(self, deadline: float) -> tuple[bytes, bool]:
+    def _printed(self, deadline: float, quiet_s: float) -> tuple[bytes, bool]:
         """Return all that it wrote, and whether it answered or ended by itself."""
-        data = b""
-        while (left_s := deadline - time.monotonic()) > 0:
+        data, worked_s = b"", time.monotonic()
+        while (left_s := min(deadline, worked_s + quiet_s) - time.monotonic()) > 0:
             ended = self._has_ended()
             if select.select([self._answers], [], [], 0 if ended else min(left_s, _STEP_S))[0]:
                 if not (part := os.read(self._answers, 65536)):
                     return data, True
-                data += part
+                data, worked_s = data + part, time.monotonic()
                 if _LAST_LINE.search(data):
                     return data, True
             elif ended:
                 return data, True
+            elif self._has_worked():
+                worked_s = time.monotonic()
         return data, False
+
+    def _has_worked(self) -> bool:
+        """Return whether it waits for a core, or has used one since it was asked last."""
+        fields = (KernelFiles().text(f"proc/{self._pid}/stat") or "").rpartition(")")[2].split()
+        before, self._ticks = self._ticks, fields[11:13]
+        return fields[:1] == ["R"] or self._ticks != before
 
     def _has_ended(self) -> bool:
         if self._status is None:

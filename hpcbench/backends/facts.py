@@ -16,7 +16,16 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.availability import known_uuid, no_code_reason, tool_facts, visible_devices
-from hpcbench.backends.child import LIMIT_S, Answers, ChildTask, kept_child, run_in_children
+from hpcbench.backends.child import (
+    LIMIT_S,
+    QUIET_S,
+    Answers,
+    ChildTask,
+    gpus_of_driver,
+    gpus_start_s,
+    kept_child,
+    run_in_children,
+)
 from hpcbench.backends.devices import cache_bytes
 from hpcbench.backends.gpus import (
     amd_refusals,
@@ -78,6 +87,8 @@ _CHILDREN = {
 """By child: what it calls, the loss if it ends early, and the remedy."""
 _SHARE_OF_OTHERS = 0.3
 """The other children's share of the time of CUDA's child, which starts the driver."""
+_QUIET_OF_A_GPU_S = 0.25
+"""Added for each GPU: calls of all ranks of a node take turns in the driver."""
 _VERSIONS = {"cuda": ("nccl",), "nvml": ("nvidia_driver",), "ucc": ("torch_ucc", "ucc", "ucx")}
 """Child -> the versions that it reports."""
 
@@ -86,8 +97,9 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
     Calls that may crash or hang in a driver or library run in forked children, before gloo starts
-    threads here; this process touches no CUDA. CUDA's child has ``limit_s``, the others 0.3 of it.
-    CUDA's child keeps the driver's GPUs started until the others are done.
+    threads here; this process touches no CUDA. CUDA's child has ``limit_s``, the others 0.3 of it;
+    those that read GPUs are given up when they are quiet (`Child.answers`). CUDA's child keeps the
+    driver's GPUs started until the others are done.
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` and
     ``gloo_without_reduce_scatter`` (gloo's error, or None); ``ucc`` (`backends.groups.ucc_facts`);
@@ -109,7 +121,7 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
             "nvml": functools.partial(_nvml_answers, cuda["uuids"]) if has_nvml else None,
             "amdsmi": functools.partial(_amd_answers, cuda["uuids"]) if has_amdsmi else None,
             "ucc on cuda": cuda_task if cuda["available"] and not ucc["reason"] else None},
-            brief_s)
+            brief_s, dict.fromkeys(("nvml", "amdsmi"), _quiet_s(cuda)))
     nvml = then["nvml"].values if then["nvml"] else {}
     known = {**nvml, **(then["amdsmi"].values if then["amdsmi"] else {})}
     cuda |= {name: known.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
@@ -133,6 +145,13 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
         "tools": tool_facts(tools),
         "lost": _costs(first | then),
     }
+
+
+def _quiet_s(cuda: Mapping[str, Any]) -> float:
+    """Return after how long without an answer a library that reads GPUs hangs: one that CUDA has
+    not started yet takes longer."""
+    gpus = max(len(cuda["uuids"]), gpus_of_driver())
+    return QUIET_S + (_QUIET_OF_A_GPU_S * gpus if cuda["available"] else gpus_start_s())
 
 
 def _costs(answers: Mapping[str, Answers | None]) -> dict[str, str]:
@@ -196,13 +215,23 @@ def _nvml_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
             return
         driver = nvml_value(nvml, "nvmlSystemGetDriverVersion")
         yield "versions", {} if driver is None else {"nvidia_driver": driver}
-        yield "details", gpu_details(nvml, uuids)
+        yield from _of_each("details", lambda uuid: gpu_details(nvml, [uuid])[0], uuids)
         yield "gpu_topology", gpu_topology(nvml)
-        yield "refused", [nvml_refusals(nvml, uuid) if uuid else {} for uuid in uuids]
+        yield from _of_each("refused", functools.partial(nvml_refusals, nvml), uuids)
 
 
 def _amd_answers(uuids: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    yield "refused", [amd_refusals(uuid) if uuid else {} for uuid in uuids]
+    yield from _of_each("refused", amd_refusals, uuids)
+
+
+def _of_each(
+    name: str, ask: Callable[[str], Any], uuids: Sequence[str],
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the answers for the GPUs so far, after each: who yields does not hang."""
+    known: list[Any] = [None] * len(uuids)
+    for number, uuid in enumerate(uuids):
+        known[number] = ask(uuid) if uuid else None
+        yield name, known
 
 
 def _gloo_lacks() -> dict[str, str | None]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from hpcbench import __version__
-from hpcbench.backends.child import Answers, Child
+from hpcbench.backends.child import QUIET_S, Answers, Child, gpus_start_s
 from hpcbench.backends.gpus import nvml_value, opened_nvml
 from hpcbench.backends.mpi_facts import library_name
 from hpcbench.config.axes import MAX_WORLD_SIZE
@@ -368,7 +368,7 @@ def default_ranks() -> int:
 
 def count_gpus() -> Answers:
     """Return NVML's number of GPUs as ``gpus``; nothing without NVML."""
-    return Child(_counted).wait(_COUNT_LIMIT_S)
+    return Child(_counted).wait(_COUNT_LIMIT_S, QUIET_S + gpus_start_s())
 
 
 def _counted() -> Iterator[tuple[str, int | None]]:

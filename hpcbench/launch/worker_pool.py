@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hpcbench.backends.child import LIMIT_S
+from hpcbench.backends.child import LIMIT_S, gpus_start_s
 from hpcbench.errors import LaunchError
 from hpcbench.import_path import module_command
 from hpcbench.launch.communicator import InlineComms
@@ -28,8 +28,6 @@ from hpcbench.texts import masked
 
 _SHARE_OF_CUDA = 0.65
 """CUDA's share of the probe's time; other children have less (`backends.facts`)."""
-_START_OF_A_GPU_S = 3.0
-"""A driver's start of one GPU where nothing holds it open (`backends.child.LIMIT_S`)."""
 Variables = tuple[tuple[str, str], ...]
 
 
@@ -122,10 +120,6 @@ class WorkerPool:
 def probe_timeout_s(ready_timeout_s: float, root: Path = Path("/")) -> float:
     """Return how long a probe may take: the time of a worker's start and that of the GPUs."""
     return ready_timeout_s + gpus_start_s(root)
-
-
-def gpus_start_s(root: Path = Path("/")) -> float:
-    return _START_OF_A_GPU_S * len([*root.glob("dev/nvidia[0-9]*")])
 
 
 def cuda_limit_s(timeout_s: float) -> float:

@@ -22,6 +22,7 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from hpcbench.backends.availability import wanted_tools
+from hpcbench.backends.child import gpus_start_s
 from hpcbench.config.load import load_config, source_lines
 from hpcbench.config.schema import Config, Launch, stored_config
 from hpcbench.errors import ExitCode, HpcbenchError, LaunchError, RankLostError
@@ -48,7 +49,6 @@ from hpcbench.launch.session import (
 )
 from hpcbench.launch.start import LATER_S, Watchdog, end_at_once, late_start
 from hpcbench.launch.template_process import worker_environment
-from hpcbench.launch.worker_pool import gpus_start_s
 from hpcbench.measurement.environment import clock_identity, machine, node_identity
 from hpcbench.measurement.process import KernelFiles, soft_limit
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json

@@ -21,10 +21,8 @@ from mpi.reading import read, sweep
 from nvml_standins import Standins
 
 pytestmark = pytest.mark.mpi
-INIT_TIMEOUT_S = 20
-"""So that what hangs in the probe is given up after 7 s."""
 CRASHED = "ended by signal 11 (SIGSEGV) in nvmlDeviceGetGpuFabricInfoV"
-HUNG = "gave no answer in 3.9 s in nvmlDeviceGetGpuFabricInfoV"
+HUNG = "gave no answer in 0.7 s in nvmlDeviceGetGpuFabricInfoV"
 MACHINES: Mapping[str, tuple[str | None, str | None]] = {
     "h100": ("NV18", None), "v100": ("NV1", None), "a10": ("PHB", None), "old": ("PHB", None),
     "denied": (None, None), "garbled": ("NV18", None), "mig": ("X", None),
@@ -33,7 +31,7 @@ MACHINES: Mapping[str, tuple[str | None, str | None]] = {
 
 
 def run(mpirun: MpiLauncher, standins: Standins, machine: str) -> Finished:
-    config = sweep("64KiB", "1MiB", launch={"timeout_s": 30, "init_timeout_s": INIT_TIMEOUT_S})
+    config = sweep("64KiB", "1MiB", launch={"timeout_s": 30})
     return mpirun.run(2, config=config, env={"LD_LIBRARY_PATH": str(standins.folder(machine))})
 
 
@@ -109,7 +107,7 @@ def test_list_names_what_the_probe_lost(
 
 @pytest.mark.parametrize(("machine", "lost"), [
     ("h100", None), ("crashes", CRASHED),
-    pytest.param("sleeps", "gave no answer in 3.12 s", marks=pytest.mark.soak)])
+    pytest.param("sleeps", "gave no answer in 0.7 s", marks=pytest.mark.soak)])
 def test_validate_warns_of_what_the_probe_lost(
     mpirun: MpiLauncher, standins: Standins, machine: str, lost: str | None,
 ) -> None:

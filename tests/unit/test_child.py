@@ -73,6 +73,25 @@ def test_one_that_hangs_is_ended_and_its_place_named() -> None:
     assert time.monotonic() - began_s < 10
 
 
+def test_one_that_is_quiet_is_ended_and_one_that_works_is_not() -> None:
+    began_s = time.monotonic()
+    found = Child(first_and(hang_here)).wait(60.0, 0.3)
+    assert found == Answers({"first": [1, None, "x"]}, "gave no answer in 0.3 s in hang_here")
+    assert time.monotonic() - began_s < 10
+
+    def work() -> None:
+        while time.process_time() < 0.6:
+            pass
+
+    def take_turns() -> Iterator[tuple[str, Any]]:
+        for number in range(4):
+            time.sleep(0.1)
+            yield "number", number
+
+    assert Child(first_and(work)).wait(60.0, 0.3).lost is None
+    assert Child(take_turns).wait(60.0, 0.3).values == {"number": 3}
+
+
 def test_one_that_cannot_be_ended_is_left_behind() -> None:
     """A process in the kernel's hands takes no signal; one that is stopped says as little."""
     child = Child(first_and(lambda: os.kill(os.getpid(), signal.SIGSTOP)))
