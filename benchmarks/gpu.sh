@@ -7,8 +7,8 @@
 # NCCL's collectives, primitives, training steps, faults. On one GPU it begins with what one GPU
 # proves, and skips what needs two. Each failure costs its own step. The folder results/gpu-HOSTNAME
 # has the results, and verdicts.md and verdicts.json with a verdict per goal. In the end it prints
-# goal, figures and verdict, and packs what there is to send back, without secrets, names of hosts
-# and users, addresses and paths: results/gpu-HOSTNAME.tar.gz.
+# goal, figures and verdict, and packs what there is to send back, without secrets, names of hosts,
+# users and jobs, addresses and paths: to-send.tar.gz in that folder.
 # Run it again to go on where it stopped.
 #
 # Exit code: 0 every goal that this machine can show is met; 1 some are missed or failed; 2 bad usage,

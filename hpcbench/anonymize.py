@@ -2,9 +2,7 @@
 
 A copy of a run that can be given away: other names for hosts, users, paths, addresses and jobs.
 
-Names are first collected from all files, then each file is copied with them replaced, alike in all;
-a text is gone through once, so that no replacement is replaced. Names are the words that are found
-(hosts, users, ids of jobs), and texts with a form of their own: paths, URLs, addresses, UUIDs.
+Names are first collected from all files, then each file is copied with them replaced, alike in all.
 Numbers are copied as they are. Summaries, plots and the report are made from the copy.
 """
 
@@ -22,8 +20,6 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,11 +27,12 @@ import h5py
 import numpy as np
 
 from hpcbench.errors import FileError, TraceError, UsageError
+from hpcbench.pseudonyms import PATH, Pseudonyms, domains_of, kind_of, stem_of
 from hpcbench.reduce.results import SCHEMA_VERSION as RESULTS_VERSION
 from hpcbench.reduce.results_file import FILE_NAME, FORMAT, open_results
 from hpcbench.report.answer_lines import topic_results_in
 from hpcbench.report.summary import write_reports
-from hpcbench.texts import masked, say, to_json
+from hpcbench.texts import say, to_json
 from hpcbench.trace.columns import json_line, text_column, texts_of, write_column, write_lines
 from hpcbench.trace.container import (
     SEAL,
@@ -49,7 +46,7 @@ from hpcbench.trace.journal import Frame, Kind, pack_frame, scan
 from hpcbench.trace.schema import SCHEMA_VERSION as TRACE_VERSION
 from hpcbench.trace.sealed import FORMAT as TRACE_FORMAT
 
-_STATIC = ("format", "description", "attributes")
+_STATIC = ("format", "description", "attributes", "values", "bits")
 
 
 class Texts(Protocol):
@@ -90,7 +87,7 @@ def _copy(name: str, item: h5py.Group | h5py.Dataset, new: h5py.File, texts: Tex
         _copy_attributes(item, new[name])
     elif isinstance(item, h5py.Group):
         _copy_attributes(item, new.require_group(name))
-    elif item.dtype.kind != "S":
+    elif item.dtype.kind not in "SO":
         item.file.copy(item, new, name=name)
     else:
         lines = [other_lines(text, texts) for text in texts_of(item[:])]
@@ -106,9 +103,9 @@ def _copy_attributes(
     texts: Texts | None = None,
 ) -> None:
     for key, value in source.attrs.items():
-        if texts is not None and isinstance(value, str) and key not in _STATIC:
-            value = texts.json(value, key)
         is_texts = getattr(getattr(value, "dtype", None), "kind", "") == "O"
+        if texts is not None and key not in _STATIC and (is_texts or isinstance(value, str)):
+            value = texts.json(value.tolist() if is_texts else value, key)
         target.attrs.create(key, value, dtype=h5py.string_dtype() if is_texts else None)
 
 
@@ -130,226 +127,66 @@ def copy_journal(path: Path, target: Path, texts: Texts) -> int:
 
 def copy_text(path: Path, target: Path, texts: Texts) -> None:
     """Write a copy of a file of text, of JSON or of packed JSON. Raises ValueError, FileError."""
-    names = path.name.split(".")
-    data = gzip.decompress(path.read_bytes()) if names[-1] == "gz" else path.read_bytes()
-    text = data.decode("utf-8", "surrogateescape")
-    if "json" in names[-2:]:
+    text = _text_in(path)
+    if _is_json(path):
         value: Mapping[str, Any] = texts.json(json.loads(text))
         text = to_json(value, indent=None if "\n" not in text.strip() else 1) + "\n"
     else:
         text = other_lines(text, texts)
     written = text.encode("utf-8", "surrogateescape")
     with whole_file(target) as beside:
-        beside.write_bytes(gzip.compress(written, mtime=0) if names[-1] == "gz" else written)
+        beside.write_bytes(gzip.compress(written, mtime=0) if path.suffix == ".gz" else written)
 
 
-PATH = re.compile(
-    r"(?:(?<=file://)|(?<=\s-[A-Za-z])|(?<![\w/.>]))"
-    r"/(?!(?:dev|proc|sys|usr(?!/local)|lib|lib64|bin|sbin)/)"
-    r"[^\s/'\"<>|:;,()\[\]{}\\]+(?:/[^\s/'\"<>|:;,()\[\]{}\\]+)+/?")
-"""An absolute path of two parts and more, unless it is the system's own."""
-ORDINARY = frozenset({"root", "localhost", "localhost.localdomain", "host", "user", "none"})
-"""Names that name nobody."""
-_COMMON = frozenset({"users", "home", "node", "data", "test", "tmp", "shared", "public"})
-"""Names of folders that stand where users' stand, and are words of any text."""
-_WHOLE_PATH = re.compile(r"/(?!(?:dev|proc|sys|usr(?!/local)|lib|lib64|bin|sbin)(?:/|$))\S+")
-_LIBRARY = re.compile(r"[\w+.-]+\.so(?:\.[\w.]+)?")
-_HEX = "[0-9a-fA-F]"
-_FORMS = {
-    "url": r"(?<![A-Za-z])(?!file:)[a-z][a-z0-9+.-]*://[^\s'\"<>()\[\],;]+",
-    "mail": r"[\w.+-]+@[A-Za-z][\w-]*(?:\.[\w-]+)*",
-    "path": rf"{PATH.pattern}|(?<![\w/])~[\w.-]*/[^\s'\"<>|:;,()]+",
-    "uuid": rf"(?<![0-9A-Za-z])(?<!sample:)(?<!build-id:)(?:{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}"
-            rf"{_HEX}{{12}}|{_HEX}{{32}}|{_HEX}{{64}}|(?<=GPU-){_HEX}{{16}})(?![0-9A-Za-z])",
-    "mac": rf"(?<![\w:])(?:{_HEX}{{2}}:){{5,19}}{_HEX}{{2}}(?![\w:])|(?<=\benx){_HEX}{{12}}\b",
-    "guid": rf"(?<![\w:]){_HEX}{{4}}(?::{_HEX}{{4}}){{3}}(?![\w:])|\b0x{_HEX}{{16}}\b",
-    "address": rf"(?<![\w:.])(?:{_HEX}{{0,4}}(?::{_HEX}{{0,4}}){{2,7}}(?:(?:\.\d{{1,3}}){{3}})?"
-               r"(?:%\w+)?(?![\w:])|(?:\d{1,3}\.){3}\d{1,3}(?!\.?\w))",
-}
-_TEST_OR_LOCAL = ("127.", "0.", "255.")
-_HOST = re.compile(r"hostname|nodes|hosts|host|host\.name|address|node|SLURMD_NODENAME")
-_OF_THE_JOB = (
-    (re.compile(r"\w*JOB_?ID"), "job"), (re.compile(r"\w*JOB_?NAME"), "jobname"),
-    (re.compile(r"\w+NODELIST|LSB_HOSTS|NCCL_HOSTID"), "nodelist"),
-    (re.compile(r"\w*PARTITION"), "partition"), (re.compile(r"\w*QUEUE"), "queue"),
-    (re.compile(r"\w*QOS"), "qos"), (re.compile(r"\w*ACCOUNT"), "account"),
-    (re.compile(r"USER|LOGNAME|USERNAME|\w+_LOGNAME|\w+_USER"), "user"))
-"""Pattern of a job's variable -> the kind of name that its whole value is."""
-_SHORT, _MOST_TEXTS = 200, 200_000
-"""Texts that are kept with their replacement: a profile has few, each many times."""
-_NUMBERED = re.compile(r"(.*?[A-Za-z-])(\d+)")
+def _text_in(path: Path) -> str:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode(
+        "utf-8", "surrogateescape")
 
 
-def kind_of(key: str) -> str:
-    """Return the kind of name that a job variable's whole value is; "" for any other key."""
-    return next((kind for pattern, kind in _OF_THE_JOB if pattern.fullmatch(key)), "")
-
-
-class Pseudonyms:
-    """One other name for each name: ``node1``, ``user2``, ``path3``, in the order they are met.
-
-    ``names``: name -> kind; ``environ`` holds secrets, which become ``***``. Words
-    ``kept`` are also words of results: they are replaced only where a field holds nothing else.
-    """
-
-    def __init__(
-        self, names: Mapping[str, str], environ: Mapping[str, str], kept: Iterable[str] = (),
-    ) -> None:
-        self._environ = environ
-        self._pseudonyms: dict[tuple[str, str], str] = {}
-        self._next: dict[str, int] = {}
-        self._texts: dict[str, str] = {}
-        self._hosts = {name for name, kind in names.items() if kind == "node"}
-        reserved = ORDINARY | _COMMON | {name.lower() for name in kept}
-        self._names = {name: kind for name, kind in names.items()
-                       if len(name) > 1 and name.lower() not in reserved}
-
-    @property
-    def pseudonyms(self) -> Mapping[str, Mapping[str, str]]:
-        kinds: dict[str, dict[str, str]] = {}
-        for (kind, text), name in self._pseudonyms.items():
-            kinds.setdefault(kind, {})[text] = name
-        return kinds
-
-    def name(self, kind: str, text: str) -> str:
-        if text not in ("", "null") and (kind, text) not in self._pseudonyms:
-            self._next[kind] = self._next.get(kind, 0) + 1
-            self._pseudonyms[kind, text] = f"{kind}{self._next[kind]}"
-        return self._pseudonyms.get((kind, text), text)
-
-    def host(self, text: str) -> str:
-        """Return the other name of a host, the same with its domain and without."""
-        short = text.partition(".")[0]
-        whole = {host for host in {*self._hosts, text} if host.startswith(f"{short}.")}
-        return self.name("node", text if len(whole) > 1 else short)
-
-    def text(self, text: str) -> str:
-        """Return a text without names and secrets."""
-        known = self._texts.get(text)
-        if known is None:
-            known = self._replaced(text)
-            if len(text) <= _SHORT and len(self._texts) < _MOST_TEXTS:
-                self._texts[text] = known
-        return known
-
-    def _replaced(self, text: str) -> str:
-        text = masked(text, self._environ)
-        if _WHOLE_PATH.fullmatch(text) and (PATH.match(text) or "/" not in text[1:]):
-            return self._path(text)
-        return self._any.sub(self._other, text)
-
-    def json(self, value: Any, key: str = "") -> Any:
-        """Return a JSON value with every text in it replaced, keys included.
-
-        ``key`` is the value's own key, which can determine the kind of the whole value. Versions
-        of four parts are no addresses.
-        """
-        if isinstance(value, str):
-            return self._of_key(value, key)
-        if isinstance(value, Mapping):
-            return {self.text(name): self.json(
-                part, f"host.{name}" if key == "host" else key if key == "versions" else name)
-                for name, part in value.items()}
-        return [self.json(part, key) for part in value] if isinstance(value, list) else value
-
-    def _of_key(self, value: str, key: str) -> str:
-        """Return the replacement of a text, whose key can determine the kind of all of it."""
-        if key == "switches":
-            return self.name("switch", value)
-        if key == "SLURM_TOPOLOGY_ADDR":
-            return self._place_in_network(value)
-        if key in ("versions", "firmware") or key.endswith("version"):
-            return self._any.sub(lambda found: found[0] if found.lastgroup == "address" else
-                                 self._other(found), masked(value, self._environ))
-        if (kind := kind_of(key)) and value:
-            return self.name(kind, value)
-        if value in self._hosts and _HOST.fullmatch(key):
-            return self.host(value)
-        return self.text(value)
-
-    def _place_in_network(self, value: str) -> str:
-        """Return ``switch1.switch2.node1`` for switches and the node at their end."""
-        host = max((host for host in self._hosts if f".{value}".endswith(f".{host}")),
-                   key=len, default="")
-        switches = value.removesuffix(host).strip(".").split(".")
-        named = [self.name("switch", switch) for switch in switches if switch]
-        return ".".join([*named, *([self.host(host)] if host else [])])
-
-    @cached_property
-    def _any(self) -> re.Pattern[str]:
-        longest = sorted(self._names, key=len, reverse=True)
-        paths = [re.escape(name) for name in longest if self._names[name] == "path"]
-        names = [re.escape(name) for name in longest if self._names[name] != "path"]
-        names += [rf"{re.escape(stem)}(?:\d+|\[[\d,-]+\])" for stem in self._stems()]
-        domains = {name.partition(".")[2] for name, kind in self._names.items()
-                   if kind == "node" and "." in name.partition(".")[2]}
-        names += [rf"(?:[\w-]+\.)+{re.escape(domain)}" for domain in domains]
-        whole = r"(?<![A-Za-z0-9])(?:{})(?![A-Za-z0-9])"
-        forms = {"known": whole.format("|".join(paths))} if paths else {}  # they have spaces
-        forms |= _FORMS
-        forms |= {"word": whole.format("|".join(names))} if names else {}
-        return re.compile("|".join(f"(?P<{kind}>{form})" for kind, form in forms.items()))
-
-    def _stems(self) -> set[str]:
-        """Return the stems of numbered hosts: other hosts of the machine have them, too."""
-        found = (_NUMBERED.match(name.partition(".")[0]) for name in self._names
-                 if self._names[name] == "node")
-        return {match[1] for match in found if match and len(match[1]) > 3
-                and match[1].lower() not in ("rank", "host", "cuda")}
-
-    def _other(self, found: re.Match[str]) -> str:
-        kind, text = str(found.lastgroup), found[0]
-        if kind in ("path", "known"):
-            return self._path(text)
-        if kind == "address":
-            return self._address(text)
-        if kind == "url":
-            return f"{text.partition('://')[0]}://{self.name('url', text)}"
-        if kind == "mail":
-            user, _, host = text.partition("@")
-            return f"{self.name('user', user)}@{self.host(host)}"
-        if kind == "word":
-            own = self._names.get(text, "nodelist" if "[" in text else "node")
-            return self.host(text) if own == "node" else self.name(own, text)
-        return self.name(kind, text)
-
-    def _address(self, text: str) -> str:
-        """Return the text unless it is an address that names a machine."""
-        try:
-            address = ip_address(text.partition("%")[0])
-        except ValueError:  # a time of day, a version
-            return text
-        local = address.is_loopback or address.is_unspecified or text.startswith(_TEST_OR_LOCAL)
-        return text if local else self.name("address", text)
-
-    def _path(self, text: str) -> str:
-        """Return the path replaced; its part below site-packages, or a library's name, stays."""
-        ending = text[len(text.rstrip("./")):]
-        path = text.removesuffix(ending)
-        folder, package, rest = path.rpartition("/site-packages/")
-        if not package:
-            folder, _, rest = path.rpartition("/")
-            if not folder or not _LIBRARY.fullmatch(rest):
-                return f"/{self.name('path', path)}{ending}"
-            package = "/"
-        return f"/{self.name('path', folder)}{package}{rest}{ending}"
+def _is_json(path: Path) -> bool:
+    return "json" in path.name.split(".")[-2:]
 
 
 _TEXTS = (".json", ".json.gz", ".txt", ".log", ".csv", ".md", ".yaml", ".yml", ".toml", ".jsonl")
 _MADE_AGAIN = ("summary.json", "summary.csv", "report.html")
 _HOST_KEYS = ("hostname", "nodes", "hosts", "node", "NodeName", "SLURMD_NODENAME")
+_HARDWARE_KEYS = ("product", "vendor", "driver", "names")
 _HOME = re.compile(r"(?:/(?:home|homes|Users|users|u|people|scratch)/|(?<![\w/])~)"
                    r"([A-Za-z0-9_][\w.-]*)")
+_DOTTED = re.compile(
+    r"(?<![\w.-])[A-Za-z0-9][\w-]*(?:\.[A-Za-z0-9-]+)+\.(?!(?:log|txt|out|err|gz|json|h5|csv|html?"
+    r"|ya?ml|py|sh|so|conf|[oc])(?!\w))[A-Za-z]{2,}(?![\w.-])")
+"""A host with a domain, or whatever else has dots, but no file."""
+_OF_A_SITE = re.compile(
+    r"(?:(?<=\w)@|://(?:[^\s/@]*@)?)([A-Za-z][\w-]*(?:\.[\w-]+)*\.[A-Za-z]{2,})(?![\w-])")
+"""The domain of an address of mail, or the host of a URL."""
+_PARTS = re.compile(r"\W+")
 _LEAST_DIGITS = 5
 """Shorter numbers of jobs are replaced only as values of a job's variables."""
+_WORDS = frozenset({
+    "bash", "batch", "bench", "benchmark", "compute", "core", "debug", "default", "hpcbench",
+    "interactive", "large", "leaf", "long", "main", "mpirun", "normal", "nodes", "prod",
+    "production", "python", "python3", "queue", "short", "small", "spine", "standard", "switch",
+    "torchrun"})
+"""Names of jobs, queues and switches that are words of any text."""
 
 
 @dataclass
 class _Found:
-    """Names by their kind, and words that are also words of results."""
+    """Names by their kind, and words that are also words of results.
+
+    ``of_job`` are names that may be any word, such as a partition's; outside their fields they are
+    replaced unless they are ``words``: keys, parts of labels, names of hardware.
+    """
 
     names: dict[str, str] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
+    of_job: dict[str, str] = field(default_factory=dict)
+    words: set[str] = field(default_factory=set)
+    _texts: set[tuple[str, bool]] = field(default_factory=set)
+    _dotted: dict[str, None] = field(default_factory=dict)
+    _domains: dict[str, str] = field(default_factory=dict)
 
     def host(self, name: str) -> None:
         """Take a host, with and without its domain; addresses have a form of their own."""
@@ -359,7 +196,10 @@ class _Found:
     def value(self, value: Any, key: str = "") -> None:
         if isinstance(value, Mapping):
             for name, part in value.items():
-                self.value(part, "hostname" if (key, name) == ("host", "name") else name)
+                self.words.add(name)
+                self._text(name, "")
+                self.value(part, name if name != "name" else "hostname" if key == "host" else
+                           "product" if key in ("cpu", "gpu", "device") else name)
         elif isinstance(value, list):
             for part in value:
                 self.value(part, key)
@@ -369,23 +209,58 @@ class _Found:
     def _text(self, text: str, key: str) -> None:
         if key in _HOST_KEYS or (key == "address" and text):
             self.host(text.partition("/")[0] if key == "node" else text)
+        elif key in _HARDWARE_KEYS:
+            self.words.update(re.findall(r"\w+", text))
+        elif key == "SLURM_TOPOLOGY_ADDR":
+            self.of_job.update(dict.fromkeys(
+                re.findall(r"([\w-]*[\d_-][\w-]*)\.", text), "switch"))
         elif (kind := kind_of(key)) and (not text.isdigit() or len(text) >= _LEAST_DIGITS):
-            if kind in ("job", "nodelist"):
-                self.names.setdefault(text, kind)
-            if kind == "user":
-                self.user(text)
-            number = re.match(rf"\d{{{_LEAST_DIGITS},}}(?=\D)", text)
-            if kind == "job" and number:
-                self.names.setdefault(number[0], kind)
+            self._of_job(kind, text)
+        if (text, bool(key)) in self._texts:
+            return
+        self._texts.add((text, bool(key)))
         for user in _HOME.findall(text):
             self.user(user)
-        if " " in text and PATH.match(text) and re.fullmatch(r"/[^:;,\n]+", text):
+        self._dotted.update(dict.fromkeys(_DOTTED.findall(text)))
+        self.domains(_OF_A_SITE.findall(text))
+        if key and " " in text and PATH.match(text) and re.fullmatch(r"/[^:;,\n]+", text):
             self.names.setdefault(text, "path")
+
+    def _of_job(self, kind: str, text: str) -> None:
+        if kind in ("job", "nodelist", "serial"):
+            self.names.setdefault(text, kind)
+        elif kind == "user":
+            self.user(text)
+        elif kind == "node":
+            self.host(text)
+        elif not text.isdigit():
+            self.of_job.setdefault(text, kind)
+        number = re.match(rf"\d{{{_LEAST_DIGITS},}}(?=\D)", text)
+        if kind == "job" and number:
+            self.names.setdefault(number[0], kind)
+
+    def domains(self, names: Iterable[str]) -> None:
+        for domain in (domain for name in names for domain in domains_of(f".{name}")):
+            self._domains[domain] = "domain"
 
     def user(self, name: str) -> None:
         """Take a user whose name is long enough to be no other word."""
         if len(name) > 2:
             self.names.setdefault(name, "user")
+
+    def in_all(self) -> dict[str, str]:
+        """Return all names, with hosts that texts alone name with their domain."""
+        hosts = {name.lower() for name, kind in self.names.items() if kind == "node"}
+        stems = set(map(stem_of, hosts)) - {""}
+        for name in self._dotted:
+            short = name.partition(".")[0].lower()
+            if short in hosts or stem_of(short) in stems:
+                self.host(name)
+        ordinary = _WORDS | {word.lower() for word in self.words}
+        of_job = {name: kind for name, kind in self.of_job.items()
+                  if len(name) > 3 and name.lower() not in ordinary}
+        return self.names | {name: kind for name, kind in (self._domains | of_job).items()
+                             if name not in self.names}
 
 
 @dataclass(frozen=True)
@@ -404,15 +279,7 @@ def anonymize(run: Path, target: Path, hide: Sequence[str] = ()) -> Anonymized:
     """
     unread = {path: _unread(path) for path in _files_of(run, target)}
     files = [path for path, reason in unread.items() if not reason]
-    found = _Found()
-    for path in files:
-        _collect(path, found)
-    _collect_here(found)
-    found.names.update(dict.fromkeys(filter(None, hide), "name"))
-    names = Pseudonyms(found.names, os.environ, found.kept)
-    for name, kind in found.names.items():
-        if kind == "node":
-            names.host(name)
+    names = Pseudonyms(*names_in(files, hide))
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         beside.mkdir(parents=True)
@@ -431,6 +298,21 @@ def anonymize(run: Path, target: Path, hide: Sequence[str] = ()) -> Anonymized:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return Anonymized(names.pseudonyms, left_out)
+
+
+def names_in(
+    files: Iterable[Path], hide: Sequence[str] = (),
+) -> tuple[Mapping[str, str], Mapping[str, str], set[str]]:
+    """Return what `Pseudonyms` takes: names in files and of who calls, variables, words of results.
+
+    Raises TraceError for a file that cannot be read.
+    """
+    found = _Found()
+    for path in files:
+        _collect(path, found)
+    _collect_here(found)
+    found.names.update(dict.fromkeys(filter(None, hide), "name"))
+    return found.in_all(), os.environ, found.kept
 
 
 def _files_of(run: Path, target: Path) -> list[Path]:
@@ -476,9 +358,23 @@ def _collect(path: Path, found: _Found) -> None:
         for item in scan(path.read_bytes()):
             if isinstance(item, Frame):
                 found.value(item.json())
-    elif path.suffix == ".json":
-        with suppress(ValueError):
-            found.value(json.loads(path.read_text("utf-8")))
+    else:
+        with suppress(ValueError, EOFError, OSError):
+            text = _text_in(path)
+            found.value(json.loads(text) if _is_json(path) else _values_in(text))
+
+
+def _values_in(text: str) -> list[Any]:
+    """Return the values of the lines of a text that are JSON, and all others as one text."""
+    values: list[Any] = []
+    others = []
+    for line in text.split("\n"):
+        if line.startswith(("{", "[")):
+            with suppress(ValueError):
+                values.append(json.loads(line))
+                continue
+        others.append(line)
+    return [*values, "\n".join(others)]
 
 
 def _collect_part(name: str, item: h5py.Group | h5py.Dataset, found: _Found) -> None:
@@ -488,12 +384,12 @@ def _collect_part(name: str, item: h5py.Group | h5py.Dataset, found: _Found) -> 
     if not isinstance(item, h5py.Dataset) or item.dtype.kind != "S":
         return
     texts = texts_of(item[:])
-    if name.startswith("cases/") and last not in ("label", "env", "block") and not is_json:
-        found.kept.update(texts)
+    if name.startswith("cases/") and not is_json:
+        if last not in ("label", "env", "block"):
+            found.kept.update(texts)
+        found.words.update(part for text in texts for part in (*text.split(), *_PARTS.split(text)))
     for text in texts:
-        for line in text.split("\n"):
-            with suppress(ValueError):
-                found.value(json.loads(line) if line.startswith(("{", "[")) else line)
+        found.value(_values_in(text))
 
 
 def _collect_here(found: _Found) -> None:
@@ -503,6 +399,10 @@ def _collect_here(found: _Found) -> None:
     with suppress(KeyError, OSError, ImportError):  # a container's user without an entry
         found.user(getpass.getuser())
     found.value({name: value for name, value in os.environ.items() if kind_of(name)})
+    with suppress(OSError):
+        for line in Path("/etc/resolv.conf").read_text(errors="replace").splitlines():
+            if line.startswith(("search ", "domain ")):
+                found.domains(line.split()[1:])
 
 
 def _is_made_again(place: Path) -> bool:

@@ -16,9 +16,10 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TextIO
@@ -130,6 +131,8 @@ def _as_escape(found: re.Match[str]) -> str:
 MASK = "***"
 _MIN_LENGTH = 4
 """Shorter values ("1", "yes", "on") are parts of ordinary words, which masking would blot out."""
+_MIN_WITHIN = 6
+"""So long at least is a secret within the value of another variable; in its place any is masked."""
 _MIN_LINE_LENGTH = 12
 """From this length on, one line of a secret of several lines (a private key) is masked alone."""
 _MIN_CUT = 8
@@ -138,14 +141,21 @@ _ORDINARY = frozenset({"true", "false", "none", "null"})
 _SECRET_NAME = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 _PARTITION_KEY = re.compile(r"\w*PKEYS?(_INDEX)?", re.IGNORECASE)
 _PARTITION = re.compile(r"(0x)?[0-9a-fA-F]{1,4}")
-_NAMES = r"(?:token(?!s)|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private)_?key)"
-_PATTERNS = (
-    (re.compile(r"(?<=://)(?:[^\s/@:]+:\S*|[^\s/?#]+)(?=@)"), MASK),
-    (re.compile(rf"(?i)({_NAMES}[\w.-]*[\"']?\s*[=:]\s*[\"']?)[^\s&;,'\"]+"), rf"\g<1>{MASK}"),
-    (re.compile(rf"(?i)(--[\w-]*{_NAMES}[\w-]*\s+)\S+"), rf"\g<1>{MASK}"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\g<1> {MASK}"),
-)
-"""Login of a URL; ``name=value`` and ``name: value``; ``--name value``; HTTP's Authorization."""
+_NAMES = (r"(?:token(?!s)|secret|passw(?:or)?d|passphrase|credential"
+          r"|(?:api|access|private)[_-]?key)")
+_VALUE = (r"(?P<secret>(?<=\")(?:[^\"\\\n]|\\(?!\"))+|(?<=')(?:[^'\\\n]|\\(?!'))+"
+          r"|(?:[^\s&;,'\"\\]|\\(?![\"']))+)")
+_PATTERNS = tuple(map(re.compile, (
+    r"(?<=://)(?P<secret>[^\s/@:]+:\S*|[^\s/?#]+)(?=@)",
+    rf"(?i:{_NAMES}[\w.-]*|[?&](?:key|sig|signature|x-amz-signature))\\*[\"']?\s*[=:]\s*"
+    rf"\\*[\"']?{_VALUE}",
+    r"\b[A-Z][A-Z0-9_]*_(?:KEY|PASS|AUTH)(?:_[A-Z0-9_]+)?(?:\\*[\"']\s*:\s*|=)\\*[\"']?" + _VALUE,
+    rf"(?i:--[\w-]*{_NAMES}[\w-]*)\s+(?P<secret>\S+)",
+    r"(?i:\b(?:bearer|basic|authorization:\s*token))\s+(?P<secret>[\w.~+/=-]{8,})",
+    r"\b(?P<secret>gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|hf_\w{16,}|AKIA[0-9A-Z]{16}"
+    r"|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)")))
+"""Login of a URL; ``name=value`` and ``name: value``; variables, as JSON or assigned; ``--name
+value``; HTTP's Authorization; tokens of GitHub, GitLab, Hugging Face, AWS, and JWT (RFC 7519)."""
 
 
 def holds_secret(name: str, value: str) -> bool:
@@ -168,16 +178,22 @@ def masked(text: str, environ: Mapping[str, str]) -> str:
 
     ``environ`` is the environment of the process that wrote the text, or of its parent.
     """
-    return _masked(text, _secrets_of(environ))
+    return masker(environ)(text)
+
+
+def masker(environ: Mapping[str, str]) -> Callable[[str], str]:
+    """Return `masked` of an environment as it is now, for many texts."""
+    secrets = _secrets_of(environ)
+    return lambda text: _masked(text, secrets)
 
 
 def masked_json(value: Any, environ: Mapping[str, str]) -> Any:
     """Return a JSON value with `masked` applied to every text in it, keys excepted."""
-    secrets = _secrets_of(environ)
+    mask = masker(environ)
 
     def within(item: Any) -> Any:
         if isinstance(item, str):
-            return _masked(item, secrets)
+            return mask(item)
         if isinstance(item, Mapping):
             return {key: within(part) for key, part in item.items()}
         return [within(part) for part in item] if isinstance(item, (list, tuple)) else item
@@ -193,9 +209,14 @@ def print_traceback(environ: Mapping[str, str]) -> None:
 def _masked(text: str, secrets: list[str]) -> str:
     for secret in secrets:
         text = _without_cut(text.replace(secret, MASK), secret)
-    for pattern, replacement in _PATTERNS:
-        text = pattern.sub(replacement, text)
+    for pattern in _PATTERNS:
+        text = pattern.sub(_without_secret, text)
     return text
+
+
+def _without_secret(found: re.Match[str]) -> str:
+    start, end = (found.start("secret") - found.start(), found.end("secret") - found.start())
+    return found[0][:start] + MASK + found[0][end:]
 
 
 def _without_cut(text: str, secret: str) -> str:
@@ -220,9 +241,17 @@ def _positions(text: str, part: str) -> Iterator[int]:
 
 def _secrets_of(environ: Mapping[str, str]) -> list[str]:
     """Return every form in which a secret of the environment can appear, longest first."""
-    secrets = {form for name, value in environ.items() if holds_secret(name, value)
-             for form in _forms(value)}
-    return sorted(secrets, key=len, reverse=True)
+    values = {secret for name, value in environ.items()
+              for secret in ([value] if holds_secret(name, value) else _within(value))}
+    return sorted({form for value in values for form in _forms(value)}, key=len, reverse=True)
+
+
+@lru_cache(maxsize=1000)
+def _within(value: str) -> tuple[str, ...]:
+    """Return the secrets in the value of a variable: of a login both parts, and the password."""
+    secrets = [found["secret"] for pattern in _PATTERNS for found in pattern.finditer(value)]
+    return tuple(part for secret in secrets for part in (secret, secret.partition(":")[2])
+                 if len(part) >= _MIN_WITHIN)
 
 
 def _forms(value: str) -> Iterator[str]:

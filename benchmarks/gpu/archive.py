@@ -1,37 +1,35 @@
 """The one file of a session to send back: verdicts, versions, logs, results; no secrets, no names.
 
-Masked are what `hpcbench.texts` knows as a secret, passwords inside the values of variables, and
-what names this machine or its user: hosts, users, accounts, addresses, paths, GPUs' UUIDs. Of a job
-its hosts, account and user, and ids that hold a host; its name stays: it may be any word, as `gpu`.
+Secrets are masked as `hpcbench.texts` does; what `hpcbench.pseudonyms` replaces has other names.
 """
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
 import platform
-import pwd
-import re
-import socket
 import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from gpu.running import ROOT
-from hpcbench.anonymize import ORDINARY, PATH, copy_sealed
+from hpcbench.anonymize import copy_sealed, names_in
+from hpcbench.errors import TraceError
 from hpcbench.measurement.environment import recorded_variables
+from hpcbench.pseudonyms import Pseudonyms
+from hpcbench.reduce.results import SCHEMA_VERSION
 from hpcbench.reduce.results_file import FORMAT, open_results
-from hpcbench.texts import holds_secret, masked
-from hpcbench.trace.schema import bare_uuid
+from hpcbench.trace.container import verify
 
 _TOP = "gpu-session"
 _LOG_HEAD, _LOG_TAIL = 2**16, 3 * 2**16
@@ -54,85 +52,34 @@ Left out and named below: results.h5 over {_RESULTS_BYTES // 2**20} MiB, and wha
 
 Left out:
 """
-_OF_THE_JOB = re.compile(
-    r"USER|LOGNAME|USERNAME|SUDO_USER|HOST|HOSTNAME|SLURM\w*_(NODELIST|NODENAME|ACCOUNT|USER"
-    r"|SUBMIT_HOST)|SLURMD_NODENAME|PBS_(O_HOST|JOBID|O_LOGNAME)|LSB_(HOSTS|SUB_HOST)"
-    r"|KUBERNETES_SERVICE_HOST|POD_NAME|RUNPOD_(POD_ID|PUBLIC_IP|POD_HOSTNAME)")
-_LOGIN = re.compile(r"://([^\s/@:]+):([^\s/@]+)@")
-_INSIDE = re.compile(r"(?i)(?:token|secret|passw(?:or)?d|passphrase|credential|key)[\w.-]*[\"']?"
-                     r"\s*[=:]\s*[\"']?([^\s&;,'\"]+)")
 
 
-@dataclass(frozen=True)
-class Masks:
-    """What is masked on this machine: the environment's secrets, and words by what stands for them.
+class Masks(Pseudonyms):
+    """Names for what names machines and users; of a path its place in a package or its file stays.
     """
 
-    environ: Mapping[str, str]
-    words: Mapping[str, str]
-
     def text(self, text: str) -> str:
-        """Return a text without what is masked."""
-        text = masked(text, self.environ)
-        for place, name in ((str(ROOT), "HPCBENCH"), (str(Path.home()), "HOME")):
-            text = text.replace(f"{place}/", f"<{name}>/") if len(place) > 1 else text
-        text = PATH.sub(_without_folders, text)
-        return self._any_word.sub(lambda found: self.words[found[0]], text) if self.words else text
+        return super().text(text.replace(f"{ROOT}/", "<HPCBENCH>/"))
 
-    @cached_property
-    def _any_word(self) -> re.Pattern[str]:
-        longest_first = sorted(map(re.escape, self.words), key=len, reverse=True)
-        return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(longest_first)})(?![A-Za-z0-9])")
-
-    def json(self, value: Any, key: str = "") -> Any:
-        """Return a JSON value with every text in it masked, keys excepted."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {key: self.json(part) for key, part in value.items()}
-        return [self.json(part) for part in value] if isinstance(value, list) else value
+    def path(self, text: str) -> str:
+        folders, package, rest = text.rpartition("/site-packages/")
+        if package:
+            return f"<path>/site-packages/{rest}"
+        folders, _, name = text.rpartition("/")
+        if folders.endswith("/bin"):
+            return f"<path>/bin/{self.text(name)}"
+        return f"<path>/{self.text(name)}" if "." in name.strip(".") else "<path>"
 
 
-def _without_folders(found: re.Match[str]) -> str:
-    """Return what is left of a path: its place in a package, else the name of a file."""
-    _, package, rest = found[0].rpartition("/site-packages/")
-    if package:
-        return f"<path>/site-packages/{rest}"
-    folders, _, name = found[0].rpartition("/")
-    if folders.endswith("/bin"):
-        return f"<path>/bin/{name}"
-    return f"<path>/{name}" if "." in name.strip(".") else "<path>"
-
-
-def masks_here(environ: Mapping[str, str], uuids: Sequence[str]) -> Masks:
-    """Return what is to be masked on this machine, in this environment, with these GPUs."""
-    inside = {word for value in environ.values() for pattern in (_LOGIN, _INSIDE)
-              for found in pattern.finditer(value) for word in found.groups()}
-    secrets = {f"SECRET_{number}": word for number, word in enumerate(sorted(inside))}
-    hosts = {platform.node(), socket.gethostname()}
-    hosts |= {name.partition(".")[0] for name in hosts}
-    users = {name for name in (_user(),) if name}
-    job = {environ[name] for name in environ if _OF_THE_JOB.fullmatch(name)}
-    addresses = {entry.address.partition("%")[0] for entries in psutil.net_if_addrs().values()
-                 for entry in entries if not _is_everywhere(entry.address)}
-    words = {**dict.fromkeys(job, "<job>"), **dict.fromkeys(addresses, "<address>"),
-             **dict.fromkeys(users, "<user>"), **dict.fromkeys(hosts, "<host>"),
-             **{bare_uuid(uuid): f"<uuid{place}>" for place, uuid in enumerate(uuids)}}
-    known = {name: value for name, value in environ.items() if holds_secret(name, value)}
-    return Masks({**known, **secrets}, {
-        word: stands for word, stands in words.items()
-        if len(word) > 1 and word.lower() not in ORDINARY and not word.isdigit()})
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container's user without an entry
-        return ""
-
-
-def _is_everywhere(address: str) -> bool:
-    return address.startswith(("127.", "::1", "fe80::1%", "00:00:00:00")) or not address
+def masks_of(files: Iterable[Path]) -> Masks:
+    """Return the names in a session's files, and of this machine and its user."""
+    readable = []
+    for path in files:
+        with suppress(OSError, TraceError):
+            if path.suffix == ".h5":
+                verify(path, FORMAT, SCHEMA_VERSION)
+            readable.append(path)
+    return Masks(*names_in(readable))
 
 
 def pack(folder: Path, path: Path, steps: Sequence[str]) -> int:
@@ -142,7 +89,8 @@ def pack(folder: Path, path: Path, steps: Sequence[str]) -> int:
     """
     beside = path.with_name(f".{path.name}.new")
     try:
-        with tarfile.open(beside, "w:gz") as archive:
+        with (beside.open("wb") as stream, gzip.GzipFile("", "wb", fileobj=stream) as packed,
+              tarfile.open(fileobj=packed, mode="w") as archive):  # gzip would name the file
             _fill(archive, folder, steps)
         beside.replace(path)
     finally:
@@ -151,10 +99,14 @@ def pack(folder: Path, path: Path, steps: Sequence[str]) -> int:
 
 
 def _fill(archive: tarfile.TarFile, folder: Path, steps: Sequence[str]) -> None:
-    masks = masks_here(os.environ, _uuids(folder))
+    files = dict(_files_of(folder, steps))
+    masks = masks_of(path for path in files.values() if path.is_file())
     left_out: list[str] = []
     taken = 0
-    for name, read in _parts(folder, steps, masks):
+    parts: dict[str, Callable[[], bytes | str]] = {
+        "environment.json": lambda: _environment(masks),
+        **{name: partial(_read, path, masks) for name, path in files.items()}}
+    for name, read in parts.items():
         try:
             data = read()
         except Exception as error:  # one file that cannot be read costs no other
@@ -168,18 +120,15 @@ def _fill(archive: tarfile.TarFile, folder: Path, steps: Sequence[str]) -> None:
     _add(archive, "CONTENTS.txt", (_ABOUT + "\n".join(left_out or ["nothing"]) + "\n").encode())
 
 
-def _parts(
-    folder: Path, steps: Sequence[str], masks: Masks,
-) -> Iterator[tuple[str, Callable[[], bytes | str]]]:
-    """Yield names in the archive, and what reads each: its bytes, or a text why it is left out."""
-    yield "environment.json", lambda: _environment(masks)
+def _files_of(folder: Path, steps: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """Yield names in the archive, and the file of each."""
     for name in _SESSION_FILES:
-        yield name, lambda path=folder / name: _read(path, masks)  # type: ignore[misc]
+        yield name, folder / name
     for name in _STEP_FILES:
         for step in steps:
             path = folder / "steps" / step / name
             if path.is_file():
-                yield f"steps/{step}/{name}", lambda path=path: _read(path, masks)  # type: ignore[misc]
+                yield f"steps/{step}/{name}", path
 
 
 def _read(path: Path, masks: Masks) -> bytes | str:
@@ -223,15 +172,6 @@ def _results(path: Path, masks: Masks) -> bytes:
         copy_sealed(path, copy, FORMAT, masks)
         with open_results(copy):  # a host with the name of a dtype would have made it unreadable
             return copy.read_bytes()
-
-
-def _uuids(folder: Path) -> list[str]:
-    """Return the UUIDs of GPUs and MIG devices of the session."""
-    try:
-        machine = json.loads((folder / "verdicts.json").read_text("utf-8"))["machine"]
-        return [*machine["uuids"], *machine["mig"]]
-    except (OSError, ValueError, KeyError):
-        return []
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -89,14 +89,14 @@ def _show(session: Session, folder: Path) -> None:
     """Print what all goals came to, and put it in one file to send; neither costs a verdict."""
     print_table(session.verdicts)
     print(f"{summary(session.verdicts)} {folder / 'verdicts.md'}")
-    path = folder.with_name(f"{folder.name}.tar.gz")
+    path = folder / "to-send.tar.gz"  # the folder's name holds the host's
     try:
         size = pack(folder, path, [step.name for step in session.setting.steps.steps])
     except Exception as error:  # the verdicts are there without it
         print(f"note: {path} cannot be written: {type(error).__name__}: {error}")
         return
     print(f"to send back: {path} ({size / 1000:.0f} kB): verdicts, versions, logs and results; "
-          "names of hosts and users, paths, addresses and secrets are masked in it")
+          "names of hosts, users and jobs, paths, addresses and secrets are masked in it")
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:

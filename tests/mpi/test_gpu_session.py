@@ -169,11 +169,11 @@ def names_host(text: str) -> bool:
 def planted(folder: Path, verdict: str) -> dict[str, str]:
     """Return the texts of a session's archive by name, after looking for what must not be there."""
     found = {}
-    with tarfile.open(folder / "session.tar.gz") as archive:
+    with tarfile.open(folder / "session/to-send.tar.gz") as archive:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
         archive.extractall(folder / "unpacked")
         names = archive.getnames()
-    assert not [*folder.glob(".session*")]
+    assert not [*(folder / "session").glob(".to-send*")]
     for name in names:
         data = (folder / "unpacked" / name).read_bytes()
         for secret in (*SECRETS.values(), "Planted3", str(folder), str(ROOT)):
@@ -186,7 +186,7 @@ def planted(folder: Path, verdict: str) -> dict[str, str]:
 
 @pytest.mark.mpi
 def test_what_is_sent_back_has_the_results_and_no_secret(whole: Session) -> None:
-    assert f"to send back: {whole.folder / 'session.tar.gz'} (" in whole.printed
+    assert f"to send back: {whole.folder / 'session/to-send.tar.gz'} (" in whole.printed
     found = planted(whole.folder, "met")
     assert "HF_TOKEN" in found["steps/prints/output.log"], "the test prints its environment"
     assert "steps/peak/results/summary.json" in found

@@ -7,6 +7,7 @@ import platform
 import shutil
 import sys
 import tarfile
+from itertools import chain
 from pathlib import Path
 
 import h5py
@@ -18,28 +19,41 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 from gpu import archive  # noqa: E402
 from hpcbench.reduce.results_file import open_results  # noqa: E402
+from planted import (  # noqa: E402
+    ENVIRON,
+    NAMES,
+    NODES,
+    SAID_NAMES,
+    SAID_TOKENS,
+    TOKENS,
+    UUID,
+    left_in,
+    write_planted_run,
+)
 
-SAMPLE = ROOT / "tests" / "data" / "golden" / "runs" / "mixed" / "results.h5"
-SECRETS = {"HF_TOKEN": "hf_Zq8PlantedToken1", "AWS_SECRET_ACCESS_KEY": "aws/Planted+Secret2",
-           "NCCL_PLUGIN_CONFIG": "user=ops;password=Planted-pass3", "NCCL_STORE": "tcp://ops:Planted4x@h",
-           "SLURM_JOB_ACCOUNT": "planted_account5", "USER": "planteduser6"}
-PLANTED = ("hf_Zq8PlantedToken1", "aws/Planted+Secret2", "Planted-pass3", "Planted4x",
-           "planted_account5", "planteduser6", "/scratch/planted7")
+UNMARKED = ("secretproject", "acme", "cache dir")
+"""Names that only a person can tell from other words."""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_planted_run(tmp_path_factory.mktemp("run") / "run", reports=False) / "results.h5"
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Path:
+def session(tmp_path: Path, results: Path) -> Path:
     """A session's folder as it stands after one of two steps."""
-    folder = tmp_path / "gpu-x"
-    results = folder / "steps" / "one" / "results"
-    results.mkdir(parents=True)
+    folder = tmp_path / f"gpu-{NODES[0]}"
+    step = folder / "steps" / "one"
+    (step / "results").mkdir(parents=True)
     (folder / "verdicts.json").write_text(json.dumps(
-        {"machine": {"uuids": ["GPU-5c1f-77aa"], "mig": []}, "text": "on GPU-5c1f-77aa"}))
-    (folder / "verdicts.md").write_text(f"# Verdicts\n{platform.node()} {' '.join(PLANTED)}\n")
-    (folder / "steps" / "one" / "output.log").write_text(
+        {"machine": {"uuids": [f"GPU-{UUID}"], "mig": []}, "text": f"on GPU-{UUID} {SAID_TOKENS}"}))
+    (folder / "verdicts.md").write_text(
+        f"# Verdicts\n{platform.node()} planteduser6 {SAID_NAMES} {SAID_TOKENS}\n")
+    (step / "output.log").write_text(
         f"File \"/scratch/planted7/lib/python3.11/site-packages/torch/x.py\", line 3\n"
-        f"/scratch/planted7/run.sh: {' '.join(PLANTED)} in {ROOT}/benchmarks\n")
-    shutil.copy(SAMPLE, results / "results.h5")
+        f"/scratch/planted7/run.sh: {SAID_NAMES} {SAID_TOKENS} in {ROOT}/benchmarks\n")
+    shutil.copy(results, step / "results" / "results.h5")
     return folder
 
 
@@ -52,46 +66,38 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def pack(session: Path) -> dict[str, bytes]:
-    path = session.with_name("gpu-x.tar.gz")
+    path = session / "to-send.tar.gz"
     assert archive.pack(session, path, ["one", "two"]) == path.stat().st_size
     return contents(path)
 
 
-def test_secrets_names_and_paths_are_masked(
-    session: Path, monkeypatch: pytest.MonkeyPatch,
+def test_no_planted_name_is_in_any_byte_and_results_are_the_same(
+    session: Path, results: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in SECRETS.items():
+    for name, value in {**ENVIRON, "USER": "planteduser6"}.items():
         monkeypatch.setenv(name, value)
     found = pack(session)
+    planted = {*chain.from_iterable(NAMES.values()), *TOKENS, "planteduser6", str(ROOT),
+               "/scratch/planted7"} - set(UNMARKED)
+    assert left_in(session / "to-send.tar.gz", planted) == []
     assert set(found) == {"CONTENTS.txt", "environment.json", "verdicts.json", "verdicts.md",
                           "steps/one/output.log", "steps/one/results/results.h5"}
-    texts = b"\n".join(data for name, data in found.items() if not name.endswith(".h5")).decode()
-    for planted in (*PLANTED, "5c1f-77aa", str(ROOT)):
-        assert planted not in texts, planted
-    assert f" {platform.node()} " not in texts and "<host>" in found["verdicts.md"].decode()
+    assert f" {platform.node()} " not in found["verdicts.md"].decode()
     log = found["steps/one/output.log"].decode()
     assert 'File "<path>/site-packages/torch/x.py", line 3' in log
     assert "<HPCBENCH>/benchmarks" in log and "<path>/run.sh: " in log
     assert "Left out:\nnothing" in found["CONTENTS.txt"].decode()
-
-
-def test_results_are_masked_and_read_as_any_others(session: Path, tmp_path: Path) -> None:
-    path = session / "steps/one/results/results.h5"
-    with open_results(path) as file:
-        before = file.results
-    (host, *_) = before.run.nodes
-    masks = archive.Masks({}, {host: "<host>"})
-    copy = tmp_path / "copy.h5"
-    copy.write_bytes(archive._results(path, masks))
-    with open_results(copy) as file:
-        assert "<host>" in file.results.run.nodes and host not in file.results.run.nodes
-        assert [(item.case.label, item.status, item.timing) for item in file.results.cases] == [
-            (item.case.label, item.status, item.timing) for item in before.cases]
-        assert any(file.samples(item.case.case_id) is not None for item in before.cases)
-    with h5py.File(path) as old, h5py.File(copy) as new:
+    copy = session / "copy.h5"
+    copy.write_bytes(found["steps/one/results/results.h5"])
+    with open_results(results) as old, open_results(copy) as new:
+        assert new.results.run.nodes == ("node1", "node2")
+        assert [(item.case, item.status, item.timing) for item in new.results.cases] == [
+            (item.case, item.status, item.timing) for item in old.results.cases]
+        assert any(new.samples(item.case.case_id) is not None for item in new.results.cases)
+    with h5py.File(results) as before, h5py.File(copy) as after:
         names: list[str] = []
-        old.visit(names.append)
-        assert all(dict(old[name].attrs).keys() == dict(new[name].attrs).keys() for name in names)
+        before.visit(names.append)
+        assert all(before[name].attrs.keys() == after[name].attrs.keys() for name in names)
 
 
 def test_what_is_too_large_or_cannot_be_read_is_named(
@@ -116,8 +122,9 @@ def test_what_is_too_large_or_cannot_be_read_is_named(
 
 
 def test_the_archive_is_whole_or_as_it_was(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = session.with_name("gpu-x.tar.gz")
+    path = session / "to-send.tar.gz"
     path.write_text("the one before")
+    before = sorted(session.iterdir())
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -126,7 +133,7 @@ def test_the_archive_is_whole_or_as_it_was(session: Path, monkeypatch: pytest.Mo
         patched.setattr(archive, "_environment", interrupted)
         archive.pack(session, path, ["one"])
     assert path.read_text() == "the one before"
-    assert sorted(item.name for item in session.parent.iterdir()) == ["gpu-x", "gpu-x.tar.gz"]
+    assert sorted(session.iterdir()) == before
 
 
 @pytest.mark.parametrize(("text", "masked"), [
@@ -135,6 +142,6 @@ def test_the_archive_is_whole_or_as_it_was(session: Path, monkeypatch: pytest.Mo
     ("-o=/data/proj/run, '/data/proj/a.yaml'", "-o=<path>, '<path>/a.yaml'"),
     ("file:///data/proj/x", "file://<path>"),
     ("/data/proj/bin/python -m x", "<path>/bin/python -m x"),
-    ("n17:88 [0] NCCL n17.hpc.edu n171 xn17", "<host>:88 [0] NCCL <host>.hpc.edu n171 xn17")])
+    ("n17:88 [0] NCCL n17.hpc.edu n171 xn17", "node1:88 [0] NCCL node1 n171 xn17")])
 def test_paths_and_names_in_a_line(text: str, masked: str) -> None:
-    assert archive.Masks({}, {"n17": "<host>"}).text(text) == masked
+    assert archive.Masks(dict.fromkeys(("n17", "n17.hpc.edu"), "node"), {}).text(text) == masked

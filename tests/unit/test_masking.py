@@ -38,6 +38,16 @@ def test_partition_keys_are_none() -> None:
     (f"password: {SECRET}", "password: ***"),
     (f"run --db-password {SECRET} --fast", "run --db-password *** --fast"),
     (f"Authorization: Bearer {SECRET}", "Authorization: Bearer ***"),
+    (f"Authorization: token {SECRET}", "Authorization: token ***"),
+    (f"X-Api-Key: {SECRET}", "X-Api-Key: ***"),
+    (f"run --api-key {SECRET} --fast", "run --api-key *** --fast"),
+    (f"https://a.example/x?sv=1&sig={SECRET}&y=1", "https://a.example/x?sv=1&sig=***&y=1"),
+    (f'password="two {SECRET} words", y=1', 'password="***", y=1'),
+    (rf'{{\"token\": \"{SECRET}\"}}', r'{\"token\": \"***\"}'),
+    (rf"password=a\{SECRET} y", "password=*** y"),
+    (f"export DB_PASS={SECRET} NCCL_IB_PKEY=0x7fff", "export DB_PASS=*** NCCL_IB_PKEY=0x7fff"),
+    (f'{{"SSH_KEY": "{SECRET}"}}', '{"SSH_KEY": "***"}'),
+    ("pushed by ghp_" + 36 * "a", "pushed by ***"),
 ])
 def test_texts_like_secrets_are_masked(text: str, expected: str) -> None:
     assert masked(text, {}) == expected
@@ -46,7 +56,8 @@ def test_texts_like_secrets_are_masked(text: str, expected: str) -> None:
 @pytest.mark.parametrize("text", [
     "KeyError: 'rank'", "sorted(items, key=len)", "http://host:80/path", "tokens: 5, passed: 3",
     "tcp://10.0.0.1:29500", "tokens_per_s=12.5", "author: me", "Connection closed by peer [::1]:80",
-    "NCCL INFO Channel 00/08 : 0[0] -> 1[1] via P2P/CUMEM"])
+    "NCCL INFO Channel 00/08 : 0[0] -> 1[1] via P2P/CUMEM",
+    "MAX_TOKENS=4096 seed_key=7 hf_text", "basic case; bearer of news", "a?b=1&sigma=2"])
 def test_ordinary_text_stays(text: str) -> None:
     assert masked(text, {"X_KEY": "1", "Y_AUTH": "true", "Z_TOKEN": ""}) == text
 
@@ -58,6 +69,12 @@ def test_every_form_of_a_value() -> None:
              repr(environ["MY_KEY"]), SECRET + SECRET]
     joined = masked("\n".join(texts), environ)
     assert not any(part in joined for part in ("MIIE", "p%40ss", "p@ss", SECRET, "Va1ue"))
+
+
+def test_a_secret_within_a_value_is_known_where_it_stands_alone() -> None:
+    environ = {"UCX_PROXY": f"http://ops:{SECRET}@proxy:80", "A_MODE": "token=auto",
+               "NCCL_X": "user=ops;password=0ther-one"}
+    assert masked(f"{SECRET} 0ther-one ops auto", environ) == "*** *** ops auto"
 
 
 @given(st.text(min_size=6, alphabet="abcXYZ019-_.!$%()+ /"), st.text(), st.text())
