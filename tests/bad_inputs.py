@@ -60,7 +60,7 @@ def _changed_tree(chance: Chance, source: Path, suffix: str) -> bytes:
     """Return a sweep in which some values, keys or items are other ones."""
     tree = yaml.safe_load(source.read_text())
     for _ in range(chance.randint(1, 3)):
-        holder, key = chance.choice([*_places(tree)])
+        holder, key = chance.choice([*places(tree)])
         action = chance.randrange(5)
         if action == 0:
             del holder[key]
@@ -77,13 +77,13 @@ def _changed_tree(chance: Chance, source: Path, suffix: str) -> bytes:
     return yaml.safe_dump(tree, allow_unicode=True).encode("utf-8", "replace")
 
 
-def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
+def places(tree: Any) -> Iterator[tuple[Any, Any]]:
     """Yield (mapping or list, key or position) of everything in a tree."""
     pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
     for key, value in list(pairs):
         yield tree, key
         if isinstance(value, (dict, list)) and value:
-            yield from _places(value)
+            yield from places(value)
 
 
 def _changed_text(chance: Chance, source: Path, suffix: str) -> bytes:
@@ -143,7 +143,7 @@ def record_file(chance: Chance, folder: Path) -> list[str]:
     text = source.read_text()
     trees = [json.loads(part) for part in (text.splitlines() if is_lines else [text])]
     for _ in range(chance.randint(1, 2)):
-        holder, key = chance.choice([*_places(chance.choice(trees))])
+        holder, key = chance.choice([*places(chance.choice(trees))])
         if chance.random() < 0.15:
             del holder[key]
         else:
@@ -281,7 +281,7 @@ def _forge(chance: Chance, file: h5py.File, name: str) -> None:
         at = chance.randrange(len(lines))
         with suppress(ValueError, IndexError, TypeError):
             tree = json.loads(lines[at])
-            holder, key = chance.choice([*_places(tree)])
+            holder, key = chance.choice([*places(tree)])
             holder[key] = copy.deepcopy(chance.choice(NUMBERS))
             lines[at] = json.dumps(tree)
         values = ["\n".join(lines).encode()]
@@ -346,7 +346,7 @@ def _other_piece(chance: Chance, piece: bytes, frame: Frame, pieces: list[bytes]
 def _other_meta(chance: Chance, frame: Frame) -> bytes:
     meta = frame.json()
     if isinstance(meta, dict) and meta and frame.kind != Kind.PLAN:
-        holder, key = chance.choice([*_places(meta)])
+        holder, key = chance.choice([*places(meta)])
         if chance.random() < 0.3:
             del holder[key]
         else:

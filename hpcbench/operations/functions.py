@@ -40,6 +40,7 @@ PASSED = ("dtype", "device", "world_size")
 _DECLARED = "__hpcbench_benchmarks__"
 """Where a module that declares benchmarks has them: in its own globals."""
 _POINTS = "points"
+_LONGEST_ERROR = 300
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -226,7 +227,7 @@ def describe(path: str) -> str:
 def _error_text(error: BaseException) -> str:
     """Return type and first line of an error."""
     lines = str(getattr(error, "msg", None) or error).splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+    return f"{type(error).__name__}: {lines[0] if lines else '':.{_LONGEST_ERROR}}".rstrip(": ")
 
 
 def line_in(error: BaseException, path: str) -> int:
@@ -467,6 +468,9 @@ def wrong_elements(returned: Any) -> tuple[int, str]:
 
 def _main() -> None:
     """Print a file's benchmarks, for the planner; output of the file itself goes to stderr."""
+    from hpcbench.measurement.process import die_with_parent
+
+    die_with_parent(0)
     kept = os.dup(1)
     os.dup2(2, 1)
     text = describe(sys.argv[1])

@@ -11,14 +11,23 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
+from annotated_types import Interval
+
+from hpcbench import limits
 from hpcbench.errors import FileError, command_line
 from hpcbench.operations.collectives import MAX_WORLD_SIZE
 from hpcbench.texts import from_json, to_json
 
 FORMAT = "hpcbench.traffic"
 VERSION = 1
+MOST_CALL_BYTES, MOST_NS = 2**44, 2**62
+"""No call is larger, and no clock's stamp: what a sweep file cannot ask for is damage."""
+Rank: TypeAlias = Annotated[int, Interval(ge=0, lt=MAX_WORLD_SIZE)]
+Size: TypeAlias = Annotated[int, Interval(ge=0, le=MOST_CALL_BYTES)]
+Count: TypeAlias = Annotated[int, Interval(ge=0, le=MOST_NS)]
+"""Of calls, or of nanoseconds."""
 MOST_BYTES = 2**28
 """Larger files are not read: an order of a million calls on each of 8 ranks is below it."""
 NO_SPLITS = "splits of all_to_all that are not recorded on all ranks"
@@ -39,7 +48,7 @@ class CallGroup:
 
     name: str
     description: str
-    ranks: tuple[int, ...]
+    ranks: tuple[Rank, ...]
     assumed: bool = False
 
 
@@ -47,13 +56,13 @@ class CallGroup:
 class Quantiles:
     """Quantiles of ``n`` times: in nanoseconds, by linear interpolation."""
 
-    n: int
-    min_ns: int
-    p25_ns: int
-    median_ns: int
-    p75_ns: int
-    p95_ns: int
-    max_ns: int
+    n: Count
+    min_ns: Count
+    p25_ns: Count
+    median_ns: Count
+    p75_ns: Count
+    p95_ns: Count
+    max_ns: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +93,16 @@ class Signature:
     collective: str
     dtype: str | None
     operator: str | None
-    root: int | None
-    elements_in: tuple[int | None, ...]
-    elements_out: tuple[int | None, ...]
-    splits_in: tuple[tuple[int, ...] | None, ...] | None
-    splits_out: tuple[tuple[int, ...] | None, ...] | None
-    group: int
-    count: int
-    bytes: int
+    root: Rank | None
+    elements_in: tuple[Size | None, ...]
+    elements_out: tuple[Size | None, ...]
+    splits_in: tuple[tuple[Size, ...] | None, ...] | None
+    splits_out: tuple[tuple[Size, ...] | None, ...] | None
+    group: Count
+    count: Count
+    bytes: Size
     backend: str | None = None
-    pair: tuple[int, int] | None = None
+    pair: tuple[Rank, Rank] | None = None
     transfer: Quantiles | None = None
     wait: Quantiles | None = None
     duration: Quantiles | None = None
@@ -153,14 +162,14 @@ class RankOrder:
         unfinished: calls that had not ended when the record was written.
     """
 
-    rank: int
-    signature: tuple[int, ...]
-    sequence: tuple[int, ...]
-    gap_ns: tuple[int | None, ...]
-    duration_ns: tuple[int | None, ...]
-    wait_ns: tuple[int | None, ...]
-    dropped: int = 0
-    unfinished: int = 0
+    rank: Rank
+    signature: tuple[Count, ...]
+    sequence: tuple[Count, ...]
+    gap_ns: tuple[Annotated[int, Interval(ge=-2 * MOST_NS, le=2 * MOST_NS)] | None, ...]
+    duration_ns: tuple[Count | None, ...]
+    wait_ns: tuple[Count | None, ...]
+    dropped: Count = 0
+    unfinished: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +187,8 @@ class TrafficRecord:
 
     source: tuple[str, ...]
     files: tuple[str, ...]
-    world_size: int
-    missing: tuple[int, ...]
+    world_size: Annotated[int, Interval(ge=1, le=MAX_WORLD_SIZE)]
+    missing: tuple[Rank, ...]
     groups: tuple[CallGroup, ...]
     signatures: tuple[Signature, ...]
     order: tuple[RankOrder, ...]
@@ -213,13 +222,15 @@ def read_traffic(path: Path) -> TrafficRecord:
 def read_with_content(path: Path) -> tuple[TrafficRecord, bytes]:
     """Return the record in a file, and the file's content. Raises FileError as `read_traffic`."""
     remedy = f"make it with `{command_line('import', 'DIR', '-o', path.name)}`"
+    most = limits.raised(MOST_BYTES)
     try:
         with path.open("rb") as stream:
-            data = stream.read(MOST_BYTES + 1)
+            data = stream.read(most + 1)
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}; {remedy}") from error
-    if len(data) > MOST_BYTES:
-        raise FileError(f"{path}: more than 256 MiB is not read; record fewer steps")
+    if len(data) > most:
+        raise FileError(f"{path}: more than {most >> 20} MiB is not read: record fewer steps, or "
+                        f"{limits.remedy()}")
     try:
         document = from_json(data)
     except ValueError as error:
@@ -244,16 +255,15 @@ def record_of(document: Any) -> TrafficRecord:
         record = TypeAdapter(TrafficRecord).validate_python(content)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    if problem := _problem(record):
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not "
+                         f"{str(first['input'])[:40]}") from None
+    if problem := problem_of(record):
         raise ValueError(problem)
     return record
 
 
-def _problem(record: TrafficRecord) -> str:
+def problem_of(record: TrafficRecord) -> str:
     """Return the first inconsistency of a record; "" if there is none."""
-    if not 1 <= record.world_size <= MAX_WORLD_SIZE:
-        return f"world_size: want 1 to {MAX_WORLD_SIZE}"
     ranks = range(record.world_size)
     for index, group in enumerate(record.groups):
         if not group.ranks or len(set(group.ranks)) < len(group.ranks) or not _within(
@@ -279,19 +289,19 @@ def _signature_problem(one: Signature, size: int) -> str:
     inside = range(size)
     for name in ("elements_in", "elements_out"):
         counts = getattr(one, name)
-        if len(counts) not in (1, size) or any(count is not None and count < 0 for count in counts):
+        if len(counts) not in (1, size):
             return f"{name}: want one number, or one for each of {size} ranks"
     for name in ("splits_in", "splits_out"):
         rows = getattr(one, name)
         if rows is not None and (len(rows) != size or any(
-                row is not None and (len(row) != size or min(row) < 0) for row in rows)):
+                row is not None and len(row) != size for row in rows)):
             return f"{name}: want {size} rows of {size} numbers"
     if one.root is not None and one.root not in inside:
         return f"root: want a rank of the group below {size}"
     if (one.pair is not None) != (one.collective == SEND_RECV) or (
             one.pair and not _within(one.pair, inside)):
         return f"pair: want two ranks of the group, of {SEND_RECV} only"
-    return "count: want 0 or more" if one.count < 0 or one.bytes < 0 else ""
+    return ""
 
 
 def _within(values: Sequence[int], allowed: range) -> bool:

@@ -21,6 +21,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from hpcbench import limits
 from hpcbench.errors import FileError
 from hpcbench.texts import printable
 from hpcbench.trace.source import UnreadableTrace, check_version
@@ -125,6 +126,11 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 SEAL = "seal"
 SEAL_BYTES = 512
+MOST_TEXT = 2**28
+"""Bytes of a file's texts, which are read whole: lines on a million cases have room."""
+_NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
+_ELSEWHERE = (" lies outside the file or is a link: such files are not read, as they name any file "
+              "of this machine; get the file as hpcbench wrote it")
 _FIRST_BYTES = 4096
 """Within these the seal begins: HDF5 puts what is written first behind its superblock."""
 _CHUNK_BYTES = 1 << 20
@@ -204,28 +210,41 @@ def verify(path: Path, file_format: str, known_version: int) -> None:
                                   "written: copy it again, or run again")
     check_version(int(match[2]), known_version, path)
     with open_container(path) as file, expected_content(path):
-        outside = _data_elsewhere(file.id)
-    if outside is not None:
-        raise UnreadableTrace("HB103", f"{path}: {printable(outside)} lies outside the file or is "
-                              "a link: such files are not read, as they name any file of this "
-                              "machine; get the file as hpcbench wrote it")
+        refusal = _why_unread(file.id, path.stat().st_size)
+    if refusal is not None:
+        raise UnreadableTrace("HB103", f"{path}: {refusal}")
 
 
-def _data_elsewhere(file: h5py.h5f.FileID) -> str | None:
-    """Return the name of a soft or external link, or of a dataset whose data lie in other files
-    (external storage, virtual); None if there is none. No such link or data is followed."""
-    def elsewhere(name: bytes, info: h5py.h5l.LinkInfo) -> bytes | None:
+def _why_unread(file: h5py.h5f.FileID, file_bytes: int) -> str | None:
+    """Return why no data of a file are read: of links and data in other files (external storage,
+    virtual), which are not followed, of types that hpcbench does not write, and of data that
+    unpack to more than the limits; else None."""
+    n_bytes = {"data": 0, "texts": 0}
+
+    def refused(name: bytes, info: h5py.h5l.LinkInfo) -> tuple[bytes, str] | None:
         if info.type != h5py.h5l.TYPE_HARD:
-            return name
+            return name, _ELSEWHERE
         item = h5py.h5o.open(file, name)
         if isinstance(item, h5py.h5d.DatasetID):
-            layout = item.get_create_plist()
+            layout, kind = item.get_create_plist(), item.get_type()
             if layout.get_layout() == h5py.h5d.VIRTUAL or layout.get_external_count():
-                return name
+                return name, _ELSEWHERE
+            is_text = kind.get_class() == h5py.h5t.STRING
+            if kind.get_class() not in _NUMBERS and (not is_text or kind.is_variable_str()):
+                return name, ": not the content expected: a type that hpcbench does not write"
+            size = item.get_space().get_simple_extent_npoints() * kind.get_size()
+            n_bytes["data"] += size
+            n_bytes["texts"] += size if is_text else 0
         return None
 
-    outside = file.links.visit(elsewhere, info=True)
-    return None if outside is None else outside.decode("utf-8", "replace")
+    refusal: tuple[bytes, str] | None = file.links.visit(refused, info=True)
+    if refusal is not None:
+        return printable(refusal[0].decode("utf-8", "replace")) + refusal[1]
+    for what, most in ("data", limits.unpacked(file_bytes)), ("texts", limits.raised(MOST_TEXT)):
+        if n_bytes[what] > most:
+            return (f"its {what} unpack to {n_bytes[what]:,} bytes, of {most:,} at most: "
+                    f"{limits.remedy()}")
+    return None
 
 
 def _claimed_bytes(first: bytes) -> int:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from hpcbench import limits
 from hpcbench.config.axes import DTYPE_ALIASES
+from hpcbench.errors import FileError
 from hpcbench.formats.reading.names import our_name
 from hpcbench.operations.collectives import MAX_WORLD_SIZE
-from hpcbench.operations.traffic import SEND_RECV
+from hpcbench.operations.traffic import MOST_CALL_BYTES, MOST_NS, SEND_RECV
 
 _OTHERS: Mapping[str, str] = {
     "allreducebarrier": "barrier", "allreducecoalesced": "all_reduce",
@@ -26,6 +28,13 @@ _OTHERS: Mapping[str, str] = {
 NO_CALLS = frozenset({"wait", "init", "coalesced", "monitoredbarrier", "split", "newwindow"})
 """Rows of sources that move nothing of their own."""
 OWN = -1
+MOST_CALLS = 2_000_000
+"""Calls of a rank that are read: the order of more has no room in traffic.json."""
+_OF_CALLS: Mapping[str, int] = {
+    **dict.fromkeys(("sequence", "duration_ns"), MOST_NS),
+    **dict.fromkeys(("elements_in", "elements_out", "size_bytes"), MOST_CALL_BYTES),
+    "root": MAX_WORLD_SIZE - 1}
+"""Field of a call -> its greatest value; none is below 0."""
 _TYPES: Mapping[str, str] = {
     **DTYPE_ALIASES, "byte": "uint8", "unsignedchar": "uint8", "char": "int8", "signedchar": "int8",
     "short": "int16", "shortint": "int16", "longint": "int64", "complexhalf": "complex32",
@@ -69,6 +78,20 @@ class RankCall:
     is_open: bool = False
     parts: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a number that no call has."""
+        for name, most in _OF_CALLS.items():
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= most:
+                raise ValueError(f"{name} is {value}, of 0 to {most}")
+        for splits in (self.splits_in, self.splits_out, self.parts):
+            if splits and not 0 <= min(splits) <= max(splits) <= MOST_CALL_BYTES:
+                raise ValueError("parts of elements that no call has")
+        if self.pair and not OWN <= min(self.pair) <= max(self.pair) < MAX_WORLD_SIZE:
+            raise ValueError("a message of ranks that no job has")
+        if abs(self.start_ns or 0) > MOST_NS:
+            raise ValueError(f"start_ns is {self.start_ns}")
+
     @property
     def bytes(self) -> int:
         """Return the call's size as in nccl-tests, as far as this rank knows it; 0: unknown."""
@@ -86,6 +109,14 @@ class KnownGroup:
     ranks: tuple[int, ...] | None = None
     size: int | None = None
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for ranks that no group has."""
+        ranks = self.ranks or (0,)
+        if not 0 <= min(ranks) <= max(ranks) < MAX_WORLD_SIZE or len({*ranks}) < len(ranks):
+            raise ValueError(f"a group of ranks {min(ranks)} to {max(ranks)}")
+        if self.size is not None and not 0 < self.size <= MAX_WORLD_SIZE:
+            raise ValueError(f"a group of {self.size} ranks, of 1 to {MAX_WORLD_SIZE}")
+
 
 @dataclass(slots=True)
 class RankRecord:
@@ -101,6 +132,21 @@ class RankRecord:
     dropped: int = 0
     ras: str = ""
     notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Raise FileError for a rank or a number of ranks that no job has."""
+        size = MAX_WORLD_SIZE if self.world_size is None else self.world_size
+        if not 1 <= size <= MAX_WORLD_SIZE:
+            raise FileError(f"{self.file}: {str(size)[:20]} ranks, of 1 to {MAX_WORLD_SIZE}")
+        if self.rank is not None and not 0 <= self.rank < size:
+            raise FileError(f"{self.file}: rank {str(self.rank)[:20]}, of 0 to {size - 1}")
+
+
+def check_count(name: str, count: int) -> None:
+    """Raise FileError where a file ``name`` has more calls than are read of a rank."""
+    if count > MOST_CALLS and count > (most := limits.raised(MOST_CALLS)):
+        raise FileError(f"{name}: more than {most} calls: record fewer steps, or "
+                        f"{limits.remedy()}")
 
 
 def collective_of(theirs: str) -> str:
@@ -136,10 +182,10 @@ def ranks_of(listed: Any) -> tuple[int, ...]:
 def strided(start: int, stride: int, size: int) -> tuple[int, ...]:
     """Return the ranks of a group that are so far apart; () where they are not (stride -1).
 
-    Raises ValueError for more than `MAX_WORLD_SIZE`.
+    Raises ValueError for ranks from `MAX_WORLD_SIZE` on.
     """
-    if size > MAX_WORLD_SIZE:
-        raise ValueError(f"a group of {size} ranks, of {MAX_WORLD_SIZE} at most")
+    if size > MAX_WORLD_SIZE or start + (size - 1) * stride >= MAX_WORLD_SIZE:
+        raise ValueError(f"a group of {size} ranks from {start} on, {stride} apart")
     return tuple(range(start, start + size * stride, stride)) if stride > 0 <= start else ()
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from hpcbench.errors import FileError
 from hpcbench.formats.reading import inspector as inspector_lines
 from hpcbench.formats.reading.source import ForeignFile
-from hpcbench.operations.collectives import MAX_WORLD_SIZE
-from hpcbench.operations.traffic import TrafficRecord, traffic_text
+from hpcbench.operations.traffic import TrafficRecord, problem_of, traffic_text
 from hpcbench.trace.container import whole_file
 from hpcbench.traffic.calls import RankRecord
 from hpcbench.traffic.hang import hang_lines
@@ -114,8 +113,6 @@ def _ranked(record: RankRecord, path: Path) -> RankRecord:
 
     Raises FileError where the name has none, several, or one that the file's groups do not have.
     """
-    if (record.world_size or 0) > MAX_WORLD_SIZE:
-        raise FileError(f"{path}: {record.world_size} ranks, of {MAX_WORLD_SIZE} at most")
     if record.rank is not None:
         return record
     named = {int(word or number): bool(word) for word, number in _OF_RANK.findall(path.name)}
@@ -154,6 +151,9 @@ def write_traffic(record: TrafficRecord, path: Path) -> None:
     """Write the file whole. Raises FileError where it exists or the disk does not take it."""
     if path.exists():
         raise FileError(f"{path} exists: give another name with -o, or remove it")
+    if problem := problem_of(record):
+        raise FileError(f"{', '.join(record.files[:3])}: the records contradict one another: "
+                        f"{problem}")
     if not path.parent.is_dir():
         raise FileError(f"{path.parent} is no folder: make it, or give another name with -o")
     with whole_file(path) as part:

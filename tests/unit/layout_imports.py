@@ -7,14 +7,14 @@ from fnmatch import fnmatchcase
 
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
-BASE = ("hpcbench", "registry", "errors", "import_path", "texts", "units")
+BASE = ("hpcbench", "registry", "errors", "import_path", "limits", "texts", "units")
 INTERFACES = ("kinds", "kinds.registry")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
 MACHINE = (*RECORDS, "measurement", "backends")
 READING = (*RECORDS, "measurement", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
-    "hpcbench": (), "errors": (), "import_path": (), "texts": ("units",),
+    "hpcbench": (), "errors": (), "import_path": (), "limits": ("errors",), "texts": ("units",),
     "units": (), "kinds": (),
     "registry": ("errors",),
     "kinds.registry": ("kinds", "registry", "errors"),
@@ -81,6 +81,7 @@ OF_ANOTHER_KIND: Mapping[str, str] = {
 
 LAZILY: Mapping[str, str] = {
     "config.schema -> plan": "names that only a kind's planner knows are refused with all others",
+    "operations.functions -> measurement": "the child that imports a file ends with the planner",
     "plan.case -> kinds.collective.plan": "the canary of every job is an all_reduce",
     "worker -> kinds.collective.run": "tests have a rank call another collective",
     "launch.worker_pool -> worker": "an inline worker is a worker in the MPI process",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from pydantic import TypeAdapter
 
@@ -234,6 +237,58 @@ def test_a_file_that_ends_python_or_is_not_there_is_one_line(tmp_path: Path) -> 
         '{"benchmarks": [{"kind": "function", "file": "none.py"}]}')
     with pytest.raises(ConfigError, match=r"none\.py"):
         make_plan(load_config(tmp_path / "sweep.json"), 2)
+
+
+STARTS = """
+import os, time
+import hpcbench
+
+@hpcbench.benchmark()
+def own(ctx): return len
+
+log = open(__file__ + ".log", "w")
+if not (other := os.fork()):
+    time.sleep(300)
+print(os.getpid(), other, file=log, flush=True)
+"""
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until_ended(log: Path) -> None:
+    pids, deadline = [*map(int, log.read_text().split())], time.monotonic() + 20
+    while not all(map(has_ended, pids)):
+        assert time.monotonic() < deadline, pids
+        time.sleep(0.02)
+    assert len(pids) == 2
+
+
+def test_what_a_file_starts_ends_with_its_import_and_a_sleep_has_a_limit(tmp_path: Path) -> None:
+    assert len(plan(tmp_path, STARTS).cases) == 1
+    wait_until_ended(tmp_path / "my_ops.py.log")
+    file = tmp_path / "my_ops.py"
+    file.write_text(STARTS + "time.sleep(300)")
+    with pytest.raises(ConfigError, match=r"within 2 s \(launch.init_timeout_s\)"):
+        make_plan(load_config(file, [("launch.init_timeout_s", 2)]), 2)
+    wait_until_ended(tmp_path / "my_ops.py.log")
+
+
+def test_a_signal_ends_the_import_of_a_file(tmp_path: Path) -> None:
+    file, log = tmp_path / "ops.py", tmp_path / "ops.py.log"
+    file.write_text(STARTS.replace("os.fork()", "os.getpid()") + "time.sleep(300)")
+    with subprocess.Popen([sys.executable, "-m", "hpcbench", "plan", str(file)]) as planner:
+        deadline = time.monotonic() + 60
+        while not (log.exists() and log.read_text()):
+            assert time.monotonic() < deadline and planner.poll() is None
+            time.sleep(0.02)
+        planner.terminate()
+        assert planner.wait(20) == -signal.SIGTERM
+    wait_until_ended(log)
 
 
 @pytest.mark.parametrize(("returned", "count"), [

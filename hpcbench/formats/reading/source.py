@@ -6,13 +6,13 @@ import codecs
 import gzip
 import io
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from hpcbench import limits
 from hpcbench.errors import FileError
 from hpcbench.formats.printed import printed
 from hpcbench.texts import from_json
@@ -20,13 +20,14 @@ from hpcbench.texts import from_json
 Item = TypeVar("Item")
 MOST_LINE_BYTES = 2**20
 MOST_JSON_BYTES = 2**26
-MOST_PACKED, _SMALL_BYTES = 100, 2**26
-"""Logs and traces pack to a tenth or a fiftieth, deflate to a thousandth at most."""
 MOST_KINDS = 100
 _HEAD_BYTES = 8192
 _BLOCK_BYTES = 2**16
 MOST_RECORD_LINES = 100_000
 _GZIP = b"\x1f\x8b"
+NOT_AS_WRITTEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError,
+                  RecursionError)
+"""What reading a value raises that is not as its program writes it."""
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
 
@@ -163,10 +164,12 @@ class ForeignFile:
 
     def json(self, parse_float: Callable[[str], Any] = printed) -> Any:
         """Return the whole file as JSON, numbers as `Printed` or int. Raises FileError."""
+        most = limits.raised(MOST_JSON_BYTES)
         with self._guarded() as stream:
-            data = stream.read(MOST_JSON_BYTES + 1)
-        if len(data) > MOST_JSON_BYTES:
-            raise FileError(f"{self.name}: a JSON document of more than 64 MiB is not read")
+            data = stream.read(most + 1)
+        if len(data) > most:
+            raise FileError(f"{self.name}: a JSON document of more than {most >> 20} MiB is not "
+                            f"read; {limits.remedy()}")
         return self.parsed(data.decode("utf-8", "replace"), parse_float=parse_float)
 
     def parsed(
@@ -185,8 +188,7 @@ class ForeignFile:
         the reader asks for: outside text has any."""
         try:
             yield from items
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError,
-                RecursionError) as error:
+        except NOT_AS_WRITTEN as error:
             raise FileError(f"{self.name}: not the content expected: {type(error).__name__} "
                             f"{str(error)[:60]}; give the file as the program wrote it") from error
 
@@ -199,11 +201,11 @@ class ForeignFile:
 
 class _Unpacked:
     """The bytes of a file, unpacked; damage of a gzip file is a FileError, and so is text that
-    packs better than `MOST_PACKED` says: little of it keeps a reader busy for hours."""
+    packs better than `limits.PACKED` says: little of it keeps a reader busy for hours."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._left = sys.maxsize
+        self._left: int | None = None
 
     def __enter__(self) -> _Unpacked:
         try:
@@ -212,7 +214,7 @@ class _Unpacked:
             raise FileError(f"{self._path}: {error.strerror}") from error
         is_packed = raw.peek(2)[:2] == _GZIP
         if is_packed:
-            self._left = _SMALL_BYTES + MOST_PACKED * self._path.stat().st_size
+            self._left = limits.unpacked(self._path.stat().st_size)
         self._stream: io.BufferedIOBase = (
             io.BufferedReader(gzip.GzipFile(fileobj=raw), 2**18) if is_packed else raw)
         self._raw = raw
@@ -225,10 +227,13 @@ class _Unpacked:
     def read(self, size: int) -> bytes:
         try:
             data = self._stream.read(size)
-            self._left -= len(data)
-            if self._left < 0:
-                raise FileError(f"{self._path}: the gzip file unpacks to more than {MOST_PACKED} "
-                                "times its size: unpack it with gunzip, and give the text")
+            if self._left is not None:
+                self._left -= len(data)
+                if self._left < 0:
+                    raise FileError(
+                        f"{self._path}: the gzip file unpacks to more than {limits.PACKED} times "
+                        f"its size: unpack it with gunzip, and give the text, or "
+                        f"{limits.remedy()}")
             return data
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FileError(f"{self._path}: the gzip file is cut off or damaged") from error

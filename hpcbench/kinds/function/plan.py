@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -50,10 +53,10 @@ from hpcbench.plan.support import resolve_device, unfit_world
 from hpcbench.plan.workload import Choice, Features, Label, Workload
 
 if TYPE_CHECKING:
-    from hpcbench.config.schema import Config
+    from hpcbench.config.schema import Config, Launch
 
-LIMIT_S = 300.0
-"""For a file to be imported; torch alone can take a minute from a shared file system."""
+_PAUSE_S = 0.2
+"""Between looks at a child whose output somebody else holds open."""
 _CALL_S = 1e-3
 """Assumed of a call, for estimates: nothing is known of a function before it runs."""
 
@@ -167,14 +170,14 @@ class FunctionPlanner(Planner):
 
     def _file(self, path: str, config: Config) -> FunctionFile:
         if path not in self._files:
-            self._files[path] = read_functions(path, config.launch.pass_env)
+            self._files[path] = read_functions(path, config.launch)
         return self._files[path]
 
 
-def read_functions(path: str, pass_env: Sequence[str] = ()) -> FunctionFile:
+def read_functions(path: str, launch: Launch) -> FunctionFile:
     """Return the declarations of a file, which a child that imports it prints. Raises ConfigError.
 
-    ``pass_env`` are patterns of further variables that the child gets, as workers do.
+    The child has as long as a worker to start, and its variables.
     """
     try:
         content = Path(path).read_bytes()
@@ -182,21 +185,45 @@ def read_functions(path: str, pass_env: Sequence[str] = ()) -> FunctionFile:
         raise ConfigError(f"file: {path} cannot be read: {error.strerror}") from None
     absolute = str(Path(path).absolute())
     try:
-        done = subprocess.run(
-            module_command("hpcbench.operations.functions", absolute), check=False,
-            stdout=subprocess.PIPE, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
-            env=passed_variables(os.environ, pass_env))
-        benchmarks = parsed(done.stdout.decode().rpartition("\n")[2])
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"file: {path} was not imported within {LIMIT_S:g} s; keep work out of "
-                          "its top level") from None
+        code, printed = _imported(absolute, launch)
+        benchmarks = parsed(printed.decode().rpartition("\n")[2])
+    except TimeoutError:
+        raise ConfigError(f"file: {path} was not imported within {launch.init_timeout_s:g} s "
+                          "(launch.init_timeout_s); keep work out of its top level") from None
     except DeclarationError as error:
         where = f"{path}:{error.line}" if error.line else path
         raise ConfigError(f"file: {where}: {error.message}{_remedy(error.message)}") from None
     except ValueError:
-        raise ConfigError(f"file: {path} ended Python with code {done.returncode} when it was "
+        raise ConfigError(f"file: {path} ended Python with code {code} when it was "
                           "imported; see what it printed above") from None
     return FunctionFile(absolute, file_hash(content), benchmarks)
+
+
+def _imported(path: str, launch: Launch) -> tuple[int, bytes]:
+    """Return the code of the child that imports a file, and what it printed. Raises TimeoutError.
+
+    Whatever ends the wait ends the child and all that it started.
+    """
+    deadline = time.monotonic() + launch.init_timeout_s
+    with subprocess.Popen(
+        module_command("hpcbench.operations.functions", path), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, env=passed_variables(os.environ, launch.pass_env),
+        start_new_session=True,
+    ) as child:
+        try:
+            while child.poll() is None:
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+                with suppress(subprocess.TimeoutExpired):
+                    child.communicate(timeout=_PAUSE_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+        try:
+            printed = child.communicate(timeout=_PAUSE_S)[0]
+        except subprocess.TimeoutExpired as held:  # by a process in a session of its own
+            printed = held.stdout or b""
+        return child.returncode, printed
 
 
 def _remedy(message: str) -> str:

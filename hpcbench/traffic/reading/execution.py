@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hpcbench.errors import FileError
-from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
 from hpcbench.operations.collectives import collectives
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.texts import from_json
@@ -22,6 +22,7 @@ from hpcbench.traffic.calls import (
     RankCall,
     RankRecord,
     backend_of,
+    check_count,
     collective_of,
     dtype_of,
     ranks_of,
@@ -46,6 +47,7 @@ def read(file: ForeignFile) -> RankRecord:
         name = node.get("name") if isinstance(node, Mapping) else None
         if name == _COMMS and isinstance(node.get("id"), int):
             comms.append(node)
+            check_count(file.name, len(comms))
         elif name == _GROUPS:
             lists.append(node)
         elif str(name).startswith("gloo:"):
@@ -132,7 +134,7 @@ def _record(
                 groups.setdefault(call.group, _group(values, row))
                 calls.append(call)
                 addresses |= {values.group} if _is_address(values.group) else set()
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        except NOT_AS_WRITTEN:
             file.left_out.add("collectives without the keys of execution traces")
     if len(addresses) > 1:
         raise FileError(f"{file.name}: schema {schema} names its {len(addresses)} groups by "
@@ -151,7 +153,7 @@ def _listed(file: ForeignFile, nodes: Iterable[Mapping[str, Any]]) -> dict[str, 
             values = node["inputs"]
             values = values["values"] if isinstance(values, Mapping) else values
             found |= {str(one["pg_name"]): one for one in from_json(str(values[0]))}
-        except (KeyError, TypeError, ValueError, IndexError):
+        except NOT_AS_WRITTEN:
             file.left_out.add("lists of groups that are cut off")
     return found
 

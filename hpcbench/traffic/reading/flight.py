@@ -13,11 +13,13 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from hpcbench.errors import FileError
-from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.formats.printed import whole, whole_or_none
+from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.profiling.flight import END, joined
 from hpcbench.traffic.calls import (
@@ -62,7 +64,7 @@ def read(file: ForeignFile, data: Mapping[str, Any]) -> RankRecord:
         whole = [{"entries": [], **dump} for dump in dumps]  # a rank that called nothing has none
         return _record(file, own, [_readable(file, dump) for dump in whole],
                        max(versions, default=(0, 0)))
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except NOT_AS_WRITTEN as error:
         raise FileError(f"{file.name}: a flight record without the keys of version 2.4 to 2.10: "
                         f"{type(error).__name__} {str(error)[:60]}") from error
 
@@ -73,14 +75,14 @@ def _readable(file: ForeignFile, dump: Mapping[str, Any]) -> dict[str, Any]:
     Raises as a broken entry does where there is no other.
     """
     numbered = [entry for entry in dump["entries"]
-                if isinstance(entry, Mapping) and isinstance(entry.get("record_id"), int)]
+                if isinstance(entry, Mapping) and _is_number(entry.get("record_id"))]
     lost = {id(entry) for entry in _after_losses(numbered)}
     kept = list[Mapping[str, Any]]()
     for entry in dump["entries"]:
         try:
             _call(entry, str(entry["process_group"][0]))
-            int(entry["record_id"])
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            whole(entry["record_id"])
+        except NOT_AS_WRITTEN:
             if entry is dump["entries"][-1] and not kept:
                 raise
             is_any = isinstance(entry, Mapping) and "<-?" in str(entry.get("profiling_name"))
@@ -120,9 +122,10 @@ def _record(
     notes += [f"{file.name}: {note}"] if note else []
     timed, cut = _with_scatters([entry for entry, _ in calls], timed, own.get("scatters") or ())
     timed = sorted([*timed, *messages], key=lambda call: call.start_ns or 0)
+    about = own or dumps[0]
     return RankRecord(
         file.name, PROGRAM, f"2.{version[1]}",
-        _whole(own.get("rank")), _whole(own.get("world_size")), timed, groups,
+        whole_or_none(about.get("rank")), whole_or_none(about.get("world_size")), timed, groups,
         sum(dump["lost"] for dump in dumps) + int(own.get("messages_lost", 0)) + cut,
         str(own.get("ras") or ""), notes)
 
@@ -380,5 +383,7 @@ def _aligned(
     return found
 
 
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int) else None
+def _is_number(value: Any) -> bool:
+    with suppress(ValueError):
+        return bool(whole(value) == value)
+    return False

@@ -13,7 +13,7 @@ from typing import Any
 
 from hpcbench.formats.printed import whole
 from hpcbench.formats.reading import inspector
-from hpcbench.formats.reading.source import ForeignFile
+from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
 from hpcbench.operations.collectives import MAX_WORLD_SIZE
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of, strided
@@ -54,12 +54,12 @@ def read(file: ForeignFile) -> Iterator[RankRecord]:
                     process = str(metadata.get("hostname", "")), str(metadata.get("pid", file.name))
                     name = str(header["id"])
                     rank, size = whole(header["rank"]), whole(header["n_ranks"])
-                    if size > MAX_WORLD_SIZE:
-                        raise ValueError("more ranks than any machine has")
+                    if not rank < size <= MAX_WORLD_SIZE:
+                        raise ValueError("ranks that no machine has")
                     processes[process][name] = rank, size, str(header.get("comm_name", ""))
                     calls[process].append((float(metadata.get("dump_timestamp_us", 0)),
                                            _call(kind, data[kind], name, rank)))
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except NOT_AS_WRITTEN:
             file.left_out.add("calls without the keys of v4.x", line)
     for process, comms in processes.items():
         yield _record(file, heads.version, comms, calls[process])

@@ -14,14 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpcbench.errors import FileError
-from hpcbench.formats.reading.source import ForeignFile
-from hpcbench.operations.traffic import SEND_RECV
+from hpcbench.formats.printed import whole, whole_or_none
+from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
+from hpcbench.operations.traffic import MOST_NS, SEND_RECV
 from hpcbench.traffic.calls import (
     KnownGroup,
     RankCall,
     RankRecord,
     backend_of,
+    check_count,
     collective_of,
     dtype_of,
     ranks_of,
@@ -32,8 +33,6 @@ from hpcbench.traffic.reading.stream import StreamedList
 from hpcbench.units import grouped
 
 PROGRAM = "Kineto"
-MOST_CALLS = 2_000_000
-"""Calls of a rank that are read: the order of more has no room in traffic.json."""
 _KERNEL = re.compile(r"(?:nccl|rccl|msccl)\w*kernel", re.IGNORECASE)
 _OPERATOR = re.compile(r"_(Sum|Prod|Min|Max|Avg|PreMulSum|SumPostDiv)_")
 _OPERATORS = {"PreMulSum": "avg", "SumPostDiv": "avg"}
@@ -73,10 +72,9 @@ def read(file: ForeignFile) -> RankRecord:
         if isinstance(event, Mapping):
             try:
                 _take(file, event, found)
-            except (KeyError, TypeError, ValueError, AttributeError):
+            except NOT_AS_WRITTEN:
                 file.left_out.add(_BROKEN)
-        if len(found.noted) + len(found.kernels) > 2 * MOST_CALLS:
-            raise FileError(f"{file.name}: more than {MOST_CALLS} calls: profile fewer steps")
+        check_count(file.name, max(len(found.noted), len(found.kernels)))
     _follow_launches(file, found)
     return _record(file, _calls(file, found), found.groups, events.others)
 
@@ -86,22 +84,23 @@ def _take(file: ForeignFile, event: Mapping[str, Any], found: _Events) -> None:
     name, args = str(event.get("name", "")), event.get("args")
     args = args if isinstance(args, Mapping) else {}
     if event.get("cat") == "kernel" and ("Collective name" in args or _KERNEL.search(name)):
-        start = _ns(event["ts"])
+        start, duration = _ns(event["ts"]), _ns(event["dur"])
+        if duration < 0:
+            raise ValueError("a kernel that ends before it starts")
         call = _call(event, args) if "Collective name" in args else None
-        found.kernels.append(_Kernel(name, start, start + _ns(event["dur"]), _note_id(args),
+        if call is not None:
+            found.groups.setdefault(call.group, _group(args))
+        found.kernels.append(_Kernel(name, start, start + duration, _note_id(args),
                                      int(args.get("correlation", 0)), call))
     elif name == _HOST_NOTE and "Collective name" in args:
-        call = _call(event, args)
+        call, number = _call(event, args), _note_id(args)
         if call is not None:
-            found.noted.append((_note_id(args), call))
-    else:
-        if name == _HOST_NOTE:
-            file.left_out.add(_NO_SIZES)
-        elif name.startswith("gloo:"):
-            file.left_out.add(_GLOO)
-        return
-    if call is not None:
-        found.groups.setdefault(call.group, _group(args))
+            found.groups.setdefault(call.group, _group(args))
+            found.noted.append((number, call))
+    elif name == _HOST_NOTE:
+        file.left_out.add(_NO_SIZES)
+    elif name.startswith("gloo:"):
+        file.left_out.add(_GLOO)
 
 
 def _note_id(args: Mapping[str, Any]) -> int:
@@ -109,7 +108,10 @@ def _note_id(args: Mapping[str, Any]) -> int:
 
 
 def _ns(time_us: Any) -> int:
-    return round(float(time_us) * 1e3)
+    time_ns = round(float(time_us) * 1e3)
+    if abs(time_ns) > MOST_NS:
+        raise ValueError("a time that no clock has")
+    return time_ns
 
 
 def _follow_launches(file: ForeignFile, found: _Events) -> None:
@@ -213,8 +215,8 @@ def _record(
         f"{file.name}: {untimed} calls without a kernel, so without a duration"]
     if any(call.operator for call in calls):
         notes.append("operators are those in the names of NCCL's kernels")
-    return RankRecord(file.name, PROGRAM, "", _whole(about.get("rank")),
-                      _whole(about.get("world_size")), calls, groups, notes=notes)
+    return RankRecord(file.name, PROGRAM, "", whole_or_none(about.get("rank")),
+                      whole_or_none(about.get("world_size")), calls, groups, notes=notes)
 
 
 def _backend(config: Any) -> str | None:
@@ -248,7 +250,7 @@ def _name_of(args: Mapping[str, Any]) -> str:
 
 def _pair(args: Mapping[str, Any]) -> tuple[int, int]:
     """Return sender and receiver in the group, of which the trace has ranks of the job."""
-    source, destination = int(args["Src Rank"]), int(args["Dst Rank"])
+    source, destination = whole(args["Src Rank"]), whole(args["Dst Rank"])
     ranks = _group(args).ranks
     if ranks and source in ranks and destination in ranks:
         return ranks.index(source), ranks.index(destination)
@@ -270,7 +272,3 @@ def _listed(config: Any) -> list[Mapping[str, Any]]:
     rows = config.values() if isinstance(config, Mapping) else config
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(
         rows, Iterable) else []
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

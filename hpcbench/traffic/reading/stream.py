@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from json import JSONDecodeError
 from typing import Any
 
+from hpcbench import limits
 from hpcbench.errors import FileError
 from hpcbench.formats.reading.source import MOST_JSON_BYTES, ForeignFile
 from hpcbench.texts import from_json
@@ -58,13 +59,19 @@ class StreamedList:
         part = next(self._parts, None)
         if part is None:
             raise FileError(f"{self._file.name}: cut off, or no JSON with a list {self._key}")
+        self._add(part)
+
+    def _add(self, part: str) -> None:
         self._text, self._at = self._text[self._at:] + part, 0
-        if len(self._text) > MOST_JSON_BYTES:
-            raise FileError(f"{self._file.name}: no JSON, or an item of more than 64 MiB")
+        if len(self._text) > (most := limits.raised(MOST_JSON_BYTES)):
+            raise FileError(f"{self._file.name}: no JSON, or an item of more than {most >> 20} "
+                            f"MiB; {limits.remedy()}")
 
     def _keep_others(self, head: str) -> None:
-        tail = self._text[self._at + 1:] + "".join(self._parts)
-        before, after = head.strip().rstrip(","), tail.strip().lstrip(",")
+        self._at += 1
+        for part in self._parts:
+            self._add(part)
+        before, after = head.strip().rstrip(","), self._text[self._at:].strip().lstrip(",")
         comma = "," if before != "{" and after != "}" else ""
         try:
             self.others = from_json(before + comma + after)
