@@ -229,7 +229,7 @@ def with_hardware(sweep: Sweep, preset: Preset, source: Path) -> Sweep:
     kept = list(_kept(own, known))
     remark = f"Section hardware is that of {preset.name}"
     remark += f", but {', '.join(kept)} of {source.name}." if kept else "."
-    remark += " Blocks keep their backends and devices."
+    remark += " Blocks keep the backends and devices that they name."
     merged = {key: _merged(known.get(key), own.get(key)) for key in {**known, **own}}
     sources = {key: text for key, text in preset.sources.items() if key not in kept
                and not any(f"{name} is left out" in text for name in own)}

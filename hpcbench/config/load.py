@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from hpcbench.config.dialects.torchscale import TorchScaleFile
 from hpcbench.config.dialects.traffic import TrafficFile
 from hpcbench.config.schema import (
     Config,
+    Hardware,
     Origin,
     block_classes,
     current_keys,
@@ -268,7 +270,28 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
         if key in REPLACING:
             replace_names(raw, key)
     _fill_in_paths(raw, "command line")
-    return check_config(_with_current_keys(raw, source), source, overridden)
+    config = check_config(_with_current_keys(raw, source), source, overridden)
+    return config.on_machine(native_backend(config.hardware, os.environ))
+
+
+def native_backend(
+    hardware: Hardware, environ: Mapping[str, str], root: Path = Path("/"),
+) -> str:
+    """Return the backend of blocks that name none: nccl where GPUs are declared, or are here for a
+    torch that can use them; else gloo. It is asked before torch is there."""
+    if hardware.device_type is not None:
+        return "nccl" if hardware.device_type == "cuda" else "gloo"
+    if environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return "gloo"
+    devices = any((root / "dev").glob("nvidia[0-9]*")) or (root / "dev/kfd").exists()
+    return "nccl" if devices and not _torch_is_for_cpus() else "gloo"
+
+
+def _torch_is_for_cpus() -> bool:
+    try:
+        return version("torch").endswith("+cpu")
+    except PackageNotFoundError:
+        return False
 
 
 _VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")

@@ -314,6 +314,14 @@ class Config(Section):
         copy._origin = origin
         return copy
 
+    def on_machine(self, backend: str) -> Config:
+        """Return it with this backend in blocks that name none."""
+        if backend == "gloo":  # as the blocks have it
+            return self
+        return self.model_copy(update={"benchmarks": tuple(
+            block.model_copy(update={"backend": (backend,)} if block.takes_native_backend else {})
+            for block in self.benchmarks)})
+
     def plain(self) -> dict[str, Any]:
         """Return the configuration as plain JSON values, in the spelling of the file."""
         return self.model_dump(mode="json", by_alias=True)

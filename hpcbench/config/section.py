@@ -267,7 +267,8 @@ class Block(Section):
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
         None, "Title of the block's table; default: kind and number.")
     backend: Axis[Backend] = key(
-        ("gloo",), "Communication backend; torch:NAME: any that torch.distributed takes.")
+        ("gloo",), "Communication backend; torch:NAME: any that torch.distributed takes. Default "
+        "where there is a GPU: nccl.")
     device: Axis[Device] = key(
         ("auto",), "Device of the buffers; auto: cpu for gloo, cuda for nccl.")
     env: Environment = key({}, "Environment variables of the workers.")
@@ -284,6 +285,11 @@ class Block(Section):
     arrival: Axis[Arrival] | None = key(
         None, "together (default), or {late, by}: last, a rank, rotating or all; by such as 250us.")
     timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
+
+    @property
+    def takes_native_backend(self) -> bool:
+        """Return whether the machine's own backend is to be used where the block names none."""
+        return "backend" not in self.model_fields_set and not {"cpu", "mps"} & {*self.device}
 
     def under_first_names(self, plain: Mapping[str, Any]) -> dict[str, Any]:
         """Return a block's plain keys and values as its first version spelled them.

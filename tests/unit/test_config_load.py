@@ -15,7 +15,7 @@ from hpcbench.config.load import (
     load_config,
     parse_assignment,
 )
-from hpcbench.config.schema import Config
+from hpcbench.config.schema import Config, Hardware
 from hpcbench.config.yaml_text import commented_yaml, from_yaml
 from hpcbench.errors import ConfigError, FileError
 
@@ -47,6 +47,36 @@ def test_a_minimal_file_gets_the_defaults() -> None:
     assert config.launch.timeout_s == 60 and config.launch.port == (0, 0)
     assert config.benchmarks[0].backend == ("gloo",)
     assert config.benchmarks[0].world_size == ("all",)
+
+
+@pytest.mark.parametrize(("device_type", "nodes", "visible", "build", "backend"), [
+    (None, (), None, "2.8.0", "gloo"), (None, ("nvidia0", "nvidiactl"), None, "2.8.0", "nccl"),
+    (None, ("nvidiactl",), None, "2.8.0", "gloo"), (None, ("kfd",), None, "2.8.0+rocm6", "nccl"),
+    (None, ("nvidia0",), "", "2.8.0", "gloo"), (None, ("nvidia0",), "1", "2.8.0", "nccl"),
+    (None, ("nvidia0",), None, "2.8.0+cpu", "gloo"), ("cuda", (), None, "2.8.0+cpu", "nccl"),
+    ("cpu", ("nvidia0",), None, "2.8.0", "gloo")])
+def test_the_machines_own_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device_type: Any, nodes: tuple[str, ...],
+    visible: str | None, build: str, backend: str,
+) -> None:
+    monkeypatch.setattr(load, "version", lambda name: build)
+    (tmp_path / "dev").mkdir()
+    for name in nodes:
+        (tmp_path / "dev" / name).touch()
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    hardware = Hardware(device_type=device_type)
+    assert load.native_backend(hardware, environ, tmp_path) == backend
+
+
+def test_blocks_without_a_backend_take_the_machines(tmp_path: Path) -> None:
+    storage = {"kind": "hardware", "test": "storage"}
+    blocks = [BLOCK, BLOCK | {"backend": "mpi"}, BLOCK | {"device": "cpu"}, PRIMITIVE, storage]
+    file = write(tmp_path, {"benchmarks": blocks, "hardware": {"device_type": "cuda"}})
+    config = load_config(file)
+    assert [block.backend for block in config.benchmarks] == [
+        ("nccl",), ("mpi",), ("gloo",), ("nccl",), ("gloo",)]
+    again = check_config(json.loads(json.dumps(config.plain())), "c.json")
+    assert again.benchmarks == config.benchmarks
 
 
 def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:

@@ -138,7 +138,7 @@ def test_names_that_replace_others_do_so_once(tmp_path: Path) -> None:
 
 def sweep(folder: Path, **keys: Any) -> Path:
     path = folder / "mine.json"
-    block = {"kind": "collective", "collective": "all_reduce"}
+    block = {"kind": "collective", "collective": "all_reduce", "backend": "gloo"}
     path.write_text(json.dumps({"benchmarks": [block], **keys}))
     return path
 
@@ -161,7 +161,7 @@ def test_a_machine_is_put_into_a_file_whose_own_values_win(tmp_path: Path) -> No
     assert "16 and 32 GB" not in text and "is left out" not in text
     notes = written(tmp_path / "a.json", "v100-nvlink", source).notes
     assert notes[0].endswith(
-        "peak_flops.fp16 of mine.json. Blocks keep their backends and devices.")
+        "peak_flops.fp16 of mine.json. Blocks keep the backends and devices that they name.")
     assert notes[1].startswith("hardware.peak_flops: NVIDIA V100")
 
 

@@ -42,6 +42,12 @@ class HardwareBlock(Block):
     paths: ClassVar[tuple[str, ...]] = ("folder",)
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({
         "test": list(TESTS), "shape": ["512", "1024"]})
+
+    @property
+    def takes_native_backend(self) -> bool:
+        """Return whether the machine's backend is taken: files are written without any."""
+        return super().takes_native_backend and "storage" not in self.test
+
     test: Axis[TestName] = Field(description="The test; hpcbench list names them.")
     dtype: Axis[TypeName] = key(("fp32",), "Element type; of gemm also tf32, fp8_e4m3, "
                                 "fp8_e5m2 and int8.")
