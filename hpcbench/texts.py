@@ -173,6 +173,27 @@ def first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
+MOST_CHARACTERS = 300
+"""Of a text of others (an error, what a check found) in one field."""
+_MOST_MASKED = 16 * MOST_CHARACTERS
+"""To mask all of 5 MB takes seconds."""
+
+
+def cut(text: str, length: int = 0) -> str:
+    """Return the beginning of a text, and how many more characters it has.
+
+    ``length``: of the whole, where ``text`` itself is only a beginning.
+    """
+    more = max(length, len(text)) - MOST_CHARACTERS
+    return f"{text[:MOST_CHARACTERS]}... {more:,} more characters" if more > 0 else text
+
+
+def masked_line(text: str, environ: Mapping[str, str]) -> str:
+    """Return the first line of a text of others, secrets masked before it is `cut`."""
+    line = first_line(masked(text[:_MOST_MASKED], environ))
+    return cut(line, len(first_line(text)) if len(text) > _MOST_MASKED else 0)
+
+
 def masked(text: str, environ: Mapping[str, str]) -> str:
     """Return ``text`` with every secret that is known or looks like one replaced by ``***``.
 

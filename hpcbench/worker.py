@@ -88,7 +88,7 @@ from hpcbench.plan.case import CHECKS_EVERY, Case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
-from hpcbench.texts import first_line, masked, print_traceback
+from hpcbench.texts import masked_line, print_traceback
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import HAS_NO_CHECK, NO_COMMUNICATOR
 
@@ -119,7 +119,7 @@ class Worker:
         try:
             return self._carry_out(request)
         except Skip as skip:
-            return FailureAnswer(RankOutcome.SKIPPED, first_line(masked(str(skip), os.environ)))
+            return FailureAnswer(RankOutcome.SKIPPED, masked_line(str(skip), os.environ))
         except Exception as error:  # the top level of the worker process
             print_traceback(os.environ)
             return FailureAnswer(RankOutcome(classify(error)), one_line(error),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import sys
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
-from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +23,7 @@ from hpcbench.api.saved import append, identified, program_record, saved_path
 from hpcbench.errors import MeasureError, how_to_install
 from hpcbench.measurement import loop
 from hpcbench.measurement.control import Control, Integers, SharedProgress
-from hpcbench.operations.functions import is_deferred, wrong_elements
+from hpcbench.operations.functions import MOST_OF_A_CALL, checked, is_deferred, is_number, quoted
 from hpcbench.plan.case import DEFAULT_MODE, PROGRAM_KIND, Case
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce import fold
@@ -33,7 +31,7 @@ from hpcbench.reduce.stack import PassKey, counts, is_timed, stack_samples
 from hpcbench.reduce.timing import Planned, measured
 from hpcbench.statistics.order import median, medians
 from hpcbench.statistics.stopping import StopRule
-from hpcbench.texts import first_line, masked
+from hpcbench.texts import masked_line
 from hpcbench.trace.schema import NO_DEVICE_TIME, Record, Samples
 from hpcbench.units import to_tflop_per_s
 
@@ -109,18 +107,18 @@ class MeasureRequest:
     def check_values(self) -> None:
         """Raise TypeError or ValueError for the first invalid argument."""
         if not callable(self.fn):
-            raise TypeError(f"measure: fn is {_shown(self.fn)}, not callable; give a function "
+            raise TypeError(f"measure: fn is {quoted(self.fn)}, not callable; give a function "
                             "without arguments, such as lambda: step(batch)")
         for title, call in (("fn", self.fn), ("setup", self.setup), ("check", self.check)):
             if call is not None and not callable(call):
-                raise TypeError(f"measure: {title} is {_shown(call)}, not callable")
+                raise TypeError(f"measure: {title} is {quoted(call)}, not callable")
             if is_deferred(call):
                 raise TypeError(f"measure: {title} is async or a generator: calling it runs "
                                 "nothing; give a function that does the work")
         if self.seconds is not None and self.iterations is not None:
             raise ValueError("measure: seconds and iterations are both given; give one of them")
         if not isinstance(self.name, str):
-            raise TypeError(f"measure: name is {_shown(self.name)}; give a text")
+            raise TypeError(f"measure: name is {quoted(self.name)}; give a text")
         if self.save is not None and "<lambda>" in self.name:
             raise ValueError(f"measure: save needs a name: {self.name} may be several functions")
         for title, least in (("seconds", 0.0), ("bytes", 0.0), ("flops", 0.0)):
@@ -144,29 +142,25 @@ class MeasureRequest:
 def _check_number(title: str, value: Any, least: float, *, positive: bool) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"measure: {title} is {_shown(value)}; give a number")
-    if not math.isfinite(value) or value < least or (positive and value == least):
-        raise ValueError(f"measure: {title} is {value}; give "
-                         f"{'more than 0' if positive else '0 or more'}")
+    if not is_number(value):
+        raise TypeError(f"measure: {title} is {quoted(value)}; give a number")
+    if not least <= value <= MOST_OF_A_CALL or (positive and value == least):
+        raise ValueError(f"measure: {title} is {quoted(value)}; give "
+                         f"{'more than 0' if positive else '0 or more'}, and at most 10**24")
 
 
 def _check_count(title: str, value: Any, fewest: int) -> None:
     if value is None and title == "iterations":
         return
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"measure: {title} is {_shown(value)}; give a whole number")
+        raise TypeError(f"measure: {title} is {quoted(value)}; give a whole number")
     if value < fewest:
-        raise ValueError(f"measure: {title} is {value}; give {fewest} or more")
+        raise ValueError(f"measure: {title} is {quoted(value)}; give {fewest} or more")
 
 
 def _plain(value: Any) -> Any:
     """Return a whole number of numpy as one of Python, which has a place in the results file."""
     return int(value) if isinstance(value, np.integer) else value
-
-
-def _shown(value: Any) -> str:
-    return f"{str(value)[:40]!r} ({type(value).__name__})"
 
 
 def _name_of(fn: Any) -> str:
@@ -233,7 +227,7 @@ def open_device(device: Any) -> Opened:
         in_use = torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()
         device = "cuda" if in_use else "cpu"
     if (match := _DEVICE.fullmatch(str(device))) is None:
-        raise ValueError(f"measure: device is {_shown(device)}; give cpu, cuda, cuda:1 or mps")
+        raise ValueError(f"measure: device is {quoted(device)}; give cpu, cuda, cuda:1 or mps")
     return contextlib.nullcontext(Host()) if match[1] == "cpu" else _gpu(match[1], match[2])
 
 
@@ -272,10 +266,7 @@ class UserCalls:
 
     def check(self) -> object | None:
         """Return why the result is wrong, or None."""
-        try:
-            return wrong_elements(self.checker())[1] or None if self.checker else None
-        except AssertionError as error:
-            return first_line(str(error)) or "an assertion of the check failed"
+        return checked(self.checker)[1] or None if self.checker else None
 
 
 def _measured(
@@ -361,12 +352,11 @@ def _shared_failure(control: SharedFailures, ranks: Ranks) -> Iterator[None]:
 
 def _one_line(error: BaseException) -> str:
     """Return an exception's type, first line and place in the user's program."""
-    text = first_line(masked(str(error), os.environ))
     ours = Path(__file__).parents[1]
     places = [frame for frame in traceback.extract_tb(error.__traceback__)
               if ours not in Path(frame.filename).parents]
     where = f" ({Path(places[0].filename).name}:{places[0].lineno})" if places else ""
-    return f"{type(error).__name__}: {text[:150]}{where}"
+    return f"{type(error).__name__}: {masked_line(str(error), os.environ)}{where}"
 
 
 def _by_peer(error: BaseException) -> bool:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from hpcbench.errors import CaseError
 from hpcbench.measurement.control import Control
 from hpcbench.operations.place import AnyOperation, Place
-from hpcbench.texts import first_line, masked
+from hpcbench.texts import masked_line
 from hpcbench.trace.schema import NO_DEVICE_TIME
 
 _COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",
@@ -65,11 +65,9 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def one_line(error: Exception) -> str:
-    """Return the error's type and first line, at most 300 characters; secrets are masked before the
-    cut."""
-    text = first_line(masked(str(error), os.environ))
+    """Return the error's type and first line, as `masked_line` has it."""
     name = "out of memory" if out_of_memory(error) else type(error).__name__
-    return f"{name}: {text}"[:300]
+    return f"{name}: {masked_line(str(error), os.environ)}"
 
 
 class CpuDevice:

@@ -219,6 +219,8 @@ AnyFile = TypeVar("AnyFile", Config, Dialect)
 _YAML = (".yaml", ".yml")
 _MOST_BYTES = 4 * 2**20
 """Larger files are refused unread: of YAML this much takes a minute."""
+_MOST_PROBLEMS = 20
+"""Lines of an error: a screen, however long the list of wrong values is."""
 _MOST_TEXT = 32 * 2**20
 _OF_EVERY_CASE = {
     "measure.warmup": ("warmup",), "measure.iterations": ("iterations", "max_steps"),
@@ -393,15 +395,21 @@ def _checked(root: type[AnyFile], raw: Any, origin: Origin) -> AnyFile:
     except (ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{origin.source}: cannot be written as JSON: {error}") from None
     if holds_halves(text) and (found := [*half_characters(raw)]):
-        raise ConfigError("\n".join(origin.line(key, message) for key, message in found))
+        raise _refused(origin, found)
     try:
         return root.model_validate_json(text)
     except ValidationError as error:
         found = problems(error, raw, root)
         if root is Config:
             found += dict.fromkeys(names_in_blocks(error, raw))
-        raise ConfigError("\n".join(
-            origin.line(key, message) for key, message in found)) from None
+        raise _refused(origin, found) from None
+
+
+def _refused(origin: Origin, found: Sequence[tuple[str, str]]) -> ConfigError:
+    """Return the error of all problems of a file: a line each of the first ones, and a count."""
+    lines = [origin.line(key, message) for key, message in found[:_MOST_PROBLEMS]]
+    more = len(found) - _MOST_PROBLEMS
+    return ConfigError("\n".join(lines + [origin.line("", f"{more:,} more problems")] * (more > 0)))
 
 
 def _refuse_bomb(raw: Any) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from hpcbench.errors import CaseError
 from hpcbench.operations.collectives import collectives
-from hpcbench.texts import first_line
+from hpcbench.texts import cut, first_line
 from hpcbench.units import plural
 
 Plain = str | int | float | bool | None
@@ -402,16 +402,28 @@ def timed_call(returned: Any, name: str) -> TimedCall:
         if is_deferred(value):
             raise CaseError(f"{name}: {key} of hpcbench.Case is async or a generator: calling it "
                             "runs nothing; give a function that does the work")
-    if call.collective and (call.collective not in collectives() or not call.bytes):
-        raise CaseError(f"{name}: collective of hpcbench.Case is {call.collective!r}: give the "
-                        f"name of one ({', '.join(collectives())}), and bytes")
     for key in ("flops", "bytes"):
         value = getattr(call, key)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)
-                                  or not 0 < float(value) < float("inf")):
-            raise CaseError(f"{name}: {key} of hpcbench.Case is {value!r:.80}, not a number above "
-                            "0 of one call on this rank")
+        if value is not None and not (is_number(value) and 0 < value <= MOST_OF_A_CALL):
+            raise CaseError(f"{name}: {key} of hpcbench.Case is {quoted(value)}, not a number "
+                            "above 0 and up to 10**24 of one call on this rank")
+    if call.collective and (call.collective not in tuple(collectives()) or not call.bytes):
+        raise CaseError(f"{name}: collective of hpcbench.Case is {quoted(call.collective)}: give "
+                        f"the name of one ({', '.join(collectives())}), and bytes")
     return call
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a real number, also of numpy; True and False are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def quoted(value: Any) -> str:
+    """Return a value in a message; Python writes no number of more than 4,300 digits."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # noqa: BLE001 (an object of the user's own may raise anything)
+        return f"a {type(value).__name__}"
 
 
 def is_deferred(function: Any) -> bool:
@@ -433,6 +445,8 @@ def lines_of(path: str) -> Iterator[None]:
 
 
 MOST_WRONG = 2**40
+MOST_OF_A_CALL = 10.0**24
+"""Operations, bytes or seconds of one call; of more, rates can be infinite, which no file has."""
 
 
 def _element(returned: Any) -> Any:
@@ -456,7 +470,7 @@ def wrong_elements(returned: Any) -> tuple[int, str]:
     if value is False:
         return 1, "the check returned False"
     if isinstance(value, str):
-        return int(bool(value)), first_line(value) or value
+        return int(bool(value)), cut(first_line(value) or value)
     if isinstance(value, int) and value >= 0:
         found = min(value, MOST_WRONG)  # sums of several calls must fit, too
         return found, f"the check found {plural(found, 'wrong element')}" if value else ""
@@ -464,6 +478,14 @@ def wrong_elements(returned: Any) -> tuple[int, str]:
         return int(value != 0), f"the check returned {value:g}" if value else ""
     raise TypeError(f"the check returned a {type(value).__name__}; return None or True if the "
                     "result is right, else False, the number of wrong elements, or a text")
+
+
+def checked(check: Callable[[], object]) -> tuple[int, str]:
+    """Return what a check finds, as `wrong_elements`; an AssertionError is one wrong element."""
+    try:
+        return wrong_elements(check())
+    except AssertionError as error:
+        return 1, cut(first_line(str(error))) or "an assertion of the check failed"
 
 
 def _main() -> None:

@@ -40,6 +40,13 @@ def with_block(**options: Any) -> dict[str, Any]:
     return {"benchmarks": [BLOCK | options]}
 
 
+def test_problems_of_a_long_list_are_counted() -> None:
+    with pytest.raises(ConfigError) as raised:
+        check_config(with_block(collective=["x" * 30] * 700), "a.json")
+    *lines, last = str(raised.value).splitlines()
+    assert len(lines) == 20 and "680 more" in last and len(str(raised.value)) < 6000
+
+
 def test_a_minimal_file_gets_the_defaults() -> None:
     config = check_config({"benchmarks": [BLOCK]}, "c.json")
     assert config.measure.warmup == 5 and config.measure.iterations == "auto"

@@ -9,6 +9,8 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from hpcbench.launch.messages import REQUESTS, DryRunRequest, decoded, encoded
 from hpcbench.operations.functions import (
     MOST_WRONG,
     TimedCall,
+    checked,
     line_in,
     load_functions,
     timed_call,
@@ -35,6 +38,7 @@ from hpcbench.operations.functions import (
 from hpcbench.plan.case import Plan, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.resume import _refuse_changed_files
+from hpcbench.texts import MOST_CHARACTERS
 from results_factory import make_case, ok
 
 TWO = """
@@ -334,11 +338,28 @@ def test_a_file_is_imported_once_and_again_after_it_failed(tmp_path: Path) -> No
 @pytest.mark.parametrize("returned", [
     None, 3, TimedCall(None), TimedCall(len, check=3),  # type: ignore[arg-type]
     TimedCall(len, prepare="no"), TimedCall(len, bytes=-1),  # type: ignore[arg-type]
-    TimedCall(len, flops=float("inf")), TimedCall(len, flops=True), TimedCall(deferred),
+    *(TimedCall(len, flops=value) for value in (  # type: ignore[arg-type]
+        10**400, 10**5000, -(10**5000), float("nan"), float("inf"), 1e308, True, "1", 0, -1.0, 1j,
+        Fraction(10**400), Decimal(8), np.bool_(True), np.float64("nan"), np.array([1.0, 2.0]))),
+    TimedCall(len, bytes=10**400), TimedCall(deferred),
     TimedCall(len, collective="allreduce", bytes=8), TimedCall(len, collective="all_reduce")])  # type: ignore[arg-type]
 def test_what_a_function_must_not_return(returned: Any) -> None:
-    with pytest.raises(CaseError, match="own"):
+    with pytest.raises(CaseError, match="own") as raised:
         timed_call(returned, "own")
+    assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize("flops", [1, 2**60, 0.5, 1e24, np.float32(3), np.int64(3), Fraction(3)])
+def test_numbers_of_a_call(flops: Any) -> None:
+    assert timed_call(TimedCall(len, flops=flops, bytes=flops), "own").flops == flops
+
+
+def test_what_a_check_says_at_length_is_cut_with_a_count() -> None:
+    def fails() -> None:
+        raise AssertionError("a" * 5_000_000)
+
+    for found in (wrong_elements("a" * 5_000_000), checked(fails)):
+        assert found == (1, "a" * MOST_CHARACTERS + "... 4,999,700 more characters")
 
 
 def test_the_line_of_an_error_is_the_innermost_of_the_file(tmp_path: Path) -> None:

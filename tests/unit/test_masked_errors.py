@@ -17,6 +17,7 @@ from hpcbench.launch.supervisor import inline_evidence
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.launch.worker_pool import InlineWorker
 from hpcbench.measurement.control import SharedProgress
+from hpcbench.texts import MOST_CHARACTERS
 
 SECRET = "planted-s3cr3t-value"
 Capture = pytest.CaptureFixture[str]
@@ -37,10 +38,17 @@ def worker() -> Iterator[InlineWorker]:
 @pytest.mark.usefixtures("secret")
 @pytest.mark.parametrize("room", range(0, len(SECRET) + 1, 4))
 def test_a_secret_is_masked_before_its_line_is_cut(room: int) -> None:
-    """The line has 300 characters, the beginning of a secret is not known as one."""
-    text = "x" * (300 - len("RuntimeError: ") - room)
+    """The beginning of a secret is not known as one."""
+    text = "x" * (MOST_CHARACTERS - room)
     said = one_line(RuntimeError(f"{text}{SECRET} and more\nsecond line"))
-    assert said == f"RuntimeError: {text}*** and more"[:300]
+    shown, rest = f"{text}*** and more"[:MOST_CHARACTERS], len("*** and more") - room
+    assert said == f"RuntimeError: {shown}" + f"... {rest} more characters" * (rest > 0)
+
+
+def test_a_long_text_is_cut_with_a_count() -> None:
+    """In less time than to mask all of it."""
+    said = one_line(RuntimeError("y" * 5_000_000))
+    assert said == f"RuntimeError: {'y' * MOST_CHARACTERS}... 4,999,700 more characters"
 
 
 def test_a_secret_of_several_lines_is_masked_before_they_are_parted(

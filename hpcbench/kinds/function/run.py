@@ -12,10 +12,10 @@ from hpcbench.measurement.runner import Runner
 from hpcbench.operations.context import Context, called, output_of
 from hpcbench.operations.functions import (
     TimedCall,
+    checked,
     lines_of,
     load_functions,
     timed_call,
-    wrong_elements,
 )
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
@@ -45,10 +45,7 @@ class FunctionOperation:
 
     def check(self) -> WrongResult | None:
         assert self._call.check is not None
-        try:
-            count, text = wrong_elements(self._call.check())
-        except AssertionError as error:
-            count, text = 1, str(error).partition("\n")[0] or "an assertion of the check failed"
+        count, text = checked(self._call.check)
         return WrongResult(count, text) if count else None
 
     def answer(self) -> dict[str, Any]:
