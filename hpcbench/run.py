@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +54,7 @@ from hpcbench.measurement.process import (
 from hpcbench.resume import RunRequest, earlier_run, plan_run, start_limit_s, with_software
 from hpcbench.texts import Verbosity, masked, print_traceback, say
 from hpcbench.trace.journal import Journal
-from hpcbench.units import plural
+from hpcbench.units import plural, rank_list
 
 
 def run(
@@ -80,17 +80,19 @@ def run(
             attempt = _probe(session, planned, network, pool, force=request.force)
         verbosity.details(_machine_lines(attempt))
         folders, is_done = open_folders(attempt), attempt.is_done()
+        said: dict[str, str] = {}
         if not is_done:
             with verbosity.stage("measurement"), open_journal(attempt, folders) as journal:
                 stolen_share = note_noise(attempt, journal)
-                with (_progress(attempt, folders, verbosity, stolen_share) as report,
+                with (_progress(attempt, folders, verbosity, stolen_share, said) as report,
                       _with_what_is_left(journal, folders.folder.path)):
                     measure(attempt, journal, report, folders, pool, stop)
-    with stop.noticed(), _can_be_repeated(folders, comm.size):
+    with stop.noticed(), _can_be_repeated(folders, attempt):
         with verbosity.stage("traces sealed and collected"):
             _collect(comm, folders, measured=not is_done)
         code = on_root(
-            comm, lambda: _reduce_and_report(attempt, folders.folder, request), LAST_PAUSE_S)
+            comm, lambda: _reduce_and_report(attempt, folders.folder, request, said),
+            LAST_PAUSE_S)
     comm.barrier()
     return ExitCode(code)
 
@@ -156,10 +158,12 @@ def _machine_lines(attempt: RunAttempt) -> Iterator[str]:
 @contextlib.contextmanager
 def _progress(
     attempt: RunAttempt, folders: RankFolders, verbosity: Verbosity, stolen_share: float,
+    said: dict[str, str],
 ) -> Iterator[CaseReport]:
     """Give the call after each case; only rank 0 prints.
 
-    ``stolen_share`` is the share of its core that others took before.
+    ``stolen_share`` is the share of its core that others took before. ``said`` gets the status that
+    each case was called in the end, by its id.
     """
     if attempt.comm.rank != 0 or verbosity.is_quiet:
         yield lambda case, status, reason, seconds, launch, pass_index: None
@@ -173,24 +177,35 @@ def _progress(
         progress.name_among(attempt.runnable())  # a resumed run names them as before
         for line in opening_lines(attempt, todo, folders):
             progress.message(line)
+        progress.earlier = attempt.history.statuses
         yield progress.case_done
+        said |= progress.said
 
 
-def _reduce_and_report(attempt: RunAttempt, folder: RunFolder, request: RunRequest) -> int:
+def _reduce_and_report(
+    attempt: RunAttempt, folder: RunFolder, request: RunRequest, said: Mapping[str, str],
+) -> int:
     """Reduce, write results and reports, print them; return the exit code (rank 0).
 
-    A profile is printed as one; its tables are in the results, too.
+    A profile is printed as one; its tables are in the results, too. A case that ends otherwise than
+    its line ``said`` is named.
     """
     from hpcbench.answers.check import final_code
     from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.reduce import reduce_folder
     from hpcbench.report.answer_lines import topic_results_in
-    from hpcbench.report.console import print_profile, print_profiles, report_run
+    from hpcbench.report.console import (
+        print_corrections,
+        print_profile,
+        print_profiles,
+        report_run,
+    )
     from hpcbench.report.summary import write_reports
 
     config, verbosity = attempt.config, request.verbosity
     with verbosity.stage("reduction"), rare_collection():
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
+    print_corrections(results, said)
     with verbosity.stage("summaries and plots"), rare_collection():
         advice = topic_results_in(folder.path)
         write_reports(results, folder.path, advice, verbosity.announce, verbosity.complain)
@@ -226,17 +241,35 @@ def _with_what_is_left(journal: Journal, folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _can_be_repeated(folders: RankFolders, n_ranks: int) -> Iterator[None]:
-    """Add to an error after the last case what is left to do once its cause is mended."""
+def _can_be_repeated(folders: RankFolders, attempt: RunAttempt) -> Iterator[None]:
+    """Add to an error after the last case, which rank 0 prints, what is on disk at that moment."""
     try:
         yield
     except AgreedError as error:
-        path = folders.folder.path
-        if lacking := lacking_traces(folders, n_ranks):
-            raise AgreedError(f"{error}\n  {lacking}; of what is there see: "
-                              f"{command_line('reduce', path)}", error.exit_code) from error
-        raise AgreedError(f"{error}\n  All cases were recorded. Fix this, then run: "
-                          f"{command_line('reduce', path)}", error.exit_code) from error
+        if attempt.comm.rank:
+            raise
+        raise AgreedError(f"{error}\n  {what_is_there(folders, attempt)}",
+                          error.exit_code) from error
+
+
+def what_is_there(folders: RankFolders, attempt: RunAttempt) -> str:
+    """Return in words what can be read back after the last case, and what is left to do."""
+    from hpcbench.reduce.history import read_history
+
+    path = folders.folder.path
+    see = command_line("reduce", path)
+    if lacking := lacking_traces(folders, attempt.comm.size):
+        return f"{lacking}; of what is there see: {see}"
+    if folders.separate:
+        return (f"Rank {rank_list(folders.separate)} wrote to a disk of its own, which is not "
+                f"looked at. Fix this, then run: {see}")
+    try:
+        left = replace(attempt, history=read_history(path, attempt.plan)).runs_left()
+    except (HpcbenchError, OSError) as error:
+        return f"The records cannot be read back: {error}"
+    state = f"Without a record: {plural(len(left), 'run')} of cases" if left else (
+        "All cases were recorded")
+    return f"{state}. Fix this, then run: {see}"
 
 
 def run_command(request: RunRequest, early: TemplateProcess | None = None) -> int:
@@ -296,8 +329,8 @@ def _end_unnoticed(signal: str) -> None:
     """End this rank, whose main thread waits for others in MPI or elsewhere."""
     with contextlib.suppress(Exception):  # it ends, whatever cannot be printed
         if announced_rank(os.environ) == 0:
-            _complain(f"ended by {signal} while it waited for other ranks; what was recorded is on "
-                      "disk")
+            _complain(f"ended by {signal} while it waited for other ranks; to see what is "
+                      "recorded, run: hpcbench reduce FOLDER")
     end_at_once(ExitCode.INCOMPLETE)
 
 

@@ -438,10 +438,11 @@ def _receive_all(
             problem = _received(comm, rank, header, traces / header["name"])
             comm.send(_json(not problem), rank, _ANSWER_S)
             if problem:
-                yield (f"rank {rank}: {header['name']} stays on {place.host} as "
-                       f"{header['path']}: {problem}")
+                yield (f"rank {rank}: {header['name']} did not arrive from "
+                       f"{header['path']} on {place.host}: {problem}")
     except RankLostError as error:
-        raise RankLostError(f"{error}; its trace is on {place.host} in {place.path}") from error
+        raise RankLostError(f"{error}; it wrote its trace on {place.host} in {place.path}"
+                            ) from error
 
 
 def _received(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,28 @@ if TYPE_CHECKING:
 
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
+_WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
+
+
+def status_of_run(of_ranks: Iterable[str]) -> str:
+    """Return the status of one run of a case: the worst of any rank.
+
+    A skip that not all ranks want is none: they contradict one another.
+    """
+    statuses = set(of_ranks)
+    worst = min(statuses, key=_WORST_FIRST.index)
+    return "ok" if worst == "skipped" and len(statuses) > 1 else worst
+
+
+def status_of_case(of_runs: Iterable[str]) -> str:
+    """Return the status of a case by those of its runs, in all passes, launches and attempts.
+
+    It is the worst, but runs that were left out take nothing from one that is ok.
+    """
+    statuses = set(of_runs)
+    if statuses <= {"ok", "not_run", "skipped"} and "ok" in statuses:
+        return "ok"
+    return min(statuses, key=_WORST_FIRST.index)
 CANARY_ID = "canary"
 """The id of the small case that is measured again and again, to see the machine drift."""
 PROGRAM_KIND = "program"

@@ -173,6 +173,7 @@ class History:
     Attributes:
         attempt: its number; those before it count from 0.
         finished: runs of cases that all their ranks recorded, whatever came of them.
+        statuses: case id -> the statuses of its finished runs.
         skipped: ids of cases that could not run; this is probed again.
         deaths: case id -> how many attempts were ended from outside while it ran.
         run_id: of the run, "" if it is new.
@@ -195,6 +196,7 @@ class History:
     were_ok: frozenset[str] = frozenset()
     profiled: frozenset[str] = frozenset()
     retried: frozenset[str] = frozenset()
+    statuses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def retrying(self, case_ids: Collection[str]) -> History:
         """Return this history as if these cases had not been run: a person asks for that."""
@@ -202,6 +204,7 @@ class History:
         return replace(
             self, retried=again, profiled=self.profiled - again,
             finished=frozenset(key for key in self.finished if key.case_id not in again),
+            statuses={one: of_runs for one, of_runs in self.statuses.items() if one not in again},
             deaths={case_id: n for case_id, n in self.deaths.items() if case_id not in again})
 
     def is_left(self, case: Case, turn: Turn) -> bool:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcbench.errors import FileError, HpcbenchError, UsageError, job_command_line
-from hpcbench.plan.case import Plan
+from hpcbench.plan.case import Plan, status_of_run
 from hpcbench.plan.order import History, RunKey, turns
 from hpcbench.reduce.arrival import together_of
 from hpcbench.reduce.checks import RESUME
 from hpcbench.reduce.fold import rank_clocks
-from hpcbench.reduce.outcome import Attempt, OutcomeContext
+from hpcbench.reduce.outcome import Attempt, OutcomeContext, status_on
 from hpcbench.reduce.results import Finding
 from hpcbench.texts import say
 from hpcbench.trace import container
@@ -27,7 +27,7 @@ from hpcbench.trace.journal import is_being_written, journal_path, read_journal
 from hpcbench.trace.schema import same_version
 from hpcbench.trace.sealed import Known, open_trace, trace_path
 from hpcbench.trace.source import TraceSource, UnreadableTrace, never_ended, noted, plan_from_text
-from hpcbench.units import grouped, rank_list
+from hpcbench.units import grouped, plural, rank_list
 
 Value = TypeVar("Value")
 Rejections = Iterator[tuple[TraceSource, str]]
@@ -53,24 +53,41 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
     """Return the readable traces of one attempt's folder, and a finding for every other file."""
     sources: list[TraceSource] = []
     findings: list[Finding] = []
-    sealed: set[str] = set()
+    sealed: dict[str, TraceSource] = {}
     known: Known = {}
     for path in sorted(traces.iterdir()) if traces.is_dir() else []:
         if container.is_later_attempt(path):
             continue
-        useless = ("neither a trace nor a journal" if path.suffix not in (".h5", ".journal") else
-                   "the sealed trace beside it holds all of it" if path.stem in sealed else "")
+        useless = ("neither a trace nor a journal: it is ignored and can be deleted"
+                   if path.suffix not in (".h5", ".journal") else
+                   _why_ignored(path, sealed[path.stem]) if path.stem in sealed else "")
         if useless:
-            findings.append(Finding(
-                "HB103", "note", f"{path}: {useless}: it is ignored and can be deleted"))
+            findings.append(Finding("HB103", "note", f"{path}: {useless}"))
             continue
         try:
             sources.append(read_journal(path) if path.suffix == ".journal"
                            else open_trace(path, known))
-            sealed.add(path.stem)
+            sealed[path.stem] = sources[-1]
         except UnreadableTrace as error:
             findings.append(Finding(error.code, "rank", f"{error}; it is left out"))
     return sources, findings
+
+
+def _why_ignored(journal: Path, sealed: TraceSource) -> str:
+    """Return why a journal beside a sealed trace is not read, and what only the journal holds."""
+    used = "the sealed trace beside it is used"
+    try:
+        lacking = len(_recorded(read_journal(journal)) - _recorded(sealed))
+    except UnreadableTrace:
+        return f"is no journal, and {used}: it is ignored"
+    if lacking:
+        return f"{used}, which lacks {plural(lacking, 'record')} of it: move one of the two away"
+    return f"{used}, which holds all of its records: it is ignored and can be deleted"
+
+
+def _recorded(source: TraceSource) -> set[tuple[int, RunKey]]:
+    return {(record.attempt, RunKey(record.case_id, record.launch, record.pass_index))
+            for record in source.records(samples=False)}
 
 
 def choose_traces(
@@ -299,7 +316,9 @@ def context_of(plan: Plan, attempts: Attempts) -> OutcomeContext:
             stopped=frozenset(rank for rank, source in intake.sources.items()
                               if never_ended(source) and all(item.torn for item in source.damage)),
             clocks=rank_clocks(intake.sources.values()),
-            nodes={rank: source.header.node for rank, source in intake.sources.items()})
+            nodes={rank: source.header.node for rank, source in intake.sources.items()},
+            damaged=frozenset(rank for rank, source in intake.sources.items() if any(
+                not item.torn for item in source.damage)))
             for intake in attempts.intakes),
         hardware=plan.config.get("hardware", {}),
         clock_resolution_ns=max((float(item) for item in resolutions
@@ -345,11 +364,13 @@ def read_history(folder: Path, plan: Plan) -> History:
     opened = open_attempts(folder / "traces")
     hashes = {source.header.plan_hash for sources, _ in opened for source in sources}
     known = choose_attempts(opened, plan, allow_mixed=True, accepted=frozenset(hashes))
-    finished, skipped = _finished(known, plan)
+    runs, skipped = _finished(known, plan)
+    statuses = grouped((key.case_id, status) for key, status in runs.items())
     newest, last = known.newest.sources.values(), known.intakes[-1].sources
     return History(
         attempt=container.attempt_of(container.attempt_folders(folder / "traces")[-1]) + 1,
-        finished=finished, skipped=skipped, deaths=_deaths(known, finished),
+        finished=frozenset(runs), skipped=skipped, deaths=_deaths(known, runs, statuses),
+        statuses={case_id: tuple(of_runs) for case_id, of_runs in statuses.items()},
         run_id=next((source.header.run_id for source in newest), ""),
         plans=tuple(sorted(hashes - {plan.plan_hash})),
         ended=len(last) == plan.world_size and not any(map(never_ended, last.values())),
@@ -375,10 +396,12 @@ def run_id_before(folder: Path) -> str:
     return ""
 
 
-def _finished(known: Attempts, plan: Plan) -> tuple[frozenset[RunKey], frozenset[str]]:
-    """Return the runs that every rank of their case recorded in one attempt, and skipped cases."""
+def _finished(known: Attempts, plan: Plan) -> tuple[dict[RunKey, str], frozenset[str]]:
+    """Return the runs that every rank of their case recorded in one attempt, with their statuses in
+    the newest such attempt, and skipped cases."""
     sizes = {case.case_id: case.world_size for case in plan.cases}
     ranks: dict[tuple[int, RunKey], set[int]] = defaultdict(set)
+    statuses: dict[tuple[int, RunKey], set[str]] = defaultdict(set)
     skips: dict[str, set[int]] = defaultdict(set)
     by_attempt = ((number, rank, source) for number, intake in enumerate(known.intakes)
                   for rank, source in intake.sources.items())
@@ -389,11 +412,13 @@ def _finished(known: Attempts, plan: Plan) -> tuple[frozenset[RunKey], frozenset
             elif record.status != "not_run":
                 key = RunKey(record.case_id, record.launch, record.pass_index)
                 ranks[number, key].add(rank)
+                statuses[number, key].add(status_on(record))
 
     def by_all(case_id: str, recorded: set[int]) -> bool:
         return case_id in sizes and recorded.issuperset(range(sizes[case_id]))
 
-    return (frozenset(key for (_, key), some in ranks.items() if by_all(key.case_id, some)),
+    return ({key: status_of_run(statuses[number, key]) for (number, key), some in ranks.items()
+             if by_all(key.case_id, some)},
             frozenset(case_id for case_id, some in skips.items() if by_all(case_id, some)))
 
 
@@ -410,16 +435,25 @@ def _were_ok(known: Attempts, plan: Plan) -> frozenset[str]:
         newest.get((case.case_id, rank), ((), ""))[1] == "ok" for rank in range(case.world_size)))
 
 
-def _deaths(known: Attempts, finished: frozenset[RunKey]) -> dict[str, int]:
-    """Return how many attempts ended from outside within a case that is not finished. Rank 0 may
-    have recorded it, if a case of backend mpi hangs."""
+def _deaths(
+    known: Attempts, finished: Collection[RunKey], statuses: Mapping[str, Collection[str]],
+) -> dict[str, int]:
+    """Return how many attempts ended from outside while a case ran that no run was ok of.
+
+    A case was running unless it is finished or rank 0 recorded how it ended: a timeout or failure
+    that not all ranks recorded is a case of backend mpi, which ends the job.
+    """
     deaths: Counter[str] = Counter()
     firsts = [intake.sources[0] for intake in known.intakes if 0 in intake.sources]
     for source in filter(never_ended, firsts):
         if begun := noted(source, trace_notes.BEGIN_NOTE):
             last = RunKey(begun[-1]["case_id"], begun[-1]["launch"], begun[-1]["pass_index"])
-            deaths[last.case_id] += last not in finished
-    return {case_id: count for case_id, count in deaths.items() if count}
+            ended = any((record.launch, record.pass_index) == last[1:]
+                        and status_on(record) not in ("timeout", "failed")
+                        for record in source.records({last.case_id}, samples=False))
+            deaths[last.case_id] += last not in finished and not ended
+    return {case_id: count for case_id, count in deaths.items()
+            if count and "ok" not in statuses.get(case_id, ())}
 
 
 def is_worth_going_on(folder: Path) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.kinds.registry import in_this_package, kinds
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, status_of_case, status_of_run
 from hpcbench.plan.order import INLINE_BACKENDS, turns
 from hpcbench.reduce import checks
 from hpcbench.reduce.checks import Violation
@@ -24,18 +24,18 @@ from hpcbench.reduce.timing import Planned, measured
 from hpcbench.trace.schema import LIBRARY, LibraryChoices, Record, merged
 from hpcbench.units import by_value, grouped, on_ranks, plural, rank_list
 
-WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
-
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt at the run. ``present``: ranks with a usable trace; ``stopped``: those that never
-    ended, and lost nothing before it; ``nodes``: rank to machine."""
+    ended, and lost nothing before it; ``nodes``: rank to machine; ``damaged``: ranks whose journal
+    may have lost records."""
 
     present: frozenset[int]
     stopped: frozenset[int]
     clocks: RankClocks
     nodes: Mapping[int, str]
+    damaged: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class PassOutcome:
     reason: str
     blamed_rank: int | None = None
     problems: tuple[Violation, ...] = ()
+    trace_missing: bool = False
     records: Pass = field(default_factory=dict)
     samples: CaseSamples | None = None
     """The samples of ``records``, where their stamps were checked."""
@@ -83,9 +84,7 @@ def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: OutcomeContext)
     if case.skip is not None and not records:
         return PassOutcome("skipped", case.skip)
     if not records:
-        lost = set(range(case.world_size)) - attempt.present
-        return PassOutcome("not_run", f"no record of it: the trace of rank {rank_list(lost)} is "
-                           "lost" if lost else "no rank recorded it: the run ended before it")
+        return _without_records(case, attempt)
     status, problems = _agreed_status(records)
     blamed, blame_notes = _agreed_blame(records, status)
     absent = [rank for rank in range(case.world_size) if rank not in records]
@@ -107,6 +106,16 @@ def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: OutcomeContext)
     if status in ("timeout", "failed", "wrong"):
         problems += _notes([*blame_notes, *missing])
     return replace(outcome, problems=tuple(problems))
+
+
+def _without_records(case: Case, newest: Attempt) -> PassOutcome:
+    members = frozenset(range(case.world_size))
+    if lost := members - newest.present:
+        return PassOutcome("not_run", f"no record of it: the trace of rank {rank_list(lost)} is "
+                           "lost", trace_missing=True)
+    if members <= newest.damaged:
+        return PassOutcome("not_run", "no record of it: the journal of each rank is damaged")
+    return PassOutcome("not_run", "no rank recorded it: the run ended before it")
 
 
 def _on_global_clock(
@@ -131,23 +140,27 @@ def _notes(problems: Iterable[Violation]) -> tuple[Violation, ...]:
 
 
 def _agreed_status(records: Pass) -> tuple[str, list[Violation]]:
-    """Return the worst status of any rank. HB114 if they differ, HB126 if a check failed."""
+    """Return the status of one run. HB114 if the ranks differ, HB126 if a check failed."""
     groups = by_value({rank: record.status for rank, record in records.items()})
-    worst = min(groups, key=WORST_FIRST.index)
+    status = status_of_run(map(status_on, records.values()))
     problems: list[Violation] = []
     if len(groups) > 1:
         problems.append(Violation("HB114", f"the ranks disagree: {on_ranks(groups)}: the worst one "
                                 f"holds; {checks.AGAIN}"))
-        worst = "ok" if worst == "skipped" else worst
     wrong = {rank: record.n_wrong for rank, record in records.items() if record.n_wrong > 0}
-    if wrong and worst not in ("timeout", "failed"):
-        worst = "wrong"
+    if wrong and status == "wrong":
         first = min(wrong)
         problems.append(Violation("HB126", f"rank {rank_list(wrong)}: "
                                 f"{plural(sum(wrong.values()), 'wrong element')}, {wrong[first]} "
                                 f"of them on rank {first}: the time is not used; see the case's "
                                 "detail"))
-    return worst, problems
+    return status, problems
+
+
+def status_on(record: Record) -> str:
+    """Return the status of a run on one rank: what it recorded, unless its own check failed."""
+    passed = record.status in ("timeout", "failed") or record.n_wrong <= 0
+    return record.status if passed else "wrong"
 
 
 def _agreed_blame(records: Pass, status: str) -> tuple[int | None, list[Violation]]:
@@ -207,16 +220,16 @@ def judge(
     first = outcomes[context.keys[0]]
     if first.status == "skipped":  # recorded once: a case that cannot run here never can
         outcomes |= {key: first for key in outcomes if key not in passes}
-    decisive = min(outcomes.values(), key=lambda item: WORST_FIRST.index(item.status))
+    status = status_of_case(item.status for item in outcomes.values())
+    decisive = next(item for item in outcomes.values() if item.status == status)
     ran = {key: item for key, item in outcomes.items() if item.status == "ok"}
-    if decisive.status in ("not_run", "skipped") and ran:
-        decisive = next(iter(ran.values()))
+    if status == "ok" and len(ran) < len(outcomes):
         left = [key for key in outcomes if key not in ran]
         problems.append(Violation(
             "HB141", f"{_pass_names(left, context)} of {context.passes} not run; resume with "
             f"{checks.RESUME}", rejects=False))
     problems += _distinct_problems(outcomes, context)
-    trace_missing = False
+    trace_missing = decisive.trace_missing
     if decisive.status == "ok" and (why := _rejection(problems)):
         decisive = replace(decisive, status="failed", reason=why)
         trace_missing = all(problem.trace_missing for problem in problems if problem.rejects)

@@ -7,7 +7,7 @@ error. With --verbose lists are whole.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -94,6 +94,13 @@ def print_results(
         lines.outcome_lines(results, lines.NOT_OK if full else lines.FAILED, full=full),
         lines.finding_lines(results if full else _refusing(results), full=full),
         _summary(results, advice, full=full), [Text()], closing_lines(results, folder)))
+
+
+def print_corrections(results: Results, said: Mapping[str, str]) -> None:
+    """Name each case that does not end as it was ``said`` while cases ran, by its id."""
+    for item in results.cases:
+        if (before := said.get(item.case.case_id, item.status)) != item.status:
+            say(f"corrected: {item.case.label}: {item.status}, not {before}: {item.reason}")
 
 
 def _refusing(results: Results) -> Results:

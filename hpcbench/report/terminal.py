@@ -22,7 +22,7 @@ from rich.progress import Progress as Bar
 from rich.segment import Segment
 from rich.text import Text
 
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, status_of_case
 from hpcbench.texts import printable, say, to_json
 from hpcbench.units import format_seconds, rough_time, with_sizes
 from hpcbench.views.labels import short_labels
@@ -173,13 +173,23 @@ class _FirstPass(NamedTuple):
     left_s: float
 
 
+class _Run(NamedTuple):
+    """How one run of a case ended, and which one it was."""
+
+    status: str
+    reason: str
+    launch: int
+    pass_index: int
+
+
 class Progress:
     """Progress of the given cases, which are those still to come over all passes and launches.
 
     A context manager; what it prints goes to ``stream`` (default: standard output as it is now).
     With ``every_run`` a log has a line for each run of a case, by its whole label, not only for the
     last one. ``clock`` returns seconds. ``slow_reason``, if set, is why cases may take longer than
-    planned.
+    planned; ``earlier``: statuses of each case's runs in earlier attempts, by its id. ``said`` is
+    what a case's last line calls it, by the same function as the results do.
     """
 
     def __init__(
@@ -202,6 +212,9 @@ class Progress:
         self._begun_s = self._printed_s = clock()
         self._first_pass: _FirstPass | None = None
         self.slow_reason = ""
+        self.earlier: Mapping[str, Iterable[str]] = {}
+        self.said: dict[str, str] = {}
+        self._runs: defaultdict[str, list[_Run]] = defaultdict(list)
         self._labels: Mapping[str, str] = {}
         self.name_among(cases)
         self._console = open_console(stream)
@@ -244,14 +257,19 @@ class Progress:
         if self._first_pass and self._first_pass.turn == (launch, pass_index):
             self._first_pass = _FirstPass(
                 (launch, pass_index), self._elapsed_s(), self._measured_s, self._left_s)
+        self._runs[case.case_id].append(_Run(status, reason, launch, pass_index))
         is_last = self._runs_left[case.case_id] <= 0
-        if status in BAD or (self._every_run and self._bar is None):
-            self.message(f"{self._place(of_case=is_last)}{status:<7} {self._name(case)}  "
+        if is_last:
+            self.said[case.case_id] = self._status(case)
+        is_told = status in BAD or (self._every_run and self._bar is None)
+        of_case = is_last and (self._every_run or self.said[case.case_id] == status)
+        if is_told:
+            self.message(f"{self._place(of_case=of_case)}{status:<7} {self._name(case)}  "
                          f"{self._which(launch, pass_index)}{format_seconds(seconds)}  "
                          f"{reason}".rstrip())
-        elif self._bar is None and is_last:
-            self._finished(case, status, reason)
-        elif self._bar is None and self._is_quiet():
+        if self._bar is None and is_last and not (is_told and of_case):
+            self._finished(case)
+        elif not is_told and self._bar is None and self._is_quiet():
             self.message(f"{self._which(launch, pass_index)}{self._done} of {self._total} runs of "
                          f"cases done  {self.time_left()}".rstrip())
         if self._bar and self._task is not None:
@@ -294,12 +312,28 @@ class Progress:
             self._measured_s += case.estimate_s
             self._spent_s += seconds
 
-    def _finished(self, case: Case, status: str, reason: str) -> None:
+    def _status(self, case: Case) -> str:
+        runs = (run.status for run in self._runs[case.case_id])
+        return status_of_case([*self.earlier.get(case.case_id, ()), *runs])
+
+    def _finished(self, case: Case) -> None:
         """Print the line of a case after its last run, now and then with the time left."""
         left = self.time_left() if self._is_quiet() else ""
         spent = format_seconds(self._case_s[case.case_id])
-        self.message(f"{self._place()}{status:<7} {self._name(case)}  {spent}  {reason}".rstrip()
-                     + f"  {left}".rstrip())
+        self.message(f"{self._place()}{self.said[case.case_id]:<7} {self._name(case)}  {spent}  "
+                     f"{self._why(case)}".rstrip() + f"  {left}".rstrip())
+
+    def _why(self, case: Case) -> str:
+        """Return why a case ended as it did, with the run that decided it if that is not the last.
+        """
+        *before, last = self._runs[case.case_id]
+        status = self.said[case.case_id]
+        if last.status == status:
+            return last.reason
+        if status == "ok":
+            return f"{self._which(last.launch, last.pass_index)}{last.status}: {last.reason}"
+        return next((f"{self._which(run.launch, run.pass_index)}{run.reason}"
+                     for run in before if run.status == status), "in an earlier attempt")
 
     def _place(self, *, of_case: bool = True) -> str:
         """Return ``[ 3/20] ``: how many of the cases have had their last run.

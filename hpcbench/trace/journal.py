@@ -189,6 +189,8 @@ class Journal:
             sync_folder(path.parent)
         except BaseException:
             journal.close()
+            with contextlib.suppress(OSError):  # an empty file would be a trace that was lost
+                path.unlink()
             raise
         return journal
 
@@ -263,6 +265,8 @@ class Journal:
     def kept(self) -> str:
         """Return in words how many of the records can be read back at this moment."""
         n_kept = self._n_kept()
+        if not self._n_records:
+            return "nothing was recorded before it"
         if n_kept == self._n_records:
             return f"{n_kept} records ({self._safe_bytes} bytes) before it are safe"
         return f"{n_kept} of {self._n_records} records can be read back"
@@ -276,7 +280,7 @@ class Journal:
         """Return how to see what is recorded in the results ``folder`` at this moment, as far as
         this rank knows."""
         if not self._n_kept():
-            return "Of this rank nothing that was recorded can be read back"
+            return "Of this attempt on this rank nothing is recorded that can be read back"
         with contextlib.suppress(ValueError):
             depth = len(self.path.relative_to(folder).parts)
             folder = self._place().parents[depth - 1]

@@ -148,8 +148,8 @@ def test_files_larger_than_a_piece_arrive_whole(mpirun: MpiLauncher, tmp_path: P
         mpirun.program("python"), str(program), str(tmp_path), "41"]).check()
     told = json.loads(job.stdout)
     assert [rank_told[2] for rank_told in told] == [False, False, False]
-    assert told[0][0] == ["rank 2: attempt1/lost.h5 stays on host2 as "
-                          f"{tmp_path}/node2/lost.h5: No such file or directory"]
+    assert told[0][0] == ["rank 2: attempt1/lost.h5 did not arrive from "
+                          f"{tmp_path}/node2/lost.h5 on host2: No such file or directory"]
     for rank in (1, 2):
         data = (tmp_path / "traces" / f"rank{rank:05d}.h5").read_bytes()
         assert len(data) == (41 << 20) + 1 and data[-1] == rank

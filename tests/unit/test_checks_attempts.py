@@ -6,6 +6,7 @@ import fcntl
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.errors import ExitCode, FileError, UsageError
-from hpcbench.launch.attempt import HISTORY
+from hpcbench.launch.attempt import HISTORY, RunAttempt
+from hpcbench.launch.probe import Resolution
+from hpcbench.launch.run_folder import RankFolders, RunFolder, SeparateFolder
+from hpcbench.plan.case import STATUSES, status_of_case, status_of_run
 from hpcbench.plan.order import History, RunKey, Turn
+from hpcbench.reduce.fold import RankClocks
 from hpcbench.reduce.history import (
     is_fresh,
     is_worth_going_on,
@@ -22,7 +27,9 @@ from hpcbench.reduce.history import (
     read_history,
     versions_before,
 )
+from hpcbench.reduce.outcome import Attempt, OutcomeContext, judge
 from hpcbench.reduce.reduce import exit_code, reduce_folder
+from hpcbench.run import what_is_there
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.container import attempt_folder, attempt_folders
 from hpcbench.trace.journal import Journal, is_being_written, journal_path
@@ -32,6 +39,7 @@ from synthetic import (
     BASE_NS,
     make_header,
     make_plan,
+    make_record,
     seen_by,
     sync_note,
     write_synthetic_rank,
@@ -169,6 +177,32 @@ def test_a_case_that_two_attempts_died_in_is_quarantined(killed: Path) -> None:
     assert "quarantined: 2 attempts" in str(history.quarantine(PLAN.cases[3]))
 
 
+def test_a_case_that_was_ok_before_is_not_blamed_for_two_ends_of_the_job(killed: Path) -> None:
+    """Reduce calls it ok by the pass on disk, and a resumed run must not call it failed."""
+    for attempt in (1, 2):
+        write_attempt(killed, attempt, change=only_these(*LATER[:1], attempt=attempt), end=False,
+                      notes=begins(*LATER[:1], key(0, 1)))
+    assert statuses(killed)[0] == "ok"
+    history = read_history(killed, PLAN)
+    assert history.quarantine(PLAN.cases[0]) is None
+    assert history.left(PLAN.cases, Turn(0, 1, 1)) == [*PLAN.cases]
+    assert history.statuses == {case_id: ("ok",) for case_id in IDS}
+
+
+@pytest.mark.parametrize(("status", "blamed"), [
+    ("ok", False), ("wrong", False), ("skipped", False), ("not_run", False), ("timeout", True)])
+def test_a_case_that_rank_0_recorded_was_not_running_when_the_job_ended(
+    killed: Path, status: str, blamed: bool,
+) -> None:
+    """A timeout of backend mpi ends the job, and a rank that hangs records nothing."""
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        for kept in only_these(key(3), attempt=1)(rank, record) if rank == 0 else ():
+            yield replace(kept, status=status, samples=no_samples())
+
+    write_attempt(killed, 1, change=change, end=False, notes=begins(key(3)))
+    assert read_history(killed, PLAN).deaths == {IDS[3]: 1 + blamed}
+
+
 @pytest.mark.parametrize("end", [True, False])
 def test_a_case_is_not_blamed_for_a_stop_or_for_what_came_behind_it(
     tmp_path: Path, end: bool,
@@ -189,6 +223,44 @@ def test_hb150_an_attempt_without_traces_costs_nothing(killed: Path) -> None:
     results = reduce_folder(killed)
     assert exit_code(results) is ExitCode.OK, results.findings
     assert "attempt 1 left no usable trace" in str(results.findings)
+
+
+@pytest.mark.parametrize("left", [
+    pytest.param(lambda path: path.write_bytes(b""), id="an empty journal, as of a full disk"),
+    pytest.param(lambda path: path.unlink(), id="no journal")])
+def test_a_lost_trace_that_no_case_needs_is_no_error(tmp_path: Path, left: Any) -> None:
+    """The exit code follows the statuses: all was measured in the next attempt."""
+    folder = tmp_path / "run"
+    traces = write_synthetic_run(folder, PLAN, change=only_these(), end=False, sealed=False)
+    left(journal_path(traces, 0))
+    write_attempt(folder, 1, change=only_these(*EARLIER, *LATER, attempt=1), notes=resumed_note())
+    results = reduce_folder(folder)
+    assert [item.status for item in results.cases] == ["ok"] * 4
+    assert exit_code(results) is ExitCode.OK, results.findings
+    assert {item.scope for item in results.findings} == {"note"}
+
+
+def test_a_lost_trace_beside_cases_that_were_not_run_is_incomplete(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    traces = write_synthetic_run(folder, PLAN, change=only_these(), end=False, sealed=False)
+    journal_path(traces, 0).write_bytes(b"")
+    write_attempt(folder, 1, change=only_these(*EARLIER, attempt=1), notes=resumed_note())
+    results = reduce_folder(folder)
+    assert [item.status for item in results.cases] == ["ok"] * 3 + ["not_run"]
+    assert exit_code(results) is ExitCode.INCOMPLETE, results.findings
+
+
+def test_hb101_a_lost_trace_of_an_earlier_attempt_fails_the_cases_that_it_alone_had(
+    killed: Path,
+) -> None:
+    journal = journal_path(killed / "traces", 1)
+    write_attempt(killed, 1, change=only_these(*LATER, attempt=1), notes=resumed_note())
+    journal.rename(killed / "aside")
+    results = reduce_folder(killed)
+    assert [item.status for item in results.cases] == ["failed"] * 3 + ["ok"]
+    assert exit_code(results) is ExitCode.INCOMPLETE
+    journal.write_bytes(b"")
+    assert exit_code(reduce_folder(killed)) is ExitCode.FINDINGS
 
 
 def failed(number: int) -> Any:
@@ -244,6 +316,27 @@ def test_a_case_in_quarantine_can_be_retried(killed: Path) -> None:
     assert history.retrying([IDS[3]]).quarantine(PLAN.cases[3]) is None
 
 
+@pytest.mark.parametrize(("lost", "said"), [
+    ("nothing", "All cases were recorded. "), ("a stop", "Without a record: 1 run of cases. "),
+    ("an earlier trace", "Without a record: 3 runs of cases. "),
+    ("a trace", "The records of rank 1 cannot be read back whole"),
+    ("a disk of its own", "Rank 1 wrote to a disk of its own"), ("the folder", "was moved or")])
+def test_what_is_said_to_be_recorded_after_the_last_case_is_read_back(
+    killed: Path, lost: str, said: str,
+) -> None:
+    write_attempt(killed, 1, change=only_these(
+        *LATER[lost == "a stop":], attempt=1), notes=resumed_note())
+    if lost in ("a trace", "an earlier trace"):
+        (trace_path(attempt_folder(killed / "traces", 1), 1) if lost == "a trace"
+         else journal_path(killed / "traces", 1)).write_bytes(b"")
+    folder = RunFolder(killed / ("moved" if lost == "the folder" else ""), "run-1", 1)
+    apart = {1: SeparateFolder("n1", "/there")} if lost == "a disk of its own" else {}
+    attempt: Any = RunAttempt(
+        PLAN, History(), killed, SimpleNamespace(rank=0, size=2),  # type: ignore[arg-type]
+        None, None, Resolution(dict.fromkeys(IDS, "cpu"), {}))  # type: ignore[arg-type]
+    assert said in what_is_there(RankFolders(folder, folder, apart), attempt)
+
+
 def test_an_attempt_that_never_ended_is_ended_by_another(killed: Path, tmp_path: Path) -> None:
     assert not read_history(killed, PLAN).ended
     write_attempt(killed, 1, change=only_these(*LATER, attempt=1), notes=resumed_note())
@@ -261,6 +354,24 @@ def test_a_job_goes_back_into_the_queue_if_it_got_further_and_something_is_left(
     write_attempt(killed, 3, change=only_these(*LATER[2:], attempt=3), notes=resumed_note())
     assert not is_worth_going_on(killed)
     assert main([str(killed)]) == 1 and main([]) == 1 and main([str(killed / "none")]) == 1
+
+
+@given(st.lists(st.lists(st.sampled_from(STATUSES), min_size=2, max_size=2), min_size=1,
+                max_size=4))
+def test_the_reducer_and_the_line_of_a_case_agree_for_all_statuses_of_ranks_and_passes(
+    passes: list[list[str]],
+) -> None:
+    """The reducer may only reject more: where ranks contradict one another."""
+    case, clocks = PLAN.cases[0], RankClocks({0: 0, 1: 1}, {}, frozenset())
+    attempt = Attempt(frozenset({0, 1}), frozenset(), clocks, {0: "a", 1: "b"})
+    records = {rank: [make_record(
+        case, rank, number, status=of_ranks[rank],
+        **({} if of_ranks[rank] == "ok" else {"samples": no_samples()}))
+        for number, of_ranks in enumerate(passes)] for rank in range(2)}
+    result = judge(case, records, OutcomeContext(1, len(passes), (attempt,), {}, 0.0)).result
+    said = status_of_case(map(status_of_run, passes))
+    contradict = any(len(set(of_ranks)) > 1 for of_ranks in passes)
+    assert result.status == said or (contradict and (said, result.status) == ("ok", "failed"))
 
 
 @given(st.sets(st.sampled_from([*EARLIER, *LATER])))

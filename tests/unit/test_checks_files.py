@@ -107,7 +107,7 @@ def test_hb103_things_that_are_no_traces(tmp_path: Path) -> None:
     found = {item.message.split(":")[0].rpartition("/")[2]: item.scope
              for item in only(results, "HB103")}
     assert found == {".rank00001.h5.17.part": "note", "notes.txt": "note", "folder": "note",
-                     "rank00001.journal": "note", "rank00009.h5": "rank"}
+                     "rank00001.journal": "note", "rank00009.h5": "note"}
     assert [item.status for item in results.cases] == ["ok"] * 2
 
 
@@ -211,6 +211,33 @@ def test_hb111_changed_journal(tmp_path: Path) -> None:
     assert "rank 1 (rank00001.journal): at byte" in finding.message
     assert [item.status for item in results.cases] == ["ok", "failed"]
     assert "no record of it on rank 1" in results.cases[1].reason
+
+
+def test_hb111_a_record_that_the_only_rank_lost_is_not_called_not_reached(tmp_path: Path) -> None:
+    plan = make_plan(n_cases=2, world_size=1, iterations=20)
+    journal = write_synthetic_run(tmp_path / "run", plan, sealed=False) / "rank00000.journal"
+    data = bytearray(journal.read_bytes())
+    data[data.rfind(plan.cases[1].case_id.encode())] ^= 1
+    journal.write_bytes(data)
+    results = reduce_folder(tmp_path / "run")
+    assert [item.status for item in results.cases] == ["ok", "not_run"]
+    assert "damaged" in results.cases[1].reason and only(results, "HB111")
+    assert exit_code(results) is ExitCode.INCOMPLETE
+
+
+@pytest.mark.parametrize("n_sealed", [1, 2])
+def test_hb103_a_journal_can_be_deleted_only_if_the_sealed_trace_has_its_records(
+    tmp_path: Path, n_sealed: int,
+) -> None:
+    whole = write_synthetic_run(tmp_path / "whole", PLAN, sealed=False)
+    kept = {case.case_id for case in PLAN.cases[:n_sealed]}
+    traces = write_synthetic_run(tmp_path / "run", PLAN, change=lambda rank, record: (
+        [record] if record.case_id in kept else []))
+    shutil.copy(whole / "rank00001.journal", traces)
+    (finding,) = only(reduce_folder(tmp_path / "run"), "HB103")
+    assert finding.scope == "note"
+    assert ("can be deleted" in finding.message) == (n_sealed == 2)
+    assert ("lacks 1 record" in finding.message) == (n_sealed == 1)
 
 
 def test_hb111_changed_trace(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -89,6 +90,18 @@ def test_an_existing_journal_is_not_touched(tmp_path: Path) -> None:
 def test_a_missing_folder_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="No such file"):
         Journal.create(tmp_path / "none" / "a.journal", HEADER)
+
+
+def test_a_journal_that_cannot_be_begun_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(descriptor: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("hpcbench.trace.journal.write_all", full)
+    with pytest.raises(FileError, match="No space left on device") as refused:
+        write(tmp_path / "rank00000.journal", [])
+    assert not list(tmp_path.iterdir()) and "safe" not in str(refused.value)
 
 
 def test_a_record_outside_the_schema_is_refused(tmp_path: Path) -> None:

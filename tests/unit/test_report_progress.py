@@ -12,8 +12,9 @@ from typing import TextIO
 
 import pytest
 
+from hpcbench.report.console import print_corrections
 from hpcbench.report.terminal import Progress, open_console
-from results_factory import make_case, sweep
+from results_factory import make_case, make_results, not_ok, ok, sweep
 
 
 class Log(io.StringIO):
@@ -86,6 +87,38 @@ def test_a_log_has_one_line_a_case_after_its_last_pass_and_now_and_then_the_time
         "[1/2] ok      all_reduce 8B  18 s",
         "[2/2] ok      all_reduce 64B  18 s",
     ]
+
+
+@pytest.mark.parametrize(("earlier", "runs", "said", "line"), [
+    ((), ("failed", "ok"), "failed", "[1/1] failed  all_reduce  1 s  pass 1/2  why 0"),
+    ((), ("timeout", "failed"), "timeout", "[1/1] timeout all_reduce  1 s  pass 1/2  why 0"),
+    ((), ("ok", "failed"), "failed", "[1/1] failed  all_reduce  pass 2/2  500 ms  why 1"),
+    ((), ("ok", "not_run"), "ok", "[1/1] ok      all_reduce  1 s  pass 2/2  not_run: why 1"),
+    ((), ("not_run",), "not_run", "[1/1] not_run all_reduce  500 ms  why 0"),
+    (("failed",), ("ok",), "failed", "[1/1] failed  all_reduce  500 ms  in an earlier attempt"),
+    (("ok",), ("wrong",), "wrong", "[1/1] wrong   all_reduce  pass 1/2  500 ms  why 0"),
+    (("ok", "ok"), ("ok",), "ok", "[1/1] ok      all_reduce  500 ms")])
+def test_the_line_of_a_case_says_its_status_over_all_passes_and_attempts(
+    earlier: tuple[str, ...], runs: tuple[str, ...], said: str, line: str,
+) -> None:
+    log, case = Log(), make_case()
+    with Progress((case,) * len(runs), log, passes=2) as progress:
+        progress.earlier = {case.case_id: earlier}
+        for number, status in enumerate(runs):
+            reason = "" if status == "ok" else f"why {number}"
+            progress.case_done(case, status, reason, 0.5, pass_index=number)
+    assert log.getvalue().splitlines()[-1] == line
+    assert progress.said == {case.case_id: said}
+
+
+def test_a_case_that_ends_otherwise_than_its_line_said_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sound, rejected, unsaid = sweep(("all_reduce",), ("gloo",), (8, 64, 512))
+    results = make_results([
+        ok(sound), not_ok(rejected, "failed", "HB117: why"), not_ok(unsaid, "failed", "why")])
+    print_corrections(results, {sound.case_id: "ok", rejected.case_id: "ok"})
+    assert capsys.readouterr().out == f"corrected: {rejected.label}: failed, not ok: HB117: why\n"
 
 
 def corrections(took_s: float, estimate_s: float, between_s: float = 0.0) -> list[str]:

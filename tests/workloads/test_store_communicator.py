@@ -99,7 +99,7 @@ def test_files_are_delivered_through_the_store(tmp_path: Path) -> None:
     problems, *others = on_all_ranks(work, store)
     assert others == [[], []] and store.num_keys() == 0
     assert [line.partition(": ")[0] for line in problems] == ["rank 1"] * 2
-    assert f"taken.h5 stays on n1 as {tmp_path}/node1/taken.h5: " in problems[0]
+    assert f"taken.h5 did not arrive from {tmp_path}/node1/taken.h5 on n1: " in problems[0]
     assert "there already, with other contents" in problems[0] and "gone.h5" in problems[1]
     assert (tmp_path / "node1" / "taken.h5").exists()
     for name in ("attempt1/big.h5", "empty.h5", "same.h5"):
