@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
 _WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
+CANARY_ID = "canary"
+"""The id of the small case that is measured again and again, to see the machine drift."""
+PROGRAM_KIND = "program"
+"""The kind of the cases that a user's program measured itself. No package has it: nothing plans or
+runs its cases, and nothing is derived of them."""
+DEFAULT_MODE = "isolated"
+"""The timing mode that labels do not name."""
 
 
 def status_of_run(of_ranks: Iterable[str]) -> str:
@@ -46,13 +53,6 @@ def status_of_case(of_runs: Iterable[str]) -> str:
     if statuses <= {"ok", "not_run", "skipped"} and "ok" in statuses:
         return "ok"
     return min(statuses, key=_WORST_FIRST.index)
-CANARY_ID = "canary"
-"""The id of the small case that is measured again and again, to see the machine drift."""
-PROGRAM_KIND = "program"
-"""The kind of the cases that a user's program measured itself. No package has it: nothing plans or
-runs its cases, and nothing is derived of them."""
-DEFAULT_MODE = "isolated"
-"""The timing mode that labels do not name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,13 +64,14 @@ class OutcomeContext:
 
 @dataclass(frozen=True, slots=True)
 class PassOutcome:
-    """The status of one pass, its reason, and its problems."""
+    """The status of one pass, its reason, and its problems. ``lacking``: a trace that is lost or
+    damaged may have held more of it."""
 
     status: str
     reason: str
     blamed_rank: int | None = None
     problems: tuple[Violation, ...] = ()
-    trace_missing: bool = False
+    lacking: bool = False
     records: Pass = field(default_factory=dict)
     samples: CaseSamples | None = None
     """The samples of ``records``, where their stamps were checked."""
@@ -89,7 +90,8 @@ def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: OutcomeContext)
     blamed, blame_notes = _agreed_blame(records, status)
     absent = [rank for rank in range(case.world_size) if rank not in records]
     missing = list(_missing(absent, attempt))
-    outcome = PassOutcome(status, _reason(records, status, blamed), blamed, records=records)
+    outcome = PassOutcome(status, _reason(records, status, blamed), blamed,
+                          lacking=not attempt.stopped.issuperset(absent), records=records)
     if status == "ok" and absent and set(absent) <= attempt.stopped:
         return replace(outcome, status="not_run", blamed_rank=None, problems=_notes(missing),
                        reason=f"the run ended before rank {rank_list(absent)} recorded it")
@@ -112,9 +114,10 @@ def _without_records(case: Case, newest: Attempt) -> PassOutcome:
     members = frozenset(range(case.world_size))
     if lost := members - newest.present:
         return PassOutcome("not_run", f"no record of it: the trace of rank {rank_list(lost)} is "
-                           "lost", trace_missing=True)
+                           "lost", lacking=True)
     if members <= newest.damaged:
-        return PassOutcome("not_run", "no record of it: the journal of each rank is damaged")
+        return PassOutcome("not_run", "no record of it: the journal of each rank is damaged",
+                           lacking=True)
     return PassOutcome("not_run", "no rank recorded it: the run ended before it")
 
 
@@ -203,12 +206,13 @@ Outcomes = Mapping[PassKey, PassOutcome]
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A case's result, stacked samples, findings, and ranks not synchronised before and after
-    it."""
+    it. ``lacking``: a trace that is lost or damaged may have held more of it."""
 
     result: CaseResult
     samples: CaseSamples | None
     findings: tuple[Finding, ...]
     unbracketed: frozenset[int] = frozenset()
+    lacking: bool = False
 
 
 def judge(
@@ -229,7 +233,7 @@ def judge(
             "HB141", f"{_pass_names(left, context)} of {context.passes} not run; resume with "
             f"{checks.RESUME}", rejects=False))
     problems += _distinct_problems(outcomes, context)
-    trace_missing = decisive.trace_missing
+    trace_missing = False
     if decisive.status == "ok" and (why := _rejection(problems)):
         decisive = replace(decisive, status="failed", reason=why)
         trace_missing = all(problem.trace_missing for problem in problems if problem.rejects)
@@ -244,7 +248,8 @@ def judge(
     findings = (Finding(problem.code, "case" if problem.rejects else "note",
                         f"case {case.label} ({case.case_id}): {problem.message}")
                 for problem in problems)
-    return Outcome(result, samples, tuple(findings), _unbracketed(outcomes, context))
+    return Outcome(result, samples, tuple(findings), _unbracketed(outcomes, context),
+                   any(item.lacking for item in outcomes.values()))
 
 
 def _rejection(problems: Iterable[Violation]) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from hpcbench import __version__
@@ -33,7 +32,7 @@ READ_BYTES = 192 << 20
 _RECORD_BYTES = 1024
 """Approximate size of a record without its samples."""
 RecordsByRank = dict[int, list[Record]]
-_INCOMPLETE_CODES = frozenset({"HB110", "HB141"})
+_INCOMPLETE_CODES = frozenset({"HB101", "HB110", "HB141"})
 
 
 def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
@@ -58,7 +57,8 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
         _add_telemetry(writer.telemetry, attempts, context, every.used)
         cases = [*with_usage([*with_absorbed(every.results)], every.used)]
         findings = [
-            *_of_traces(attempts.findings, cases), *run_checks.environment_findings(headers, plan),
+            *(attempts.findings if every.lacking else history.as_notes(attempts.findings)),
+            *run_checks.environment_findings(headers, plan),
             *run_checks.noise_findings(run_checks.noise_by_rank(sources), headers),
             *clock_findings(clocks, every.unbracketed), *every.findings,
             *run_checks.backend_findings(
@@ -80,11 +80,12 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
 
 class AllCases:
     """Facts of all cases, collected in the order of the plan. ``unbracketed``: ranks whose clocks
-    were not synchronised around a case, by its label."""
+    were not synchronised around a case, by its label. ``lacking``: traces may have held more."""
 
     def __init__(self, topology: Topology) -> None:
         self.results: list[CaseResult] = []
         self.findings: list[Finding] = []
+        self.lacking = False
         self.unbracketed: dict[str, frozenset[int]] = {}
         self.executed = run_checks.ExecutedOrder()
         self.used = UsageCollector()
@@ -93,6 +94,7 @@ class AllCases:
     def add(self, case: Case, records: RecordsByRank, outcome: Outcome) -> None:
         self.results.append(outcome.result)
         self.findings += outcome.findings
+        self.lacking |= outcome.lacking
         if outcome.unbracketed:
             self.unbracketed[case.label] = outcome.unbracketed
         self.executed.add(records.get(0, ()))
@@ -155,28 +157,17 @@ def _add_telemetry(
             used.add_source(source, tables)
 
 
-def _of_traces(
-    findings: Sequence[Finding], cases: Sequence[CaseResult],
-) -> list[Finding]:
-    """Return the findings of traces: errors if a case lacks one, else notes, as nothing was lost.
-    """
-    if any(item.trace_missing for item in cases):
-        return [*findings]
-    return [replace(item, scope="note") for item in findings if item.code != "HB101"]
-
-
 def exit_code(results: Results) -> ExitCode:
     """Return the exit code; the first that applies. FINDINGS: a case is wrong, failed or timed out,
     or was rejected, or lacks a trace that was. INCOMPLETE: a case or pass was not run, or lacks a
     trace, or a trace is unsealed. FINDINGS: no case is ok. OK: everything else."""
     statuses = {item.status for item in results.cases if not item.trace_missing}
-    lacking = any(item.trace_missing for item in results.cases)
-    excused = {"HB101", "HB112"} if lacking else set()
+    excused = _INCOMPLETE_CODES | ({"HB112"} if any(
+        item.trace_missing for item in results.cases) else set())
     rejected = any(item.scope != "note" and item.code not in excused for item in results.findings)
     if statuses & {"wrong", "failed", "timeout"} or rejected:
         return ExitCode.FINDINGS
-    if lacking or "not_run" in statuses or any(
-            item.code in _INCOMPLETE_CODES for item in results.findings):
+    if "not_run" in statuses or any(item.code in _INCOMPLETE_CODES for item in results.findings):
         return ExitCode.INCOMPLETE
     return ExitCode.OK if "ok" in statuses else ExitCode.FINDINGS
 

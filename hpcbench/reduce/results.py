@@ -413,8 +413,8 @@ class CaseResult:
     """The outcome of a planned case over all passes and ranks. ``n_wrong`` is summed over ranks,
     None where unchecked. ``detail`` maps a rank, as text, to its record beside samples;
     ``memory`` to its highest bytes by name and ``peak_of``. ``library`` is `LibraryChoices.to_json`
-    of all ranks, None where nothing ran. ``trace_missing``: it is not ok only because a trace is
-    not there, but may still come."""
+    of all ranks, None where nothing ran. ``trace_missing``: it failed only because a trace is not
+    there, but may still come."""
 
     case: Case
     status: str
