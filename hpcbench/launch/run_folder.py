@@ -26,7 +26,7 @@ from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.session import RankIdentity, Session, from_root, on_all, on_root
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.order import History
-from hpcbench.texts import path_of, say, to_json
+from hpcbench.texts import from_json, path_of, say, to_json
 from hpcbench.trace.container import (
     LATEST,
     attempt_folder,
@@ -80,8 +80,16 @@ def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> Run
         folder.traces.mkdir(parents=True)
         for name, text in _plan_files(plan).items():
             (folder.path / name).write_text(text)
-        notes = convenience_notes(folder.path, is_named=path is not None)
+        stays = plan.world_size == 1 and _is_of_several_ranks(folder.path.parent / LATEST)
+        notes = convenience_notes(folder.path, is_named=path is not None, stays=stays)
     return replace(folder, notes=notes)
+
+
+def _is_of_several_ranks(run: Path) -> bool:
+    """Return whether a run there has several ranks; not where its plan cannot be read."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+        return bool(from_json((run / "plan.json").read_bytes()).get("world_size") > 1)
+    return False
 
 
 @contextlib.contextmanager
@@ -162,15 +170,19 @@ def point_latest_to(path: Path) -> None:
         raise
 
 
-def convenience_notes(path: Path, *, is_named: bool = False) -> tuple[str, ...]:
+def convenience_notes(
+    path: Path, *, is_named: bool = False, stays: bool = False,
+) -> tuple[str, ...]:
     """Point ``latest`` here and sync the folder; return a note on each that is refused.
 
-    A folder that the user named (``is_named``) needs no ``latest``. Raises OSError where the disk
-    fails.
+    A folder that the user named (``is_named``) needs no ``latest``. It ``stays`` where a run of one
+    rank, whose mpirun was forgotten, would take the place of a run of several. Raises OSError where
+    the disk fails.
     """
-    notes = []
+    notes = [f"{path.parent / LATEST} stays a run of several ranks"] if stays else []
     try:
-        point_latest_to(path)
+        if not stays:
+            point_latest_to(path)
     except OSError as error:
         if not is_named:
             notes.append(f"{path.parent / 'latest'} cannot point to this folder: {error.strerror}; "

@@ -73,6 +73,12 @@ def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:
     assert "all_reduce" in chart.subtitle
 
 
+def test_a_collective_of_one_rank_is_no_choice() -> None:
+    alone = [replace(item, case=replace(item.case, world_size=1))
+             for item in (timed("gloo"), timed("mpi", 1.5))]
+    assert asked(alone).rankings == ()
+
+
 def test_tasks_of_a_chart_are_named_by_what_distinguishes_them() -> None:
     found = asked([timed(backend, factor, size_bytes=size) for size in (1024, 4096)
                    for backend, factor in (("gloo", 1.0), ("mpi", 1.5 if size > 2000 else 40))])

@@ -19,6 +19,14 @@ def test_runs_that_begin_at_once_in_one_folder_do_not_meet(tmp_path: Path) -> No
     assert not list(tmp_path.glob(".latest-*"))
 
 
+def test_a_run_of_one_rank_does_not_take_the_place_of_one_of_several(tmp_path: Path) -> None:
+    _, alone = (create_run_folder(make_plan(n_cases=1, world_size=1), tmp_path) for _ in "ab")
+    assert (tmp_path / "latest").resolve() == alone.path and not alone.notes
+    several = create_run_folder(make_plan(n_cases=1, world_size=2), tmp_path)
+    third = create_run_folder(make_plan(n_cases=1, world_size=1), tmp_path)
+    assert (tmp_path / "latest").resolve() == several.path and len(third.notes) == 1
+
+
 def test_two_that_write_one_file_at_once_leave_one_of_the_two_whole(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     with whole_file(path) as first:
