@@ -147,7 +147,7 @@ _VALUE = (r"(?P<secret>(?<=\")(?:[^\"\\\n]|\\(?!\"))+|(?<=')(?:[^'\\\n]|\\(?!'))
           r"|(?:[^\s&;,'\"\\]|\\(?![\"']))+)")
 _PATTERNS = tuple(map(re.compile, (
     r"(?<=://)(?P<secret>[^\s/@:]+:\S*|[^\s/?#]+)(?=@)",
-    rf"(?i:{_NAMES}[\w.-]*|[?&](?:key|sig|signature|x-amz-signature))\\*[\"']?\s*[=:]\s*"
+    rf"(?i:{_NAMES}[\w.-]*(?<!\.py)|[?&](?:key|sig|signature|x-amz-signature))\\*[\"']?\s*[=:]\s*"
     rf"\\*[\"']?{_VALUE}",
     r"\b[A-Z][A-Z0-9_]*_(?:KEY|PASS|AUTH)(?:_[A-Z0-9_]+)?(?:\\*[\"']\s*:\s*|=)\\*[\"']?" + _VALUE,
     rf"(?i:--[\w-]*{_NAMES}[\w-]*)\s+(?P<secret>\S+)",
@@ -270,7 +270,8 @@ def _secrets_of(environ: Mapping[str, str]) -> list[str]:
 @lru_cache(maxsize=1000)
 def _within(value: str) -> tuple[str, ...]:
     """Return the secrets in the value of a variable: of a login both parts, and the password."""
-    secrets = [found["secret"] for pattern in _PATTERNS for found in pattern.finditer(value)]
+    secrets = [found["secret"] for pattern in _PATTERNS for found in pattern.finditer(value)
+               if value[:found.start("secret")].rstrip("\"'").endswith(("=", "//"))]
     return tuple(part for secret in secrets for part in (secret, secret.partition(":")[2])
                  if len(part) >= _MIN_WITHIN)
 

@@ -33,6 +33,7 @@ from hpcbench.config.schema import (
     kind_named,
     names_in_blocks,
     problems,
+    secrets_in,
     section_at,
     with_current_keys,
 )
@@ -397,12 +398,15 @@ def _checked(root: type[AnyFile], raw: Any, origin: Origin) -> AnyFile:
     if holds_halves(text) and (found := [*half_characters(raw)]):
         raise _refused(origin, found)
     try:
-        return root.model_validate_json(text)
+        checked = root.model_validate_json(text)
     except ValidationError as error:
         found = problems(error, raw, root)
         if root is Config:
             found += dict.fromkeys(names_in_blocks(error, raw))
         raise _refused(origin, found) from None
+    if found := [*secrets_in(raw, os.environ)]:
+        raise _refused(origin, found)
+    return checked
 
 
 def _refused(origin: Origin, found: Sequence[tuple[str, str]]) -> ConfigError:

@@ -64,7 +64,7 @@ from hpcbench.config.section import (
 )
 from hpcbench.errors import ConfigError, PluginError
 from hpcbench.kinds.registry import KindSpec, kind_aliases, kinds
-from hpcbench.texts import is_valid, to_json, valid
+from hpcbench.texts import is_valid, masker, to_json, valid
 
 _LONGEST_KEY = 200
 
@@ -448,6 +448,9 @@ def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str
             yield "benchmarks", f"{block.name or f'{kind}-{number + 1}'}: {problem}"
 
 
+_LEAST_SECRET = 8
+
+
 def half_characters(raw: Any) -> Iterator[tuple[str, str]]:
     """Yield (key path, message) of every text with half of a surrogate pair, which JSON allows."""
     for location, text in _texts(raw, ()):
@@ -455,6 +458,20 @@ def half_characters(raw: Any) -> Iterator[tuple[str, str]]:
             yield valid(key_path(location, raw)), (
                 f'"{valid(text)}" has half of a surrogate pair, which is no character: write the '
                 "character itself, or both halves")
+
+
+def secrets_in(raw: Any, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield (key path, message) of every text that holds a secret, or what looks like one.
+
+    Short values of variables may be words of a sweep file.
+    """
+    mask = masker({name: value for name, value in environ.items() if len(value) >= _LEAST_SECRET})
+    for location, text in _texts(raw, ()):
+        if mask(text) != text:
+            yield key_path(location, raw), (
+                f'"{mask(text)}" holds a secret at ***, and this file is kept with the results: '
+                "take it out, or set a variable where the job is started and name it in "
+                "launch.pass_env")
 
 
 def _texts(value: Any, where: Location) -> Iterator[tuple[Location, str]]:

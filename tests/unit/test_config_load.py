@@ -143,6 +143,8 @@ def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:
     (with_block() | {"launch": {"port": [5]}}, "launch.port", "is not a port"),
     (with_block() | {"launch": {"port": {"from": 9, "to": 5}}}, "launch.port", "is greater"),
     (with_block() | {"launch": 3}, "launch", "must be a mapping"),
+    (with_block() | {"notes": "see http://me:pw@host"}, "notes", '"see http://***@host" holds a'),
+    (with_block() | {"launch": {"address": "token=abcd"}}, "launch.address", '"token=***" holds a'),
     (with_block() | {"name": "../x"}, "name", "letters, digits"),
     (with_block() | {"hardware": {"peak_flops": {"fp31": 1}}}, "hardware.peak_flops.fp31", "fp32"),
     (with_block() | {"fault": [{"rank": 0, "kind": "kil"}]}, "fault[0].kind", '"kill"'),
@@ -162,6 +164,13 @@ def test_one_error_states_where_what_and_how(raw: Any, where: str, what: str) ->
     assert len(lines) == 1
     assert lines[0].startswith(f"c.json: {where}: ")
     assert what in lines[0]
+
+
+def test_a_text_with_the_value_of_a_secret_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "tok_Planted1")
+    monkeypatch.setenv("MY_KEY", "sum")
+    (line,) = complaint(with_block(op="sum") | {"title": "as tok_Planted1"})
+    assert line.startswith('c.json: title: "as ***" holds a secret')
 
 
 def test_all_errors_are_listed_together() -> None:

@@ -73,8 +73,11 @@ def test_every_form_of_a_value() -> None:
 
 def test_a_secret_within_a_value_is_known_where_it_stands_alone() -> None:
     environ = {"UCX_PROXY": f"http://ops:{SECRET}@proxy:80", "A_MODE": "token=auto",
+               "PYTEST_CURRENT_TEST": "tests/test_secrets.py::test_of_it",
+               "B_MODE": "the password: alphabet",
                "NCCL_X": "user=ops;password=0ther-one"}
-    assert masked(f"{SECRET} 0ther-one ops auto", environ) == "*** *** ops auto"
+    assert masked(f"{SECRET} 0ther-one ops auto alphabet test_of_it secrets.py:f", environ) == (
+        "*** *** ops auto alphabet test_of_it secrets.py:f")
 
 
 @given(st.text(min_size=6, alphabet="abcXYZ019-_.!$%()+ /"), st.text(), st.text())
