@@ -223,8 +223,14 @@ def masked_json(value: Any, environ: Mapping[str, str]) -> Any:
 
 
 def print_traceback(environ: Mapping[str, str]) -> None:
-    """Print the exception that is being handled as Python does, secrets masked."""
-    say(masked(traceback.format_exc(), environ), sys.stderr, end="")
+    """Print the exception that is being handled as Python does, secrets masked; of a very long one
+    the beginning and the end."""
+    text = traceback.format_exc()
+    parts, more = [text], len(text) - 2 * _MOST_MASKED
+    if more > _MOST_MASKED:
+        parts = [text[:_MOST_MASKED], text[-_MOST_MASKED:]]
+    say(f"\n... {more:,} more characters ...\n".join(masked(part, environ) for part in parts),
+        sys.stderr, end="")
 
 
 def _masked(text: str, secrets: list[str]) -> str:

@@ -33,7 +33,7 @@ from hpcbench.errors import CaseError
 from hpcbench.measurement.control import Control, Integers, control_in_memory
 from hpcbench.measurement.environment import loaded_libraries, mapped_files
 from hpcbench.operations.data import all_gather_tensor, reduce_scatter_tensor
-from hpcbench.texts import first_line
+from hpcbench.texts import cut, first_line
 
 
 def open_store(listener: socket.socket, timeout_s: float) -> dist.TCPStore:
@@ -128,7 +128,7 @@ def load_ucc() -> str | None:
             warnings.filterwarnings("ignore", "Device capability of ucc unspecified")
             importlib.import_module(_PLUGIN)
     except (ImportError, OSError) as error:
-        return f"{_PLUGIN} cannot be imported: {first_line(str(error))[:200]}"
+        return f"{_PLUGIN} cannot be imported: {cut(first_line(str(error)))}"
     return None
 
 
@@ -196,7 +196,7 @@ def _refusal_of_one_rank(device: str) -> str | None:
         if device == "cuda":
             torch.cuda.synchronize()
     except _REFUSALS as error:
-        return first_line(str(error))[:200]
+        return cut(first_line(str(error)))
     return None
 
 
@@ -226,7 +226,7 @@ def refused_by_ucc(calls: Mapping[str, Callable[[], object]]) -> dict[str, str]:
         try:
             call()
         except _REFUSALS as error:
-            refusals[name] = first_line(str(error))[:200]
+            refusals[name] = cut(first_line(str(error)))
     return refusals
 
 

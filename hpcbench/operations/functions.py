@@ -40,7 +40,6 @@ PASSED = ("dtype", "device", "world_size")
 _DECLARED = "__hpcbench_benchmarks__"
 """Where a module that declares benchmarks has them: in its own globals."""
 _POINTS = "points"
-_LONGEST_ERROR = 300
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -227,7 +226,7 @@ def describe(path: str) -> str:
 def _error_text(error: BaseException) -> str:
     """Return type and first line of an error."""
     lines = str(getattr(error, "msg", None) or error).splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else '':.{_LONGEST_ERROR}}".rstrip(": ")
+    return f"{type(error).__name__}: {cut(lines[0]) if lines else ''}".rstrip(": ")
 
 
 def line_in(error: BaseException, path: str) -> int:
@@ -245,8 +244,8 @@ def _benchmark(
     """Return the declaration of a decorator. Raises DeclarationError."""
     line = inspect.unwrap(function).__code__.co_firstlineno
     if not _NAME.fullmatch(name):
-        raise DeclarationError(line, f"{name!r} is no name for a benchmark: letters, digits and "
-                               "_ . - only, at most 64")
+        raise DeclarationError(line, f"{quoted(name)} is no name for a benchmark: letters, "
+                               "digits and _ . - only, at most 64")
     parameters = [*inspect.signature(function).parameters.values()]
     if not parameters:
         raise DeclarationError(line, f"{name} takes no argument; the first is the context: "

@@ -233,6 +233,14 @@ def test_what_is_wrong_with_a_file_is_one_line_with_its_place(
     assert all(name in said for name in names), said
 
 
+def test_an_error_of_5_mb_in_a_file_is_cut(tmp_path: Path) -> None:
+    for text in ("raise ValueError('x' * 5_000_000)\n", "import hpcbench\n\n\n"
+                 "@hpcbench.benchmark(name='x' * 5_000_000)\ndef own(ctx): pass\n"):
+        with pytest.raises(ConfigError, match="xxx") as raised:
+            plan(tmp_path, text)
+        assert len(str(raised.value)) < 700
+
+
 def test_a_file_that_ends_python_or_is_not_there_is_one_line(tmp_path: Path) -> None:
     for text, name in (("import os\nos._exit(4)\n", "4"), ("print('{}', end='')\nquit()\n", "2")):
         with pytest.raises(ConfigError, match=name):

@@ -17,7 +17,7 @@ from hpcbench.launch.supervisor import inline_evidence
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.launch.worker_pool import InlineWorker
 from hpcbench.measurement.control import SharedProgress
-from hpcbench.texts import MOST_CHARACTERS
+from hpcbench.texts import MOST_CHARACTERS, print_traceback
 
 SECRET = "planted-s3cr3t-value"
 Capture = pytest.CaptureFixture[str]
@@ -45,8 +45,14 @@ def test_a_secret_is_masked_before_its_line_is_cut(room: int) -> None:
     assert said == f"RuntimeError: {shown}" + f"... {rest} more characters" * (rest > 0)
 
 
-def test_a_long_text_is_cut_with_a_count() -> None:
-    """In less time than to mask all of it."""
+def test_a_long_text_is_cut_with_a_count(capsys: Capture) -> None:
+    """In less time than to mask all of it, which takes seconds."""
+    try:
+        raise RuntimeError(SECRET + "y" * 5_000_000 + SECRET)
+    except RuntimeError:
+        print_traceback({"HF_TOKEN": SECRET})
+    printed = capsys.readouterr().err
+    assert len(printed) < 20_000 and SECRET not in printed and printed.count("***") == 2
     said = one_line(RuntimeError("y" * 5_000_000))
     assert said == f"RuntimeError: {'y' * MOST_CHARACTERS}... 4,999,700 more characters"
 
