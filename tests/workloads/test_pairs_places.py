@@ -70,4 +70,16 @@ def test_a_message_that_is_lost_leaves_poison(cache: str, calls: int) -> None:
             tensor.fill_(1)
     made.wipe()
     for _ in range(40):
-        assert all(int(tensor.min()) == POISON for tensor in made.incoming(1, MESSAGES))
+        for tensor in made.incoming(1, MESSAGES):
+            assert (tensor.view(-1, 4096) == POISON).any(dim=1).all()
+            assert [int(tensor[0]), int(tensor[-1])] == [POISON, POISON]
+
+
+def test_a_short_message_is_wiped_as_a_whole_and_a_long_one_leaves_the_cache_alone() -> None:
+    for size, written in ((8, 8), (5000, 4098), (2**20, 4096 + 255 + 1)):
+        made = places("cold", size)
+        for tensor in made.incoming(1, MESSAGES):
+            tensor.fill_(1)
+        last = made.last_of(1)
+        made.wipe()
+        assert int((last == POISON).sum()) == written

@@ -28,6 +28,7 @@ from hpcbench.operations.place import Place, finish, receiving, sending, start
 _VALUES = 251
 """A prime, so that no two senders' patterns agree where lengths are powers of two."""
 _POISON = 255
+_PAGE_BYTES = 4096
 
 
 class WrongMessages(NamedTuple):
@@ -77,11 +78,12 @@ class Places:
         return self._into[self._last[sender], :self._size]
 
     def wipe(self) -> None:
-        """Poison every place that was used since, so that a message that is lost is noticed."""
-        if len(self._used) >= len(self._into):
-            self._into.fill_(_POISON)
-        elif self._used:
-            self._into[sorted({*self._used})] = _POISON
+        """Poison every place that was used since, so that a message that is lost is noticed: short
+        ones, of longer ones a byte of each page and the ends. All of it would lie in the cache and
+        have to leave it while the next messages are timed."""
+        used = torch.tensor(sorted({*self._used}), dtype=torch.long)
+        for part in (slice(_PAGE_BYTES), slice(None, self._size, _PAGE_BYTES), self._size - 1):
+            self._into[:, part][used] = _POISON
         self._used.clear()
 
     def _free(self) -> Iterator[int]:
