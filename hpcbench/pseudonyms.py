@@ -99,6 +99,10 @@ class Pseudonyms:
                        if len(name) > 1 and name.lower() not in reserved}
         self._spelled = {name.lower(): name for name in reversed(self._names)
                          if self._names[name] in _ANY_CASE}
+        self._whole: dict[str, set[str]] = {}
+        for host in self._hosts:
+            if "." in host:
+                self._whole.setdefault(host.partition(".")[0].lower(), set()).add(host.lower())
         for host in self._hosts:
             self.host(host)
 
@@ -127,9 +131,8 @@ class Pseudonyms:
         spelled = self._spelled.setdefault(text.lower(), text)
         if self._names.get(spelled) == "domain":
             return self.name("domain", spelled)
-        short = spelled.partition(".")[0]
-        whole = {host.lower() for host in {*self._hosts, spelled}
-                 if host.lower().startswith(f"{short.lower()}.")}
+        short, dot, _ = spelled.partition(".")
+        whole = self._whole.get(short.lower(), set()) | ({spelled.lower()} if dot else set())
         return self.name("node", spelled if len(whole) > 1 else
                          self._spelled.setdefault(short.lower(), short))
 
