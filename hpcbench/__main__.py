@@ -18,7 +18,7 @@ leave_out_current_folder()  # first: what is imported below must be the installe
 from hpcbench.cli import COMMANDS, app
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun
-from hpcbench.texts import masked, print_traceback, say
+from hpcbench.texts import masked, print_traceback, say, say_all
 
 _COMPLETION = frozenset({"--install-completion", "--show-completion"})
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -113,7 +113,7 @@ def _exit_code(command: Callable[[], int]) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ExitCode.OK)
     except HpcbenchError as error:
-        say(f"hpcbench: {masked(str(error), os.environ)}", sys.stderr)
+        say_all(f"hpcbench: {masked(str(error), os.environ)}", sys.stderr)
         return int(error.exit_code)
     except OSError as error:
         if error.errno not in (*_FULL, errno.ENAMETOOLONG):

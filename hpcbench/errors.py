@@ -14,19 +14,37 @@ HpcbenchError                 4  internal error
 
 from __future__ import annotations
 
+import os
 import shlex
+import string
 from enum import IntEnum
+
+from hpcbench.texts import as_field
+
+_PLAIN_BYTES = frozenset(string.ascii_letters + string.digits + "/_.,:=+-@% ")
 
 
 def command_line(*arguments: object) -> str:
-    """Return a command of hpcbench as a shell takes it, whatever is in its words."""
-    return shlex.join(("hpcbench", *map(str, arguments)))
+    """Return a command of hpcbench as a shell takes it, whatever is in its words, on one line."""
+    return shell_line("hpcbench", *arguments)
 
 
 def job_command_line(n_ranks: int | str, *arguments: object) -> str:
     """Return a command of hpcbench that is started on so many ranks."""
-    return shlex.join(("mpirun", "-np", str(n_ranks), "python", "-m", "hpcbench",
-                       *map(str, arguments)))
+    return shell_line("mpirun", "-np", n_ranks, "python", "-m", "hpcbench", *arguments)
+
+
+def shell_line(*words: object) -> str:
+    """Return words as a shell takes them, on one line: hidden characters as bash writes bytes."""
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: object) -> str:
+    text = str(word)
+    if as_field(text) == text:
+        return shlex.quote(text)
+    return "$'" + "".join(chr(byte) if chr(byte) in _PLAIN_BYTES else f"\\{byte:03o}"
+                          for byte in os.fsencode(text)) + "'"
 
 
 def how_to_install(extras: str) -> str:
@@ -55,9 +73,18 @@ class HpcbenchError(Exception):
 
 
 class UsageError(HpcbenchError):
-    """Something the user can fix; the message gives place, problem and remedy."""
+    """Something the user can fix; the message gives place, problem and remedy.
+
+    It takes the lines of its message. None of them is divided by what it names from outside.
+    """
 
     exit_code = ExitCode.USAGE
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(*lines)
+
+    def __str__(self) -> str:
+        return "\n".join(map(as_field, self.args))
 
 
 class ConfigError(UsageError):

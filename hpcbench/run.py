@@ -52,7 +52,7 @@ from hpcbench.measurement.process import (
     unsupervised,
 )
 from hpcbench.resume import RunRequest, earlier_run, plan_run, start_limit_s, with_software
-from hpcbench.texts import Verbosity, masked, print_traceback, say
+from hpcbench.texts import Verbosity, masked, print_traceback, say_all
 from hpcbench.trace.journal import Journal
 from hpcbench.units import plural, rank_list
 
@@ -335,4 +335,4 @@ def _end_unnoticed(signal: str) -> None:
 
 
 def _complain(message: str) -> None:
-    say(f"hpcbench: {masked(message, os.environ)}", sys.stderr)
+    say_all(f"hpcbench: {masked(message, os.environ)}", sys.stderr)

@@ -27,7 +27,7 @@ from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.resume import LATEST, Overrides, RunRequest, start_limit_s
 from hpcbench.run import as_job, run
-from hpcbench.texts import Verbosity, masked, path_of, say
+from hpcbench.texts import Verbosity, masked, path_of, say, say_all
 from hpcbench.trace.container import SUITE_FILE, is_suite
 from hpcbench.units import plural
 
@@ -177,9 +177,9 @@ def plan_members(
             plans.append(make_plan(load_config(file, overrides), world_size))
         except UsageError as error:
             problems += [line if line.startswith((f"{file}:", f"{file},")) else f"{file}: {line}"
-                         for line in str(error).splitlines()]
+                         for line in error.args]
     if problems:
-        raise UsageError("\n".join(dict.fromkeys(problems)))
+        raise UsageError(*dict.fromkeys(problems))
     return plans
 
 
@@ -273,7 +273,7 @@ class _Ledger:
                         exit_code=suite_exit_code(suite.members))
         self._write(suite)
         if self.request.as_json:
-            say(suite_text(suite), sys.__stdout__, end="")
+            say_all(suite_text(suite), sys.__stdout__)
         elif self.request.verbosity.is_quiet:
             say(self.folder)
         else:

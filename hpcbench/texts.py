@@ -29,7 +29,13 @@ from hpcbench.units import format_seconds
 
 _SURROGATES = re.compile("[\ud800-\udfff]+")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_OBEYED = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\u061c\u200e\u200f\ufffe\uffff"
+_UNSEEN = (r"\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f"
+           r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+           r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff")
+"""What Unicode calls default ignorable: no reader sees it, and two texts differ by it."""
+_HIDDEN = re.compile(f"[{_OBEYED}{_UNSEEN}]")
+_NOT_IN_FIELDS = re.compile(rf"[\n\t{_OBEYED}{_UNSEEN}]")
 _LOOKS_STORED = re.compile(r"\\(?=x(?:[89a-f][0-9a-f]|5c))")
 _STORED = re.compile(rb"\\x([89a-f][0-9a-f]|5c)")
 
@@ -55,13 +61,20 @@ def valid_json(value: Any) -> Any:
         return valid(value)
     if isinstance(value, Mapping):
         return {valid_json(key): valid_json(part) for key, part in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_make"):  # a number as it was printed
+        return value._make(map(valid_json, value))
     return [valid_json(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """Return JSON that any reader takes; ``options`` are those of `json.dumps`, which raises."""
+    """Return JSON that any reader takes and a terminal shows, with ``options`` of `json.dumps`.
+
+    Raises what that raises.
+    """
     text = json.dumps(value, **options)
-    return json.dumps(valid_json(value), **options) if holds_halves(text) else text
+    if holds_halves(text):
+        text = json.dumps(valid_json(value), **options)
+    return _escaped(text, _in_json)
 
 
 def holds_halves(text: str) -> bool:
@@ -106,14 +119,42 @@ def path_of(text: str) -> Path:
 def printable(text: str) -> str:
     r"""Return a text that a terminal shows and does not obey: ESC becomes ``\x1b``.
 
-    Line ends and tabs stay.
+    Nothing in it reorders others or is invisible, either. Line ends and tabs stay: it is for whole
+    outputs; a text from outside within them goes through `as_field`.
     """
-    return _CONTROLS.sub(_as_escape, valid(text))
+    return _escaped(valid(text), _as_escape)
 
 
-def say(text: object, stream: TextIO | None = None, *, end: str = "\n") -> None:
-    """Print a text, `printable`, on standard output or another stream; it is there on return."""
-    print(printable(str(text)), file=stream or sys.stdout, end=end, flush=True)
+def as_field(text: str) -> str:
+    r"""Return a text from outside as part of one line: `printable`, and a line end becomes ``\n``.
+
+    It cannot forge a line, so each text that came from outside is shown by this: a name, a host, a
+    path, a note, an error. What is stored stays as it is.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _NOT_IN_FIELDS.sub(_as_escape, valid(text))
+
+
+class Lines(str):
+    """A text of several lines in one place of a table; no text from outside divides one."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> Lines:
+        return cls("\n".join(map(as_field, lines)))
+
+
+def say(line: object, stream: TextIO | None = None) -> None:
+    """Print one line (`as_field`) on standard output or another stream; it is there on return."""
+    print(as_field(str(line)), file=stream or sys.stdout, flush=True)
+
+
+def say_all(text: object, stream: TextIO | None = None) -> None:
+    """Print a `printable` text of several lines, which ends with a line end in any case."""
+    whole = printable(str(text))
+    print(whole, file=stream or sys.stdout, end="" if whole.endswith("\n") else "\n", flush=True)
 
 
 def _written_out(found: re.Match[str]) -> str:
@@ -123,9 +164,17 @@ def _written_out(found: re.Match[str]) -> str:
         return found[0].encode("ascii", "backslashreplace").decode()
 
 
+def _escaped(text: str, escape: Callable[[re.Match[str]], str]) -> str:
+    """Return a text, perhaps a long one, with what is hidden escaped; most have nothing hidden."""
+    return _HIDDEN.sub(escape, text) if _HIDDEN.search("".join({*text})) else text
+
+
 def _as_escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return found[0].encode("unicode_escape").decode()
+
+
+def _in_json(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f")
 
 
 MASK = "***"
@@ -229,8 +278,8 @@ def print_traceback(environ: Mapping[str, str]) -> None:
     parts, more = [text], len(text) - 2 * _MOST_MASKED
     if more > _MOST_MASKED:
         parts = [text[:_MOST_MASKED], text[-_MOST_MASKED:]]
-    say(f"\n... {more:,} more characters ...\n".join(masked(part, environ) for part in parts),
-        sys.stderr, end="")
+    say_all(f"\n... {more:,} more characters ...\n".join(masked(part, environ) for part in parts),
+            sys.stderr)
 
 
 def _masked(text: str, secrets: list[str]) -> str:

@@ -228,7 +228,7 @@ def refuse_unknown(limits: Sequence[Limit], columns: Mapping[str, CaseColumn]) -
             lines.append(f'limits[{at}].unit: {limit.metric} is in {column.units}, '
                          f'not in {limit.unit}')
     if lines:
-        raise ConfigError("\n".join(lines))
+        raise ConfigError(*lines)
 
 
 def missing_ranks(results: Results) -> Iterator[Reason]:
@@ -410,7 +410,7 @@ def _checked(item: Any, at: int, name: str) -> Limit:
     try:
         return Limit.model_validate(item)
     except ValidationError as error:
-        raise ConfigError("\n".join(
+        raise ConfigError(*(
             f"{name}: limits[{at}]{''.join(f'.{part}' for part in found['loc'])}: "
             f"{found['msg']}" for found in error.errors(include_url=False))) from None
 
@@ -433,8 +433,7 @@ def check_file(results: Sequence[Path], limits: Path) -> CheckResult:
     try:
         found = [check_limits(one, allowed) for one in side.results]
     except ConfigError as error:
-        raise ConfigError("\n".join(f"{limits}: {line}" for line in str(error).splitlines())
-                          ) from None
+        raise ConfigError(*(f"{limits}: {line}" for line in error.args)) from None
     reasons = [reason for one in found for reason in one.reasons]
     return concluded(reasons, len(allowed), sum(one.n_cases for one in found))
 
@@ -505,7 +504,7 @@ def refuse_limits(plan: Plan) -> None:
             column.name: column for column in (
                 *COLUMNS, *(OF_ARRIVALS if plan.has_late_ranks else ()), *own)})
     except ConfigError as error:
-        raise ConfigError(f"limits of the sweep: {'; '.join(str(error).splitlines())}") from None
+        raise ConfigError(f"limits of the sweep: {'; '.join(error.args)}") from None
 
 
 def _own_columns(kind: str) -> Iterable[CaseColumn]:

@@ -49,7 +49,9 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config,
 ) -> None:
     """Print a line for each measurement."""
+    from hpcbench.texts import as_field
+
     if lines := config.stash.get(_LINES, []):
         terminalreporter.section("hpcbench")
         for line in lines:
-            terminalreporter.line(line)
+            terminalreporter.line(as_field(line))

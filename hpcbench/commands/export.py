@@ -56,7 +56,7 @@ def export(
         write_target,
     )
     from hpcbench.reduce.results_file import each_once
-    from hpcbench.texts import say
+    from hpcbench.texts import say, say_all
 
     verbosity = verbosity_of(verbose, quiet)
     chosen = chosen_export(target_format, len(each_once(files)))
@@ -74,4 +74,4 @@ def export(
     elif chosen.is_binary:
         sys.stdout.buffer.write(exported.content)
     else:
-        say(exported.content.decode(), end="")
+        say_all(exported.content.decode())

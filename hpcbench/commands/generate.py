@@ -12,7 +12,7 @@ import typer
 
 from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import MOST_RANKS, JsonOption, QuietOption, VerboseOption, verbosity_of
-from hpcbench.texts import say
+from hpcbench.texts import say, say_all
 
 
 def list_(
@@ -65,7 +65,7 @@ def gen_config(
         raise typer.BadParameter("--ranks is for here")
     about = (generate_here(ranks, output, force=force) if here else
              generate(hardware, source, output, force=force)).rstrip("\n")
-    say(output if output and quiet else about)
+    say_all(output if output and quiet else about)
 
 
 def from_command(
@@ -95,7 +95,7 @@ def from_command(
 
     found = translate(command, ranks, str(output or "FILE"))
     about = write_sweep(Sweep(found.content, found.remarks), output, force=force).rstrip("\n")
-    say(output if output and quiet else about)
+    say_all(output if output and quiet else about)
 
 
 def gen_data(
@@ -136,4 +136,4 @@ def schema(verbose: VerboseOption = False, quiet: QuietOption = False) -> None:
     """
     from hpcbench.config.load import json_schema
 
-    say(json_schema())
+    say_all(json_schema())

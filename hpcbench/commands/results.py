@@ -21,7 +21,7 @@ from hpcbench.commands.flags import (
 )
 from hpcbench.errors import FileError, UsageError
 from hpcbench.measurement.process import rare_collection
-from hpcbench.texts import say
+from hpcbench.texts import Lines, as_field, say, say_all
 
 if TYPE_CHECKING:
     from hpcbench.answers.what_if import Proof
@@ -90,7 +90,7 @@ def show(
     if is_suite(path):
         suite = read_suite(path)
         if as_json:
-            say(suite_text(suite), end="")
+            say_all(suite_text(suite))
         else:
             print_suite(suite, path, verbosity)
         return
@@ -227,22 +227,23 @@ def _write_tuner(runs: list[Path], to: str, output: Path | None, *, force: bool)
     for line in lines:
         say(f"hpcbench: {line}", sys.stderr)
     if target is None:
-        say(exported.content.decode(), end="")
+        say_all(exported.content.decode())
     else:
         write_target(target, exported)
         say(str(target))
 
 
-def _proof_lines(found: Proof, traffic: Path, output: Path, *, force: bool) -> list[str]:
-    """Return how to prove an alternative, after writing its sweep."""
+def _proof_lines(found: Proof, traffic: Path, output: Path, *, force: bool) -> str:
+    """Return lines on how to prove an alternative, after writing its sweep."""
     from hpcbench.errors import command_line, job_command_line
     from hpcbench.gen_config import Sweep, write_sweep
 
     about = f"{found.name} and the present setting, in pairs of passes"
     write_sweep(Sweep(found.sweep, (about,)), output, force=force)
-    return [f"{output}: {about}; run it, then ask again:",
-            f"  {job_command_line(found.ranks, 'run', output)}",
-            f"  {command_line('advise', 'results/latest', '--traffic', traffic)} --only what-if"]
+    return Lines.of((
+        f"{output}: {about}; run it, then ask again:",
+        f"  {job_command_line(found.ranks, 'run', output)}",
+        f"  {command_line('advise', 'results/latest', '--traffic', traffic)} --only what-if"))
 
 
 def advise(
@@ -303,8 +304,8 @@ def advise(
     else:
         answer_lines.print_advice(topics, verbosity)
     if prove is not None and traffic is not None:
-        lines = _proof_lines(answer_lines.proof(options, topics), traffic, prove, force=force)
-        say(str(prove) if quiet else "\n".join(lines), sys.stderr if as_json else None)
+        about = _proof_lines(answer_lines.proof(options, topics), traffic, prove, force=force)
+        say_all(as_field(str(prove)) if quiet else about, sys.stderr if as_json else None)
 
 
 _CHARTS = "Charts"

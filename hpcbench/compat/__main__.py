@@ -15,7 +15,7 @@ from hpcbench.__main__ import end_with
 from hpcbench.compat.options import PROGRAM_NAMES
 from hpcbench.errors import ExitCode, FileError, UsageError
 from hpcbench.import_path import ROOT
-from hpcbench.texts import path_of, say
+from hpcbench.texts import path_of, say, say_all
 
 _USAGE = """Usage: python -m hpcbench.compat FOLDER
 Writes all_reduce_perf and the other programs of nccl-tests into a folder, and prints its path:
@@ -28,7 +28,7 @@ _MARK = "by hpcbench"
 def main(words: Sequence[str]) -> int:
     """Write the programs; return the exit code. Raises UsageError, and FileError for a folder."""
     if words in (["-h"], ["--help"]):
-        say(_USAGE.format(programs=", ".join(PROGRAM_NAMES)), end="")
+        say_all(_USAGE.format(programs=", ".join(PROGRAM_NAMES)))
         return int(ExitCode.OK)
     if len(words) != 1 or words[0].startswith("-"):
         raise UsageError("python -m hpcbench.compat takes one folder, such as "

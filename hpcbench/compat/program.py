@@ -22,7 +22,7 @@ from hpcbench.__main__ import end_with
 from hpcbench.compat.options import OPTIONS, NcclTestsOptions, parse, to_sweep
 from hpcbench.errors import UsageError
 from hpcbench.launch.launcher import announced_rank, announced_size
-from hpcbench.texts import Verbosity, path_of, say, to_json
+from hpcbench.texts import Verbosity, path_of, say, say_all, to_json
 from hpcbench.units import plural
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ def run(program: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         options, least = parse(program, words), _least_busbw(environ)
     except UsageError as error:
-        say(error, sys.stderr)
+        say_all(error, sys.stderr)
         return BAD_USAGE
     if options.is_help:
         if announced_rank(environ) == 0:
-            say(help_text(program), end="")
+            say_all(help_text(program))
         return 0
     if announced_size(environ) is None:
         _start_here(options, words, environ)
@@ -196,7 +196,7 @@ class _Job:
             run = exported_run(results)
             table = own_table(run, Launched(
                 self.words, typed(self.options), remarks, self.least_busbw))
-            say(own_text(run, table), end="")
+            say_all(own_text(run, table))
             if file := self.options.text("J"):
                 write_target(free(path_of(file)), Exported(own_json(run, table)))
         if KEPT_IN in os.environ:

@@ -413,7 +413,7 @@ def _refused(origin: Origin, found: Sequence[tuple[str, str]]) -> ConfigError:
     """Return the error of all problems of a file: a line each of the first ones, and a count."""
     lines = [origin.line(key, message) for key, message in found[:_MOST_PROBLEMS]]
     more = len(found) - _MOST_PROBLEMS
-    return ConfigError("\n".join(lines + [origin.line("", f"{more:,} more problems")] * (more > 0)))
+    return ConfigError(*lines, *[origin.line("", f"{more:,} more problems")] * (more > 0))
 
 
 def _refuse_bomb(raw: Any) -> None:

@@ -90,8 +90,7 @@ class Origin:
         try:
             yield
         except ConfigError as error:
-            raise ConfigError("\n".join(self.line(*_divided(line))
-                                        for line in str(error).splitlines())) from None
+            raise ConfigError(*(self.line(*_divided(line)) for line in error.args)) from None
 
     def _place(self, key: str) -> str:
         dotted = key.replace("[", ".").replace("]", "")

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from hpcbench.texts import as_field, printable
+
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 _NUMBERS: Mapping[str, re.Pattern[str]] = MappingProxyType({
     _INT: re.compile(r"[-+]?(?:0|[1-9][\d_]*|0x[\da-fA-F_]+|0b[01_]+)"),
@@ -76,14 +78,14 @@ def commented_yaml(
 
 
 def _comment(text: str) -> list[str]:
-    """Return the lines of a comment; a character that cannot be printed could end one early."""
-    printable = "".join(letter if letter.isprintable() else " " for letter in text)
-    return [f"# {line}" for line in wrap(printable, _WIDTH - 2)]
+    """Return the lines of a comment: a line end within it could end it early."""
+    return [f"# {line}" for line in wrap(as_field(text), _WIDTH - 2)]
 
 
 def _dumped(content: Mapping[str, Any]) -> list[str]:
     text = yaml.dump(content, Dumper=_Dumper, sort_keys=False, default_flow_style=False,
                      width=_WIDTH, allow_unicode=True)
+    text = printable(text)  # YAML's own escapes: what is hidden stands within quotes only
     return text.rstrip("\n").split("\n")  # not splitlines: it divides at U+2028 and others, too
 
 
@@ -103,7 +105,7 @@ class _Dumper(yaml.SafeDumper):
 
     def represent_str(self, data: str) -> Any:
         """Return the node of a text; within quotes what cannot be printed is escaped."""
-        if data.isprintable():
+        if data.isprintable() and as_field(data) == data:
             return super().represent_str(data)
         return self.represent_scalar("tag:yaml.org,2002:str", data, style='"')
 

@@ -10,7 +10,6 @@ import contextlib
 import importlib.util
 import os
 import re
-import shlex
 import shutil
 import socket
 import sys
@@ -25,7 +24,14 @@ from hpcbench.backends.child import QUIET_S, Answers, Child, gpus_start_s
 from hpcbench.backends.gpus import nvml_value, opened_nvml
 from hpcbench.backends.mpi_facts import library_name
 from hpcbench.config.axes import MAX_WORLD_SIZE
-from hpcbench.errors import ExitCode, FileError, HpcbenchError, LaunchError, how_to_install
+from hpcbench.errors import (
+    ExitCode,
+    FileError,
+    HpcbenchError,
+    LaunchError,
+    how_to_install,
+    shell_line,
+)
 from hpcbench.launch.communicator import (
     LAST_PAUSE_S,
     Communicator,
@@ -209,7 +215,7 @@ def greet(comm: Communicator, wakeup: str = "", refusal: Refusal = ACCEPTED) -> 
     program = Path(sys.argv[0]).stem.replace("__main__", _PROGRAM)
     cores = f"{sum(1 << core for core in own_cores()):x}"  # short: all ranks get it of all
     mine = Hello(node_identity(), socket.gethostname(), cores, wakeup, __version__,
-                 shlex.join((program, *sys.argv[1:])), *refusal)
+                 shell_line(program, *sys.argv[1:]), *refusal)
     hellos = [Hello(*values) for values in comm.allgather(mine)]
     if refused := {rank: Refusal(hello.refusal, hello.exit_code)
                    for rank, hello in enumerate(hellos) if hello.exit_code}:

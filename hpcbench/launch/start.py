@@ -25,7 +25,7 @@ from hpcbench.launch.launcher import (
     rank_variable,
 )
 from hpcbench.measurement.process import KernelFiles, granted_cores
-from hpcbench.texts import masked, say
+from hpcbench.texts import masked, say, say_all
 from hpcbench.units import plural, rank_list, shortened
 
 _UNHURRIED_S = 5.0
@@ -146,8 +146,8 @@ def limited_start(
                 say(masked(f"hpcbench: {late.problem}; {late.remedy} launch.init_timeout_s sets "
                            "the limit", environ), sys.stderr)
             elif refusal:
-                say(masked(f"hpcbench: rank {announced_rank(environ)}: {refusal}", environ),
-                    sys.stderr)
+                say_all(masked(f"hpcbench: rank {announced_rank(environ)}: {refusal}", environ),
+                        sys.stderr)
         end_at_once(ExitCode.USAGE)
 
     with Watchdog(limit, end):

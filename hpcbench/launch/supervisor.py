@@ -57,7 +57,7 @@ from hpcbench.plan.order import (
 )
 from hpcbench.plan.workload import MOST_TRIES, Ended, Tried
 from hpcbench.profiling.profiled_cases import medians_ns
-from hpcbench.texts import masked, say
+from hpcbench.texts import as_field, masked, say_all
 from hpcbench.trace.schema import SampleColumns, Samples
 from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE
 
@@ -162,8 +162,9 @@ def end_with_case(
         planned = case.case_id in job.attempt.resolution.devices  # the canary is not
         job.journal.append(*([record] if planned else []))
         if reporter == comm.rank:
-            say(f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
-                f"  {last.why}. {job.journal.to_see(job.folder)}", sys.stderr)
+            whole = f"rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}"
+            say_all(f"hpcbench: {as_field(whole)}\n"
+                    f"  {as_field(f'{last.why}. {job.journal.to_see(job.folder)}')}", sys.stderr)
         with suppress(RankLostError):  # the other ranks' watchdogs record, too
             comm.barrier(timeout_s=EXCHANGE_S)
     finally:

@@ -15,6 +15,7 @@ from hpcbench.errors import PluginError
 from hpcbench.kinds.registry import kinds, spec_of
 from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.plan.workload import UnknownWorkload, Workload
+from hpcbench.texts import as_field
 from hpcbench.units import equal_groups
 
 CHECKS_EVERY = -1
@@ -150,7 +151,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """Return a one-line name for progress lines and messages."""
+        """Return a one-line name for progress lines and messages: its words are from outside."""
         title, *rest = self.workload.label(self.world_size).words
         parts = [title, self.backend, self.device, *rest]
         parts += [self.mode] if self.mode != DEFAULT_MODE else []
@@ -158,7 +159,7 @@ class Case:
         parts += [self.check_text] if self.checks else []
         parts += [f"late={self.arrival}"] if self.arrival != TOGETHER else []
         parts += [f"{key}={value}" for key, value in self.env]
-        return " ".join(parts)
+        return as_field(" ".join(parts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,10 @@ def _every_case(
         try:
             found += planners[block.kind].cases(title, block, job)
         except ConfigError as error:
-            problems += str(error).splitlines()
+            problems += error.args
     if problems:  # a problem of several blocks is reported once
         first = {line.split(": ", 2)[-1]: line for line in reversed(problems)}
-        raise ConfigError("\n".join(line for line in problems if line in first.values()))
+        raise ConfigError(*(line for line in problems if line in first.values()))
     return found
 
 
@@ -145,7 +145,7 @@ def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
             lines.append(f'fault[{number}]: no case "{fault.case}" has a rank {fault.rank} and an '
                          f"iteration {fault.iteration or 0}; the fault could never happen")
     if lines:
-        raise ConfigError("\n".join(lines))
+        raise ConfigError(*lines)
 
 
 def _selected(cases: Sequence[Case], config: Config) -> Sequence[Case]:

@@ -20,7 +20,7 @@ from hpcbench.reduce.checks import RESUME
 from hpcbench.reduce.fold import rank_clocks
 from hpcbench.reduce.outcome import Attempt, OutcomeContext, status_on
 from hpcbench.reduce.results import Finding
-from hpcbench.texts import say
+from hpcbench.texts import say_all
 from hpcbench.trace import container
 from hpcbench.trace import source as trace_notes
 from hpcbench.trace.journal import is_being_written, journal_path, read_journal
@@ -480,7 +480,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return int(not is_worth_going_on(Path(arguments[0])))
     except (IndexError, OSError, HpcbenchError) as error:
-        say(f"hpcbench: {error}", sys.stderr)
+        say_all(f"hpcbench: {error}", sys.stderr)
         return 1
 
 

@@ -20,8 +20,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from hpcbench.texts import to_json
-from hpcbench.views.chart import Chart, LineChart, Panel, Scale
+from hpcbench.texts import Lines, as_field, to_json
+from hpcbench.views.chart import Chart, LineChart, Panel, Scale, in_fields
 from hpcbench.views.table import (
     NUMBERS,
     Cell,
@@ -101,7 +101,7 @@ def markdown_text(document: ReportDocument, figures: Collection[str] = ()) -> st
 
 def escaped(text: str) -> str:
     """Return text that Markdown and HTML show as it is, on one line."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("\\<", "&lt;").replace(
+    return _SPECIAL.sub(r"\\\1", as_field(" ".join(text.split()))).replace("\\<", "&lt;").replace(
         "\\>", "&gt;").replace("\\&", "&amp;")
 
 
@@ -187,19 +187,25 @@ def html_text(document: ReportDocument, version: str, *, scripted: bool = True) 
         document=document, version=version, style=Markup(style), script=Markup(script),
         policy=_policy(style, script), draw=draw, choices=_choices, is_long=_is_long,
         meaning=_meaning, meanings=_meanings, sort_key=_sort_key,
-        zoom=_zoom if scripted else lambda _: "",
-        licences=[_asset(name) for name in _LICENCES] if scripted else [])
+        in_fields=in_fields, zoom=_zoom if scripted else lambda _: "",
+        licences=[Lines(_asset(name)) for name in _LICENCES] if scripted else [])
 
 
 @cache
 def _template() -> Template:
     """Return the page's template, which takes as long to compile as a page without charts."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-                              lstrip_blocks=True)
+                              lstrip_blocks=True, finalize=_shown)
     environment.tests |= {
         "table": lambda item: isinstance(item, Table), "line": lambda item: isinstance(item, Line),
         "cards": lambda item: isinstance(item, Cards)}
     return environment.from_string(_asset("page.html.j2"))
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as the page has it: a text is a field, but for several lines of a table."""
+    is_field = isinstance(value, str) and not isinstance(value, (Lines, Markup))
+    return as_field(value) if is_field else value
 
 
 def _choices(table: Table, at: int) -> list[str]:
@@ -235,7 +241,7 @@ def _sort_key(cell: Cell) -> str:
         return repr((cell.least + cell.greatest) / 2 if cell.middle is None else cell.middle)
     if isinstance(cell, WithInterval):
         return repr(cell.value)
-    return cell if isinstance(cell, str) else "" if cell is None else repr(cell)
+    return cell_text(cell) if isinstance(cell, str) else "" if cell is None else repr(cell)
 
 
 def _zoom(chart: Chart) -> str:

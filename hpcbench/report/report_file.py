@@ -62,7 +62,7 @@ from hpcbench.report.results_lines import (
     start_up_tables,
     tables_of_kind,
 )
-from hpcbench.texts import from_json, printable
+from hpcbench.texts import Lines, from_json, printable
 from hpcbench.trace.container import whole_file
 from hpcbench.units import grouped, plural
 from hpcbench.views.arrivals import arrival_tables
@@ -306,7 +306,7 @@ def _failures(results: Results) -> Iterator[Row]:
                      and item.status not in LEFT_OUT)
     for (status, reason, rank), same in groups.items():
         yield Row((len(same), status, rank, reason, _which([item.case for item in same]),
-                   "\n".join(evidence_of(same[0], _EVIDENCE_LINES)) or None), status)
+                   Lines.of(evidence_of(same[0], _EVIDENCE_LINES)) or None), status)
 
 
 def _left_out(results: Results) -> Iterator[Row]:

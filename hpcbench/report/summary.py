@@ -35,7 +35,7 @@ from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.charts import charts_of
 from hpcbench.report.report_file import FORMATS, NAME, write_report
 from hpcbench.report.terminal import print_document
-from hpcbench.texts import to_json, valid
+from hpcbench.texts import as_field, to_json, valid
 from hpcbench.trace.container import whole_file
 from hpcbench.units import plural
 from hpcbench.views.chart import Chart
@@ -187,10 +187,10 @@ def write_summary(
 
 
 def _csv_cell(value: Any) -> Any:
-    if not isinstance(value, (list, tuple)):
-        return value
-    texts = ["-" if item is None else str(item) for item in value]
-    return ("; " if any(" " in text for text in texts) else " ").join(texts)
+    if isinstance(value, (list, tuple)):
+        texts = ["-" if item is None else str(item) for item in value]
+        value = ("; " if any(" " in text for text in texts) else " ").join(texts)
+    return value if value is None or isinstance(value, (int, float)) else as_field(str(value))
 
 
 def case_rows(results: Results) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from hpcbench.plan.case import Case, status_of_case
-from hpcbench.texts import printable, say, to_json
+from hpcbench.texts import as_field, printable, say_all, to_json
 from hpcbench.units import format_seconds, rough_time, with_sizes
 from hpcbench.views.labels import short_labels
 from hpcbench.views.table import Column, Line, Show, Table
@@ -55,6 +55,7 @@ def print_lines(lines: Iterable[Text], stream: TextIO | None = None) -> None:
     """Print each line as it comes; a narrow terminal wraps it, and nothing is cut."""
     console = open_console(stream)
     for line in lines:
+        line.plain = as_field(line.plain)
         console.print(line.wrapped(console.width) if isinstance(line, Sentence) and
                       console.is_terminal else line, soft_wrap=True)
 
@@ -77,7 +78,7 @@ class Sentence(Text):
 
 def print_document(document: Mapping[str, Any]) -> None:
     """Print plain JSON values as JSON. Raises ValueError for NaN, which JSON has not."""
-    say(to_json(document, indent=2, allow_nan=False))
+    say_all(to_json(document, indent=2, allow_nan=False))
 
 
 STATUS_STYLES: Mapping[str, str] = MappingProxyType({
@@ -364,7 +365,7 @@ class Progress:
 
     def message(self, text: str) -> None:
         """Print one line immediately: above the bar, or in the log."""
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(as_field(text)), soft_wrap=True)
         self._console.file.flush()
 
     def time_left(self) -> str:

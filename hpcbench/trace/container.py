@@ -23,7 +23,6 @@ import numpy as np
 
 from hpcbench import limits
 from hpcbench.errors import FileError
-from hpcbench.texts import printable
 from hpcbench.trace.source import UnreadableTrace, check_version
 
 _PREFIX = "attempt"
@@ -239,7 +238,7 @@ def _why_unread(file: h5py.h5f.FileID, file_bytes: int) -> str | None:
 
     refusal: tuple[bytes, str] | None = file.links.visit(refused, info=True)
     if refusal is not None:
-        return printable(refusal[0].decode("utf-8", "replace")) + refusal[1]
+        return refusal[0].decode("utf-8", "replace") + refusal[1]
     for what, most in ("data", limits.unpacked(file_bytes)), ("texts", limits.raised(MOST_TEXT)):
         if n_bytes[what] > most:
             return (f"its {what} unpack to {n_bytes[what]:,} bytes, of {most:,} at most: "

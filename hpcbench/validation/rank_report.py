@@ -33,7 +33,7 @@ from hpcbench.errors import FileError
 from hpcbench.import_path import module_command
 from hpcbench.launch.run_folder import RunFolder, leave, sees, separate_folder
 from hpcbench.report.terminal import open_console
-from hpcbench.texts import printable, say, to_json
+from hpcbench.texts import as_field, say, say_all, to_json
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.container import whole_file
 from hpcbench.trace.schema import from_values
@@ -333,23 +333,23 @@ def show(
     """Print the verdict on standard output; ``full``: also why some lines do not apply."""
     console = open_console()
     if as_json:
-        say(rendered(lines, as_json=True, ranks=ranks, nodes=nodes))
+        say_all(rendered(lines, as_json=True, ranks=ranks, nodes=nodes))
     elif console.is_terminal:
         table = Table("", "subject", "found", "fix", title=f"hpcbench {__version__} validate")
         for line in lines if full else _brief(lines):
-            table.add_row(Text(line.state.value, style=_STYLES[line.state]), Text(line.subject),
-                          Text(printable(line.found)), Text(line.fix))
+            table.add_row(Text(line.state.value, style=_STYLES[line.state]), *(
+                Text(as_field(text)) for text in (line.subject, line.found, line.fix)))
         console.print(table)
         console.print(_total(lines))
     else:
         say(f"hpcbench {__version__} validate: {plural(ranks, 'rank')} on "
             f"{plural(nodes, 'node')}")
-        say("\n".join([*_texts(lines if full else _brief(lines)), _total(lines)]))
+        say_all("\n".join([*_texts(lines if full else _brief(lines)), _total(lines)]))
 
 
 def show_problems(lines: Sequence[CheckLine]) -> None:
     if problems := [line for line in lines if line.state in (State.WARN, State.FAIL)]:
-        say("\n".join(_texts(problems)))
+        say_all("\n".join(_texts(problems)))
 
 
 def rendered(lines: Sequence[CheckLine], *, as_json: bool, **job: int) -> str:
@@ -371,8 +371,9 @@ def _brief(lines: Sequence[CheckLine]) -> list[CheckLine]:
 def _texts(lines: Sequence[CheckLine]) -> list[str]:
     """Return each line with its fix below it, subjects aligned."""
     width = max((len(line.subject) for line in lines if "," not in line.subject), default=0)
-    return [f"{line.state.value:<4}  {line.subject:<{width}}  {line.found}"
-            + (f"\n{'':<{width + 8}}fix: {line.fix}" if line.fix else "") for line in lines]
+    return [f"{line.state.value:<4}  {as_field(line.subject):<{width}}  {as_field(line.found)}"
+            + (f"\n{'':<{width + 8}}fix: {as_field(line.fix)}" if line.fix else "")
+            for line in lines]
 
 
 def _counts(lines: Sequence[CheckLine]) -> dict[str, int]:

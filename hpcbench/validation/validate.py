@@ -53,7 +53,7 @@ from hpcbench.measurement.environment import clock_identity, machine, node_ident
 from hpcbench.measurement.process import KernelFiles, soft_limit
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.texts import Verbosity, masked, path_of, print_traceback, say
+from hpcbench.texts import Verbosity, masked, path_of, print_traceback, say_all
 from hpcbench.units import rank_list
 from hpcbench.validation import rank_report as storage_probe
 from hpcbench.validation.job import (
@@ -250,7 +250,7 @@ def validate_command(request: ValidationRequest) -> int:
         except AgreedError as error:
             if bounded.rank == 0:
                 request.verbosity.traceback()
-                say(f"hpcbench: {masked(str(error), os.environ)}", sys.stderr)
+                say_all(f"hpcbench: {masked(str(error), os.environ)}", sys.stderr)
             code = int(error.exit_code)
         except Exception as error:
             code = _alone(bounded, error)
@@ -264,7 +264,7 @@ def _limited(
     def end(_late_s: float) -> None:
         with contextlib.suppress(Exception):  # this process ends, whatever cannot be printed
             if speaks:
-                say(rendered([late()], as_json=request.as_json))
+                say_all(rendered([late()], as_json=request.as_json))
         end_at_once(ExitCode.FINDINGS)
 
     return Watchdog(limit_s + (0.0 if speaks else LATER_S), end)
@@ -276,7 +276,7 @@ def _alone(comm: Communicator, error: Exception) -> int:
     if not isinstance(error, RankLostError):
         code, message = ExitCode.INTERNAL, "internal error, please report the lines above"
         print_traceback(os.environ)
-    say(f"hpcbench: rank {comm.rank}: {masked(message, os.environ)}", sys.stderr)
+    say_all(f"hpcbench: rank {comm.rank}: {masked(message, os.environ)}", sys.stderr)
     if comm.size > 1:
         comm.abort(int(code))
     return int(code)
@@ -366,7 +366,7 @@ def _find_ranks(
     answers = comm.gather([node_identity(), socket.gethostname()])
     if refused := {rank: Refusal(**answer) for rank, answer in answers.items()
                    if isinstance(answer, dict)}:
-        say(f"hpcbench: {masked(refusals(refused), os.environ)}", sys.stderr)
+        say_all(f"hpcbench: {masked(refusals(refused), os.environ)}", sys.stderr)
         comm.abort(max(refusal.exit_code for refusal in refused.values()))
     places, lost = comm.bcast([sorted(answers.items()), sorted(comm.lost)])
     topology = topology_among(comm, {rank: node for rank, (node, _) in places}, library)

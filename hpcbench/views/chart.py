@@ -7,8 +7,9 @@ charts of rooflines (`reduce.roofline`) are the same for every kind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from hpcbench.reduce.roofline import (
     Roofline,
     rate_text,
 )
+from hpcbench.texts import as_field
 from hpcbench.units import grouped, plural
 from hpcbench.views.labels import without_shared
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
@@ -453,6 +455,22 @@ class HeatMapCase:
     order: tuple[int, ...]
     note: str = ""
     rule: str = "the most ranks"
+
+
+Part = TypeVar("Part")
+
+
+def in_fields(part: Part) -> Part:
+    """Return a chart, or a part of one, with each of its texts as `texts.as_field` shows it."""
+    shown: Any = part
+    if isinstance(part, str):
+        shown = as_field(part)
+    elif isinstance(part, tuple):
+        shown = tuple(map(in_fields, part))
+    elif is_dataclass(part) and not isinstance(part, (type, Range, ChartPoint)):
+        shown = replace(part, **{one.name: in_fields(getattr(part, one.name))
+                                 for one in fields(part)})
+    return cast("Part", shown)
 
 
 def file_name(text: str, allowed: str = "-_.=") -> str:

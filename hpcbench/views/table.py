@@ -20,6 +20,7 @@ from hpcbench.plan.points import Option, Values
 from hpcbench.reduce.results import CaseResult, Results, RunInfo
 from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
 from hpcbench.reduce.timing import CI_LEVEL
+from hpcbench.texts import Lines, as_field
 from hpcbench.units import (
     format_seconds,
     plural,
@@ -95,7 +96,7 @@ class WithInterval:
 
 
 Cell = str | int | float | Range | WithInterval | None
-"""None is a missing value; text is shown as it is, whatever the column holds."""
+"""None is a missing value; text is shown as a field (or `Lines`), whatever the column holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +343,7 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
     if cell is None:
         return MISSING
     if isinstance(cell, str):
-        return cell
+        return cell if isinstance(cell, Lines) else as_field(cell)
     text = _TEXTS.get(show) or _number_text(cell, show)
     if isinstance(cell, WithInterval):
         return text(cell.value)

@@ -14,7 +14,8 @@ RECORDS = (*PLANNING, "statistics", "plan", "trace")
 MACHINE = (*RECORDS, "measurement", "backends")
 READING = (*RECORDS, "measurement", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
-    "hpcbench": (), "errors": (), "import_path": (), "limits": ("errors",), "texts": ("units",),
+    "hpcbench": (), "errors": ("texts",), "import_path": (), "limits": ("errors",),
+    "texts": ("units",),
     "units": (), "kinds": (),
     "registry": ("errors",),
     "kinds.registry": ("kinds", "registry", "errors"),

@@ -110,7 +110,7 @@ def test_notes_of_a_translation_become_comments(tmp_path: Path) -> None:
     assert in_yaml.notes == ()
     assert in_yaml.benchmarks == load_config(source).benchmarks
     text = (tmp_path / "a.yaml").read_text()
-    assert "# output_csv a b benchmarks: []: not written;" in text
+    assert r"# output_csv a\u2028b\nbenchmarks: []: not written;" in text
 
 
 def test_own_notes_stay(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hpcbench.errors import UsageError
 from hpcbench.reduce.kind_facts import CaseColumn, KindColumns, kind_columns
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.reduce.results_file import ResultsFile
+from hpcbench.texts import as_field
 from hpcbench.trace.clock import ClockModel
 from hpcbench.units import grouped, plural
 
@@ -111,6 +112,11 @@ class Exported:
     content: bytes
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def joined(lines: Iterable[str]) -> bytes:
+    """Return the content of a file of lines, none of which a text from outside divides."""
+    return "".join(f"{as_field(line)}\n" for line in lines).encode()
 
 
 def exported_run(source: ResultsFile, only: Sequence[str] = ()) -> ExportedRun:

@@ -24,7 +24,7 @@ from hpcbench.formats.export.cases import (
 )
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.operations.collectives import DTYPE_BYTES
-from hpcbench.texts import to_json
+from hpcbench.texts import as_field, to_json
 from hpcbench.units import grouped
 
 TORCH_NAMES: Mapping[str, str] = MappingProxyType({
@@ -171,7 +171,7 @@ def as_aiconfigurator(runs: Sequence[ExportedRun], request: ExportRequest) -> Ex
     for case in kept:
         dtype = case.item.case.workload.dtype
         writer.writerow([
-            "hpcbench", run.results.run.versions.get("nccl", "unknown"), gpu,
+            "hpcbench", *map(as_field, (run.results.run.versions.get("nccl", "unknown"), gpu)),
             OP_NAMES[case.collective], "NCCL", NCCL_TYPES[dtype], case.item.case.group_size,
             int(case.columns["size_bytes"]) // DTYPE_BYTES[dtype],
             plain_number(median_us(case) / 1e3)])

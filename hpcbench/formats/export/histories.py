@@ -21,7 +21,7 @@ from hpcbench.formats.export.cases import (
     chosen_metrics,
     not_measured,
 )
-from hpcbench.texts import to_json
+from hpcbench.texts import as_field, to_json
 from hpcbench.units import plural
 
 MOST_NAME = 1024
@@ -103,7 +103,8 @@ def as_otava(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     writer = csv.DictWriter(out, [*_OTAVA_HEAD, *names], extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for run, values in rows:
-        head = (_otava_time(run.results.run.started_at), run.results.run.run_id)
+        info = run.results.run
+        head = (as_field(_otava_time(info.started_at)), as_field(info.run_id))
         writer.writerow({**dict(zip(_OTAVA_HEAD, head, strict=True)), **values})
     notes = [f"left out: run {run.results.run.run_id}: no number"
              for run, values in of_runs if not values]

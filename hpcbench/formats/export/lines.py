@@ -10,6 +10,7 @@ from hpcbench.formats.export.cases import (
     ExportedRun,
     ExportRequest,
     chosen_metrics,
+    joined,
     not_measured,
     plain_number,
 )
@@ -26,7 +27,7 @@ def as_fom(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
              for status in ("ok", "wrong", "failed", "timeout")]
     values = [f"{case.slug}.{one.name}: {plain_number(one.value)} {one.unit}"
               for case in run.measured for one in chosen_metrics(case, request)]
-    return Exported("".join(f"{line}\n" for line in [*lines, *values]).encode(),
+    return Exported(joined([*lines, *values]),
                     (*not_measured(run),))
 
 
@@ -40,7 +41,7 @@ def as_superbench(runs: Sequence[ExportedRun], request: ExportRequest) -> Export
         if len(nodes) > 1:
             notes.append(f"run {run.results.run.run_id}: its {len(nodes)} nodes have the same "
                          "numbers, those of the job")
-    return Exported("".join(f"{line}\n" for line in lines).encode(),
+    return Exported(joined(lines),
                     tuple(one for run in runs for one in not_measured(run)), tuple(notes))
 
 

@@ -21,6 +21,7 @@ from hpcbench.formats.export.cases import (
     ExportedRun,
     ExportRequest,
     LeftOut,
+    joined,
     left_out_lines,
     not_measured,
     plain_number,
@@ -145,7 +146,7 @@ def as_text(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     if halves:
         notes.append(f"{plural(halves, 'row')} measured in one place only: both halves of the "
                      "line show it")
-    return Exported("".join(f"{line}\n" for line in lines).encode(), left_out, tuple(notes))
+    return Exported(joined(lines), left_out, tuple(notes))
 
 
 def as_json(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
@@ -177,7 +178,7 @@ def own_table(run: ExportedRun, launched: Launched) -> PerfTable:
 
 
 def own_text(run: ExportedRun, table: PerfTable) -> str:
-    return "".join(f"{line}\n" for line in _text(run, table))
+    return joined(_text(run, table)).decode()
 
 
 def own_json(run: ExportedRun, table: PerfTable) -> bytes:

@@ -18,9 +18,11 @@ from hpcbench.formats.export.cases import (
     ExportedRun,
     ExportRequest,
     chosen_metrics,
+    joined,
     not_measured,
 )
 from hpcbench.plan.case import STATUSES
+from hpcbench.texts import as_field
 from hpcbench.units import grouped
 
 COMM_NAME = "hpcbench"
@@ -52,7 +54,7 @@ def as_prometheus(runs: Sequence[ExportedRun], request: ExportRequest) -> Export
             ((name, meaning), (labels, value)) for name, meaning, labels, value in samples).items():
         lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
         lines += [f"{name}{{{_labels(labels)}}} {value!r}" for labels, value in of_name]
-    return Exported("".join(f"{line}\n" for line in lines).encode(), (*not_measured(run),))
+    return Exported(joined(lines), (*not_measured(run),))
 
 
 def _ended(run: ExportedRun) -> Iterator[tuple[str, str, Labels, float]]:
@@ -138,4 +140,4 @@ def _labels(labels: Labels) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return as_field(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -15,6 +15,7 @@ from hpcbench.formats.export.cases import (
     ExportedCase,
     ExportedRun,
     ExportRequest,
+    joined,
     plain_number,
 )
 from hpcbench.formats.export.cost_tables import fitting, median_us, of_one_way, unfit_collective
@@ -59,7 +60,7 @@ def as_simai(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
              "largest size"]
     if missing := [place for place in (INSIDE, ACROSS) if all(key[0] != place for key in largest)]:
         notes.append(f"null: nothing was measured {' or '.join(missing)}")
-    return Exported("".join(f"{line}\n" for line in lines).encode(), tuple(left_out), tuple(notes))
+    return Exported(joined(lines), tuple(left_out), tuple(notes))
 
 
 def _busbw(case: ExportedCase | None) -> str:

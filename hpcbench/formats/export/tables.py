@@ -15,6 +15,7 @@ from typing import Any
 from hpcbench.errors import UsageError, how_to_install
 from hpcbench.formats.export.cases import Exported, ExportedCase, ExportedRun, ExportRequest
 from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, CaseColumn, plain, row_of
+from hpcbench.texts import as_field
 
 _LIBRARIES = ("torch", "mpi", "nccl")
 OF_RUN: Mapping[str, type] = MappingProxyType({
@@ -32,7 +33,8 @@ def as_csv(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: as_field(value) if isinstance(value, str) else value
+                      for name, value in row.items()} for row in rows)
     return Exported(out.getvalue().encode() if rows else b"")
 
 

@@ -7,7 +7,6 @@ and there are no blanks around commas. A call that matches no line gets NCCL's o
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,8 @@ from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import SMALLEST
 from hpcbench.answers.recommend import Paired
 from hpcbench.answers.tuner import TunedRange, TunerTable, tuner_table
-from hpcbench.errors import UsageError, command_line, job_command_line
-from hpcbench.formats.export.cases import Exported, LeftOut, left_out_lines
+from hpcbench.errors import UsageError, command_line, job_command_line, shell_line
+from hpcbench.formats.export.cases import Exported, LeftOut, joined, left_out_lines
 from hpcbench.report.answer_lines import opened
 from hpcbench.units import plural, size_text
 
@@ -107,7 +106,7 @@ def _written(table: TunerTable, dialect: TunerDialect, runs: Sequence[Run]) -> E
         else:
             lines += [f"# {_title(one)}: {gain_text(one.gain)}", line]
     content = [*_head(table, runs, any_line=bool(lines)), *lines]
-    return Exported("".join(f"{_fitting(line)}\n" for line in content).encode(), tuple(left_out),
+    return Exported(joined(map(_fitting, content)), tuple(left_out),
                     table.notes)
 
 
@@ -146,6 +145,6 @@ def _proof(dialect: TunerDialect, ranks: int, target: Path | None) -> Iterator[s
     file = f"{dialect.file}={'FILE' if target is None else target.absolute()}"
     yield "to prove it (on several nodes, have the launcher pass the variables on):"
     yield f"  {job_command_line(ranks, *run, 'untuned')}"
-    yield f"  export {' '.join(map(shlex.quote, (*dialect.others, file)))}"
+    yield f"  export {shell_line(*dialect.others, file)}"
     yield f"  {job_command_line(ranks, *run, 'tuned')}"
     yield f"  {command_line('compare', 'untuned/latest', 'tuned/latest')}"

@@ -343,7 +343,7 @@ def _lines(group: SeriesGroup, records: Records) -> LineChart:
         case_ids=_ids(group), x=SIZE, panels=(
             Panel(TIME, times, "Time (latency)"),
             Panel(BUSBW, rates, "Bus bandwidth", levels=tuple(_levels(group, records)),
-                  empty="One rank: nothing crosses a link,\nbus bandwidth is 0")))
+                  empty="One rank: nothing crosses a link, bus bandwidth is 0")))
 
 
 def _levels(group: SeriesGroup, records: Records) -> Iterator[Level]:

@@ -32,9 +32,17 @@ from hpcbench.report.charts import ALL, Chosen, charts_of, chosen_charts, origin
 from hpcbench.report.plots.bars import draw_bars, draw_dots, draw_heat_map
 from hpcbench.report.plots.lines import draw_lines, draw_roofline
 from hpcbench.report.plots.style import REPORT, STYLES, Style, caption, footer, our_look, save
-from hpcbench.texts import valid
+from hpcbench.texts import as_field, valid
 from hpcbench.trace.container import whole_file
-from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart, RooflineChart
+from hpcbench.views.chart import (
+    BarChart,
+    Chart,
+    DotChart,
+    HeatMap,
+    LineChart,
+    RooflineChart,
+    in_fields,
+)
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
 MOST_CHARACTERS = 250
@@ -136,6 +144,7 @@ def plot_charts(
 
 def write(chart: Chart, origin: str, path: Path, style: Style = REPORT) -> Path:
     """Write a chart's figure, as ``path`` ends, and its caption beside it. Raises FileError."""
+    chart, origin = in_fields(chart), as_field(origin)
     with whole_file(path.with_suffix(".txt"), make_folder=True) as part:
         part.write_text(caption(chart, origin), encoding="utf-8")
     return save(draw(chart, origin, style), path, path.suffix[1:])

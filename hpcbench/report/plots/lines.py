@@ -202,8 +202,8 @@ def _draw_panel(
         return
     axes.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)
     axes.grid(False)
-    axes.text(0.5, 0.5, panel.empty, transform=axes.transAxes, ha="center", va="center",
-              fontsize=style.text, color=GREY)
+    axes.text(0.5, 0.5, textwrap.fill(panel.empty, EMPTY_CHARACTERS),
+              transform=axes.transAxes, ha="center", va="center", fontsize=style.text, color=GREY)
 
 
 def _shade(axes: Axes, spans: Sequence[tuple[float, float]], opacity: float) -> None:
@@ -274,6 +274,7 @@ NARROW_LEGEND_ROW, NARROW_CHARACTERS = 0.145, 50
 ROOM, ROOM_FOR_LABEL = 4.0, 12.0
 """Factors between the outermost values and the ends of the axes; the second one at the left."""
 LEGEND_CHARACTERS = 46
+EMPTY_CHARACTERS = 34
 
 
 def draw_roofline(chart: RooflineChart, style: Style) -> Figure:

@@ -448,7 +448,8 @@ def _whole(path: str) -> Any:
 
 def _note(text: str) -> None:
     with contextlib.suppress(Exception):
-        sys.stderr.write(f"hpcbench: {text}\n")
+        line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+        sys.stderr.write(f"hpcbench: {line}\n")
         sys.stderr.flush()
 
 

@@ -83,7 +83,7 @@ def primitive_points(
     """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
     problems = dict.fromkeys(block_problems(block, registry))
     if problems:
-        raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
+        raise ConfigError(*(f"benchmarks: {title}: {problem}" for problem in problems))
     sizes = [job.world_size if size == "all" else int(size) for size in block.world_size]
     inner = measurements(block, job.config)
     for spec in (registry.primitives[name] for name in block.primitive):

@@ -177,7 +177,7 @@ def training_points(
     """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
     problems = dict.fromkeys(block_problems(block))
     if problems:
-        raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
+        raise ConfigError(*(f"benchmarks: {title}: {problem}" for problem in problems))
     choices = tuple(_choices(block))
     steps = {"iterations": block.max_steps} if block.max_steps else {}
     inner = points.measurements(block.model_copy(update=steps), job.config)
