@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 import sys
 import textwrap
@@ -22,7 +23,7 @@ from hpcbench.errors import how_to_install
 from hpcbench.kinds.registry import catalogue, kinds
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import DEFAULT_MODE, Case, Plan, case_to_json
-from hpcbench.plan.order import workers_s
+from hpcbench.plan.order import MOST_OF_TIMEOUT, case_budget_s, within_timeout_s, workers_s
 from hpcbench.report.terminal import listing_lines, print_document, print_lines, table_lines
 from hpcbench.texts import Verbosity
 from hpcbench.units import format_seconds, grouped, plural, rough_time, round_bytes
@@ -92,7 +93,9 @@ def plan_header(plan: Plan, *, full: bool = False) -> Iterator[Text]:
     if late := [case for case in runs if case.estimate_s > case.timeout_s]:
         worst = max(late, key=lambda case: case.estimate_s / case.timeout_s)
         yield Text(f"note: {plural(len(late), 'case')} may time out: {worst.label} takes about "
-                   f"{format_seconds(worst.estimate_s)}, timeout_s is {worst.timeout_s:g}",
+                   f"{format_seconds(worst.estimate_s)}, timeout_s is {worst.timeout_s:g}; give it "
+                   f"time with --set launch.timeout_s={math.ceil(2 * worst.estimate_s)}, or with "
+                   "the timeout_s of a block that has one",
                    style="yellow")
     if faults := fault_texts(plan.config.get("fault", ())):
         yield Text(f"faults will be injected: {'; '.join(faults)}", style="bold red")
@@ -153,7 +156,7 @@ def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
         yield f"iterations: {iterations_text(fixed)} a pass in {plural(len(fixed), 'case')}"
     if auto := [case for case in runs if not case.is_fixed]:
         until = (f" (until the median is known within {measure['precision'] * 100:g} %, at most "
-                 f"{measure['budget_s']:g} s in all)" if measure else "")
+                 f"{measure['budget_s']:g} s in all{_capped(plan, auto)})" if measure else "")
         yield "iterations: automatic" + f" in {plural(len(auto), 'case')}" * bool(fixed) + until
     for batch, warmup in dict.fromkeys((case.batch, case.warmup) for case in runs):
         if batch > 1:
@@ -162,6 +165,17 @@ def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
     order = (f"shuffled in each pass (seed {measure['seed']})"
              if measure.get("order") == "shuffled" else "as planned")
     yield f"order: {order}; cases with the same environment and ranks stay together"
+
+
+def _capped(plan: Plan, auto: Sequence[Case]) -> str:
+    """Return the other limit of a pass, if one holds for each of these cases."""
+    share_s = case_budget_s(
+        plan.config["measure"]["budget_s"], len(auto), plan.passes, plan.launches)
+    limits_s = {within_timeout_s(share_s, case.timeout_s) for case in auto}
+    if max(limits_s) >= share_s:
+        return ""
+    return (f", but at most {max(limits_s):g} s a pass of a case, which is "
+            f"{MOST_OF_TIMEOUT * 100:g} % of timeout_s")
 
 
 def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:

@@ -29,7 +29,7 @@ from hpcbench.operations.models import MODELS, OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS
-from hpcbench.units import grouped, plural, three_digits, to_ms
+from hpcbench.units import grouped, plural, round_bytes, three_digits, to_ms
 from hpcbench.views import table as cells
 from hpcbench.views.chart import Chart, rooflines_shown
 from hpcbench.views.columns import COST, cost_cells, ends_of, median_cell, names_of
@@ -73,7 +73,7 @@ def _models(title: str, extents: Mapping[str, str], shapes: Mapping[str, AnyShap
 
 _OF_STEP = "predicted of one step, the most of any rank"
 _CASE_COLUMNS = (
-    Column("index", "#", Show.COUNT), Column("model", "model"),
+    Column("index", "#", Show.COUNT), Column("model", "model"), Column("parameters", "parameters"),
     *(Column(name, name, Show.COUNT, optional=True) for name in (
         "layers", "hidden", "heads", "kv heads", "inner", "vocab", "seq", "width", "classes",
         "image")),
@@ -85,12 +85,13 @@ _CASE_COLUMNS = (
     *(Column(name, name, optional=True) for name in (
         "checkpointing", "data", "library", "compiled", "loss", "communication")),
     Column("flops", "flops", Show.GFLOP, "1e9", _OF_STEP, "less"),
-    Column("wire", "wire", Show.COUNT, "B", _OF_STEP, "less", optional=True),
+    Column("wire", "wire", meaning=_OF_STEP, optional=True),
     Column("calls", "calls", Show.COUNT, "", _OF_STEP, "less", optional=True),
-    Column("memory", "memory", Show.MB, "MB", _OF_STEP, "less"), *COST,
+    Column("memory", "memory", meaning=_OF_STEP), *COST,
 )  # a transformer has neither width nor image, a ResNet neither hidden nor seq
 _GROUP_COLUMNS = (
-    Column("cases", "cases", Show.COUNT), Column("model", "model"), Column("strategy", "strategy"),
+    Column("cases", "cases", Show.COUNT), Column("model", "model"),
+    Column("parameters", "parameters"), Column("strategy", "strategy"),
     Column("backend", "backend"), Column("device", "device"),
     Column("ranks", "ranks", Show.COUNT), Column("types", "types"), Column("batches", "batches"),
     Column("samples_of", "samples of"), Column("memory", "memory", better="less"), *COST,
@@ -110,10 +111,6 @@ def training_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> T
     return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),),
                  notes=tuple(Line(f"{plural(count, 'case')}: {note}", "warning")
                              for note, count in tried.items()))
-
-
-def _megabytes(count: int) -> str:
-    return f"{cell_text(count, Show.MB)} MB"
 
 
 def _calls_text(calls: Iterable[CountedCall]) -> str:
@@ -139,19 +136,20 @@ def demand_lines(work: Training) -> Iterator[str]:
                  f"the ranks with blocks {cells.span_text(stage.blocks)}")
         calls = _calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
         wire = sum(one.wire_bytes for one in expected.calls)
-        yield (f"predicted for {where}: {calls}; {wire} B by busbw factors; "
+        yield (f"predicted for {where}: {calls}; {round_bytes(wire)} by busbw factors; "
                f"{cell_text(expected.hardware_flops, Show.GFLOP)} GFLOP")
-        parts = ", ".join(f"{name} {_megabytes(size)}"
+        parts = ", ".join(f"{name} {round_bytes(size)}"
                           for name, size in expected.memory.parts().items())
-        yield (f"  at most {_megabytes(expected.memory.total)}, at the {expected.memory.moment}: "
+        yield (f"  at most {round_bytes(expected.memory.total)}, at the {expected.memory.moment}: "
                f"{parts}")
 
 
 def _case_row(case: Case, options: str) -> Row:
     work, expected = training_of(case), predict(training_of(case))
+    carried = expected.carried_on(case.library)
     named = dict(work.named_extents)
     return Row((
-        case.index, work.model, work.layers, work.hidden or None,
+        case.index, work.model, f"{work.parameters:,}", work.layers, work.hidden or None,
         *map(named.get, ("heads", "kv_heads", "inner", "vocab")), work.seq_length or None,
         work.width or None, named.get("classes"), work.image_size or None,
         charts.strategy_text(work), options, cells.backend_text(case), case.device,
@@ -162,19 +160,21 @@ def _case_row(case: Case, options: str) -> Row:
         work.library if work.library != OWN_LIBRARY else None,
         "yes" if work.compile else None, work.loss if work.loss != CROSS_ENTROPY else None,
         None if work.trains else work.communication,
-        expected.hardware_flops, expected.carried_on(case.library) or None,
-        expected.collectives or None, case.memory_bytes, *cost_cells([case])), case_id=case.case_id)
+        expected.hardware_flops, round_bytes(carried) if carried else None,
+        expected.collectives or None, round_bytes(case.memory_bytes), *cost_cells([case])),
+        case_id=case.case_id)
 
 
 def _group_row(cases: Sequence[Case]) -> Row:
     first, works = cases[0], [training_of(case) for case in cases]
     return Row((
-        len(cases), works[0].model, charts.strategy_text(works[0]), cells.backend_text(first),
+        len(cases), works[0].model, cells.distinct(f"{work.parameters:,}" for work in works),
+        charts.strategy_text(works[0]), cells.backend_text(first),
         first.device, first.world_size, cells.distinct(work.dtype for work in works),
         cells.span_text(work.batch_size for work in works),
         (f"{cells.span_text(work.image_size for work in works)} pixels" if works[0].of_images else
          f"{cells.span_text(work.seq_length for work in works)} tokens"),
-        f"up to {_megabytes(max(case.memory_bytes for case in cases))}", *cost_cells(cases)))
+        f"up to {round_bytes(max(case.memory_bytes for case in cases))}", *cost_cells(cases)))
 
 
 _OF_TEXT = ("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")
