@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hpcbench.kinds.primitive.derive import (
     NOTHING,
     PrimitiveRecord,
+    carried_bytes,
     communication_rates,
     compare,
     flop_rates,
@@ -70,6 +71,13 @@ def test_who_computes_nothing_has_no_flops_and_who_computes_no_bandwidth() -> No
     assert communication_rates(make_primitive("compute_only"), 1e-3) is None
     assert flop_rates(make_primitive("torch"), 0.0) is communication_rates(work, 0.0) is None
 
+
+
+def test_links_carry_what_the_library_makes_of_each_collective() -> None:
+    """gloo's reduce_scatter is a whole all_reduce, of twice as many bytes."""
+    work = replace(make_primitive(), calls=("all_gather", "reduce_scatter"), wire_bytes=1000)
+    assert [carried_bytes(make_primitive_case(work, backend=backend))
+            for backend in ("gloo", "nccl")] == [1500, 1000]
 
 def test_the_bytes_of_several_collectives_are_summed_before_the_rate() -> None:
     work = make_primitive("comm_only", "tp_mlp", mnk=(64, 128, 32))

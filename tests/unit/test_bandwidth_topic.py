@@ -8,9 +8,10 @@ import pytest
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
 from hpcbench.answers.bandwidth import BandwidthTruth, bandwidth, bandwidth_charts, bandwidth_tables
-from hpcbench.kinds.collective.derive import sent_bytes
+from hpcbench.kinds.collective.derive import issue_s, sent_bytes
+from hpcbench.kinds.collective.plan import ISSUE
 from hpcbench.reduce.records import with_records
-from hpcbench.reduce.results import CaseResult, Usage
+from hpcbench.reduce.results import CaseResult, Phase, Steps, Usage
 from results_factory import MemorySamples, make_case, make_results, make_workload, ok
 
 
@@ -59,6 +60,13 @@ def test_counters_stand_beside_the_formula() -> None:
 def test_bytes_that_leave_four_ranks(collective: str, sent: int) -> None:
     """Of 1024: a root's to each other, others' parts of a quarter; gloo scatters all it reduces."""
     assert sent_bytes(ok(make_case(make_workload(collective)))) == sent
+
+
+def test_a_call_is_issued_once_its_last_rank_has() -> None:
+    item, phase = case(None), Phase(ISSUE, 0.1, (2e-6, 5e-6), 1, 0.9, 0, 0.9)
+    assert item.timing is not None
+    steps = Steps((0, 1), (1e-3,) * 2, (0.0,) * 2, 0.0, (phase,))
+    assert issue_s(replace(item, timing=replace(item.timing, steps=steps))) == 5e-6
 
 
 def test_counters_of_small_messages_are_not_compared_with_the_formula() -> None:

@@ -24,6 +24,7 @@ from hpcbench.operations.traffic import (
     RankOrder,
     Signature,
     TrafficRecord,
+    form_id,
     traffic_text,
 )
 from hpcbench.plan.expand import make_plan
@@ -78,7 +79,9 @@ def test_each_form_of_a_call_is_a_case(tmp_path: Path) -> None:
 
 def test_groups_that_are_all_ranks_together_run_at_once(tmp_path: Path) -> None:
     columns = tuple(signature(8, group=group) for group in range(2))
-    labels, _ = planned(tmp_path, record(columns, ((0, 2), (1, 3)), 4), 4)
+    made = record(columns, ((0, 2), (1, 3)), 4)
+    assert len({form_id(made, one) for one in columns}) == 2
+    labels, _ = planned(tmp_path, made, 4)
     assert len(labels) == 1 and "groups=2" in labels[0] and "stride=2" in labels[0]
     labels, notes = planned(tmp_path, record((signature(8),), ((1, 3),), 4), 4)
     assert len(labels) == 1 and "n=2" in labels[0] and len(notes) == 2

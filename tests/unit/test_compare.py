@@ -77,6 +77,13 @@ def test_the_chance_is_that_of_mann_and_whitney(first: list[float], second: list
         assert shift_of(np.array(first), np.array(second))[1] == pytest.approx(known)
 
 
+def test_the_chance_of_many_values_is_by_the_normal_distribution() -> None:
+    noise = np.random.default_rng(1)
+    first, second = noise.normal(0, 1, 61), noise.normal(0.3, 1, 70)
+    known = mannwhitneyu(first, second, method="asymptotic").pvalue
+    assert shift_of(first, second)[1] == pytest.approx(known)
+
+
 TIED = st.lists(st.integers(0, 5), min_size=2, max_size=7)
 
 

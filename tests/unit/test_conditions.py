@@ -14,6 +14,7 @@ import pytest
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
 from hpcbench.answers.conditions import Conditions, conditions, conditions_charts, conditions_tables
+from hpcbench.answers.disturbances import PassReadings, shares_of_nodes
 from hpcbench.answers.topics import TOPICS, TopicResult, summary_lines
 from hpcbench.reduce.results import Canary, CaseResult, Finding, RankTelemetry, TimeSeries, Usage
 from hpcbench.reduce.topology import RankPlace, Topology
@@ -135,6 +136,8 @@ def test_one_case_that_drifts_is_named_alone() -> None:
 def test_passes_that_do_not_drift_state_what_is_excluded() -> None:
     answer = asked(timed(STEADY)).answers[0]
     assert answer.certainty == NONE and "at most 3.2 %" in answer.sentence
+    (one,) = asked(timed(STEADY[::-1])).drifts
+    assert f"{one.reach:.3f}" == "0.032", "the other way round, too"
 
 
 def test_few_and_unequal_passes_are_inconclusive() -> None:
@@ -260,6 +263,28 @@ def test_cores_that_others_use_all_the_time_have_no_known_cost() -> None:
     answer = about(asked(timed(STEADY), readings={**used, **own, **waits(
         lost([0.01] * PASSES, [0.01] * PASSES))}), "other processes used 30 %")
     assert answer.certainty == CANNOT_TELL and "cost unknown" in answer.sentence
+
+
+def test_other_processes_are_those_of_the_same_node() -> None:
+    busy = np.full(PASSES, 0.5)
+    cores = {("cpu", f"{name}_ns"): [counter(rank, busy * part) for rank in range(RANKS)]
+             for name, part in (("user", 2), ("system", 0), ("idle", 2), ("steal", 0))}
+    used = {("process", "cpu_ns"): [counter(0, busy * 0.4), counter(1, busy * 0)]}
+    places = [replace(one, hostname=f"node-{one.rank}") for one in PLACES.ranks]
+    results = replace(make_results((timed(STEADY),)), topology=Topology(tuple(places)),
+                      telemetry=(RankTelemetry(0, 0, 2.0, missing={}),))
+    (found,) = conditions([Run("FILE", results, Source({**cores, **used}))],
+                          TopicOptions()).disturbed
+    assert [one.value for one in found.others] == pytest.approx([(1 - 0.2) / 2, 1 / 2])
+
+
+def test_a_share_over_cases_weighs_as_long_as_they_lasted() -> None:
+    none = np.empty((0, 4))
+    cases = [PassReadings(timed(STEADY), np.full(4, lasted), np.array(
+        [[at * PASS_NS, at * PASS_NS + lasted * 1000] for at in range(4)]),
+        none, none, np.full((1, 4), share), none) for lasted, share in ((1, 0.1), (3, 0.3))]
+    (found,) = shares_of_nodes(cases, "steal")
+    assert found.value == pytest.approx((1 * 0.1 + 3 * 0.3) / 4)
 
 
 def test_nothing_was_disturbed() -> None:

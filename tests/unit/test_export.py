@@ -15,9 +15,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bad_input_process import hpcbench
@@ -373,7 +375,10 @@ def test_json_is_what_the_analyser_reads() -> None:
         assert len(of_ranks) == len(data["config"]["devices"]) == 2
         assert samples["times_us"] == [max(both) for both in zip(*of_ranks, strict=True)]
         assert len(samples["times_us"]) == row["actual_iterations"] == case["n"]
-        assert samples["min_us"] <= samples["p50_us"] <= samples["p99_us"] <= samples["max_us"]
+        assert [samples[f"{name}_us"] for name in ("min", "max", "avg", "stdev", "p95", "p99")] == [
+            pytest.approx(function(samples["times_us"])) for function in (min, max, np.mean, np.std,
+            *(partial(np.percentile, q=share, method="inverted_cdf") for share in (95, 99)))]
+        assert samples["p50_us"] == sorted(samples["times_us"])[case["n"] // 2]
     assert data["config"]["iterations"] == cases[0]["n"]
     assert data["average_bus_bandwidth"]["okay"] == "unchecked"
     assert data["out_of_bounds"] == {"count": 0, "okay": "true"}

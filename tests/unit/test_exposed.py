@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from figure_texts import charts_of_kind, texts_of_first
-from hpcbench.kinds.training.derive.slow_ranks import bubble_share, exposures, paired
+from hpcbench.kinds.training.derive.slow_ranks import (
+    bubble_share,
+    exposures,
+    idle_shares,
+    paired,
+)
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import Arrival, CaseResult
 from hpcbench.report.charts import case_to_map
@@ -20,6 +25,7 @@ from hpcbench.report.console import print_results
 from hpcbench.report.summary import write_summary
 from hpcbench.statistics.overlap import OverPasses
 from results_factory import make_results, not_ok
+from training_cases import make_training
 from training_results import trained, training_case, with_clear, with_peak
 
 Capture = pytest.CaptureFixture[str]
@@ -73,6 +79,9 @@ def test_a_pipeline_has_its_bubble_beside_what_ranks_are_idle() -> None:
     assert [idle.median for idle in found.idle_share] == pytest.approx([0.4, 0.2])
     # 6 and 8 ms: the slow rank waits for one forward and one backward of 0.5 + 1 of the quick one
     assert found.uneven_bubble == pytest.approx([1 - 6 / 9.5, 1 - 8 / 9.5])
+    of_two = make_training("pipeline", **{**PIPELINE, "tp": 2})
+    assert idle_shares(of_two, [6e-3, 6e-3, 8e-3, 6e-3]) == pytest.approx(
+        [1 - 6 / 9.5, 0.2, 1 - 8 / 9.5, 0.2]), "the second pair of ranks has equal stages"
 
 
 @pytest.mark.parametrize(("change", "reason"), [

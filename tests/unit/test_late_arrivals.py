@@ -21,7 +21,14 @@ from hpcbench.measurement.loop import LATE_NS, AgreedStart, entering_late, last_
 from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.reduce.arrival import absorbed_share, by_rank_s, entries, planned_ns, together_of
+from hpcbench.reduce.arrival import (
+    absorbed_share,
+    by_rank_s,
+    entries,
+    planned_ns,
+    together_of,
+    with_absorbed,
+)
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, LateArrivals, Results
 from hpcbench.reduce.results_file import open_results
@@ -30,7 +37,8 @@ from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record
 from hpcbench.units import duration_text, parse_duration_ns
 from hpcbench.views.arrivals import arrival_tables
-from results_factory import MemorySamples
+from results_factory import MemorySamples, ok
+from results_factory import flagged as with_timing
 from synthetic import make_case, plan_of, with_rows, write_synthetic_run
 
 BLOCK = {"kind": "collective", "collective": "all_reduce", "size": 64, "iterations": 20}
@@ -200,6 +208,20 @@ def test_absorbed_is_what_punctual_ranks_do_not_wait(
     own: float, together: float, lateness: float, share: float,
 ) -> None:
     assert absorbed_share(own, together, lateness) == pytest.approx(share)
+
+
+def test_an_absorbed_share_takes_both_intervals_at_their_worst() -> None:
+    """Of a delay of 100 us rank 0 waits 40 (30 to 60) less 10 (8 to 13) us; rank 1 is late."""
+    case = make_case(0, mode="isolated", collective="broadcast", op=None, root=0)
+    late = replace(case, case_id="b", arrival="last:100us")
+    items = [with_timing(ok(one, 1e-4), arrivals=LateArrivals(
+        lateness_s=lateness_s, own_entry_s=own[1], own_entry_low_s=own[0], own_entry_high_s=own[2],
+        own_by_rank_s=by_rank_s)) for one, lateness_s, own, by_rank_s in (
+            (case, None, (8e-6, 10e-6, 13e-6), (10e-6, 12e-6)),
+            (late, 1e-4, (30e-6, 40e-6, 60e-6), (40e-6, None)))]
+    found = arrivals_of([*with_absorbed(items)][1])
+    assert (found.absorbed_low, found.absorbed_share, found.absorbed_high) == pytest.approx(
+        (1 - (60 - 8) / 100, 1 - (40 - 10) / 100, 1 - (30 - 13) / 100))
 
 
 def reduced(folder: Path, absorbed: float, *, missed: int = 0) -> Results:

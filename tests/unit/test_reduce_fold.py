@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.fold import Folded, GlobalStamps, edges, extreme_durations, fold_samples
+from hpcbench.reduce.fold import (
+    Folded,
+    GlobalStamps,
+    edges,
+    extreme_durations,
+    fold_samples,
+    joined,
+)
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Use
 from synthetic import make_case
@@ -75,6 +82,15 @@ def test_how_late_ranks_are_in_a_pass_is_the_median_whatever_it_is(
     expected = np.median((starts - starts.min(axis=0))[:, timed], axis=1)
     assert found.pass_late_ns is not None
     assert np.array_equal(found.pass_late_ns[:, 0], expected)
+
+
+def test_passes_are_known_as_well_as_the_worst_of_them() -> None:
+    stamps = np.arange(6).reshape(2, 3)
+    one, two = (edges(GlobalStamps(stamps, stamps + 1, bound)) for bound in (70.0, 300.0))
+    found = joined([one, two])
+    assert found is not None and (found.bound_ns, found.last_end_ns.tolist()) == (
+        300.0, [[4, 5, 6] * 2])
+    assert joined([one, None]) is None
 
 
 @pytest.mark.parametrize("n_samples", [1, 5000, 20_000])

@@ -14,6 +14,7 @@ from hpcbench.reduce.spread import (
     late_share,
     launch_spread,
     launch_spreads,
+    ramp_share,
     range_of,
     sample_counts,
     start_ups,
@@ -46,6 +47,8 @@ def test_samples_and_launches_are_summed_over_cases() -> None:
     assert first.statistics is not None
     assert (counts.counted, counts.late, counts.ramp) == (3 * first.statistics.n, 3, 3)
     assert late_share(first) == 2 / first.statistics.n
+    assert ramp_share(second) == 0 and ramp_share(flagged(
+        second, n_ramp=3, all_count=True)) == 3 / first.statistics.n
     spread = launch_spreads(items)
     assert spread is not None
     assert (spread.middle, spread.widest) == pytest.approx((0.5, 0.5))

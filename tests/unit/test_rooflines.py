@@ -20,11 +20,12 @@ from hpcbench.kinds.hardware.derive import (
     HardwareDeriver,
     HardwareRecord,
     PairsRecord,
+    StorageRecord,
     own_rates,
 )
 from hpcbench.kinds.hardware.plan.gemm import Gemm
 from hpcbench.kinds.hardware.plan.pairs import Pairs
-from hpcbench.kinds.hardware.plan.test import Stream
+from hpcbench.kinds.hardware.plan.test import Storage, Stream
 from hpcbench.kinds.hardware.present import HardwarePresenter
 from hpcbench.kinds.primitive.derive import PrimitiveDeriver
 from hpcbench.kinds.primitive.plan.demands import product_bytes
@@ -222,6 +223,14 @@ def test_rates_are_by_the_devices_own_time_where_it_has_one() -> None:
     assert by_host.gemm.rank_flops_per_s == pytest.approx(2 * 4096**3 / 210e-6)
     assert (on_gpu[0].gemm.clock, on_gpu[1].stream.clock, by_host.gemm.clock) == (
         "device", "device", "host")
+
+
+def test_rates_of_files_are_of_a_call_and_of_all_ranks() -> None:
+    told = {"folder": "/scratch", "file_system": "ext4", "cold": 1, "warm": 0}
+    item = replace(of_machine(Storage("read", 2**20, "/scratch"), 1e-3, 4), detail={
+        "0": {"storage": told}, "1": {"storage": {**told, "cold": 0, "warm": 1}}})
+    assert HardwareDeriver().derive([item], {})[item.case.case_id].storage == StorageRecord(
+        2**20 / 1e-3, 4 * 2**20 / 1e-3, "/scratch", "ext4", "mixed")
 
 
 @pytest.mark.parametrize("calls", [1, 4])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import nnls
+from scipy.optimize import curve_fit, nnls
+from scipy.stats import t as student
 
 from hpcbench.statistics.scaling_laws import (
     AMDAHL,
@@ -45,6 +46,17 @@ def test_amdahl_finds_the_part_that_is_not_divided(
     assert law.parameters["s"].value == pytest.approx(part, abs=1e-6)
     assert law.worst == pytest.approx(0, abs=1e-6)
     assert (law.least_ranks, law.most_ranks) == (ranks[0], ranks[-1])
+
+
+def test_the_interval_of_the_part_is_that_of_the_relative_errors() -> None:
+    ranks, times = [1, 2, 4, 8, 16], [1.0, 0.62, 0.36, 0.23, 0.19]
+    (part, rest), covariance = curve_fit(
+        lambda n, a, b: a + b / n, np.array(ranks, float), times, sigma=times)
+    slope = np.array([rest, -part]) / (part + rest) ** 2
+    half = student.ppf(0.975, 5 - 2) * np.sqrt(slope @ covariance @ slope)
+    found = amdahl(ranks, times).parameters["s"]
+    assert (found.value, found.high - found.value) == pytest.approx(
+        (part / (part + rest), half), rel=1e-5)
 
 
 @given(RANKS, SMALL, SMALL, SCALES)

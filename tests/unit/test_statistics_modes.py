@@ -25,9 +25,9 @@ def two(share: float, n: int = 200) -> Values:
 
 
 def test_modes_around_the_median_are_reported_with_their_shares() -> None:
-    lower, upper = found(two(0.5))
+    lower, upper = found(two(0.46))
     assert (lower.median_s, upper.median_s) == (pytest.approx(1, 0.05), pytest.approx(4, 0.05))
-    assert (lower.share, upper.share) == (0.5, 0.5)
+    assert (lower.share, upper.share) == (0.46, 0.54)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.7, 1.0])

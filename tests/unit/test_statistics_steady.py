@@ -46,6 +46,12 @@ def test_a_constant_is_steady() -> None:
     assert drift is not None and (drift.change, drift.p, drift.significant) == (0, 1, False)
 
 
+def test_a_step_is_at_its_first_value() -> None:
+    random = np.random.default_rng(1)
+    step = change_point(np.append(random.permutation(20), 100 + random.permutation(41)) + 1.0)
+    assert step is not None and (step.index, step.before, step.after) == (20, 10.5, 121.0)
+
+
 @pytest.mark.parametrize("length", [5, 10, 20, 50])
 def test_the_cut_is_where_the_warmup_ends(length: int) -> None:
     cases = with_warmup(np.exp(0.05 * np.random.default_rng(length).standard_normal((200, 200))),

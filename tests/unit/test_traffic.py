@@ -101,6 +101,8 @@ def test_what_is_written_is_read(pair: list[Path], tmp_path: Path) -> None:
     ('"version": 1', '"version": 2', "version 2"), ("hpcbench.traffic", "other", "no traffic"),
     ('"signature": [0, ', '"signature": [9, ', "signature"), ('"group": 0', '"group": 7', "group"),
     ('"ranks": [0, 1]', '"ranks": [0, 5]', "ranks"), ('"count": 1', '"count": "x"', "count"),
+    ('"root": null', '"root": 2', "below 2"),
+    ('"splits_in": null', '"splits_in": [[1], [1]]', "2 rows"),
     ('"gap_ns": [null, ', '"gap_ns": [', "columns"), ("}\n", "", "no traffic")])
 def test_a_wrong_traffic_file_is_refused(
     pair: list[Path], tmp_path: Path, old: str, new: str, what: str,

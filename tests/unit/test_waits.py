@@ -60,6 +60,7 @@ def test_a_stage_that_is_slow_on_every_replica_is_uneven_work() -> None:
     slow = {rank: 1.2 for rank in range(RANKS) if rank % STAGES == 2}
     assert named(own_work(slow)) == [(WORK, 2)]
     assert named(own_work({**slow, 6: 1.5})) == [(COMPUTE, 6), (WORK, 2)]
+    assert named(own_work({6: 1.5, 10: 1.5})) == [], "the third rank of the stage is as the others"
 
 
 def test_a_stage_on_one_rank_shows_neither() -> None:
@@ -100,6 +101,12 @@ def test_how_much_ranks_wait_and_who_is_the_cause() -> None:
     assert "rank 2 causes" in first.evidence[0]
     (table,), (chart,) = waits_tables(found), waits_charts(found)
     assert table.rows[0].cells[3] == 2 and chart.rows[0].point.value == pytest.approx(0.23, 0.1)
+
+
+def test_a_late_rank_explains_what_all_others_wait_for_it() -> None:
+    """Of 10, 2, 0 and 10 ms that ranks wait, three times the 2 ms behind the next rank."""
+    (one,) = of_training(steady({1: 1.4, 2: 1.5})).stalled
+    assert (one.late_rank, one.late_share) == (2, pytest.approx(3 * 2 / 22, rel=0.1))
 
 
 def test_equal_ranks_wait_little() -> None:
@@ -175,6 +182,9 @@ def test_steps_without_communication_give_the_own_work_of_each_stage() -> None:
     found = rank_work(replace(item, timing=replace(item.timing, steps=steps)), never)
     assert found is not None and found.what == OWN_WORK and found.group == "stage"
     assert found.alike == (0, 1, 0, 1) and found.times_s[1] == (2.0, 2.1)
+    case = make_training_case(replace(work, dp=1, tp=2))
+    found = rank_work(replace(item, case=case, timing=replace(item.timing, steps=steps)), never)
+    assert found is not None and found.alike == (0, 0, 1, 1), "a stage is on ranks side by side"
 
 
 def test_stamps_give_the_exchange_from_when_all_are_ready() -> None:

@@ -11,10 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import ttest_ind
 from typer.testing import CliRunner
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Run, TopicOptions
+from hpcbench.answers.causes import causes
 from hpcbench.answers.isolated_calls import ComparedCalls, ratio_of
 from hpcbench.answers.what_if import (
     PREDICTED,
@@ -132,6 +135,10 @@ def test_the_span_bounds_the_gain_of_the_job(settings: Path) -> None:
     assert found.of_span == pytest.approx(number * 40e-6 / (100e-6 * (number - 1) + 40e-6))
     tree = named(found, "NCCL_ALGO=Tree")
     assert tree.exposed == pytest.approx(tree.change.value * found.of_span)  # type: ignore
+    quicker = asked(record(duration_ns=lambda rank: None if rank else 10_000), settings)
+    assert quicker.time_s == pytest.approx(number * 10e-6), "of the mean of those that are known"
+    tree = named(quicker, "NCCL_ALGO=Tree")
+    assert tree.change and tree.change.value == pytest.approx(-1 / 2, rel=0.002)
     lost = asked(record(gap_ns=None), settings)
     assert lost.span_s is None and named(lost, "NCCL_ALGO=Tree").exposed is None
 
@@ -197,6 +204,11 @@ def test_without_delay_the_arrival_is_gone(settings: Path) -> None:
     assert one.verdict == PREDICTED and one.change
     assert one.change.value == pytest.approx(-0.5e6 / 0.52e6, abs=0.01)
     assert named(asked(record(), settings), "no delays").verdict == UNDECIDED
+    with open_results(settings) as file:
+        (form,) = causes([Run("x", file.results, file)], TopicOptions(traffic=late)).forms
+    assert form.arrival is not None
+    low, high = form.arrival.ends
+    assert one.change.ends == pytest.approx((-high, -low))
 
 
 UNEVEN = ((16, 48), (48, 144))
@@ -210,9 +222,9 @@ def test_balanced_sizes_lie_between_measured_ones(
 ) -> None:
     one = signature("all_to_all", 768, splits_in=UNEVEN, splits_out=UNEVEN)
     small, large = sizes
-    found = asked(record(one), run(tmp_path, {
-        case(0, small, "all_to_all"): 10, case(1, large, "all_to_all"): (
-            20 if large == 768 else 40)}))
+    folder = run(tmp_path, {case(0, small, "all_to_all"): 10, case(1, large, "all_to_all"): (
+        20 if large == 768 else 40)})
+    found = asked(record(one), folder)
     even = named(found, "balanced sizes")
     if ratio is None:
         assert even.change is None and "all_to_all" in even.missing
@@ -220,6 +232,7 @@ def test_balanced_sizes_lie_between_measured_ones(
     is_exact = small != 256
     assert (even.verdict, even.pairs) == (REAL if is_exact else PREDICTED, PASSES)
     assert even.change
+    assert named(asked(record(one, signature()), folder), "balanced sizes").covered == 1
     sweep = proof_of(record(one), found).sweep
     assert [block["size"] for block in sweep["benchmarks"]] == [[512, 768]]
     share = even.change.value / (ratio - 1)
@@ -242,6 +255,16 @@ def test_ratios_of_few_passes_have_no_interval() -> None:
     found = ratio_of([ComparedCalls(3, one, two)], {0})
     assert found.interval.value == 0.5 and found.interval.low is None
     assert verdict_of(found) == UNDECIDED
+
+
+def test_passes_of_two_runs_are_compared_as_by_welch() -> None:
+    sides = [2.0, 2.2, 2.1, 2.4], [1.0, 1.3, 1.1]
+    before, after = ({(run, 0, number): time_s for number, time_s in enumerate(times)}
+                     for run, times in enumerate(sides))
+    found = ratio_of([ComparedCalls(3, before, after)], {0})
+    known = ttest_ind(np.log(sides[1]), np.log(sides[0]), equal_var=False)
+    assert found.chance == pytest.approx(known.pvalue)
+    assert found.interval.ends == pytest.approx([*np.exp(known.confidence_interval())])
 
 
 def test_launches_count_once() -> None:
