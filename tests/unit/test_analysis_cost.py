@@ -66,6 +66,8 @@ def test_fastest_cheapest_front_and_savings() -> None:
     assert task.fastest.labels == ("data on 4 ranks, 16 samples a step",)
     assert task.cheapest.labels == ("data on 1 rank, 4 samples a step",)
     assert [one.on_front for one in task.choices] == [True, True, True, False]
+    as_fast = only(costs(on_ranks(1, 8e-3), on_ranks(2, 16e-3)))
+    assert [one.on_front for one in as_fast.choices] == [True, False]
     (fastest,) = sentences(record, "fastest:")
     assert fastest[0] == CLEAR
     evidence = [one.evidence[0] for one in record.answers[:2]]

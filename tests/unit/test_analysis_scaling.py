@@ -172,6 +172,8 @@ def test_laws_need_enough_ranks_and_state_how_far_they_hold() -> None:
     texts = [one for one in answers_of(record, CLEAR) if "Amdahl" in one.sentence]
     assert "1 to 16 ranks only" in texts[0].sentence
     assert any(text.startswith("do not extrapolate") for text in texts[0].evidence)
+    crowded = run_of(*items, on_ranks(32, 0.5, 2), ranks=32, process={"ranks_a_core": 2.0})
+    assert {law.most_ranks for law in only(scaling([crowded], ASKED)).laws} == {16}
 
 
 def test_a_law_that_does_not_fit_is_no_answer() -> None:

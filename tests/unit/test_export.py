@@ -43,6 +43,7 @@ from hpcbench.formats.imported_rows import Given
 from hpcbench.formats.linted import Linting
 from hpcbench.reduce.results import PRINTED_MEDIAN_FOLD
 from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.stack import counts
 from hpcbench.trace.clock import ClockModel
 
 ALL_REDUCE = "all_reduce gloo cpu fp32 sum * n=2"
@@ -617,8 +618,11 @@ def test_a_timeline_has_chosen_samples_of_all_ranks() -> None:
     document = json.loads(export("training", "perfetto", samples=3)[0])
     events = [event for event in document["traceEvents"] if event["ph"] == "X"]
     by_case: dict[str, set[int]] = {}
+    next_us = 0.0
     for event in events:
         assert event["ts"] >= 0 and event["dur"] >= 0
+        assert event["tid"] == 0 or event["ts"] == pytest.approx(next_us), "phases do not overlap"
+        next_us = event["ts"] + event["dur"] * event["tid"]
         if event["tid"] == 0:
             by_case.setdefault(event["args"]["case_id"], set()).add(event["args"]["sample"])
     assert min(event["ts"] for event in events) == 0
@@ -638,6 +642,14 @@ def test_the_longest_sample_is_in_the_timeline(opened: ExportedRun) -> None:
     (at,) = {event["args"]["sample"] for event in events}
     assert events[0]["dur"] * 1e3 == pytest.approx(
         int(samples.end_ns[0, at] - samples.start_ns[0, at]))
+    assert samples.use is not None
+    took_ns = {number: int(samples.end_ns[:, number].max() - samples.start_ns[:, number].min())
+               for number in np.flatnonzero(counts(samples.use)).tolist()}
+    ordered = sorted(took_ns, key=took_ns.__getitem__)
+    middle = ordered[(len(ordered) - 1) // 2]
+    assert len(ordered) % 2 == 0 and {middle, ordered[-1]} == {
+        event["args"]["sample"] for event in timeline(replace(opened, cases=(case,)), 2)
+        if event["ph"] == "X"}
 
 
 def timeline(run: ExportedRun, samples: int) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Run, TopicOptions
 from hpcbench.answers.causes import causes
-from hpcbench.answers.isolated_calls import ComparedCalls, ratio_of
+from hpcbench.answers.isolated_calls import ComparedCalls, IsolatedTimes, ratio_of
 from hpcbench.answers.what_if import (
     PREDICTED,
     REAL,
@@ -33,7 +33,14 @@ from hpcbench.answers.what_if import (
 from hpcbench.cli import app
 from hpcbench.config.load import load_config
 from hpcbench.errors import UsageError
-from hpcbench.operations.traffic import CallGroup, RankOrder, Signature, TrafficRecord, traffic_text
+from hpcbench.operations.traffic import (
+    CallForm,
+    CallGroup,
+    RankOrder,
+    Signature,
+    TrafficRecord,
+    traffic_text,
+)
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.reduce import reduce_folder
@@ -204,11 +211,15 @@ def test_without_delay_the_arrival_is_gone(settings: Path) -> None:
     assert one.verdict == PREDICTED and one.change
     assert one.change.value == pytest.approx(-0.5e6 / 0.52e6, abs=0.01)
     assert named(asked(record(), settings), "no delays").verdict == UNDECIDED
+    varied = replace(late, order=tuple(replace(order, duration_ns=tuple(
+        20_000 + 40_000 * (at % 5) * (order.rank == 0) for at in range(CALLS)))
+        for order in late.order))
     with open_results(settings) as file:
-        (form,) = causes([Run("x", file.results, file)], TopicOptions(traffic=late)).forms
-    assert form.arrival is not None
+        (form,) = causes([Run("x", file.results, file)], TopicOptions(traffic=varied)).forms
+    change = named(asked(varied, settings), "no delays").change
+    assert form.arrival and change
     low, high = form.arrival.ends
-    assert one.change.ends == pytest.approx((-high, -low))
+    assert low < high and change.ends == pytest.approx((-high, -low))
 
 
 UNEVEN = ((16, 48), (48, 144))
@@ -248,6 +259,13 @@ def test_a_node_is_left_out_if_that_was_measured(tmp_path: Path) -> None:
     one = named(asked(traffic, less, whole), "without host1")
     assert (one.verdict, one.pairs) == (PREDICTED, 0)
     assert one.change and -0.3 < one.change.value < -0.25
+
+
+def test_a_size_between_two_lies_on_the_line_of_their_logarithms() -> None:
+    form, key = CallForm("all_to_all", "gloo", "fp32", None, None, 2, 1), (0, 0, 0)
+    measured = IsolatedTimes({(form, ()): {256: {key: 10.0}, 1024: {key: 40.0}}}, {})
+    assert measured.between(form, (), 512) == {key: pytest.approx(20.0)}
+    assert measured.between(form, (), 256) is measured.between(form, (), 2048) is None
 
 
 def test_ratios_of_few_passes_have_no_interval() -> None:
