@@ -83,6 +83,14 @@ def bad(status: str, **changes: Any) -> CaseResult:
     return not_ok(replace(item.case, case_id=f"bad-{status}"), status, "why")
 
 
+def test_a_rate_is_least_where_the_time_is_most() -> None:
+    """Times have intervals from 1 % below to 2 % above."""
+    _, *rates = run_of([*cases_of(sizes=(4096,))]).measured[0].metrics
+    assert {one.name for one in rates} == {"algbw", "busbw"}
+    assert all((one.low, one.high) == pytest.approx((one.value / 1.02, one.value / 0.99))
+               for one in rates)
+
+
 # inductor
 
 
