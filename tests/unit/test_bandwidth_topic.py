@@ -51,7 +51,18 @@ def test_counters_stand_beside_the_formula() -> None:
     assert "shared memory" in bypassed.answers[1].sentence and bypassed.cases[0].problem
     (table,) = bandwidth_tables(bypassed)
     assert table.rows[0].cells[-1] is None  # the answer says it once
+    more = case(1e6)
     assert analysed(case(2e6)).cases[0].problem == "more sent than predicted"
+    assert analysed(replace(more, usage=more.usage and replace(
+        more.usage, nvlink_bytes=5e5))).cases[0].counted_bytes == 1.5e6
+
+
+def test_a_bandwidth_is_a_share_of_the_best_of_its_backend() -> None:
+    items = [ok(make_case(index=at, backend=backend), time_s) for at, (backend, time_s) in
+             enumerate((("gloo", 4e-3), ("gloo", 2e-3), ("mpi", 1e-3)))]
+    results = with_records(make_results(tuple(items)))
+    found = bandwidth([Run("FILE", results, MemorySamples(results))], TopicOptions()).cases
+    assert [one.of_best for one in found] == pytest.approx([0.5, 1, 1])
 
 
 @pytest.mark.parametrize(("collective", "sent"), [

@@ -26,6 +26,7 @@ from hpcbench.formats.export.cases import (
     exported_run,
 )
 from hpcbench.formats.export.cost_tables import as_aiconfigurator, as_torch_estimates
+from hpcbench.formats.export.nccl_tests import as_text
 from hpcbench.formats.export.simulators import as_calculon, as_simai
 from hpcbench.formats.export.write import FORMATS, export_files
 from hpcbench.kinds.collective.plan import Collective
@@ -89,6 +90,13 @@ def test_a_rate_is_least_where_the_time_is_most() -> None:
     assert {one.name for one in rates} == {"algbw", "busbw"}
     assert all((one.low, one.high) == pytest.approx((one.value / 1.02, one.value / 0.99))
                for one in rates)
+
+
+@pytest.mark.parametrize(("sizes", "step"), [
+    ((4096, 8192, 16384), "2(factor)"), ((4096, 6144, 8192), "2048(bytes)"),
+    ((4096, 6144, 16384), "0(bytes)")])
+def test_the_step_of_a_table_of_nccl_tests(sizes: tuple[int, ...], step: str) -> None:
+    assert f"step: {step} ".encode() in as_text([run_of([*cases_of(sizes=sizes)])], REQUEST).content
 
 
 # inductor

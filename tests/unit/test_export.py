@@ -385,6 +385,17 @@ def test_json_is_what_the_analyser_reads() -> None:
     assert data["out_of_bounds"] == {"count": 0, "okay": "true"}
 
 
+def test_each_iteration_of_a_batch_is_a_call(opened: ExportedRun) -> None:
+    case = opened.measured[0]
+    timing = case.item.timing
+    assert timing is not None
+    item = replace(case.item, timing=replace(timing, calls=4))
+    one, four = (json.loads(as_json([replace(opened, cases=(some,))], ExportRequest()).content)
+                 ["results"][0] for some in (case, replace(case, item=item)))
+    (name,) = (key for key in one if key.endswith("_per_iter"))
+    assert np.multiply(four[name]["times_us"], 4) == pytest.approx(one[name]["times_us"])
+
+
 def test_json_holds_one_table_and_reports_wrong_results() -> None:
     with pytest.raises(UsageError, match="holds one table, and there are 2"):
         export("mixed", "nccl-tests-json")

@@ -247,6 +247,10 @@ def test_launches_are_compared_as_in_other_answers() -> None:
     table = tuner_table([run_of([*sweep(gain_at(TREE, *SIZES), passes=18)], passes=3)])
     (of_launches,) = table.ranges
     assert (of_launches.gain.unit, of_launches.gain.n) == ("launches", 6) and not table.notes
+    least_at_third = [*sweep(lambda setting, size: 1.0 if setting != TREE else
+                             1.2 if size == SIZES[2] else 1.4)]
+    (of_all,) = tuner_table([run_of(least_at_third)]).ranges
+    assert of_all.sizes == SIZES and of_all.gain.ratio == pytest.approx(1.2, rel=0.02)
     table = tuner_table([run_of([*sweep(gain_at(TREE, *SIZES), passes=2)], passes=2)])
     assert not table.ranges and any("too few passes" in note for note in table.notes)
 
