@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -132,19 +132,25 @@ def limited_start(
     limit_s: Callable[[], float], environ: Mapping[str, str], refusal: str = "",
 ) -> Iterator[None]:
     """End this process with code 2 if the ranks do not meet in the block within ``limit_s``, times
-    the ranks a core of this node. ``refusal``: the lines that this rank wants to tell rank 0."""
-    is_first = announced_rank(environ) == 0
+    the ranks a core of this node. ``refusal``: the lines that this rank wants to tell rank 0.
+
+    Rank 0 names who is missing, or the first rank that is ours where rank 0 is another program.
+    """
+    speaks = announced_rank(environ) == 0
 
     def limit() -> float:
+        nonlocal speaks
+        with suppress(Exception):
+            speaks = speaks or (not refusal and _is_first_of_ours(environ))
         ranks_a_core = (announced_local_size(environ) or 1) / granted_cores(KernelFiles())
-        return limit_s() * max(1.0, ranks_a_core) + (0.0 if is_first else LATER_S)
+        return limit_s() * max(1.0, ranks_a_core) + (0.0 if speaks else LATER_S)
 
     def end(_late_s: float) -> None:
         with suppress(Exception):  # this process ends, whatever cannot be read or printed
-            if is_first:
+            if speaks:
                 late = late_start(limit(), environ)
                 say(masked(f"hpcbench: {late.problem}; {late.remedy} launch.init_timeout_s sets "
-                           "the limit", environ), sys.stderr)
+                           "the limit", environ), sys.__stderr__ or sys.stderr)
             elif refusal:
                 say_all(masked(f"hpcbench: rank {announced_rank(environ)}: {refusal}", environ),
                         sys.stderr)
@@ -179,8 +185,22 @@ def missing_ranks(environ: Mapping[str, str]) -> str:
         lines.append(f"{n_local - len(running)} of {plural(n_local, 'rank')} of this node have "
                      "ended or were not started")
     lines += [f"rank {rank} runs {shortened(texts[0])}" for rank, texts in sorted(running.items())
-              if not any("hpcbench" in text for text in texts)]
+              if not _is_ours(texts)]
     return ", ".join(lines)
+
+
+def _is_ours(texts: Sequence[str]) -> bool:
+    return any("hpcbench" in text for text in texts)
+
+
+def _is_first_of_ours(environ: Mapping[str, str]) -> bool:
+    """Return whether all ranks are of this node, and those before this one are none of ours."""
+    variable, announced = rank_variable(environ), announced_size(environ)
+    if not variable or announced is None or announced_local_size(environ) != announced[0]:
+        return False
+    running = _programs_of_ranks(variable)
+    ours = [rank for rank, texts in running.items() if _is_ours(texts)]
+    return announced_rank(environ) == min(ours, default=0)
 
 
 def _programs_of_ranks(variable: str) -> dict[int, list[str]]:

@@ -85,6 +85,12 @@ def test_a_rank_that_never_comes_is_named_after_the_limit(
         job.check(2)
 
 
+@EVERY_MPI_IF_ALL
+def test_where_rank_0_never_comes_the_next_one_names_it(mpirun: MpiLauncher) -> None:
+    (line,) = _lines(_of_two(mpirun, ("true",), _run(mpirun, *LIMIT)))
+    assert "rank 0 has ended" in line and "launch.init_timeout_s" in line
+
+
 def test_the_limit_of_the_sweep_file_holds_and_a_program_of_nccl_tests_has_one(
     mpirun: MpiLauncher,
 ) -> None:
