@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 from hpcbench.config.load import check_config
+from hpcbench.formats.imported import import_files
+from hpcbench.formats.imported_rows import Given
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan as plan_config
 from hpcbench.reduce.reduce import reduce_folder
@@ -144,6 +146,14 @@ def test_beside_other_kinds_a_column_that_a_case_lacks_is_left_alone(tmp_path: P
          "implementations": "torch"}]}, ""), 2)
     code, printed = script(reduced(tmp_path / "run", plan))
     assert code == 0 and int(printed.split()[0]) > 25, printed
+
+
+def test_imported_tables_have_no_samples_and_are_counted(tmp_path: Path) -> None:
+    table = ROOT / "tests" / "data" / "foreign" / "all_reduce_8.txt"
+    import_files([table], tmp_path / "results.h5", Given())
+    code, printed = script(tmp_path)
+    assert (code, printed.splitlines()) == (0, [
+        "0 numbers recomputed, 0 differ; 8 cases left out: on several clocks, or without samples"])
 
 
 def test_launches_and_repeats_have_the_precision_that_they_can_have(tmp_path: Path) -> None:
