@@ -34,8 +34,8 @@ RUNS = ROOT / "tests" / "data" / "golden" / "runs"
 SCRIPT = ROOT / "docs" / "recompute.py"
 PLANNED = {
     "world_size", "groups", "group_stride", "warmup", "iterations", "batch", "calls", "validate",
-    "cuda_graph", "root", "in_place", "asynchronous", "requested_bytes", "size_bytes", "count",
-    "busbw_factor", "n_wrong", "blamed_rank"}
+    "checks", "cuda_graph", "root", "in_place", "asynchronous", "requested_bytes", "size_bytes",
+    "count", "busbw_factor", "n_wrong", "blamed_rank"}
 """Columns that are of the plan, or of what is not timed."""
 TAKEN = {"ci_rank", "ci_reliable", "all_count", "clock_bound_s", "sample_offset", "sample_ranks",
          "sample_iterations"}
