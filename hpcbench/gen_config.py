@@ -22,7 +22,7 @@ from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, FileError, UsageError, command_line, job_command_line
 from hpcbench.measurement.process import own_cores
 from hpcbench.plan.expand import make_plan
-from hpcbench.texts import to_json
+from hpcbench.texts import as_field, to_json
 from hpcbench.trace.container import whole_file
 from hpcbench.units import plural, shortened
 
@@ -162,7 +162,7 @@ def _written(sweep: Sweep, output: Path | None) -> str:
     text = as_json(sweep) if output.suffix.lower() == ".json" else as_yaml(sweep)
     with whole_file(output) as part:
         part.write_text(text, encoding="utf-8")
-    return f"{output}: written; {command_line('plan', output)} shows its cases"
+    return as_field(f"{output}: written; {command_line('plan', output)} shows its cases")
 
 
 def _check_output(path: Path, *, force: bool) -> None:

@@ -52,7 +52,7 @@ from hpcbench.measurement.process import (
     unsupervised,
 )
 from hpcbench.resume import RunRequest, earlier_run, plan_run, start_limit_s, with_software
-from hpcbench.texts import Verbosity, masked, print_traceback, say_all
+from hpcbench.texts import Verbosity, as_field, masked, print_traceback, say_all
 from hpcbench.trace.journal import Journal
 from hpcbench.units import plural, rank_list
 
@@ -248,7 +248,7 @@ def _can_be_repeated(folders: RankFolders, attempt: RunAttempt) -> Iterator[None
     except AgreedError as error:
         if attempt.comm.rank:
             raise
-        raise AgreedError(f"{error}\n  {what_is_there(folders, attempt)}",
+        raise AgreedError(f"{error}\n  {as_field(what_is_there(folders, attempt))}",
                           error.exit_code) from error
 
 

@@ -74,7 +74,7 @@ def to_json(value: Any, **options: Any) -> str:
     text = json.dumps(value, **options)
     if holds_halves(text):
         text = json.dumps(valid_json(value), **options)
-    return _escaped(text, _in_json)
+    return text if text.isascii() and "\x7f" not in text else _escaped(text, _in_json)
 
 
 def holds_halves(text: str) -> bool:
@@ -152,9 +152,10 @@ def say(line: object, stream: TextIO | None = None) -> None:
 
 
 def say_all(text: object, stream: TextIO | None = None) -> None:
-    """Print a `printable` text of several lines, which ends with a line end in any case."""
+    """Print a `printable` text of several lines, the last of which is ended; nothing for ""."""
     whole = printable(str(text))
-    print(whole, file=stream or sys.stdout, end="" if whole.endswith("\n") else "\n", flush=True)
+    print(whole, file=stream or sys.stdout, end="\n" if whole and whole[-1] != "\n" else "",
+          flush=True)
 
 
 def _written_out(found: re.Match[str]) -> str:

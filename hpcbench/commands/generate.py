@@ -12,7 +12,7 @@ import typer
 
 from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import MOST_RANKS, JsonOption, QuietOption, VerboseOption, verbosity_of
-from hpcbench.texts import say, say_all
+from hpcbench.texts import as_field, say, say_all
 
 
 def list_(
@@ -65,7 +65,7 @@ def gen_config(
         raise typer.BadParameter("--ranks is for here")
     about = (generate_here(ranks, output, force=force) if here else
              generate(hardware, source, output, force=force)).rstrip("\n")
-    say_all(output if output and quiet else about)
+    say_all(as_field(str(output)) if output and quiet else about)
 
 
 def from_command(
@@ -95,7 +95,7 @@ def from_command(
 
     found = translate(command, ranks, str(output or "FILE"))
     about = write_sweep(Sweep(found.content, found.remarks), output, force=force).rstrip("\n")
-    say_all(output if output and quiet else about)
+    say_all(as_field(str(output)) if output and quiet else about)
 
 
 def gen_data(

@@ -205,7 +205,8 @@ def print_member(members: Sequence[Member], index: int) -> None:
 
 
 def print_error(message: str) -> None:
-    print_lines([Text(f"hpcbench: {message}", style="red")], sys.stderr)
+    print_lines((Text(line, style="red") for line in f"hpcbench: {message}".split("\n")),
+                sys.stderr)
 
 
 def print_outcome(member: Member) -> None:

@@ -197,8 +197,8 @@ def test_a_suite_that_was_stopped_states_how_to_go_on_with_it(
 
 
 def test_what_a_member_ended_with_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    print_error("disk full")
-    assert capsys.readouterr() == ("", "hpcbench: disk full\n")
+    print_error("disk full\n  All is there.")
+    assert capsys.readouterr() == ("", "hpcbench: disk full\n  All is there.\n")
     print_outcome(member(ERROR, folder="02-b"))
     assert capsys.readouterr().err.startswith("hpcbench: 02-b: error: it ended with a message")
 

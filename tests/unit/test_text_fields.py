@@ -34,7 +34,7 @@ from hpcbench.report.console import print_plan, print_suite
 from hpcbench.report.document import escaped
 from hpcbench.report.summary import write_reports
 from hpcbench.report.terminal import Progress, print_lines, table_lines
-from hpcbench.texts import Verbosity, as_field, printable, say, to_json
+from hpcbench.texts import Verbosity, as_field, printable, say, say_all, to_json
 from hpcbench.trace.schema import Header, Record
 from hpcbench.validation.rank_report import fail, ok, show
 from hpcbench.views.table import Column, Group, Line, Row, Table
@@ -108,6 +108,7 @@ def printed_of(text: str) -> str:
     with Progress([make_case()], out) as progress:
         progress.message(text)
     say(text, out)
+    say_all("", out)
     print(str(ConfigError(f"a: {text}", f"b: {text}")), escaped(text), file=out)
     return out.getvalue()
 
