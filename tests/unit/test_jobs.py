@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hpcbench.config.load import check_config, load_config, parse_assignment
 from hpcbench.config.presets.preset import load_preset
@@ -119,3 +120,12 @@ def test_so_does_that_of_a_preset(name: str) -> None:
 def test_a_rank_with_a_gpu_has_cores_for_the_threads_of_nccl_and_the_compiler(path: Path) -> None:
     options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)", path.read_text(), re.MULTILINE))
     assert "gres" not in options or int(options["cpus-per-task"]) >= 8
+
+
+def test_the_workflow_of_github_calls_commands_that_there_are() -> None:
+    workflow = yaml.safe_load((ROOT / "jobs/ci/github_actions.yaml").read_text())
+    (job,) = workflow["jobs"].values()
+    runs = "\n".join(step.get("run", "") for step in job["steps"])
+    called = re.findall(r"hpcbench (run|check) \S+ (?:\S+ )*?(--?[a-z]+)?", runs)
+    assert {name for name, _ in called} == {"run", "check"} and "--baseline" in runs
+    assert all(f"${name}" in runs or f"${{{name}" in runs for name in job["env"])
