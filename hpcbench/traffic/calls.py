@@ -30,11 +30,6 @@ NO_CALLS = frozenset({"wait", "init", "coalesced", "monitoredbarrier", "split", 
 OWN = -1
 MOST_CALLS = 2_000_000
 """Calls of a rank that are read: the order of more has no room in traffic.json."""
-_OF_CALLS: Mapping[str, int] = {
-    **dict.fromkeys(("sequence", "duration_ns"), MOST_NS),
-    **dict.fromkeys(("elements_in", "elements_out", "size_bytes"), MOST_CALL_BYTES),
-    "root": MAX_WORLD_SIZE - 1}
-"""Field of a call -> its greatest value; none is below 0."""
 _TYPES: Mapping[str, str] = {
     **DTYPE_ALIASES, "byte": "uint8", "unsignedchar": "uint8", "char": "int8", "signedchar": "int8",
     "short": "int16", "shortint": "int16", "longint": "int64", "complexhalf": "complex32",
@@ -79,18 +74,20 @@ class RankCall:
     parts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a number that no call has."""
-        for name, most in _OF_CALLS.items():
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= most:
-                raise ValueError(f"{name} is {value}, of 0 to {most}")
+        """Raise ValueError for a number that no call has; in one expression, as calls are many."""
+        if not (0 <= (self.elements_in or 0) <= MOST_CALL_BYTES
+                and 0 <= (self.elements_out or 0) <= MOST_CALL_BYTES
+                and 0 <= (self.size_bytes or 0) <= MOST_CALL_BYTES
+                and 0 <= (self.sequence or 0) <= MOST_NS
+                and 0 <= (self.duration_ns or 0) <= MOST_NS
+                and -MOST_NS <= (self.start_ns or 0) <= MOST_NS
+                and 0 <= (self.root or 0) < MAX_WORLD_SIZE):
+            raise ValueError("a size, number, time or root that no call has")
         for splits in (self.splits_in, self.splits_out, self.parts):
             if splits and not 0 <= min(splits) <= max(splits) <= MOST_CALL_BYTES:
                 raise ValueError("parts of elements that no call has")
         if self.pair and not OWN <= min(self.pair) <= max(self.pair) < MAX_WORLD_SIZE:
             raise ValueError("a message of ranks that no job has")
-        if abs(self.start_ns or 0) > MOST_NS:
-            raise ValueError(f"start_ns is {self.start_ns}")
 
     @property
     def bytes(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,14 @@ def test_a_factor_that_is_none(text: str) -> None:
     assert done.returncode == 2 and limits.VARIABLE in done.stderr, done.stderr
 
 
-OF_CALLS = {"In msg nelems", "Out msg nelems", "Src Rank", "Dst Rank", "Group size", "dur", "rank",
+@pytest.mark.parametrize("of_group", [
+    {"size": -1}, {"size": 10**12}, {"ranks": (0, -1)}, {"ranks": (0, 10**12)}, {"ranks": (1, 1)}])
+def test_a_group_that_no_job_has(of_group: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="group"):
+        calls.KnownGroup(**of_group)
+
+
+OF_CALLS = {"In msg nelems", "Out msg nelems", "Src Rank", "Dst Rank", "dur", "rank",
             "world_size", "n_ranks", "coll_sn", "coll_msg_size_bytes", "p2p_peer",
             "coll_exec_time_us", "p2p_exec_time_us", "p2p_msg_size_bytes",
             "duration_ms", "in_msg_nelems", "out_msg_nelems", "record_id"}

@@ -88,19 +88,24 @@ def _take(file: ForeignFile, event: Mapping[str, Any], found: _Events) -> None:
         if duration < 0:
             raise ValueError("a kernel that ends before it starts")
         call = _call(event, args) if "Collective name" in args else None
-        if call is not None:
-            found.groups.setdefault(call.group, _group(args))
+        _take_group(call, args, found)
         found.kernels.append(_Kernel(name, start, start + duration, _note_id(args),
                                      int(args.get("correlation", 0)), call))
     elif name == _HOST_NOTE and "Collective name" in args:
         call, number = _call(event, args), _note_id(args)
         if call is not None:
-            found.groups.setdefault(call.group, _group(args))
+            _take_group(call, args, found)
             found.noted.append((number, call))
     elif name == _HOST_NOTE:
         file.left_out.add(_NO_SIZES)
     elif name.startswith("gloo:"):
         file.left_out.add(_GLOO)
+
+
+def _take_group(call: RankCall | None, args: Mapping[str, Any], found: _Events) -> None:
+    """Keep the group of a call, as its first one has it."""
+    if call is not None and call.group not in found.groups:
+        found.groups[call.group] = _group(args)
 
 
 def _note_id(args: Mapping[str, Any]) -> int:
