@@ -17,10 +17,11 @@ import pytest
 from foreign_tables import fit
 from hpcbench.errors import FileError
 from hpcbench.formats.implied_ranks import most_likely
-from hpcbench.formats.lint import contradicting
+from hpcbench.formats.lint import contradicting, lint
+from hpcbench.formats.printed import Printed, printed
 from hpcbench.formats.reading.detect import tables_of
 from hpcbench.formats.reading.source import Unread
-from hpcbench.formats.tables import CommRow, CommTable
+from hpcbench.formats.tables import CommRow, CommTable, Half
 
 FORMS_A_SEED = 50
 Values = tuple[float, ...]
@@ -239,6 +240,31 @@ def draw_log(draw: random.Random) -> tuple[list[Form], list[Prefix], str]:
 def rounded(form: Form) -> set[tuple[str, Values]]:
     return {(form.program, tuple(round(one, 6) for one in row))
             for row in form.rows}
+
+
+def test_a_printed_number_is_open_by_half_a_unit_of_its_last_digit() -> None:
+    halves = {"12.34": (12.34, 0.005), "-2.50": (-2.5, 0.005), "1.5e+3": (1500, 50)}
+    for text, value_and_half in halves.items():
+        assert printed(text) == pytest.approx(value_and_half, rel=1e-5)
+
+
+@pytest.mark.parametrize(("factors", "ranks"), [((7 / 8, 7 / 8, 7 / 8), 8),
+                                                ((7 / 8, 7 / 8, 15 / 16), 4)])
+def test_more_than_two_thirds_overrule_the_ranks_that_are_stated(
+    factors: tuple[float, ...], ranks: int,
+) -> None:
+    rows = tuple(CommRow(line, 2**20, (Half(algbw=Printed(100, 0.005), busbw=Printed(
+        100 * factor, 0.005)),)) for line, factor in enumerate(factors))
+    assert most_likely(CommTable("x", "file", 1, "all_gather", rows, ranks=4)).chosen == ranks
+
+
+@pytest.mark.parametrize(("step_bytes", "rules"), [(128, ["order"]), (127, [])])
+def test_sizes_repeat_where_their_step_is_less_than_16_bytes_a_rank(
+    step_bytes: int, rules: list[str],
+) -> None:
+    rows = (CommRow(1, 1024, ()), CommRow(2, 1024, ()))
+    table = CommTable("x", "file", 1, "all_reduce", rows, ranks=8, step_bytes=step_bytes)
+    assert [one.rule for one in lint(table)] == rules
 
 
 @pytest.mark.parametrize("seed", range(10))

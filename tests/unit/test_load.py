@@ -33,6 +33,7 @@ def test_values_are_those_of_the_summary(name: str, tmp_path: Path) -> None:
     assert [row["case_id"] for row in rows] == [case.case_id for case in runs.cases]
     for row, case in zip(rows, runs.cases, strict=True):
         assert (row["label"], row["status"]) == (case.label, case.status)
+        assert -1 not in case.metrics.values(), "which stands for none"
         assert frame.loc[case.case_id, "backend"] == row["backend"] == case.parameters["backend"]
         if row["median_s"]:
             assert case.median_s == pytest.approx(float(row["median_s"]))

@@ -133,6 +133,15 @@ def test_unrecorded_calls_after_checks_count(tmp_path: Path, monkeypatch: pytest
     assert usage is not None and usage.computed_bytes == (7 + SETTLING_CALLS) * 8 * 2
 
 
+def test_a_call_that_is_checked_alone_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 9 rows those at both ends are one call each, the others are batches of 4."""
+    plan = make_plan(CPU_CASES, passes=2, mode="pipelined", batch=4)
+    usage = result(tmp_path, plan, monkeypatch).usage
+    assert usage is not None and usage.computed_bytes == (2 + 7 * 4) * 8 * 2
+
+
 def test_results_and_summaries_record_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan(CPU_CASES, passes=2)
     results = reduce_folder(run(tmp_path, plan, monkeypatch, each_case))
