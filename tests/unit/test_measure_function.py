@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import hpcbench
-from hpcbench.api.measure import Host
+from hpcbench.api.measure import Host, MeasureRequest
 from hpcbench.api.measurement import Measurement
 from hpcbench.api.ranks import Ranks, SharedFailures, open_ranks
 from hpcbench.errors import MeasureError
@@ -275,11 +275,16 @@ def test_times_of_three_ranks_by_hand(
     alone = open_ranks(None)
     monkeypatch.setattr("hpcbench.api.measure.open_ranks", lambda group: replace(
         alone, size=3, gather=gathered))
-    found = hpcbench.measure(lambda: None, iterations=8, warmup=2, flops=450, bytes=90)
+    found = hpcbench.measure(lambda: None, iterations=8, warmup=2)
     assert (found.times * 1e9).round().tolist() == [time_ns] * 8
     assert found.skew == pytest.approx(400e-9) and found.samples.shape == (3, 8)
     assert found.per_rank == pytest.approx((500e-9, 800e-9, 550e-9))
     assert found.wrong == ("rank 1: late",)
+
+
+def test_all_ranks_together_have_a_limit_of_samples() -> None:
+    request = MeasureRequest(len, None, None, None, None, None, None, 5, "step", None)
+    assert [request.counts(ranks) for ranks in (1, 1000, 10**6)] == [(6, 10_000), (6, 2000), (6, 6)]
 
 
 def failures(call: Callable[[SharedFailures, int], Any], size: int) -> list[Any]:
