@@ -50,9 +50,9 @@ ON_VIRTUAL_HOSTS = {"causes_jobs.py", "overlap.py"}
 @pytest.mark.mpi
 @pytest.mark.timeout(500)
 def test_the_attack_is_held() -> None:
-    """The kinds that take longest, for a minute; the others: tests/unit/test_bad_input.py."""
+    """The kinds that take longest, for about a minute; the others: tests/unit/test_bad_input.py."""
     done = subprocess.run(
-        [sys.executable, str(FOLDER / "attack.py"), "--seconds", "60", "--kinds",
+        [sys.executable, str(FOLDER / "attack.py"), "--seconds", "40", "--kinds",
          "launches,functions,packed"], capture_output=True, text=True, timeout=480, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 

@@ -217,7 +217,7 @@ def _imported(path: str, launch: Launch) -> tuple[int, bytes]:
                 with suppress(subprocess.TimeoutExpired):
                     child.communicate(timeout=_PAUSE_S)
         finally:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # macOS: of one that has ended
                 os.killpg(child.pid, signal.SIGKILL)
         try:
             printed = child.communicate(timeout=_PAUSE_S)[0]
