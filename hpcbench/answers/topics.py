@@ -19,6 +19,7 @@ from hpcbench.answers import (
 )
 from hpcbench.answers.answer import CERTAINTIES, CLEAR, Run, Topic, TopicOptions, TopicRecord
 from hpcbench.answers.conditions import CANARY
+from hpcbench.answers.verdict import AMBER, GREEN, RED, verdict_of
 from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results
 from hpcbench.reduce.spread import launch_spreads
 from hpcbench.units import grouped, plural, with_sizes
@@ -34,6 +35,7 @@ MOST_ANSWERS = 3
 MOST_FLAGGED = 2
 """Rows of a flag that the summary names."""
 CANNOT_TRUST = "?"
+_TONES = {GREEN: "good", AMBER: "caution", RED: "bad"}
 _DID_NOT_RUN = ("skipped", "not_run")
 _CASE = re.compile(r"^case (.+) \([0-9a-f]+\): ")
 """How a finding on one case begins: its label and id."""
@@ -58,9 +60,17 @@ def topic_results(run: Run) -> tuple[TopicResult, ...]:
 
 
 def summary_lines(results: Results, advice: Sequence[TopicResult] = ()) -> Iterator[Line]:
-    """Yield the summary of a run, a line a fact: answers, highlights of kinds, flags, warnings."""
+    """Yield the summary of a run, a line a fact: verdict, answers, highlights of kinds, flags,
+    warnings."""
+    yield replace(verdict_line(results), topic="verdict")
     yield from best_lines(results, advice)
     yield from problem_lines(results, advice)
+
+
+def verdict_line(results: Results) -> Line:
+    """Return the verdict on a run, in the tone of its state."""
+    found = verdict_of(results)
+    return Line(shortened(found.sentence, case_names([results])), _TONES[found.state])
 
 
 def best_lines(results: Results, advice: Sequence[TopicResult]) -> Iterator[Line]:
@@ -73,13 +83,17 @@ def best_lines(results: Results, advice: Sequence[TopicResult]) -> Iterator[Line
                 items, results.derived.get(kind, {})) if isinstance(shown, Line) and shown.topic)
 
 
-def problem_lines(results: Results, advice: Sequence[TopicResult]) -> Iterator[Line]:
-    """Yield the problems of the machine and of the samples, or that there are none."""
+def problem_lines(
+    results: Results, advice: Sequence[TopicResult], *, warnings: bool = True,
+) -> Iterator[Line]:
+    """Yield the problems of the machine and of the samples, or that there are none; not
+    ``warnings``: without the findings, which stand beside them."""
     labels = case_names([results])
     yield from _answer_lines(labels, [one for one in advice if one.topic is not recommend.TOPIC])
     yield from _flag_lines(results, labels)
     yield from _spread_lines(results, advice)
-    yield from warning_lines(results, labels)
+    if warnings:
+        yield from warning_lines(results, labels)
 
 
 def case_names(several: Sequence[Results]) -> Mapping[str, str]:

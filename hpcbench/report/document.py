@@ -58,16 +58,12 @@ Item = Line | Table | Chart | Cards
 
 @dataclass(frozen=True, slots=True)
 class ReportSection:
-    """One part of a document. ``key`` names it in links; ``parts`` are shown below its items.
-
-    ``short`` is its name in a list of contents, if that is not its title.
-    """
+    """One part of a document. ``key`` names it in links; ``parts`` are shown below its items."""
 
     key: str
     title: str
     items: tuple[Item, ...]
     parts: tuple[ReportSection, ...] = ()
-    short: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ def _section(section: ReportSection, level: int, figures: Collection[str]) -> It
 def _item(item: Item, figures: Collection[str]) -> str:
     if isinstance(item, Line):
         text = escaped(f"{item.topic}: {item.text}" if item.topic else item.text)
-        return f"- {f'**{text}**' if item.tone in ('title', 'warning') else text}"
+        return f"- {f'**{text}**' if item.tone not in ('plain', 'quiet') else text}"
     if isinstance(item, Table):
         return _table(item)
     if isinstance(item, Cards):

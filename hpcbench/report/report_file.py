@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpcbench import __version__
-from hpcbench.answers.answer import CLEAR, Answer, Run, TopicOptions
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
 from hpcbench.answers.compare import (
     INCONCLUSIVE,
     SMALLEST,
@@ -27,7 +27,14 @@ from hpcbench.answers.compare import (
     totals_line,
     unmatched_table,
 )
-from hpcbench.answers.topics import TOPICS, TopicResult, best_lines, problem_lines, topic_results
+from hpcbench.answers.topics import (
+    TOPICS,
+    TopicResult,
+    best_lines,
+    problem_lines,
+    topic_results,
+    verdict_line,
+)
 from hpcbench.config.axes import RETRIED
 from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
 from hpcbench.plan.case import Case
@@ -54,7 +61,6 @@ from hpcbench.report.results_lines import (
     evidence_of,
     header_line,
     how_lines,
-    is_resumed,
     items_by_kind,
     limit_lines,
     short_reason,
@@ -119,17 +125,24 @@ def _items(found: Compared, *, full: bool) -> Iterator[Item]:
 _MOST_COMMANDS = 3
 
 
-def verdict_section(run: Run, advice: Sequence[TopicResult]) -> ReportSection:
-    """Return whether the run is good, what is best, what is wrong and what to do next."""
+def _first_sections(run: Run, advice: Sequence[TopicResult]) -> Iterator[ReportSection]:
+    """Yield whether the run is good, what is best, what is wrong and what to do next."""
     results = run.results
-    return ReportSection("verdict", "Verdict", (
-        *(Line(text, "warning") for text in _first(results)), _cards(results),
-        Line(header_line(results), "quiet")), tuple(part for part in (
-            ReportSection("best", "Best settings", tuple(best_lines(results, advice))),
-            ReportSection("problems", "Machine and samples", (
-                *problem_lines(results, advice), *limit_lines(results))),
-            ReportSection("next", "Next", tuple(_next(run, advice))),
-        ) if part.items))
+    faults = injected_text(results.run)
+    yield ReportSection("verdict", "Verdict", (
+        verdict_line(results), *([Line(faults, "warning")] if faults else []), _cards(results),
+        Line(header_line(results), "quiet")))
+    yield ReportSection("best", "Best settings", tuple(best_lines(results, advice)))
+    findings = Table("findings of the checks", _FINDINGS, (Group("", tuple(
+        Row((one.code, "warning" if one.scope == "note" else one.scope, one.message),
+            "ok" if one.scope == "note" else "wrong")
+        for one in results.findings)),))
+    yield ReportSection("findings", "Findings", (
+        *(Line(f"Kind {kind} {reason}; its rows lack what the kind derives.", "warning")
+          for kind, reason in results.lacking_kinds.items()),
+        *problem_lines(results, advice, warnings=False), *limit_lines(results),
+        *([findings] if results.findings else [])))
+    yield ReportSection("next", "Next", tuple(_next(run, advice)))
 
 
 def _cards(results: Results) -> Cards:
@@ -143,27 +156,6 @@ def _cards(results: Results) -> Cards:
                for rule, cases in skip_rules(results).items()]
     skipped = [Card(str(counts["skipped"]), "skipped", ", ".join(reasons))] if reasons else []
     return Cards((Card(str(counts["ok"]), f"of {plural(total, 'case')} measured"), *bad, *skipped))
-
-
-def _first(results: Results) -> Iterator[str]:
-    """Yield the warnings that a reader needs before any number."""
-    if not any(item.status == "ok" for item in results.cases):
-        yield "No case was measured: this report has no times."
-    if is_resumed(results):
-        yield "The run was resumed: compare cases of different attempts with care."
-    missing = results.run.world_size - len(results.run.ranks_present)
-    if missing:
-        yield (f"The run is incomplete: {plural(missing, 'trace')} of "
-               f"{plural(results.run.world_size, 'rank')} is missing.")
-    if not_run := sum(item.status == "not_run" for item in results.cases):
-        yield f"The run is incomplete: {plural(not_run, 'case')} did not run."
-    if text := injected_text(results.run):
-        yield text
-    bad = [one for one in results.findings if one.scope != "note"]
-    if bad:
-        yield f"{plural(len(bad), 'error')} in these results: {bad[0].message}"
-    for kind, reason in results.lacking_kinds.items():
-        yield f"Kind {kind} {reason}; its rows lack what the kind derives."
 
 
 def _next(run: Run, advice: Sequence[TopicResult]) -> Iterator[Line]:
@@ -202,7 +194,7 @@ def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
     """Return the report of a run, or of several: differences (``full``: all), then each run."""
     if len(runs) == 1:
         run, = runs
-        return ReportDocument(_name(run), _when(run), _with_data(sections_of(run, answers=True)),
+        return ReportDocument(_title(run), _when(run), _with_data(sections_of(run, answers=True)),
                               origin_text(run.results))
     parts = [ReportSection(f"run-{number}", f"{_name(run)}: {run.path}",
                      (Line(_when(run), "quiet"), Line(origin_text(run.results), "quiet")),
@@ -218,28 +210,28 @@ def sections_of(run: Run, *, answers: bool = False) -> Iterator[ReportSection]:
     of_answers = {chart.title for one in advice for chart in one.topic.charts(one.record)}
     charts = [chart for chart in charts_of(results, run.samples, advice)
               if chart.title not in of_answers]
-    yield verdict_section(run, advice)
+    yield from _first_sections(run, advice)
     yield from _kinds(results, charts)
     if answers:
         yield from _answers([run], advice)
-    yield ReportSection("course", "The run over time", tuple(_course(results, charts)),
-                  short="Over time")
+    yield ReportSection("course", "The run over time", tuple(_course(results, charts)))
     bad = (*_failures(results), *_left_out(results))
     yield ReportSection("outcomes", "Skipped and failed cases", (
-        Table("cases that are not ok, by reason", _OUTCOMES, (Group("", bad),)),) if bad else (),
-        short="Not ok")
-    findings = Table("findings of the checks", _FINDINGS, (Group("", tuple(
-        Row((one.code, "warning" if one.scope == "note" else one.scope, one.message),
-            "ok" if one.scope == "note" else "wrong")
-        for one in results.findings)),))
-    yield ReportSection("findings", "Findings", (findings,) if results.findings else ())
+        Table("cases that are not ok, by reason", _OUTCOMES, (Group("", bad),)),) if bad else ())
     yield ReportSection("environment", "Environment", tuple(_environment(results)))
-    yield ReportSection("method", "How it was measured", tuple(map(Line, _method(results))),
-                  short="Method")
+    yield ReportSection("method", "How it was measured", tuple(map(Line, _method(results))))
 
 
 def _name(run: Run) -> str:
     return str(run.results.plan.config.get("title") or run.results.run.name)
+
+
+def _title(run: Run) -> str:
+    """Return the name of the sweep with host and date, as far as they are known."""
+    info = run.results.run
+    more = f" and {len(info.nodes) - 1} more" if len(info.nodes) > 1 else ""
+    where = f" on {info.nodes[0]}{more}" if info.nodes else ""
+    return ", ".join(filter(None, (f"{_name(run)}{where}", info.started_at.partition("T")[0])))
 
 
 def _when(run: Run) -> str:
@@ -259,16 +251,25 @@ def _renamed(sections: Iterable[ReportSection], prefix: str) -> Iterator[ReportS
 
 
 def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
-    """Yield a section a topic that has an answer, one of ``advice`` or computed here."""
-    known = {one.topic.name: one.record for one in advice}
+    """Yield a section a topic that has an answer, one of ``advice`` or computed here.
+
+    Topics that can tell nothing and have nothing to show share a line.
+    """
+    known, without = {one.topic.name: one.record for one in advice}, list[str]()
     for topic in TOPICS:
         record = known.get(topic.name) or topic.analysis(runs, TopicOptions())
-        if record.answers:
+        shown: tuple[Item, ...] = (*topic.tables(record), *topic.charts(record))
+        if not shown and all(one.certainty == CANNOT_TELL for one in record.answers):
+            without += [topic.question] if record.answers else []
+        else:
             commands = dict.fromkeys(answer.command for answer in record.answers if answer.command)
             yield ReportSection(f"answer-{topic.name}", topic.question.capitalize(), (
                 *(line for answer in record.answers for line in _answer_lines(answer)),
-                *(Line(command, "quiet") for command in commands),
-                *topic.tables(record), *topic.charts(record)), short=topic.name.capitalize())
+                *(Line(command, "quiet") for command in commands), *shown))
+    if without:
+        how = command_line("advise", *(run.path for run in runs))
+        yield ReportSection("no-data", "Topics without data", (
+            Line(f"{'; '.join(without)} ({how} says what each needs)"),))
 
 
 def _answer_lines(answer: Answer) -> Iterator[Line]:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from hpcbench.answers.check import check_own_limits
 from hpcbench.answers.topics import flag_meaning
+from hpcbench.answers.verdict import checked_text
 from hpcbench.errors import command_line
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import (
@@ -80,7 +81,7 @@ def header_line(results: Results) -> str:
     versions = [_version_text(name, run.versions[name]) for name in ("torch", "mpi")
                 if name in run.versions]
     return "   ".join((f"hpcbench {run.hpcbench_version}", _where(run), *versions,
-                       *filter(None, (_checked_text(results),))))
+                       *filter(None, (checked_text(results),))))
 
 
 def _where(run: RunInfo) -> str:
@@ -95,26 +96,6 @@ def _version_text(name: str, version: str) -> str:
     if name != "mpi":
         return f"{name} {version}"
     return re.sub(r" (?:Version:? *|v(?=\d))", " ", version).split(",")[0]
-
-
-def _checked_text(results: Results) -> str:
-    counts = Counter(item.n_wrong is not None for item in results.cases if item.status == "ok"
-                     and item.case.workload.features.has_result)
-    if not counts[False]:
-        return _how_checked(results) if counts[True] else ""
-    return "results not checked" if not counts[True] else (
-        f"results of {plural(counts[False], 'case')} not checked")
-
-
-def _how_checked(results: Results) -> str:
-    """Return of how many samples the results were compared, as far as the file has that."""
-    timings = [item.timing for item in results.cases if item.timing is not None]
-    checked = [timing.n_checked for timing in timings if timing.n_checked is not None]
-    taken = sum(timing.n_samples for timing in timings)
-    if len(checked) < len(timings) or not taken:
-        return "results checked"
-    return ("every result checked" if sum(checked) == taken else
-            f"results of {sum(checked):,} of {taken:,} samples checked")
 
 
 MOST_COLUMNS = 120

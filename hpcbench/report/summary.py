@@ -17,6 +17,7 @@ from typing import Any
 from hpcbench.answers.answer import Run
 from hpcbench.answers.check import check_own_limits, code_of
 from hpcbench.answers.topics import TopicResult
+from hpcbench.answers.verdict import verdict_of
 from hpcbench.errors import HpcbenchError, command_line
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import STATUSES, Plan
@@ -263,7 +264,7 @@ def summary_document(
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},
         "answers": {one.topic.name: [asdict(answer) for answer in one.record.answers]
                     for one in advice},
-        "check": _check(results),
+        "verdict": asdict(verdict_of(results)), "check": _check(results),
         "results": _sections(results, rows),
         "cases": rows,
         "findings": [asdict(finding) for finding in results.findings],

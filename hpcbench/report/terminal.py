@@ -86,7 +86,8 @@ STATUS_STYLES: Mapping[str, str] = MappingProxyType({
     "not_run": "yellow"})
 """Status -> style of its lines."""
 TONE_STYLES: Mapping[str, str] = MappingProxyType({
-    "plain": "", "title": "bold", "quiet": "dim", "warning": "yellow"})
+    "plain": "", "title": "bold", "quiet": "dim", "warning": "yellow",
+    "good": "bold green", "caution": "bold yellow", "bad": "bold red"})
 GAP = "  "
 _TOPIC_WIDTH = 21
 

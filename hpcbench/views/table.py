@@ -33,7 +33,7 @@ from hpcbench.units import (
 
 Tone = str
 """How much a line matters: one of TONES."""
-TONES = ("plain", "title", "quiet", "warning")
+TONES = ("plain", "title", "quiet", "warning", "good", "caution", "bad")
 
 
 class Show(Enum):

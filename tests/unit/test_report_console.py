@@ -61,7 +61,8 @@ def test_a_resumed_run_is_not_called_as_short_as_its_last_attempt(
     resumed = replace(timed, findings=(Finding("HB150", "note", "attempt 0 was stopped"),))
     for one in (timed, resumed):
         print_results(one, tmp_path)
-    first, second = (line for line in capsys.readouterr().out.splitlines() if "1 case meas" in line)
+    first, second = (line for line in capsys.readouterr().out.splitlines() 
+                     if line.startswith("1 of 1 case meas"))
     assert " in 3 s" in first and " in 3 s" not in second
 
 

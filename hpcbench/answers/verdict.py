@@ -1,0 +1,176 @@
+"""May the numbers of a run be quoted? One of three states, and one sentence: the first of RULES
+that holds. It follows from what the results have; none of it is computed anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from hpcbench.reduce.results import IMPORTED, QUALITIES, CaseResult, Finding, Results
+from hpcbench.reduce.spread import interval_share
+from hpcbench.units import plural
+from hpcbench.views.table import FLAGS
+
+_OF_MEDIANS = frozenset(FLAGS) - {IMPORTED, "repeats"}
+"""Flags of a median; the others are of its interval, or stated otherwise."""
+GREEN, AMBER, RED = "green", "amber", "red"
+_BEGIN = {GREEN: "Good to quote", AMBER: "Quote with care", RED: "Do not quote"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """``state`` is GREEN, AMBER or RED; ``sentence`` says why, for those who read no more."""
+
+    state: str
+    sentence: str
+
+
+def verdict_of(results: Results) -> RunVerdict:
+    """Return the verdict on a run by the first of RULES that holds."""
+    state, reason = next((state, reason) for state, rule in RULES if (reason := rule(results)))
+    return RunVerdict(state, f"{_BEGIN[state]}: {reason}")
+
+
+def checked_text(results: Results) -> str:
+    """Return of how many cases or samples the results were checked; "" where none has any."""
+    counts = Counter(item.n_wrong is not None for item in _with_result(results))
+    if not counts[False]:
+        return _how_checked(results) if counts[True] else ""
+    return "results not checked" if not counts[True] else (
+        f"results of {plural(counts[False], 'case')} not checked")
+
+
+def _with_result(results: Results) -> Iterator[CaseResult]:
+    return (item for item in results.cases
+            if item.status == "ok" and item.case.workload.features.has_result)
+
+
+def _how_checked(results: Results) -> str:
+    """Return of how many samples the results were compared, as far as the file has that."""
+    timings = [item.timing for item in results.cases if item.timing is not None]
+    checked = [timing.n_checked for timing in timings if timing.n_checked is not None]
+    taken = sum(timing.n_samples for timing in timings)
+    if len(checked) < len(timings) or not taken:
+        return "results checked"
+    return ("every result checked" if sum(checked) == taken else
+            f"results of {sum(checked):,} of {taken:,} samples checked")
+
+
+def _nothing(results: Results) -> str:
+    return "" if any(item.status == "ok" for item in results.cases) else "no case was measured"
+
+
+def _faults(results: Results) -> str:
+    faults = results.run.faults
+    return f"{plural(len(faults), 'fault')} {_were(len(faults))} injected" if faults else ""
+
+
+def _not_sound(results: Results) -> str:
+    return next((_clause(one) for one in results.findings if one.scope == "run"), "")
+
+
+def _lost(results: Results) -> str:
+    n_ranks = results.run.world_size
+    lost = 0 if results.run.imported else n_ranks - len(results.run.ranks_present)
+    return f"{lost} of {plural(n_ranks, 'rank')} left no usable trace" if lost > 0 else ""
+
+
+def _wrong(results: Results) -> str:
+    wrong = sum(item.status == "wrong" for item in results.cases)
+    return f"{_of_cases(wrong, results)} gave wrong results" if wrong else ""
+
+
+def _alone(results: Results) -> str:
+    sends = any(call.is_case for item in results.cases for call in item.case.workload.features.calls
+                if item.status == "ok")
+    return ("one rank has no other to communicate with (start the job with mpirun)"
+            if results.run.world_size == 1 and sends else "")
+
+
+def _finding(code: str, text: str = "") -> Callable[[Results], str]:
+    """Return the rule that there is a finding of this code; without ``text`` it says which."""
+    return lambda results: next(
+        (text or _clause(one) for one in results.findings if one.code == code), "")
+
+
+def _imported(results: Results) -> str:
+    names = " and ".join(results.run.imported)
+    return f"times are those that {names} printed, without intervals" if names else ""
+
+
+def _incomplete(results: Results) -> str:
+    counts = Counter(item.status for item in results.cases)
+    parts = [f"{counts[status]} {status.replace('_', ' ')}"
+             for status in ("failed", "timeout", "not_run") if counts[status]]
+    return f"{_of_cases(counts['ok'], results)} measured, {', '.join(parts)}" if parts else ""
+
+
+def _lacking(results: Results) -> str:
+    return next((f"kind {kind} {reason}" for kind, reason in results.lacking_kinds.items()), "")
+
+
+def _unchecked(results: Results) -> str:
+    items = [*_with_result(results)]
+    unchecked = sum(item.n_wrong is None for item in items)
+    return f"{unchecked} of {plural(len(items), 'case')} not checked for wrong results" if (
+        unchecked) else ""
+
+
+def _flagged(results: Results) -> str:
+    timed = [item.timing for item in results.cases if item.timing is not None]
+    each = [[flag for flag in timing.quality if flag in _OF_MEDIANS] for timing in timed]
+    flags = Counter(flag for flags in each for flag in flags)
+    why = "".join(QUALITIES[flag].split("; ")[0] for flag, _ in flags.most_common(1))
+    return f"{sum(map(bool, each))} of {plural(len(timed), 'case')} flagged, most: {why}" if (
+        flags) else ""
+
+
+def _no_interval(results: Results) -> str:
+    known = [item.statistics for item in results.cases if item.statistics is not None]
+    without = sum(interval_share(one) is None and one.launch_low_s is None for one in known)
+    return f"{without} of {plural(len(known), 'median')} {_have(without)} no reliable interval" if (
+        without) else ""
+
+
+def _warned(results: Results) -> str:
+    return next(map(_clause, results.findings), "")
+
+
+def _good(results: Results) -> str:
+    counts = Counter(item.status for item in results.cases)
+    parts = (f"{_of_cases(counts['ok'], results)} measured", checked_text(results), "no warning")
+    return ", ".join(filter(None, parts))
+
+
+RULES: tuple[tuple[str, Callable[[Results], str]], ...] = (
+    (RED, _nothing), (RED, _faults), (RED, _not_sound), (RED, _lost), (RED, _wrong), (RED, _alone),
+    (RED, _finding("HB127", "replicas end a training with different weights")),
+    (RED, _finding("HB128", "a bus bandwidth is above what the declared link allows")),
+    (RED, _finding("HB146", "more FLOP/s than the device can do")),
+    (RED, _finding("HB144")),
+    (AMBER, _imported), (AMBER, _incomplete), (AMBER, _lacking), (AMBER, _unchecked),
+    (AMBER, _finding("HB143", "one rank loses more of its core to other processes than the rest")),
+    (AMBER, _finding("HB145")), (AMBER, _finding("HB130")), (AMBER, _flagged),
+    (AMBER, _no_interval), (AMBER, _warned),
+    (GREEN, _good),
+)
+"""State, and what returns its reason, or nothing where it does not hold. The first that holds is
+the verdict, so that a graver one, or one that explains others, stands before them."""
+
+
+def _clause(finding: Finding) -> str:
+    """Return the first clause of a finding, which has its figures; the remedy comes later."""
+    return finding.message.split("; ")[0].split(": ")[0]
+
+
+def _of_cases(count: int, results: Results) -> str:
+    return f"{count} of {plural(len(results.cases), 'case')}"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"

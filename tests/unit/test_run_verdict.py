@@ -1,0 +1,96 @@
+"""The first line of a run: one sentence and one of three states, the first rule that matches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from golden import RESULTS
+from hpcbench.answers.answer import Run
+from hpcbench.answers.topics import summary_lines
+from hpcbench.answers.verdict import AMBER, GREEN, RED, verdict_of
+from hpcbench.reduce.results import CaseResult, Finding, Results
+from hpcbench.reduce.results_file import open_results
+from hpcbench.report.document import markdown_text
+from hpcbench.report.report_file import document_of
+from hpcbench.report.summary import case_rows, summary_document
+from results_factory import MemorySamples, flagged, make_case, make_results, not_ok, ok, sweep
+
+NOISE = Finding("HB144", "note", "other processes used 81 % of each core: expect long tails; see")
+FEW = Finding("HB134", "note", "no p5 or p95 for all_reduce: fewer than 20; raise")
+
+
+def run_of(*more: CaseResult, findings: tuple[Finding, ...] = (), **changes: object) -> Results:
+    return make_results((ok(make_case()), *more), findings, **changes)
+
+
+def bad(status: str) -> CaseResult:
+    return not_ok(make_case(index=1), status, "some reason")
+
+
+CLEAN, UNCHECKED = ok(make_case()), ok(make_case(validate=False))
+RUNS: Mapping[str, tuple[str, str, Results]] = {
+    "clean": (GREEN, "1 of 1 case", run_of()),
+    "skipped by plan": (GREEN, "1 of 2 cases", run_of(bad("skipped"))),
+    "nothing measured": (RED, "no case", make_results((bad("failed"),))),
+    "faults": (RED, "2 faults", run_of(bad("wrong"), faults=("a", "b"), findings=(NOISE,))),
+    "not one run": (RED, "plan.json was", run_of(findings=(Finding(
+        "HB140", "run", "plan.json was changed: so"),))),
+    "lost ranks": (RED, "2 of 4 ranks", run_of(bad("wrong"), ranks_present=(0, 3))),
+    "wrong": (RED, "1 of 2 cases", run_of(bad("wrong"), findings=(NOISE,))),
+    "one rank": (RED, "one rank", make_results((ok(make_case(world_size=1)),), world_size=1,
+                                               ranks_present=(0,))),
+    "weights differ": (RED, "replicas", run_of(findings=(Finding("HB127", "note", "x: y"),))),
+    "noise": (RED, "other processes used 81 % of each core", run_of(
+        bad("timeout"), findings=(FEW, NOISE))),
+    "imported": (AMBER, "nccl-tests", run_of(imported=("nccl-tests",))),
+    "incomplete": (AMBER, "1 of 4 cases", run_of(bad("failed"), bad("timeout"), bad("not_run"),
+                                                 findings=(FEW,))),
+    "unchecked": (AMBER, "1 of 2 cases", run_of(UNCHECKED)),
+    "drift": (AMBER, "canary", run_of(findings=(FEW, Finding("HB145", "note", "the canary x: y")))),
+    "flags": (AMBER, "1 of 2 cases", run_of(flagged(CLEAN, "two_modes"), findings=(FEW,))),
+    "no interval": (AMBER, "1 of 2 medians", run_of(
+        ok(make_case(iterations=3)), findings=(FEW,))),
+    "any warning": (AMBER, "no p5 or p95", run_of(findings=(FEW,))),
+}
+"""Name -> the state, a figure of its sentence, the run; other rules that match come later."""
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_first_rule_that_matches_is_the_verdict(name: str) -> None:
+    state, figure, results = RUNS[name]
+    found = verdict_of(results)
+    assert found.state == state and figure in found.sentence, found.sentence
+    assert found.sentence.startswith("Do not quote: ") is (state == RED)
+    assert "\n" not in found.sentence and len(found.sentence) < 160
+
+
+@pytest.mark.parametrize(("kind", "state", "figure"), [
+    ("collective", RED, "other processes used 29 % to 49 % of each core"),
+    ("mixed", RED, "3 faults"), ("training", AMBER, "3 of 18 cases"), ("primitive", AMBER, "12"),
+])
+def test_the_verdict_leads_report_and_summaries(kind: str, state: str, figure: str) -> None:
+    with open_results(RESULTS[kind]) as file:
+        results, document = file.results, document_of([Run("run", file.results, file)])
+    found = verdict_of(results)
+    assert found.state == state and figure in found.sentence
+    first = next(summary_lines(results))
+    assert first.topic == "verdict" and first.tone == {
+        GREEN: "good", AMBER: "caution", RED: "bad"}[state]
+    assert document.sections[0].items[0] == replace(first, topic=None)
+    assert [section.key for section in document.sections][:3] == ["verdict", "best", "findings"]
+    assert document.title.endswith(" on node0, 2026-11-22")
+    begin = markdown_text(document).partition("## Verdict")[2].split("\n- ")[1]
+    assert begin.startswith(f"**{first.text[:12]}")
+    stored = summary_document(results, case_rows(results))["verdict"]
+    assert stored == {"state": found.state, "sentence": found.sentence}
+
+
+def test_topics_without_data_share_one_line() -> None:
+    results = make_results(tuple(map(ok, sweep(("all_reduce",), ("gloo",)))))
+    document = document_of([Run("run", results, MemorySamples(results))])
+    keys = [section.key for section in document.sections]
+    (without,) = (one for one in document.sections if one.key == "no-data")
+    assert len(without.items) == 1 and "answer-machine" not in keys and "answer-cost" not in keys
