@@ -98,7 +98,12 @@ def round_bytes(size_bytes: int) -> str:
 
 def three_digits(value: float) -> str:
     """Return a plain decimal, never an exponent, with three significant digits: ``1230``."""
-    return f"{Decimal(f'{value:.3g}'):f}"
+    return digits(value, 3)
+
+
+def digits(value: float, count: int) -> str:
+    """Return a plain decimal, never an exponent, with so many significant digits."""
+    return f"{Decimal(f'{value:.{count}g}'):f}"
 
 
 def seconds_unit(seconds: float) -> tuple[float, str]:

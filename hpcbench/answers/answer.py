@@ -16,7 +16,7 @@ from hpcbench.operations.traffic import TrafficRecord
 from hpcbench.reduce.kind_facts import F, ReadSamples, facts_of
 from hpcbench.reduce.results import CaseResult, Results, SampleSource
 from hpcbench.statistics.order import Interval
-from hpcbench.units import format_seconds, seconds_unit, three_digits
+from hpcbench.units import digits, format_seconds, seconds_unit, three_digits
 from hpcbench.views.chart import Chart
 from hpcbench.views.table import Column, Group, Range, Row, Table
 
@@ -146,8 +146,9 @@ def percent_text(share: float, low: float, high: float) -> str:
     """Return an increase with its interval: ``12 % (CI 9.1 to 15)``, from 1 on ``2.1x (CI ...)``.
     """
     if share >= 1:
-        return f"{1 + share:.2g}x (CI {1 + low:.2g} to {1 + high:.2g})"
-    return f"{100 * share:.3g} % (CI {100 * low:.3g} to {100 * high:.3g})"
+        return f"{digits(1 + share, 2)}x (CI {digits(1 + low, 2)} to {digits(1 + high, 2)})"
+    middle, least, greatest = (three_digits(100 * value) for value in (share, low, high))
+    return f"{middle} % (CI {least} to {greatest})"
 
 
 def interval_text(one: Interval, *, percent: bool = False) -> str:

@@ -23,7 +23,7 @@ from hpcbench.answers.answer import (
 from hpcbench.reduce.checks import MOST_OF_PEAK
 from hpcbench.reduce.kind_facts import kind_columns
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import grouped, plural, size_text
+from hpcbench.units import digits, grouped, plural, size_text, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Row, Show, Table
 
@@ -150,7 +150,7 @@ def _of_counters(cases: Sequence[Carried]) -> Iterator[Answer]:
     """Yield the ratio of counted to predicted bytes, for each backend."""
     for backend, same in grouped((case.backend, case) for case in cases).items():
         shares = [(share, case.label) for case in same if (share := case.counted_share) is not None]
-        evidence = tuple(f"{label}: {share:.3g} times" for share, label in shares[:8])
+        evidence = tuple(f"{label}: {three_digits(share)} times" for share, label in shares[:8])
         if not shares:
             why = (f"all messages are below {size_text(LEAST_MESSAGE_BYTES)}, where headers "
                    "dominate" if all(case.is_small for case in same) else
@@ -158,8 +158,8 @@ def _of_counters(cases: Sequence[Carried]) -> Iterator[Answer]:
             yield cannot_tell(f"bytes sent by {backend}", why, subject=backend)
         elif max(shares)[0] < LEAST_COUNTED:
             yield Answer(CLEAR, (
-                f"bytes sent by {backend}: at most {max(shares)[0]:.2g}x the predicted bytes on "
-                "the network interfaces: the data bypassed them (shared memory)"),
+                f"bytes sent by {backend}: at most {digits(max(shares)[0], 2)}x the predicted "
+                "bytes on the network interfaces: the data bypassed them (shared memory)"),
                 evidence, subject=backend)
         else:
             yield Answer(NONE if max(shares)[0] <= MOST_COUNTED else CLEAR, (

@@ -39,7 +39,7 @@ from hpcbench.operations.traffic import Signature, TrafficRecord, form_id
 from hpcbench.reduce.kind_facts import IsolatedCall, IsolatedForm
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics.order import Interval
-from hpcbench.units import rank_list, with_sizes
+from hpcbench.units import rank_list, three_digits, with_sizes
 from hpcbench.views.table import Column, Row, Show, Table
 
 TRANSFER, ARRIVAL, CONTENTION = "transfer", "arrival", "contention"
@@ -311,7 +311,7 @@ def _answer(
     words = ", ".join(f"{100 * share:.0f} % {name}" for name, share in ordered if share >= 0.005)
     late = sorted({rank for one in forms for rank in one.late})
     by = f"; rank {rank_list(late)} arrives last" if late else ""
-    recorded = f"{seconds:.3g} s recorded" + (f", {of_span}" if of_span else "")
+    recorded = f"{three_digits(seconds)} s recorded" + (f", {of_span}" if of_span else "")
     return Answer(CLEAR, f"{label}: {words} of {recorded}{by}", tuple(
         f"{one.form}: {' + '.join(one.parts) or one.cause}" for one in forms[:8]))
 

@@ -56,7 +56,7 @@ from hpcbench.reduce.kind_facts import (
 from hpcbench.reduce.reduce import exit_code
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.trace.container import whole_file
-from hpcbench.units import plural, rank_list
+from hpcbench.units import digits, plural, rank_list
 
 CONFIDENCE = 0.95
 MARGIN = 0.02
@@ -294,9 +294,9 @@ def _beyond(
     """
     unit, scale = _unit(limit, column)
     low, high = interval_of(item.statistics, column, value)
-    shown = f"{limit.metric} {value / scale:.4g} {unit}"
+    shown = f"{limit.metric} {digits(value / scale, 4)} {unit}"
     if (low, high) != (value, value):
-        shown += f" ({low / scale:.4g}..{high / scale:.4g})"
+        shown += f" ({digits(low / scale, 4)}..{digits(high / scale, 4)})"
     for edge, sign, text in _edges(limit, column):
         # a minimum is a maximum of the negated value
         best, worst = min(sign * low, sign * high), max(sign * low, sign * high)
@@ -319,7 +319,7 @@ def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iter
     for edge, sign, text in _edges(limit, column):
         beyond = [time_s for time_s in times if sign * time_s > edge]
         worst = max(times) if sign > 0 else min(times)
-        message = (f"{limit.metric} {worst / scale:.4g} {unit} in the worst launch, "
+        message = (f"{limit.metric} {digits(worst / scale, 4)} {unit} in the worst launch, "
                    f"{len(beyond)} of {len(times)} beyond, {text}")
         is_proven = len(beyond) == len(times) and (
             ends is None or min(sign * end for end in ends) > edge)

@@ -51,7 +51,7 @@ from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results import Canary
 from hpcbench.statistics.hypothesis_tests import FEWEST_PASSES
 from hpcbench.statistics.steady import FEWEST_RUNS, MOST_VALUES
-from hpcbench.units import plural
+from hpcbench.units import digits, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Range, Row, Show, Table
 
@@ -120,7 +120,7 @@ def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[A
     precise = [one for one in rest if one.reach <= PRECISE]
     if precise and not named and not drifting:
         worst = max(precise, key=lambda one: one.reach)
-        yield Answer(NONE, f"drift: none (changes are at most {100 * worst.reach:.2g} %)",
+        yield Answer(NONE, f"drift: none (changes are at most {digits(100 * worst.reach, 2)} %)",
                      (f"checked {_series_text(len(precise))}; widest interval: {worst.label}, "
                       f"{_change(worst)} over {worst.passes} passes",
                       *map(_canary_text, canaries)))
@@ -242,7 +242,7 @@ def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
     elif lowered or _may_cost(compared, lost := _lost(seen, CLOCKS), LEAST_EFFECT):
         yield cannot_tell("throttling", f"clocks fell, no case follows them; {_FEW}", reasons)
     else:
-        yield Answer(NONE, f"throttling: none (clocks fall by at most {100 * lost:.2g} %)",
+        yield Answer(NONE, f"throttling: none (clocks fall by at most {digits(100 * lost, 2)} %)",
                      (f"no case's times follow the clock ({plural(len(compared), 'check')})",))
 
 
@@ -287,7 +287,7 @@ def noise_answers(
                      (f"no case's passes follow it; {why}", *before, _NOISE_TO_DO))
     else:
         yield Answer(NONE, "host noise: no significant effect (a rank waits for a core at most "
-                     f"{100 * lost:.2g} % of a pass)",
+                     f"{digits(100 * lost, 2)} % of a pass)",
                      (f"no case's times follow it ({plural(len(both), 'check')})", *before))
 
 
@@ -306,7 +306,8 @@ def _always(
 ) -> Answer:
     """Return the answer on a rank that loses a share of its speed all the time."""
     return Answer(
-        CLEAR, f"{what}; its work takes up to {100 * lost.value / (1 - lost.value):.2g} % longer",
+        CLEAR, f"{what}; its work takes up to "
+               f"{digits(100 * lost.value / (1 - lost.value), 2)} % longer",
         (*evidence, f"false alarms in at most {FALSE_ALARMS:.0%} of runs", to_do),
         subject=f"rank {rank}")
 
@@ -368,7 +369,7 @@ def _most_waiting(seen: Seen) -> str:
         (float(np.nanmax(waits)), rank, one.item.case.label) for one in seen.read.cases
         for rank, waits in zip(seen.read.wait_ranks, one.waits, strict=True)
         if np.isfinite(waits).any())
-    return f"rank {rank} waits for a core up to {100 * share:.2g} % of a pass of {label}"
+    return f"rank {rank} waits for a core up to {digits(100 * share, 2)} % of a pass of {label}"
 
 
 _INTERVAL = Column("interval", "99 % CI", Show.PERCENT, "%")

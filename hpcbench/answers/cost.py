@@ -27,7 +27,7 @@ from hpcbench.answers.compare import FASTER, SAME, SLOWER, CaseComparison
 from hpcbench.answers.scaling_series import Worked, caveats, compared, scaled, short_ways, worked
 from hpcbench.reduce.kind_facts import SAMPLES
 from hpcbench.statistics.order import Interval
-from hpcbench.units import format_seconds, grouped, plural, three_digits
+from hpcbench.units import digits, format_seconds, grouped, plural, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, file_name
 from hpcbench.views.chart import Curve as TimeSeries
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
@@ -283,12 +283,12 @@ def arithmetic(task: TrainingTask, one: CostChoice) -> str:
     even = one.ranks % one.nodes == 0
     devices = (f"{plural(one.nodes, 'node')} x {plural(one.ranks // one.nodes, 'device')}"
                if even else f"{plural(one.ranks, 'device')} of {plural(one.nodes, 'node')}")
-    text = (f"{task.samples:,} samples / {one.samples_per_s:.4g} a second = "
-            f"{one.time_s:.4g} s; {one.time_s:.4g} s x {devices} / 3600 = "
-            f"{one.device_hours:.4g} device-hours")
+    text = (f"{task.samples:,} samples / {digits(one.samples_per_s, 4)} a second = "
+            f"{digits(one.time_s, 4)} s; {digits(one.time_s, 4)} s x {devices} / 3600 = "
+            f"{digits(one.device_hours, 4)} device-hours")
     if one.cost is None or one.price is None:
         return text
-    return f"{text}; x {one.price:g} = {one.cost:.4g} {task.unit}"
+    return f"{text}; x {one.price:g} = {digits(one.cost, 4)} {task.unit}"
 
 
 def _answers_of_task(task: TrainingTask) -> Iterator[Answer]:
@@ -304,7 +304,7 @@ def _answers_of_task(task: TrainingTask) -> Iterator[Answer]:
     front = [one for one in task.choices if one.on_front]
     yield Answer(
         CLEAR, "Pareto front: " + "; ".join(
-            f"{one.label} ({format_seconds(one.time_s)}, {one.spent:.4g} {task.unit})"
+            f"{one.label} ({format_seconds(one.time_s)}, {digits(one.spent, 4)} {task.unit})"
                     for one in sorted(front, key=lambda one: one.time_s)),
         (f"{len(front)} of {plural(len(task.choices), 'choice')}, by medians",))
     for step in task.steps:

@@ -35,7 +35,7 @@ from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison
 from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, Lateness
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.order import Interval
-from hpcbench.units import format_seconds, grouped, plural
+from hpcbench.units import digits, format_seconds, grouped, plural, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Row, Show, Table
 
@@ -158,7 +158,7 @@ def _answers(
         most = max(precise, key=lambda one: one.most_share)
         yield Answer(
             NONE, f"stragglers: none ({plural(len(precise), 'check')}; delays are at most "
-            f"{100 * most.most_share:.2g} % of a call)", (
+            f"{digits(100 * most.most_share, 2)} % of a call)", (
                 f"widest interval: {most.label}, rank {most.rank} is {_times(most.behind_s)} "
                 f"behind rank {most.next_rank}",
                 "ranks that are late together cannot be separated"))
@@ -208,7 +208,8 @@ def _unknown(
         most = max(wide, key=lambda one: one.most_share)
         more = f"and {plural(len(wide) - 1, 'more check')} " * (len(wide) > 1)
         yield Answer(CANNOT_TELL, f"stragglers: cannot tell in {most.label} {more}(noise hides "
-                     f"delays up to {100 * most.most_share:.3g} % of its time); use more passes",
+                     f"delays up to {three_digits(100 * most.most_share)} % of its time); use "
+                     "more passes",
                      (f"their intervals reach over {100 * PRECISE:.0f} % of a call", *evidence))
     if reasons:
         texts = [f"{reason} ({plural(count, 'check')})" for reason, count in reasons.most_common()]
@@ -221,7 +222,7 @@ def _times(one: Interval) -> str:
 
 
 def _share(one: RankComparison) -> str:
-    return f"{100 * one.share.value:.3g} %"
+    return f"{three_digits(100 * one.share.value)} %"
 
 
 def diagnose_tables(record: Diagnosis) -> Iterator[Table]:

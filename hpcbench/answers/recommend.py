@@ -266,9 +266,7 @@ def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[Done]:
             case, timing, choice = item.case, item.timing, item.case.workload.choice()
             if (item.status != "ok" or item.statistics is None or timing is None
                     or choice.task is None or case.kind in run.results.missing_kinds
-                    or (across_ranks and not choice.any_ranks)
-                    or (case.group_size == 1 and any(  # a call that sends nothing
-                        call.is_case for call in case.workload.features.calls))):
+                    or case.sends_nothing or (across_ranks and not choice.any_ranks)):
                 continue
             task = {"kind": case.kind, "device": case.device, "mode": case.mode,
                     "arrival": case.arrival, "fold": timing.fold, **choice.task}

@@ -33,7 +33,7 @@ from hpcbench.answers.scaling_series import (
 )
 from hpcbench.statistics.order import Interval
 from hpcbench.statistics.scaling_laws import Law
-from hpcbench.units import format_seconds, grouped, plural
+from hpcbench.units import digits, format_seconds, grouped, plural, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, Scale
 from hpcbench.views.chart import Curve as TimeSeries
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
@@ -136,12 +136,13 @@ def _why_none(efficiency: Interval) -> str:
 def _evidence(series: ScalingSeries, one: SeriesMember) -> str:
     share = one.communication
     parts = [f"{plural(one.ranks, 'rank')} on {plural(one.nodes, 'node')}: "
-             f"{format_seconds(one.time_s)} a call, {one.rate:.4g} {series.unit}/s"]
+             f"{format_seconds(one.time_s)} a call, {digits(one.rate, 4)} {series.unit}/s"]
     if one.efficiency:
         parts.append(f"efficiency {interval_text(one.efficiency, percent=True)}")
     if share is not None:
-        parts.append(f"communication adds {100 * share.median:.3g} % of a call "
-                     f"({100 * share.least:.3g} to {100 * share.greatest:.3g} % over "
+        parts.append(f"communication adds {three_digits(100 * share.median)} % of a call "
+                     f"({three_digits(100 * share.least)} to "
+                     f"{three_digits(100 * share.greatest)} % over "
                      f"{plural(share.passes, 'pass')}"
                      f"{'' if share.tells else ', which may be chance'})")
     elif one.ranks > 1:
@@ -162,7 +163,7 @@ def _of_law(law: Law) -> Answer:
     text = ", ".join(f"{name} {interval_text(one, percent=True)}"
                      for name, one in law.parameters.items())
     span = f"{law.least_ranks} to {law.most_ranks} ranks"
-    worst = f"{100 * law.worst:.2g} %"
+    worst = f"{digits(100 * law.worst, 2)} %"
     evidence = (
         "residuals (measured over fitted, less 1) "
         + ", ".join(f"{100 * one:+.2g} %" for one in law.residuals),

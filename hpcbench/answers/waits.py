@@ -39,7 +39,7 @@ from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.kind_facts import EXCHANGE, RankWork, Variation, Waiting
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.hypothesis_tests import MIN_PASSES, find_slowest, holm
-from hpcbench.units import grouped, plural
+from hpcbench.units import digits, grouped, plural, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Range, Row, Show, Table, cell_text
 
@@ -267,10 +267,10 @@ def _no_cause(found: Sequence[Cause]) -> Iterator[Answer]:
     seen = [one for one in widest if one.high_share <= MOST_UNSEEN]
     if seen:
         yield Answer(NONE, f"slow compute or link: none ({plural(len(seen), 'check')}; at most "
-                     f"{100 * seen[0].high_share:.2g} % slower)", (_widest(seen[0]),))
+                     f"{digits(100 * seen[0].high_share, 2)} % slower)", (_widest(seen[0]),))
     if blind := widest[:len(widest) - len(seen)]:
         yield Answer(CANNOT_TELL, f"slow compute or link: {plural(len(blind), 'check')} too noisy, "
-                     f"up to {100 * blind[0].high_share:.3g} %; use more passes",
+                     f"up to {three_digits(100 * blind[0].high_share)} %; use more passes",
                      (_widest(blind[0]),))
 
 
@@ -294,7 +294,7 @@ def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
     elif bounded := [one for one in known if one.high is not None]:
         most = max(bounded, key=lambda one: one.high or 0.0)
         reach = most.high or 0.0
-        bound = f"at most {100 * reach:.2g} % of a call"
+        bound = f"at most {digits(100 * reach, 2)} % of a call"
         evidence = (f"{plural(len(bounded), 'case')}; most in {most.label}, {_share(most)}",)
         yield (Answer(NONE, f"waiting for the slowest rank: {bound}", evidence)
                if reach <= MOST_UNSEEN else
@@ -322,8 +322,8 @@ def _cause(one: Stalled) -> str:
 def _share(one: Stalled) -> str:
     assert one.share is not None
     ends = "" if one.low is None or one.high is None else (
-        f" (CI {100 * one.low:.2g} to {100 * one.high:.2g} %)")
-    return f"{100 * one.share:.2g} %{ends}"
+        f" (CI {digits(100 * one.low, 2)} to {digits(100 * one.high, 2)} %)")
+    return f"{digits(100 * one.share, 2)} %{ends}"
 
 
 def _varying(found: Sequence[Stalled]) -> Iterator[Answer]:
@@ -336,7 +336,7 @@ def _varying(found: Sequence[Stalled]) -> Iterator[Answer]:
         how, worst = pairs[0]
         more = f", and {plural(len(pairs) - 1, 'more case')}" if len(pairs) > 1 else ""
         yield Answer(
-            CLEAR, f"gradient exchange: jitter of {100 * how.share:.2g} % of a call in "
+            CLEAR, f"gradient exchange: jitter of {digits(100 * how.share, 2)} % of a call in "
             f"{worst.label}{more}",
             (f"coefficient of variation {how.cv:.0%}, of computing {how.own_cv:.0%} "
              f"(p = {how.chance:.2g})",
@@ -345,7 +345,7 @@ def _varying(found: Sequence[Stalled]) -> Iterator[Answer]:
             subject=worst.label)
     elif shares := sorted(one.variation.share for one in found if one.variation is not None):
         most, n = 100 * shares[-1], plural(len(shares), "case")
-        evidence = (f"{n}; it deviates by at most {most:.3g} % of a call",)
+        evidence = (f"{n}; it deviates by at most {three_digits(most)} % of a call",)
         yield (Answer(NONE, "gradient exchange: no excess jitter", evidence)
                if shares[-1] <= MOST_UNSEEN else
                cannot_tell("gradient exchange jitter", "computing varies as much", evidence))

@@ -50,7 +50,7 @@ from hpcbench.config.dialects.traffic import sweep_of
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import TrafficRecord
 from hpcbench.statistics.order import Interval
-from hpcbench.units import format_seconds, grouped, plural
+from hpcbench.units import format_seconds, grouped, plural, three_digits
 from hpcbench.views.table import Column, Line, Range, Row, Show, Table
 
 LATENESS, SETTING, BALANCE, NODES = "lateness", "setting", "balance", "nodes"
@@ -312,7 +312,7 @@ def _step(one: Alternative) -> str:
     if one.exposed is None:
         return "the record has no whole span"
     return (f"the recorded span shortens by 0 (all communication hidden) to "
-            f"{-100 * one.exposed:.3g} % (none)")
+            f"{three_digits(-100 * one.exposed)} % (none)")
 
 
 def _tables(found: WhatIf) -> Iterator[Table]:

@@ -135,6 +135,11 @@ class Case:
         return max(self.world_size // self.workload.groups, 1)
 
     @property
+    def sends_nothing(self) -> bool:
+        """Return whether it is one collective of one rank."""
+        return self.group_size == 1 and any(call.is_case for call in self.workload.features.calls)
+
+    @property
     def group_span(self) -> int:
         """Return how many ranks lie from the first to the last one of a group, these included."""
         return (self.group_size - 1) * self.workload.group_stride + 1

@@ -25,7 +25,7 @@ from hpcbench.reduce.roofline import (
     rate_text,
 )
 from hpcbench.texts import as_field
-from hpcbench.units import grouped, plural
+from hpcbench.units import grouped, plural, three_digits
 from hpcbench.views.labels import without_shared
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 
@@ -124,7 +124,7 @@ def _chart(what: str, stem: str, same: Sequence[Shown]) -> RooflineChart:
     kept = same[:MOST_SPOTS]
     shared, names = without_shared([one.title for one in kept])
     scores = ["" if one.found.score is None else
-              f", {100 * one.found.score:.3g}\N{NO-BREAK SPACE}%" for one in kept]
+              f", {three_digits(100 * one.found.score)}\N{NO-BREAK SPACE}%" for one in kept]
     texts = [f"{name}: {one.found.bound_by}{score}"
              for name, one, score in zip(names, kept, scores, strict=True)]
     panels = [

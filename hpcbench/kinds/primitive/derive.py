@@ -49,7 +49,7 @@ from hpcbench.statistics.overlap import (
     times_longest_part,
 )
 from hpcbench.trace.columns import PURE, TEXT
-from hpcbench.units import grouped, to_tflop_per_s
+from hpcbench.units import digits, grouped, to_tflop_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +360,7 @@ def _flops_problem(
         return
     rate = to_tflop_per_s(rates.busiest_rank_flops_per_s)
     yield Violation(
-        "HB146", f"{rate:.4g} TFLOP/s of a rank are more than the {to_tflop_per_s(peak):.4g} that "
+        "HB146", f"{digits(rate, 4)} TFLOP/s of a rank are more than the "
+        f"{digits(to_tflop_per_s(peak), 4)} that "
         f"hardware.peak_flops allows for {work.dtype}: it computes less than it is credited with, "
         "in another dtype (TF32 for fp32), or the declared peak is wrong", rejects=False)

@@ -35,7 +35,7 @@ from hpcbench.kinds.training.plan.workload import (
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import device_of
-from hpcbench.units import grouped, plural
+from hpcbench.units import grouped, plural, three_digits
 
 SKETCH = 2.0
 """An estimate of a norm by 8 projections is larger than so many times the norm for one in 10 000
@@ -96,7 +96,8 @@ def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
 
 
 def disagreement(found: Counterpart) -> str:
-    share = "" if found.share is None else f", by up to {found.share:.3g} times what is allowed"
+    share = ("" if found.share is None else
+             f", by up to {three_digits(found.share)} times what is allowed")
     differs = f"{found.n_wrong} of {found.n_compared} comparisons of the timed model"
     if found.on_ranks:
         return (f"{differs} differ among the ranks' copies{share}, first {found.what} of "
