@@ -212,7 +212,7 @@ def ramps(passes: int, samples: int) -> Claim:
     def share(kind: Kind, random: Random, reports: int, factor: float) -> float:
         times = np.exp(kind(random, reports * passes, samples))
         times[:, :10] *= factor
-        return float(np.mean([any(map(steady_from, part))
+        return float(np.mean([any(steady_from(part))
                               for part in times.reshape(reports, passes, samples)]))
     return Claim(share)
 

@@ -366,9 +366,8 @@ def _folded(
     times_s = np.asarray(times_ns / 1e9, dtype=np.float64)
     passes = tuple(pass_slices(samples))
     use, unsteady = _untimed_uses(samples), False
-    for part in passes:
-        timed_at = part.start + np.flatnonzero(use[part] == Use.COUNTED)
-        cut = steady_from(times_s[timed_at])
+    timed = [part.start + np.flatnonzero(use[part] == Use.COUNTED) for part in passes]
+    for timed_at, cut in zip(timed, steady_from([times_s[at] for at in timed]), strict=True):
         use[timed_at[:cut]] = Use.COUNTED_RAMP if case.is_fixed else Use.RAMP
         latest_cut = timed_at.size // BATCH // 2 * BATCH  # that `steady_from` tries
         unsteady |= 0 < cut == latest_cut

@@ -184,6 +184,13 @@ def inflation_of_signs(correlation: float, length: float = math.inf) -> float:
     return 1 + 4 / math.pi * float(((1 - lags / length) * np.arcsin(correlation ** lags)).sum())
 
 
+def inflation_of_sum(n: int, correlation: float) -> float:
+    """Return the variance of the sum of n values of an AR(1) process over that of independent ones
+    (Bayley and Hammersley, JRSS Supplement 8, 1946)."""
+    lags = np.arange(1, n)
+    return 1 + 2 * float(((1 - lags / n) * correlation ** lags).sum())
+
+
 @dataclass(frozen=True, slots=True)
 class TwoStateModel:
     """Values stay above or below a threshold longer than in any AR(1) process. ``correlation`` is

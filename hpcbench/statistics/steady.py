@@ -7,13 +7,22 @@ runs, groups of runs: benchmarks/error_rates.py), at the price of power."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.statistics.interval import MedianInterval, dependence, normal_of_t, ranks
+from hpcbench.statistics.interval import (
+    MedianInterval,
+    dependence,
+    inflation_of_sum,
+    normal_of_t,
+    rank_correlation,
+    ranks,
+)
 from hpcbench.statistics.order import Interval, Values, median, medians
 
 BATCH = 5
@@ -21,7 +30,6 @@ BATCH = 5
 MIN_N_STEADY = 20
 """Four batches; from fewer nothing is cut."""
 CUT_TOLERANCE = 0.05
-CUT_Z = 2.576
 SIGNIFICANT_P = 0.01
 MIN_TREND = 0.02
 """Share of the median, over the whole series: a smaller drift is not worth a flag."""
@@ -51,18 +59,28 @@ class ChangePoint:
     p: float
 
 
-def steady_from(values: Values) -> int:
-    """Return the index of the first steady value, at most n / 2; 0 if none is cut. MSER-5: the cut
-    after whole batches of 5 with the least sum (y - mean)^2 / (number of y)^2 after it. Changes:
-    batches count by their median; the first cut within 5 % of the least is taken; and only if the
-    first 5 values rank otherwise than those after it (rank sum, p < 0.01)."""
+def steady_from(passes: Sequence[Values]) -> list[int]:
+    """Return for each pass (n,) the index of its first steady value, at most n / 2; 0 if none is
+    cut. MSER-5: the cut after whole batches of 5 with the least sum (y - mean)^2 / (number of y)^2
+    after it. Changes: batches count by their median; the first cut within 5 % of the least is
+    taken; and only if the first 5 values rank otherwise than those after it (rank sum, p < 0.01 for
+    all passes together, as correlated as the later halves of all passes are)."""
+    later = [values[values.size // 2:] for values in passes]
+    ranked = ranks(np.concatenate([np.empty(0), *later]))
+    correlation = rank_correlation(ranked, [part.size for part in later]) if ranked.size else 0.0
+    limit = (NormalDist().inv_cdf(1 - SIGNIFICANT_P / 2 / max(len(passes), 1))
+             * math.sqrt(inflation_of_sum(BATCH, correlation)))
+    return [_steady_from(values, limit) for values in passes]
+
+
+def _steady_from(values: Values, limit: float) -> int:
     if values.size < MIN_N_STEADY:
         return 0
     cut = BATCH * _mser_batches(_block_medians(values, BATCH))
     if not cut:
         return 0
     start_and_rest = np.concatenate([values[:BATCH], values[cut:]])
-    return cut if abs(_rank_sum_z(start_and_rest, BATCH)) > CUT_Z else 0
+    return cut if abs(_rank_sum_z(start_and_rest, BATCH)) > limit else 0
 
 
 def _mser_batches(batches: Values) -> int:
