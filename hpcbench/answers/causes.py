@@ -6,7 +6,8 @@ that they took longer. The isolated calls are divided alike and subtracted. So a
     transfer in isolation + arrival (waiting beyond that) + contention (transfer beyond that)
 
 as shares of the ranks' mean duration. Intervals are percentiles of means of resampled calls (Efron
-1979), of both sides. They do not cover differences between two runs of a machine.
+1979), of both sides, as wide as the dependence of calls asks for. They do not cover differences
+between two runs of a machine.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from hpcbench.config.dialects.traffic import (
 from hpcbench.operations.traffic import Signature, TrafficRecord, form_id
 from hpcbench.reduce.kind_facts import IsolatedCall, IsolatedForm
 from hpcbench.reduce.results import CaseResult, CaseSamples
+from hpcbench.statistics.interval import stretch_of_mean
 from hpcbench.statistics.order import Interval
 from hpcbench.units import rank_list, three_digits, with_sizes
 from hpcbench.views.table import Column, Row, Show, Table
@@ -246,11 +248,14 @@ def judged(recorded: CallCause, calls: CallTimes, alone: CallTimes) -> CallCause
 
 
 def _means(values: Times, seed: int) -> Times:
-    """Return the mean, then the means of DRAWS resamples; equal seeds draw the same calls."""
+    """Return the mean, then the means of DRAWS resamples; equal seeds draw the same calls. Calls
+    that depend on one another count less."""
     step = -(-values.size // MOST_CALLS)
     some = values[::step]
     drawn = np.random.default_rng(seed).integers(some.size, size=(DRAWS, some.size))
-    return np.concatenate([[some.mean()], some[drawn].mean(axis=1)])
+    mean = some.mean()
+    means = mean + stretch_of_mean(some) * (some[drawn].mean(axis=1) - mean)
+    return np.concatenate([[mean], np.maximum(means, some.min())])
 
 
 def _share(shares: Times) -> Interval:

@@ -34,9 +34,14 @@ from hpcbench.answers.compare_inputs import (
 )
 from hpcbench.errors import UsageError
 from hpcbench.reduce.results_file import without_latest
-from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
+from hpcbench.statistics.hypothesis_tests import (
+    Shift,
+    benjamini_hochberg,
+    least_chance,
+    shift_of,
+    shifts_of,
+)
 from hpcbench.statistics.order import Interval
-from hpcbench.statistics.overlap import chance_of_mean, mean_interval
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
@@ -176,8 +181,11 @@ def compare(
     ``smallest`` is the smallest effect that matters, as a share. ``in_launch``: both sides are of
     the same launch, so that medians of the same pass are compared.
     """
-    made = [_compared(key, first[key], second[key], in_launch=in_launch) for key in first
+    keys = [key for key in first
             if key in second and first[key].launch_s and second[key].launch_s]
+    shifts = _shifts({key: _pairs(first[key], second[key]) for key in keys} if in_launch else {})
+    made = [_in_pairs(key, first[key], second[key], shifts[key]) if key in shifts else
+            _compared(key, first[key], second[key], in_launch=in_launch) for key in keys]
     chances = [case.chance for case in made if case.chance is not None]
     shares = iter(benjamini_hochberg(chances))
     judged = tuple(_judged(replace(case, false_share=None if case.chance is None else next(shares)),
@@ -206,8 +214,6 @@ def launches_needed(family: int) -> int:
 def _compared(
     key: str, first: CaseOfSide, second: CaseOfSide, *, in_launch: bool,
 ) -> CaseComparison:
-    if in_launch and _pairs(first, second):
-        return _in_pairs(key, first, second)
     a, b = (np.log(np.array(side.launch_s)) for side in (first, second))
     shift, chance = shift_of(a, b)
     ends = shift.map(math.exp)
@@ -237,16 +243,20 @@ def _pairs(first: CaseOfSide, second: CaseOfSide) -> list[tuple[float, float]]:
     return [(a, b) for a, b in zip(first.pass_s, second.pass_s, strict=False) if a and b]
 
 
-def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide) -> CaseComparison:
+def _shifts(pairs: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Shift]:
+    rows = {key: np.array([math.log(b / a) for a, b in each])
+            for key, each in pairs.items() if each}
+    return dict(zip(rows, shifts_of([*rows.values()]), strict=True))
+
+
+def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide, shift: Shift) -> CaseComparison:
     """Compare medians of the same pass: what slows the machine for a while slows both."""
     pairs = _pairs(first, second)
-    logs = np.array([math.log(b / a) for a, b in pairs])
-    ratio, several = mean_interval(logs).map(math.exp), len(logs) > 2
-    chance = chance_of_mean(logs) if several else None
+    ratio, several = shift.interval.map(math.exp), len(pairs) > 2
     first_s, second_s = np.exp(np.log(pairs).mean(axis=0)).tolist()  # so that their ratio is mean
     return CaseComparison(
         key, second.case.label, first_s, second_s, ratio.value, ratio.low, ratio.high,
-        (len(logs), len(logs)), in_launch=True, chance=chance,
+        (len(pairs), len(pairs)), in_launch=True, chance=shift.chance if several else None,
         reason="" if several else "fewer than 3 passes have both",
         phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs),
         imported=(first.is_imported, second.is_imported),

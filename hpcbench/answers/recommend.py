@@ -7,9 +7,10 @@ over its passes, because launches differ by more than passes do. With fewer laun
 numbers, and the result holds in these launches.
 
 The fastest way of each task is compared with each other way of it. Because it was chosen as the
-fastest, a p-value is multiplied by the number of ways. All comparisons of a report are one family
-(Benjamini and Hochberg, a share of `FALSE_ALARMS`), so that of 100 reports of equal ways at most
-one names any. A slower way also takes at least `SMALLEST` more, and its interval excludes `NEAR`.
+fastest, a p-value counts for all pairs of ways (`chosen`). All comparisons of a report are one
+family (Benjamini and Hochberg, a share of `FALSE_ALARMS`), so that of 100 reports of equal ways at
+most one names any. A slower way also takes at least `SMALLEST` more, and its interval excludes
+`NEAR`.
 """
 
 from __future__ import annotations
@@ -40,9 +41,8 @@ from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET
 from hpcbench.errors import command_line
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.hypothesis_tests import benjamini_hochberg
+from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen, shifts_of
 from hpcbench.statistics.order import Interval
-from hpcbench.statistics.overlap import chance_of_mean, mean_interval
 from hpcbench.units import grouped, plural, size_text
 from hpcbench.views.chart import (
     Axis,
@@ -65,14 +65,10 @@ SPANS, EVIDENCE = 3, 8
 _BYTES = re.compile(r"\d+B")
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """How many times as long the second of two ways takes.
-
-    Attributes:
-        ratio: geometric mean over pairs; ``low`` to ``high`` is its 95 % interval.
-        chance: how likely equal ways are so far apart; None for fewer than FEWEST pairs.
-        n, unit: how many pairs there are, of PASSES or LAUNCHES.
-        n_launches: in how many launches both were measured.
-    """
+    """How many times as long the second of two ways takes: ``ratio`` is the geometric mean over
+    ``n`` pairs of ``unit`` (PASSES, LAUNCHES), ``low`` to ``high`` its 95 % interval; ``chance``:
+    how likely equal ways are so far apart, None for fewer than FEWEST pairs. ``n_launches``: those
+    in which both were measured."""
 
     ratio: float
     low: float | None
@@ -154,14 +150,16 @@ class Recommendations:
 def recommend(runs: Sequence[Run], options: TopicOptions) -> Recommendations:
     """Return the best settings in these runs; cases of different runs are not compared."""
     passes = [run.results.plan.passes for run in runs]
-    rankings = _judged([_ranking(task, passes) for task in tasks_of(runs)])
+    tasks = [replace(task, ways=tuple(sorted(task.ways, key=time_of))) for task in tasks_of(runs)]
+    each = iter(paired([(task.ways[0], way) for task in tasks for way in task.ways[1:]], passes))
+    rankings = _judged([_ranking(task, each) for task in tasks])
     preferences = tuple(map(_preference, rankings))
     return Recommendations(rankings, preferences, tuple(recommend_answers(preferences, runs)))
 
 
-def _ranking(task: Task, passes: Sequence[int]) -> Ranking:
-    best, *others = sorted(task.ways, key=time_of)
-    rivals = tuple(Rival(way.value, way.name, way.case_id, time_of(way), paired(best, way, passes))
+def _ranking(task: Task, beside: Iterator[Paired]) -> Ranking:
+    best, *others = task.ways
+    rivals = tuple(Rival(way.value, way.name, way.case_id, time_of(way), next(beside))
                    for way in others)
     return Ranking(task.kind, task.name, task.key, best.value, best.name, best.case_id,
                    time_of(best), rivals)
@@ -169,7 +167,7 @@ def _ranking(task: Task, passes: Sequence[int]) -> Ranking:
 
 def _judged(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
     """Return the rankings with their rivals judged, as one family of tests."""
-    chances = [min(1.0, (len(one.rivals) + 1) * rival.paired.chance) for one in rankings
+    chances = [chosen(len(one.rivals) + 1, rival.paired.chance) for one in rankings
                for rival in one.rivals if rival.paired.chance is not None]
     shares = iter(benjamini_hochberg(chances))
     return tuple(replace(one, rivals=tuple(
@@ -221,10 +219,8 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to do a task: the ``value`` of its key, and ``name`` with options that differ.
-
-    ``items`` are its cases by the number of their run.
-    """
+    """One way to do a task: the ``value`` of its key, and ``name`` with options that differ;
+    ``items`` are its cases by the number of their run."""
 
     value: str
     name: str
@@ -237,8 +233,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task done in several ways, which differ in ``key``; ``name``: the words that labels share.
-    """
+    """A task done in ways that differ in ``key``; ``name``: the words that labels share."""
 
     kind: str
     name: str
@@ -308,21 +303,26 @@ def _text(values: Mapping[str, Any]) -> str:
     return repr(sorted(values.items()))
 
 
-def paired(first: Way, second: Way, passes: Sequence[int]) -> Paired:
-    """Return the second way beside the first; ``passes``: of a launch, by number of the run."""
-    launches = [logs for run, item in first.items.items() if run in second.items
-                for logs in _launches(item, second.items[run], passes[run])]
-    unit = LAUNCHES if len(launches) >= FEWEST else PASSES
-    numbers = ([float(np.mean(logs)) for logs in launches] if unit == LAUNCHES
-               else [log for logs in launches for log in logs])
-    if not numbers:
-        return Paired(time_of(second) / time_of(first), None, None, None, 0, unit, 0)
-    logs = np.array(numbers)
-    ratio = mean_interval(logs).map(math.exp)
-    if len(logs) < FEWEST:
-        return Paired(ratio.value, None, None, None, len(logs), unit, len(launches))
-    return Paired(ratio.value, ratio.low, ratio.high, chance_of_mean(logs), len(logs), unit,
-                  len(launches))
+def paired(pairs: Sequence[tuple[Way, Way]], passes: Sequence[int]) -> list[Paired]:
+    """Return, of each pair, the second way beside the first; ``passes``: of a launch, by number of
+    the run. All pairs of a report share the machine, and so how passes depend on one another."""
+    found = [Paired(time_of(second) / time_of(first), None, None, None, 0, PASSES, 0)
+             for first, second in pairs]
+    launches = [[logs for run, item in first.items.items() if run in second.items
+                 for logs in _launches(item, second.items[run], passes[run])]
+                for first, second in pairs]
+    for unit in (PASSES, LAUNCHES):
+        rows = {at: np.array([np.mean(logs) for logs in each] if unit == LAUNCHES else
+                             [log for logs in each for log in logs])
+                for at, each in enumerate(launches)
+                if each and (len(each) >= FEWEST) == (unit == LAUNCHES)}
+        shifts = shifts_of([*rows.values()], independent=unit == LAUNCHES)
+        for (at, row), shift in zip(rows.items(), shifts, strict=True):
+            ratio = shift.interval.map(math.exp)
+            found[at] = Paired(ratio.value, ratio.low, ratio.high, shift.chance, row.size, unit,
+                               len(launches[at])) if row.size >= FEWEST else replace(
+                found[at], ratio=ratio.value, n=row.size, n_launches=len(launches[at]))
+    return found
 
 
 def time_of(way: Way) -> float:

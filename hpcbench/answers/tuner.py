@@ -18,12 +18,19 @@ from typing import Any
 
 from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import SMALLEST
-from hpcbench.answers.recommend import FEWEST, LAUNCHES, Paired, Way, is_clearly_slower, paired
+from hpcbench.answers.recommend import (
+    FEWEST,
+    LAUNCHES,
+    Paired,
+    Way,
+    is_clearly_slower,
+    paired,
+)
 from hpcbench.errors import UsageError
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.reduce.kind_facts import kind_columns
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.hypothesis_tests import benjamini_hochberg
+from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen
 from hpcbench.trace.schema import UNKNOWN
 from hpcbench.units import grouped, plural
 
@@ -230,18 +237,20 @@ Gains = Mapping[tuple[TunedCalls, int, str], Judged]
 
 def _gains(found: Sequence[SweptCase], passes: Sequence[int]) -> Gains:
     """Return all comparisons, judged as one family; also of variants where none could be made."""
-    compared = {key: _compared(same, passes) for key, same in grouped(
+    ways = {key: _compared(same) for key, same in grouped(
         ((one.calls, one.size, one.variant), one) for one in found if not one.unfit).items()
         if any(one.choice for one in same)}
-    chances = [min(1.0, (len(of) + 1) * one.chance) for of in compared.values()
+    each = iter(paired([pair for of in ways.values() for pair in of.values()], passes))
+    compared = {key: {choice: next(each) for choice in of} for key, of in ways.items()}
+    chances = [chosen(len(of) + 1, one.chance) for of in compared.values()
                for one in of.values() if one.chance is not None]
     shares = iter(benjamini_hochberg(chances))
     return {key: {choice: (one, one.chance is not None and is_clearly_slower(one, next(shares)))
                   for choice, one in of.items()} for key, of in compared.items()}
 
 
-def _compared(same: Sequence[SweptCase], passes: Sequence[int]) -> dict[TunedChoice, Paired]:
-    """Return NCCL's own choice beside each choice that went wrong in no run."""
+def _compared(same: Sequence[SweptCase]) -> dict[TunedChoice, tuple[Way, Way]]:
+    """Return each choice that went wrong in no run, with NCCL's own choice."""
     bad = {one.choice for one in same if one.item.status in BAD}
     ways = {choice: Way("", "", {one.run: one.item for one in reversed(alike)})
             for choice, alike in grouped(
@@ -249,7 +258,7 @@ def _compared(same: Sequence[SweptCase], passes: Sequence[int]) -> dict[TunedCho
             if choice not in bad}
     default = ways.pop(None, None)
     return {} if default is None else {
-        choice: paired(way, default, passes) for choice, way in ways.items()
+        choice: (way, default) for choice, way in ways.items()
         if choice is not None and _folds(way) == _folds(default)}
 
 

@@ -1,17 +1,23 @@
 """Tests for few passes, launches or steps, with known error rates: multiple testing,
-shifts of two samples, the slowest of equal ranks (`find_slowest`), excess variation
+shifts of two samples, differences over passes (`shifts_of`), the slowest of equal ranks
+(`find_slowest`), excess variation
 (`chance_of_excess`), times that follow a condition (`explained_rise`)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.statistics.interval import (
+    chance_of_one_side,
+    is_significant,
+    unbiased_correlation,
+)
 from hpcbench.statistics.order import Interval, Values, median, medians, t_quantile, t_tail
 
 
@@ -38,6 +44,12 @@ def benjamini_hochberg(chances: Sequence[float]) -> list[float]:
         least = min(least, chances[at] * len(chances) / place)
         adjusted[at] = least
     return adjusted
+
+
+def chosen(ways: int, chance: float) -> float:
+    """Return the p-value of any way being faster, as those of the rivals of one of them are
+    counted: all k (k - 1) ordered pairs, one-sided, are k / 2 two-sided p-values for each rival."""
+    return min(1.0, ways / 2 * chance)
 
 
 EXACT_UP_TO = 60
@@ -148,11 +160,17 @@ def largest_correlation(residual_s: Times) -> float:
     if squares <= 0:
         return MOST_CORRELATION
     seen = float((residual_s[:, 1:] * residual_s[:, :-1]).sum()) / squares
-    tried = [MOST_CORRELATION * step / _STEPS for step in range(_STEPS + 1)]
+    return _largest(seen, n, ranks - 1, (MOST_CORRELATION, _UNLIKELY))
+
+
+def _largest(seen: float, n: int, rows: int, limits: tuple[float, float]) -> float:
+    """Return the largest correlation that one as low as ``seen`` in so many independent rows does
+    not rule out; ``limits``: the largest of all, and the chance below which one is ruled out."""
+    tried = [limits[0] * step / _STEPS for step in range(_STEPS + 1)]
     low, high = 0, _STEPS
     while low < high:  # the first that is ruled out, or the last of all
         middle = (low + high) // 2
-        ruled_out = _chance_of_less(seen, n, tried[middle], ranks - 1) < _UNLIKELY
+        ruled_out = _chance_of_less(seen, n, tried[middle], rows) < limits[1]
         low, high = (low, middle) if ruled_out else (middle + 1, high)
     return tried[low]
 
@@ -261,6 +279,80 @@ def find_slowest(medians_s: Times, least_s: float) -> SlowestRank:
     chance = ranks * tail(float(far)) + (mistaken if deviation_s > 0 else 0.0)
     return SlowestRank(row, next_row, difference_s, difference_s - half_s, difference_s + half_s,
                     min(1.0, max(0.0, chance)), correlation)
+
+
+FALSE_CORRELATION = 1e-3
+"""Share of reports in which the correlation of passes is larger than assumed: it is one for all
+comparisons of a report."""
+_FEWEST = 3
+"""Two passes do not show whether they depend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The mean of differences over passes with its 95 % interval, and its two-sided p-value."""
+
+    interval: Interval
+    chance: float
+
+
+def shifts_of(rows: Sequence[Values], *, independent: bool = False) -> list[Shift]:
+    """Return the mean of each row of differences (pass,), against 0. None is empty.
+
+    Passes count as an AR(1) process of the largest correlation that all rows of as many passes
+    leave possible, unless they are ``independent``; the mean is as many errors away as
+    `tail_of_two` says. A few passes of one mode look exact, whatever their distribution is: so a
+    p-value is not below that of all passes being on one side (sign test; Conover, 3.4), except as
+    far as the spread of the other rows bears it out."""
+    found: dict[int, Shift] = {}
+    for n in {row.size for row in rows}:
+        places = [at for at, row in enumerate(rows) if row.size == n]
+        found.update(zip(places, _shifts(np.stack([rows[at] for at in places]), independent),
+                         strict=True))
+    return [found[at] for at in range(len(rows))]
+
+
+def _shifts(rows: Times, independent: bool) -> Iterator[Shift]:
+    count, n = rows.shape
+    if n == 1:
+        yield from (Shift(Interval(float(mean)), 1.0) for mean in rows[:, 0])
+        return
+    largest, likely = (0.0, 0.0) if independent else _correlations(rows)
+    means, variances = rows.mean(axis=1), rows.var(axis=1, ddof=1)
+    known, signs = correlated_passes(n, largest), chance_of_one_side(n, likely)
+    for mean, variance in zip(means.tolist(), variances.tolist(), strict=True):
+        others = (float(variances.sum()) - variance) / max(count - 1, 1)
+        own = 2 * tail_of_two(_far(mean, variance / n), n, largest)
+        by_others = 1.0 if count == 1 else 2 * t_tail(
+            _far(mean, others / n * known.inflation), known.degrees * (count - 1))
+        half = _quantile_of_two(0.025, n, largest) * math.sqrt(variance / n)
+        yield Shift(Interval(mean, mean - half, mean + half),
+                    min(1.0, max(own, min(signs, by_others))))
+
+
+def _far(mean: float, variance: float) -> float:
+    return abs(mean) / math.sqrt(variance) if variance > 0 else (math.inf if mean else 0.0)
+
+
+def _correlations(rows: Times) -> tuple[float, float]:
+    """Return the largest correlation of neighbouring passes compatible with rows (row, pass), and
+    the likely one, 0 unless it is significant. Rows count alike, or by their variance: a row that
+    stays in one state shows nothing of how long states last."""
+    n = rows.shape[1]
+    rest = rows - rows.mean(axis=1, keepdims=True)
+    squares, products = (rest ** 2).sum(axis=1), (rest[:, 1:] * rest[:, :-1]).sum(axis=1)
+    vary = squares > 0
+    if n < _FEWEST or not vary.any():
+        return OF_TWO_RANKS, 0.0
+    seen, counts = [], []
+    for weights in (squares[vary], np.ones(int(vary.sum()))):
+        seen.append(float((products[vary] / squares[vary]) @ weights / weights.sum()))
+        counts.append(max(1, int(weights.sum() ** 2 / (weights @ weights) + 1e-9)))
+    largest = max(_largest(one, n, count, (OF_TWO_RANKS, FALSE_CORRELATION))
+                  for one, count in zip(seen, counts, strict=True))
+    likely = unbiased_correlation(seen[0], n)
+    is_seen = is_significant(likely * math.sqrt(counts[0]), n)
+    return largest, min(likely, OF_TWO_RANKS) if is_seen else 0.0
 
 
 MIN_N = 20

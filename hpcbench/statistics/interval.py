@@ -71,15 +71,31 @@ def dependence(
     return Inflation(max(1.0, inflation, inflation_of_signs(correlation)), num_cosines)
 
 
+def stretch_of_mean(values: Values, level: float = 0.95) -> float:
+    """Return how many times as wide as for independent values the interval of the mean of a series
+    (n,) is: of AR(1) correlation, spectrum and two states the widest, as for medians."""
+    n, ranked = values.size, ranks(values)
+    correlation = rank_correlation(ranked)
+    if not is_significant(correlation, n):
+        return 1.0
+    estimates = [Inflation(1.0), Inflation((1 + correlation) / (1 - correlation),
+                                           correlation_degrees(correlation, n)),
+                 Inflation(*spectral_inflation(values, correlation))]
+    if states := _states(values, ranked, (), correlation):
+        stay = min(max(states.correlation, 0.0), MAX_CORRELATION)
+        estimates.append(Inflation((1 + stay) / (1 - stay), states.estimate.degrees))
+    return max(one.half_width(n, level) for one in estimates) / estimates[0].half_width(n, level)
+
+
 def rank_correlation(ranked: Values, segments: Sequence[int] = (),
                      centred_over: float | None = None) -> float:
     """Return the lag-1 correlation of ranks (n,), 0 to 0.999, without the bias -(1 + 3 rho) / n
     (Kendall 1954), n being all values, or ``centred_over``."""
     biased = lag1_correlation(ranked, segments)
-    return 0.0 if biased is None else _unbiased(biased, centred_over or ranked.size)
+    return 0.0 if biased is None else unbiased_correlation(biased, centred_over or ranked.size)
 
 
-def _unbiased(correlation: float, n: float) -> float:
+def unbiased_correlation(correlation: float, n: float) -> float:
     return min((n * correlation + 1) / (n - 3), MAX_CORRELATION) if n > 3 else MAX_CORRELATION
 
 
@@ -184,6 +200,14 @@ def inflation_of_signs(correlation: float, length: float = math.inf) -> float:
     return 1 + 4 / math.pi * float(((1 - lags / length) * np.arcsin(correlation ** lags)).sum())
 
 
+def chance_of_one_side(n: int, correlation: float, starts: int = 1) -> float:
+    """Return the chance that n values of a Gaussian AR(1) process are all on one side of their
+    median: in each of the segments that ``starts`` the first is by chance, and a next stays there
+    with (1 + r) / 2, r = 2 / pi asin(correlation) being that of signs (Sheppard 1899)."""
+    stay = 0.5 + math.asin(correlation) / math.pi
+    return 2 * 0.5 ** starts * stay ** (n - starts)
+
+
 def inflation_of_sum(n: int, correlation: float) -> float:
     """Return the variance of the sum of n values of an AR(1) process over that of independent ones
     (Bayley and Hammersley, JRSS Supplement 8, 1946)."""
@@ -272,7 +296,7 @@ def _states(
 
 
 def _state(share: float, biased: float, visits: float, n: int) -> TwoStateModel:
-    correlation = _unbiased(biased, n)
+    correlation = unbiased_correlation(biased, n)
     nested = min(share, 1 - share) / max(share, 1 - share)
     inflation = 1 + 2 * nested * max(0.0, correlation) / (1 - correlation)
     return TwoStateModel(correlation, visits, Inflation(inflation, max(LEAST_DEGREES, visits)))
@@ -323,8 +347,7 @@ def _doubt(
     n: int, lowest: int, level: float, count: MedianRankUncertainty, segments: Sequence[int]
 ) -> str:
     """Return why the level is not promised, or nothing. An interval that reaches beyond the data
-    misses the median if all values are on one side: in each segment the first is by chance, and a
-    next stays there with (1 + r) / 2, r being the correlation of signs."""
+    misses the median if all values are on one side."""
     seen = f"successive values correlate by {count.correlation:.2f}, "
     states = count.states
     if states and states.visits < MIN_VISITS:
@@ -333,9 +356,7 @@ def _doubt(
         is_open = lowest > 1 and n < MIN_N_DEPENDENT and is_significant(count.correlation, n, 1.0)
         return f"{seen}too much to judge from {n}" if is_open else ""
     correlation = max(0.0, count.correlation, states.correlation if states else 0.0)
-    stay = (1 + 2 / math.pi * math.asin(correlation)) / 2
-    starts = num_segments(segments)
-    missed = 2 * 0.5 ** starts * stay ** (n - starts)
+    missed = chance_of_one_side(n, correlation, num_segments(segments))
     return f"{seen}and {n} of them do not hold an interval of that level" if (
         missed > 1 - level or n * (1 - correlation) < RANDOM_WALK) else ""
 

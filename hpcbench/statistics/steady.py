@@ -10,15 +10,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.statistics.hypothesis_tests import benjamini_hochberg
 from hpcbench.statistics.interval import (
     MedianInterval,
     dependence,
     inflation_of_sum,
+    is_significant,
     normal_of_t,
     rank_correlation,
     ranks,
@@ -63,24 +64,28 @@ def steady_from(passes: Sequence[Values]) -> list[int]:
     """Return for each pass (n,) the index of its first steady value, at most n / 2; 0 if none is
     cut. MSER-5: the cut after whole batches of 5 with the least sum (y - mean)^2 / (number of y)^2
     after it. Changes: batches count by their median; the first cut within 5 % of the least is
-    taken; and only if the first 5 values rank otherwise than those after it (rank sum, p < 0.01 for
-    all passes together, as correlated as the later halves of all passes are)."""
-    later = [values[values.size // 2:] for values in passes]
-    ranked = ranks(np.concatenate([np.empty(0), *later]))
-    correlation = rank_correlation(ranked, [part.size for part in later]) if ranked.size else 0.0
-    limit = (NormalDist().inv_cdf(1 - SIGNIFICANT_P / 2 / max(len(passes), 1))
-             * math.sqrt(inflation_of_sum(BATCH, correlation)))
-    return [_steady_from(values, limit) for values in passes]
+    taken; and only if the first 5 values rank otherwise than those after it (rank sum, of values
+    as correlated as the later halves of the passes are; p < 0.01 for all passes together, Simes,
+    Biometrika 73, 1986)."""
+    later = [values[values.size // 2:] for values in passes if values.size >= BATCH]
+    every = np.concatenate([np.empty(0), *(part - median(part) for part in later)])
+    correlation = rank_correlation(ranks(every), [part.size for part in later],
+                                   every.size / len(later)) if later else 0.0
+    if not is_significant(correlation, every.size):
+        correlation = 0.0
+    deviation = math.sqrt(inflation_of_sum(BATCH, correlation))
+    cuts, chances = zip(*(_cut(values, deviation) for values in passes), strict=True)
+    return [cut if share < SIGNIFICANT_P else 0
+            for cut, share in zip(cuts, benjamini_hochberg(chances), strict=True)]
 
 
-def _steady_from(values: Values, limit: float) -> int:
-    if values.size < MIN_N_STEADY:
-        return 0
-    cut = BATCH * _mser_batches(_block_medians(values, BATCH))
+def _cut(values: Values, deviation: float) -> tuple[int, float]:
+    """Return the cut, and its p-value; ``deviation`` is that of sums over independent ones'."""
+    cut = BATCH * _mser_batches(_block_medians(values, BATCH)) if values.size >= MIN_N_STEADY else 0
     if not cut:
-        return 0
+        return 0, 1.0
     start_and_rest = np.concatenate([values[:BATCH], values[cut:]])
-    return cut if abs(_rank_sum_z(start_and_rest, BATCH)) > limit else 0
+    return cut, math.erfc(abs(_rank_sum_z(start_and_rest, BATCH)) / deviation / math.sqrt(2))
 
 
 def _mser_batches(batches: Values) -> int:

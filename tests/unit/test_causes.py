@@ -14,7 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Run, TopicOptions
-from hpcbench.answers.causes import Causes, causes
+from hpcbench.answers.causes import (
+    INCONCLUSIVE,
+    CallCause,
+    CallTimes,
+    Causes,
+    causes,
+    judged,
+)
 from hpcbench.cli import app
 from hpcbench.config.load import load_config
 from hpcbench.errors import ConfigError
@@ -247,6 +254,15 @@ def test_the_command_prints_it(isolated: Path, tmp_path: Path) -> None:
     assert document["topics"]["causes"]["forms"][0]["cause"] == "arrival"
     path.write_text("{}")
     assert CliRunner().invoke(app, words).exit_code != 0
+
+
+def test_one_burst_is_no_cause() -> None:
+    """Calls that were slow for a while say little of how long calls take."""
+    random = np.random.default_rng(1)
+    slow = np.where(np.abs(np.arange(200) - 100) < 50, 6.0, 1.0)
+    recorded = CallTimes(1e-3 * slow * random.lognormal(0, 0.1, 200), np.full(200, 1e-5), {})
+    alone = CallTimes(1e-3 * random.lognormal(0, 0.1, 30), np.full(30, 1e-5), {})
+    assert judged(CallCause("", 200, 200, 0), recorded, alone).cause == INCONCLUSIVE
 
 
 def test_the_benchmark_names_planted_causes() -> None:

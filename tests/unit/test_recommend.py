@@ -30,14 +30,15 @@ from results_factory import (
     make_workload,
 )
 
-DRIFT = (1.0, 1.3, 0.8, 1.1, 0.9, 1.2)
+DRIFT = (1.0, 1.3, 0.8, 1.1, 0.9, 1.2, 1.0, 0.7, 1.1)
 """Of the machine, from pass to pass: of all cases alike."""
-JITTER = {"gloo": (1.0, 1.01, 0.995, 1.005, 0.99, 1.0), "mpi": (1.0, 0.99, 1.0, 1.01, 1.0, 0.995)}
+JITTER = {"gloo": (1.0, 1.01, 0.995, 1.005, 0.99, 1.0, 1.0, 1.0, 1.0),
+          "mpi": (1.0, 0.99, 1.0, 1.01, 1.0, 0.995, 1.005, 1.0, 1.0)}
 RING = (("NCCL_ALGO", "Ring"),)
 
 
 def timed(
-    backend: str, factor: float = 1.0, size_bytes: int = 1024, *, n: int = 6,
+    backend: str, factor: float = 1.0, size_bytes: int = 1024, *, n: int = 9,
     env: tuple[tuple[str, str], ...] = (), launches: int = 1,
 ) -> CaseResult:
     case = make_case(make_workload(size_bytes=size_bytes), backend=backend, env=env,
@@ -61,7 +62,7 @@ def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:
     assert rival.paired.chance and rival.false_share == pytest.approx(2 * rival.paired.chance)
     assert answer.certainty == CLEAR and answer.command == "hpcbench compare FILE --by backend"
     assert "backend: gloo fastest" in answer.sentence
-    assert "(95 % CI 1.48 to 1.52, 6 passes)" in answer.evidence[1]
+    assert "(95 % CI 1.44 to 1.56, 9 passes)" in answer.evidence[1]
     assert answer.evidence[0].endswith("in one launch")
     (table,) = recommend_tables(found)
     assert [row.cells[-1] for row in table.rows] == ["fastest", "slower"]
@@ -95,7 +96,7 @@ def test_ways_that_differ_by_nothing_that_matters_have_no_winner(factor: float) 
 
 
 def test_ways_whose_interval_hides_a_large_difference_are_inconclusive() -> None:
-    noise = (0.2, 3.0, 1.0, 0.5, 4.0, 0.3)
+    noise = (0.2, 3.0, 1.0, 0.5, 4.0, 0.3, 1.0, 2.0, 0.5)
     wide = in_passes(make_case(make_workload(), backend="mpi", index=1024),
                      *(1e-3 * factor for factor in noise))
     found = asked([timed("gloo"), wide])

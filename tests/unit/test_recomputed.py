@@ -175,12 +175,12 @@ def test_launches_and_repeats_have_the_precision_that_they_can_have(tmp_path: Pa
 
 def test_every_row_of_given_iterations_has_as_many_samples(tmp_path: Path) -> None:
     """A table once showed n=60 in one row and n=45 in another."""
-    folder = reduced(tmp_path / "run", make_plan(4, passes=3, iterations=40))
+    folder = reduced(tmp_path / "run", make_plan(4, passes=3, iterations=80))
     with open_results(folder) as file:
         rows = case_rows(file.results)
-    assert {row["n"] for row in rows} == {120} and all(row["all_count"] for row in rows)
+    assert {row["n"] for row in rows} == {240} and all(row["all_count"] for row in rows)
     assert any(row["n_ramp"] for row in rows)
-    assert all(row["unflagged_n"] < 120 and row["unflagged_p25_s"] is not None for row in rows)
+    assert all(row["unflagged_n"] < 240 and row["unflagged_p25_s"] is not None for row in rows)
 
 
 def test_a_file_that_someone_has_locked_is_read_all_the_same(tmp_path: Path) -> None:

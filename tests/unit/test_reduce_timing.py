@@ -144,7 +144,8 @@ def test_a_number_of_iterations_that_was_given_is_what_counts(tmp_path: Path) ->
 
 def test_a_pass_without_a_steady_state_is_flagged(tmp_path: Path) -> None:
     def edit(rank: int, record: Record, samples: Samples) -> None:
-        samples[2:, END] += 400 * np.arange(60)[::-1]
+        noise = np.random.default_rng(5).integers(0, 900, 60)
+        samples[2:, END] += noise + 4000 * (np.arange(60) < 30)
 
     _, timing = one(tmp_path, edit, iterations=60)
     assert timing.n_ramp == 30 and {"ramp", "unsteady"} <= {*timing.quality}

@@ -15,7 +15,6 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
     ("plan_speed.py", "--cases 200 --repeat 1", ("192 collective cases", "200 training cases")),
     ("report_speed.py", "--cases 10 --ranks 9 --traced 2",
      ("10 cases x 9 ranks", "summary.json and summary.csv", "hpcbench show --json", "goals")),
-    ("recommend.py", "--reports 2", ("equal ways", "one 10 % slower")),
     ("report_page.py", "--sizes 10x9 --traced 2 --no-browser",
      ("10 cases x 9 ranks", "MB, written")),
 ])
