@@ -85,11 +85,9 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A way that is not the fastest: its time, and ``paired`` beside the fastest.
-
-    ``false_share`` is after Benjamini and Hochberg; ``is_clear``, whether it is clearly slower.
-    ``case_id`` is its case, of the first run that has it.
-    """
+    """A way that is not the fastest: its time, and ``paired`` beside the fastest. ``false_share`` is
+    after Benjamini and Hochberg; ``is_clear``, whether it is clearly slower. ``case_id`` is its
+    case, of the first run that has it."""
 
     value: str
     name: str
