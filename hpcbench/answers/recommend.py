@@ -85,7 +85,7 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A way that is not the fastest: its time, and ``paired`` beside the fastest. ``false_share`` is
+    """A way that is not the fastest: its time, ``paired`` beside the fastest. ``false_share`` is
     after Benjamini and Hochberg; ``is_clear``, whether it is clearly slower. ``case_id`` is its
     case, of the first run that has it."""
 
