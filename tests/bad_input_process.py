@@ -59,7 +59,7 @@ def hpcbench(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
     It prints to a text, not to a terminal, and ends as a program does.
     """
-    with mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1", **variables}), \
+    with mock.patch.dict(os.environ, {"COLUMNS": "1000", "NO_COLOR": "1", **variables}), \
             mock.patch.object(sys, "argv", sys.argv):
         return subprocess.CompletedProcess(words, *call(list(words)))
 

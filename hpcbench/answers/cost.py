@@ -406,21 +406,22 @@ def cost_charts(record: Costs) -> Iterator[LineChart]:
 def _columns(task: TrainingTask) -> tuple[Column, ...]:
     money = task.unit
     return (
-        Column("choice", "choice"), Column("nodes", "nodes", Show.COUNT),
-        Column("devices", "devices", Show.COUNT), Column("time", "time", Show.DURATION),
-        Column("device_hours", "device-hours", Show.NUMBER, better="less"),
-        Column("cost", "cost", Show.NUMBER, money, better="less", optional=True),
+        Column("choice", "choice"), Column("nodes", "nodes", Show.COUNT, detail=True),
+        Column("devices", "devices", Show.COUNT, detail=True),
+        Column("time", "time", Show.DURATION),
+        Column("device_hours", "device-hours", Show.NUMBER, better="less", detail=True),
+        Column("cost", "cost", Show.NUMBER, money, better="less", optional=True, first_to_go=True),
         Column("energy", "energy", Show.NUMBER, "kWh", "at the mean power of the case", "less",
-               optional=True),
+               optional=True, first_to_go=True),
         Column("per_1000", "1,000 samples", Show.NUMBER, money, better="less"),
         Column("per_million_tokens", "10^6 tokens", Show.NUMBER, money, better="less",
-               optional=True),
+               optional=True, detail=True),
         Column("time_saved", "time saved", Show.PERCENT, "%", "beside the default, the first row",
                "more", optional=True),
         Column("time_interval", _INTERVAL, Show.PERCENT, "%", optional=True),
         Column("cost_saved", "cost saved", Show.PERCENT, "%", "beside the default, the first row",
-               "more", optional=True),
-        Column("cost_interval", _INTERVAL, Show.PERCENT, "%", optional=True),
+               "more", optional=True, first_to_go=True),
+        Column("cost_interval", _INTERVAL, Show.PERCENT, "%", optional=True, first_to_go=True),
         Column("note", "note", optional=True))
 
 

@@ -240,8 +240,10 @@ def scaling_charts(record: Scaling) -> Iterator[LineChart]:
 
 def _work_table(found: Sequence[ScalingSeries]) -> Table:
     columns = (
-        Column("ranks", "ranks", Show.COUNT), Column("nodes", "nodes", Show.COUNT),
-        Column("amount", "work", Show.NUMBER, "a call"), Column("time", "time", Show.MS, "ms"),
+        Column("ranks", "ranks", Show.COUNT),
+        Column("nodes", "nodes", Show.COUNT, first_to_go=True),
+        Column("amount", "work", Show.NUMBER, "a call", first_to_go=True),
+        Column("time", "time", Show.MS, "ms"),
         Column("rate", "rate", Show.NUMBER, "1/s", better="more"),
         Column("speed_up", "speed-up", Show.RATIO, better="more", optional=True),
         Column("speed_up_interval", _INTERVAL, Show.RATIO, optional=True),

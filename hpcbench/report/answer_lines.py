@@ -33,7 +33,7 @@ from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import read_traffic
 from hpcbench.reduce.results_file import ResultsFile, each_once, open_results
-from hpcbench.report.terminal import Sentence, print_document, print_lines, table_lines
+from hpcbench.report.terminal import Sentence, print_document, print_lines
 from hpcbench.texts import Verbosity, say, valid
 from hpcbench.units import grouped, plural, with_sizes
 from hpcbench.views.labels import short_labels, shortened
@@ -109,7 +109,7 @@ def print_advice(results: Sequence[TopicResult], verbosity: Verbosity) -> None:
                     for answer in one.record.answers)
         return
     for one in results:
-        print_lines(_topic_lines(one, full=verbosity.is_verbose))
+        print_lines(_topic_lines(one, full=verbosity.is_verbose), whole=verbosity.is_verbose)
 
 
 def print_advice_json(results: Sequence[TopicResult], paths: Sequence[Path]) -> None:
@@ -123,7 +123,7 @@ def plain_record(record: Any) -> Any:
     return TypeAdapter(type(record)).dump_python(record, mode="json")
 
 
-def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text]:
+def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text | Table]:
     yield Text()
     yield Text(f"{one.topic.name}: {one.topic.question}", style="bold")
     names = {} if full else one.names
@@ -134,8 +134,8 @@ def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text]:
     for command in commands:
         if not command.endswith(f"--only {one.topic.name}"):  # that prints the same again
             yield Text(f"  {command}", style="dim")
-    for table in one.topic.tables(one.record):
-        yield from table_lines(table if full else _with_names(table, names))
+    yield from (table if full else _with_names(table, names)
+                for table in one.topic.tables(one.record))
 
 
 def _with_names(table: Table, names: Mapping[str, str]) -> Table:
@@ -174,26 +174,26 @@ def print_comparisons(answer: Compared, verbosity: Verbosity) -> None:
     if verbosity.is_quiet:
         print_lines(Text(f"{one.second}: {totals_line(one)}") for one in answer.comparisons)
         return
-    print_lines(_comparison_lines(answer, full=verbosity.is_verbose))
+    print_lines(_comparison_lines(answer, full=verbosity.is_verbose), whole=verbosity.is_verbose)
 
 
 def print_comparisons_json(answer: Compared) -> None:
     print_document({"schema": COMPARE_SCHEMA, "schema_version": 1, **plain_record(answer)})
 
 
-def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text]:
+def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text | Table]:
     for text in dict.fromkeys(filter(None, map(needed_line, answer.comparisons))):
-        yield Text(text)
+        yield Sentence(text, 2)
     for one in answer.comparisons:
         if not one.cases and not full:
             continue  # such as a backend that this machine lacks: the total states it
-        yield from table_lines(comparison_table(one, full=True) if full else _short_table(one))
+        yield comparison_table(one, full=True) if full else _short_table(one)
         left_out = unmatched_table(one)
         if left_out:
-            yield from table_lines(left_out)
+            yield left_out
     other = difference_table(answer.differences, answer.sides, full=full)
     if other:
-        yield from table_lines(other)
+        yield other
     yield Text()
     in_launch = any(case.in_launch for one in answer.comparisons for case in one.cases)
     if in_launch and not any(map(needed_line, answer.comparisons)):
@@ -204,10 +204,10 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text]:
         yield Text("times are geometric means of passes; hpcbench show has medians of all samples")
     scopes = (scope_of(one.cases) for one in answer.comparisons)
     for scope in dict.fromkeys(filter(None, scopes)):
-        yield Text(f"{scope}: equal jobs may differ as much; run both in turn at other times and "
-                   "compare A1,A2,... B1,B2,...")
+        yield Sentence(f"{scope}: equal jobs may differ as much; run both in turn at other times "
+                       "and compare A1,A2,... B1,B2,...", 2)
     for one in answer.comparisons:
-        yield Text(f"{one.second}: {totals_line(one)}", style="bold")
+        yield Sentence(f"{one.second}: {totals_line(one)}", 2, "bold")
 
 
 PREFIX = "HPCBENCH_CHECK"

@@ -35,7 +35,7 @@ from hpcbench.report.results_lines import (
     outcome_lines,
     tables_of,
 )
-from hpcbench.report.terminal import print_lines, table_lines, tone_line
+from hpcbench.report.terminal import Sentence, print_lines, tone_line
 from hpcbench.texts import Verbosity, from_json, say
 from hpcbench.units import plural
 from hpcbench.views.arrivals import arrival_tables
@@ -50,7 +50,7 @@ def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
         return
     print_lines(chain(plan_header(plan, full=verbosity.is_verbose),
                       case_tables(plan, full=verbosity.is_verbose),
-                      skip_lines(plan, full=verbosity.is_verbose)))
+                      skip_lines(plan, full=verbosity.is_verbose)), whole=verbosity.is_verbose)
 
 
 def report_run(
@@ -78,22 +78,24 @@ def print_results(
               *arrival_tables(results)]
     if verbosity.is_quiet:
         bare = (replace(table, lead=(), notes=()) for table in tables)
-        print_lines(chain.from_iterable(map(table_lines, bare)))
+        print_lines(bare)
         _print_failures(results)
         return
     title = results.plan.config.get("title")
     print_lines(chain(
-        [Text(lines.header_line(results), style="bold")], map(Text, lines.count_lines(results)),
+        [Sentence(lines.header_line(results), 2, "bold")],
+        (Sentence(line, 4) for line in lines.count_lines(results)),
         lines.run_lines(results) if full else chain(
             fault_lines(results), note_lines(results.plan)),
         map(Text, how_lines(results)) if full or explain else (),
         map(Text, definition_lines(results)) if explain else (),
         [Text(), Text(title, style="bold")] if title else [],
-        chain.from_iterable(map(table_lines, tables)), _problem_lines(results),
+        tables, _problem_lines(results),
         detail_lines(results) if full else (),
         lines.outcome_lines(results, lines.NOT_OK if full else lines.FAILED, full=full),
         lines.finding_lines(results if full else _refusing(results), full=full),
-        _summary(results, advice, full=full), [Text()], closing_lines(results, folder)))
+        _summary(results, advice, full=full), [Text()], closing_lines(results, folder)),
+                whole=full or explain)
 
 
 def print_corrections(results: Results, said: Mapping[str, str]) -> None:
@@ -164,8 +166,7 @@ def print_profile(results: Results, folder: Path) -> None:
     head = Text(f"{run.name}  run {run.run_id}  profile of {target} on "
                 f"{plural(run.world_size, 'rank')}", style="bold")
     print_lines(chain(
-        [head], fault_lines(results), map(tone_line, lines),
-        chain.from_iterable(map(table_lines, tables)),
+        [head], fault_lines(results), map(tone_line, lines), tables,
         outcome_lines(results), _captured_lines(folder), [Text()], closing_lines(results, folder)))
 
 
@@ -221,10 +222,12 @@ def print_suite(
     """Print a row for each member, why some have no results, and the folder; quietly only rows."""
     table = suite_table(suite, folder)
     if verbosity.is_quiet:
-        print_lines(table_lines(replace(table, notes=())))
+        print_lines([replace(table, notes=())])
         return
-    print_lines([*table_lines(table), Text(),
-                 Text(f"in {folder}: suite.json, and a results folder for each member")])
+    notes = (Text(f"  {note.text}", style="dim") for note in table.notes)  # commands stay whole
+    print_lines([replace(table, notes=()), *notes, Text(),
+                 Text(f"in {folder}: suite.json, and a results folder for each member")],
+                whole=verbosity.is_verbose)
 
 
 def suite_table(suite: Suite, folder: Path) -> Table:

@@ -24,7 +24,7 @@ from hpcbench.kinds.registry import catalogue, kinds
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import DEFAULT_MODE, Case, Plan, case_to_json
 from hpcbench.plan.order import MOST_OF_TIMEOUT, case_budget_s, within_timeout_s, workers_s
-from hpcbench.report.terminal import listing_lines, print_document, print_lines, table_lines
+from hpcbench.report.terminal import Sentence, listing_lines, print_document, print_lines
 from hpcbench.texts import Verbosity
 from hpcbench.units import format_seconds, grouped, plural, rough_time, round_bytes
 from hpcbench.views.columns import any_plan
@@ -33,6 +33,7 @@ from hpcbench.views.table import (
     MODES,
     USUAL_FOLDS,
     Line,
+    Table,
     distinct,
     env_text,
     iterations_text,
@@ -87,18 +88,17 @@ def plan_header(plan: Plan, *, full: bool = False) -> Iterator[Text]:
     runs = [case for case in plan.cases if case.skip is None]
     yield Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} "
                f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
-    yield Text(_count_line(plan, runs))
-    yield from map(Text, _measure_lines(plan, runs))
-    yield Text(_estimate_line(plan, runs))
+    for text in (_count_line(plan, runs), *_measure_lines(plan, runs), _estimate_line(plan, runs)):
+        yield Sentence(text, 2)
     if late := [case for case in runs if case.estimate_s > case.timeout_s]:
         worst = max(late, key=lambda case: case.estimate_s / case.timeout_s)
-        yield Text(f"note: {plural(len(late), 'case')} may time out: {worst.label} takes about "
-                   f"{format_seconds(worst.estimate_s)}, timeout_s is {worst.timeout_s:g}; give it "
-                   f"time with --set launch.timeout_s={math.ceil(2 * worst.estimate_s)}, or with "
-                   "the timeout_s of a block that has one",
-                   style="yellow")
+        yield Sentence(
+            f"note: {plural(len(late), 'case')} may time out: {worst.label} takes about "
+            f"{format_seconds(worst.estimate_s)}, timeout_s is {worst.timeout_s:g}; give it "
+            f"time with --set launch.timeout_s={math.ceil(2 * worst.estimate_s)}, or with "
+            "the timeout_s of a block that has one", 2, "yellow")
     if faults := fault_texts(plan.config.get("fault", ())):
-        yield Text(f"faults will be injected: {'; '.join(faults)}", style="bold red")
+        yield Sentence(f"faults will be injected: {'; '.join(faults)}", 2, "bold red")
     yield from note_lines(plan)
     if full:
         patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
@@ -118,7 +118,7 @@ def _count_line(plan: Plan, runs: Sequence[Case]) -> str:
 
 
 def note_lines(plan: Plan) -> Iterator[Text]:
-    yield from (Text(f"note: {note}", style="yellow") for note in plan.config.get("notes", ()))
+    yield from (Sentence(f"note: {note}", 2, "yellow") for note in plan.config.get("notes", ()))
 
 
 def plan_total(plan: Plan) -> Text:
@@ -187,7 +187,7 @@ def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     return f"{text} from assumed rates; memory at most {round_bytes(memory)} per rank"
 
 
-def case_tables(plan: Plan, *, full: bool = False) -> Iterator[Text]:
+def case_tables(plan: Plan, *, full: bool = False) -> Iterator[Table]:
     """Yield every case, or, for long plans, one line for cases of a block that are alike; values
     that a block's lines share stand above them, unless the table is ``full``."""
     runs = [case for case in plan.cases if case.skip is None]
@@ -195,7 +195,7 @@ def case_tables(plan: Plan, *, full: bool = False) -> Iterator[Text]:
     for (block, kind), cases in blocks.items():
         title, listed = f"block {block}", len(runs) <= LISTED_CASES
         table = presenter_of(kind).plan_table(title, cases, listed=listed) or any_plan(title, cases)
-        yield from table_lines(table if full else table.shared_above())
+        yield table if full else table.shared_above()
 
 
 def skip_lines(plan: Plan, *, full: bool = False) -> Iterator[Text]:
@@ -208,13 +208,13 @@ def skip_lines(plan: Plan, *, full: bool = False) -> Iterator[Text]:
             yield rule_line(rule, cases)
         return
     for reason, cases in grouped(skips).items():
-        yield Text(f"{len(cases):>6} x  {reason}")
-        yield from (Text(f"           {case.case_id}  {case.label}", style="dim")
+        yield Sentence(f"{len(cases):>6} x  {reason}", 10)
+        yield from (Sentence(f"           {case.case_id}  {case.label}", 25, "dim")
                     for case in cases)
 
 
 def rule_line(rule: str, cases: Sequence[Case]) -> Text:
-    return Text(f"{len(cases):>6} x  {rule}").append(f"  [{span_line(cases)}]", style="dim")
+    return Sentence(f"{len(cases):>6} x  {rule}  [{span_line(cases)}]", 10)
 
 
 def span_line(cases: Sequence[Case]) -> str:

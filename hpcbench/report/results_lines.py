@@ -32,7 +32,7 @@ from hpcbench.reduce.timing import FEWEST_LAUNCHES, FEWEST_PASSES
 from hpcbench.reduce.topology import GpuMatrix, RankPlace, Topology
 from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.plan_lines import by_rule, in_order, note_lines, rule_line
-from hpcbench.report.terminal import STATUS_STYLES, Sentence, table_lines
+from hpcbench.report.terminal import PAGE_COLUMNS, STATUS_STYLES, Sentence, table_lines
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds, grouped, plural, rank_list, rough_time
 from hpcbench.views.columns import TABLED, any_results, slow_rank_lines, telemetry_tables
@@ -98,10 +98,6 @@ def _version_text(name: str, version: str) -> str:
     return re.sub(r" (?:Version:? *|v(?=\d))", " ", version).split(",")[0]
 
 
-MOST_COLUMNS = 120
-"""A line of counts that is longer has its reasons in lines of their own."""
-
-
 def count_lines(results: Results) -> Iterator[str]:
     """Yield how many cases were measured and are not ok, without zeros, and why some were skipped.
     """
@@ -114,7 +110,7 @@ def count_lines(results: Results) -> Iterator[str]:
     reasons = [f"{len(cases)} x {short_reason(rule)}" for rule, cases in sorted(
         skip_rules(results).items(), key=lambda pair: -len(pair[1]))]
     line = ", ".join(parts)
-    if len(text := f"{line}: {', '.join(reasons)}") <= MOST_COLUMNS:
+    if len(text := f"{line}: {', '.join(reasons)}") <= PAGE_COLUMNS:
         yield text if reasons else line
     else:
         yield line
@@ -139,10 +135,10 @@ def skip_rules(results: Results) -> Mapping[str, Sequence[Case]]:
 def run_lines(results: Results) -> Iterator[Text]:
     run = results.run
     when = run.started_at or "at an unknown time"
-    yield Text(f"{run.name}  run {run.run_id or 'of unknown id'}  started {when}", style="bold")
-    yield Text(_where(run))
+    yield Sentence(f"{run.name}  run {run.run_id or 'of unknown id'}  started {when}", 2, "bold")
+    yield Sentence(_where(run), 2)
     if run.versions:
-        yield Text(", ".join(f"{name} {version}" for name, version in run.versions.items()))
+        yield Sentence(", ".join(f"{name} {version}" for name, version in run.versions.items()), 2)
     if links := declared_links(results.plan.config):
         yield Text(links)
     yield from fault_lines(results)
@@ -151,7 +147,7 @@ def run_lines(results: Results) -> Iterator[Text]:
 
 def fault_lines(results: Results) -> Iterator[Text]:
     if text := injected_text(results.run):
-        yield Text(text, style="bold red")
+        yield Sentence(text, 2, "bold red")
 
 
 def outcome_lines(
@@ -173,8 +169,8 @@ def outcome_lines(
         groups = grouped(((item.reason, item.blamed_rank), item) for item in same)
         for (reason, rank), group in groups.items():
             blamed = "" if rank is None or "rank" in reason else f"rank {rank}: "
-            yield Text(f"{len(group):>6} x  {blamed}{reason}")
-            yield from (Text(f"{_INDENT}{line}", style="dim")
+            yield Sentence(f"{len(group):>6} x  {blamed}{reason}", 10)
+            yield from (Sentence(f"{_INDENT}{line}", len(_INDENT) + 4, "dim")
                         for line in _group_lines(group, full=full))
 
 
@@ -239,7 +235,7 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
     if any(item.timing is not None for item in results.cases):
         parts["next"] = command_line("advise", folder)
     line = "     ".join(f"{name}: {text}" for name, text in parts.items())
-    if len(line) <= MOST_COLUMNS:
+    if len(line) <= PAGE_COLUMNS:
         yield Text(line)
     else:
         yield from (Text(f"{f'{name}:':<9}{text}") for name, text in parts.items())

@@ -7,12 +7,14 @@ log. It draws only when a case ends: supervisors must not wake while something i
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from dataclasses import replace
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, NamedTuple, TextIO
 
@@ -26,7 +28,7 @@ from hpcbench.plan.case import Case, status_of_case
 from hpcbench.texts import as_field, printable, say_all, to_json
 from hpcbench.units import format_seconds, rough_time, with_sizes
 from hpcbench.views.labels import short_labels
-from hpcbench.views.table import Column, Line, Show, Table
+from hpcbench.views.table import Column, Line, Show, Table, distinct
 
 
 def open_console(stream: TextIO | None = None) -> Console:
@@ -51,28 +53,52 @@ class _SafeConsole(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-def print_lines(lines: Iterable[Text], stream: TextIO | None = None) -> None:
-    """Print each line as it comes; a narrow terminal wraps it, and nothing is cut."""
+PAGE_COLUMNS = 100
+"""Columns that tables take where neither COLUMNS nor a terminal says how many there are."""
+
+
+def print_lines(
+    lines: Iterable[Text | Table], stream: TextIO | None = None, *, whole: bool = False,
+) -> None:
+    """Print each line or table as it comes; nothing is cut.
+
+    A terminal, or COLUMNS where it is set, has its sentences wrapped. Tables fit it, else
+    `PAGE_COLUMNS` (`fitted`), unless they are ``whole``.
+    """
     console = open_console(stream)
-    for line in lines:
-        line.plain = as_field(line.plain)
-        console.print(line.wrapped(console.width) if isinstance(line, Sentence) and
-                      console.is_terminal else line, soft_wrap=True)
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and int(columns) else (
+        console.width if console.is_terminal else None)
+    room = None if whole else width or PAGE_COLUMNS
+    for item in lines:
+        for line in [item] if isinstance(item, Text) else table_lines(item, room):
+            line.plain = as_field(line.plain)
+            console.print(line.wrapped(width) if isinstance(line, Sentence) else line,
+                          soft_wrap=True)
+
+
+_AFTER_NUMBER = re.compile(r"(?<=\d) (?=[A-Za-z%])")
 
 
 class Sentence(Text):
-    """A line of prose, which a terminal wraps below its first ``indent`` characters."""
+    """A line of prose, which wraps below its first ``indent`` characters.
 
-    def __init__(self, text: str, indent: int, style: str = "") -> None:
+    ``room``: the columns that it has where its reader gives it none; None for a whole line.
+    """
+
+    def __init__(
+        self, text: str, indent: int, style: str = "", room: int | None = None,
+    ) -> None:
         super().__init__(text, style=style)
-        self.indent = indent
+        self.indent, self.room = indent, room
 
-    def wrapped(self, width: int) -> Text:
-        if len(self) <= width or width < 2 * self.indent:
+    def wrapped(self, width: int | None = None) -> Text:
+        width = width or self.room
+        if not width or len(self) <= width or width < 2 * self.indent:
             return self
-        space = "\N{NO-BREAK SPACE}"  # before a unit no line ends
+        space = "\N{NO-BREAK SPACE}"  # no line ends between a number and its unit
         return Text(textwrap.fill(
-            self.plain.replace(" %", f"{space}%"), width, subsequent_indent=" " * self.indent,
+            _AFTER_NUMBER.sub(space, self.plain), width, subsequent_indent=" " * self.indent,
             break_long_words=False, break_on_hyphens=False).replace(space, " "), style=self.style)
 
 
@@ -92,27 +118,97 @@ GAP = "  "
 _TOPIC_WIDTH = 21
 
 
-def table_lines(table: Table) -> Iterator[Text]:
-    """Yield a blank line, the title, the columns' titles and units, the groups and the notes."""
+def table_lines(table: Table, width: int | None = None) -> Iterator[Text]:
+    """Yield a blank line, the title, the columns' titles and units, the groups and the notes.
+
+    ``width``: columns that the table has to fit, if it can.
+    """
     table = table.without_empty()
-    titles = [[column.title for column in table.columns],
-              [f"({one.unit})" if one.unit and "%" not in one.unit else one.unit
-               for one in table.columns]]
-    texts = [*titles, *map(table.texts, table.rows)]
-    lines = _aligned(table.columns, texts)
+    if width:
+        table = fitted(table, width)
+    titles, texts = _head(table.columns), [table.texts(row) for row in table.rows]
+    widths = _widths([*titles, *texts])
+    if width:
+        widths = _narrowed(table.columns, widths, texts, width)
+
     yield Text()
-    yield Text(table.title, style="bold")
-    yield from map(tone_line, table.lead)
+    yield Sentence(table.title, len(GAP), "bold", width)
+    yield from (tone_line(line, width) for line in table.lead)
     if any(column.span for column in table.columns):
-        yield Text(_spans(table.columns, texts), style="dim")
-    yield from (Text(line, style="dim") for line in islice(lines, len(titles)) if line)
+        yield Text(_spans(table.columns, widths), style="dim")
+    yield from (Text(line, style="dim") for line in _aligned(table.columns, widths, titles)
+                if line)
+    lines = (_cell_lines(table.columns, widths, cells) for cells in texts)
     for group in table.groups:
         if group.heading:
-            yield Text(group.heading, style="cyan")
+            yield Sentence(group.heading, len(GAP), "cyan", width)
         for row in group.rows:
-            yield Text(next(lines), style=STATUS_STYLES[row.status])
+            yield from (Text(line, style=STATUS_STYLES[row.status]) for line in next(lines))
     for note in table.notes:
-        yield Text(f"{GAP}{note.text}", style=TONE_STYLES[note.tone])
+        yield Sentence(f"{GAP}{note.text}", 2 * len(GAP), TONE_STYLES[note.tone], width)
+
+
+def _head(columns: Sequence[Column]) -> list[list[str]]:
+    """Return the lines of titles and of units."""
+    return [[column.title for column in columns],
+            [f"({one.unit})" if one.unit and "%" not in one.unit else one.unit for one in columns]]
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+
+
+def _taken(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def fitted(table: Table, width: int) -> Table:
+    """Return a table that is wider than ``width`` columns with fewer ones.
+
+    First what several rows share goes above them. Then it leaves out details and after them columns
+    that are `Column.first_to_go`, each time the last one of them, until it fits; a note names them.
+    """
+    def is_wide(table: Table) -> bool:
+        lines = [*_head(table.columns), *map(table.texts, table.rows)]
+        return bool(table.columns) and _taken(_widths(lines)) > width
+
+    if not is_wide(table):
+        return table
+    table, gone = table.shared_above() if len(table.rows) > 1 else table, list[str]()
+    others = table.columns[:0:-1]
+    for column in (*(one for one in others if one.detail),
+                   *(one for one in others if one.first_to_go and not one.detail)):
+        if is_wide(table):
+            gone.insert(0, column.title)
+            table = table.with_columns([
+                at for at, one in enumerate(table.columns) if one is not column])
+    note = f"left out to fit {width} columns: {distinct(gone).replace(',', ', ')}; -v shows all"
+    return replace(table, notes=(*table.notes, Line(note, "quiet"))) if gone else table
+
+
+def _narrowed(
+    columns: Sequence[Column], widths: list[int], texts: Sequence[Sequence[str]], width: int,
+) -> list[int]:
+    """Return widths that fit, or nearly: the widest texts are to wrap between their words."""
+    heads = _widths(_head(columns))
+    least = [max((len(word) + (len(GAP) if place else 0) for row in texts
+                  for place, word in enumerate(row[at].split())), default=0)
+             if column.show is Show.TEXT else widths[at] for at, column in enumerate(columns)]
+    floors, widths = [*map(min, widths, map(max, heads, least))], [*widths]
+    while _taken(widths) > max(width, _taken(floors)):
+        can = [at for at, one in enumerate(widths) if one > floors[at]]
+        widths[max(can, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _cell_lines(
+    columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str],
+) -> Iterator[str]:
+    """Yield a row, whose long cells go on below, indented: no text can look like another row."""
+    parts = [[cell] if len(cell) <= width else textwrap.wrap(
+        cell, width, subsequent_indent=GAP, break_long_words=False, break_on_hyphens=False)
+        for width, cell in zip(widths, cells, strict=True)]
+    yield from _aligned(columns, widths, [*zip_longest(*parts, fillvalue="")])
 
 
 def listing_lines(item: Line | Table) -> Iterator[Text]:
@@ -121,29 +217,30 @@ def listing_lines(item: Line | Table) -> Iterator[Text]:
         yield tone_line(item)
         return
     lines = [[column.title for column in item.columns], *map(item.texts, item.rows)]
-    yield from (Text(f"{GAP}{line}") for line in _aligned(item.columns, lines))
+    yield from (Text(f"{GAP}{line}") for line in _aligned(item.columns, _widths(lines), lines))
 
 
-def tone_line(line: Line) -> Text:
+def tone_line(line: Line, room: int | None = None) -> Sentence:
     """Return a line in the style of its tone."""
     begun = "" if line.topic is None else f"{GAP}{line.topic:<{_TOPIC_WIDTH}} "
-    return Sentence(f"{begun}{line.text}", len(begun), TONE_STYLES[line.tone])
+    below = len(begun) or len(line.text) - len(line.text.lstrip()) + len(GAP)
+    return Sentence(f"{begun}{line.text}", below, TONE_STYLES[line.tone], room)
 
 
-def _spans(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> str:
+def _spans(columns: Sequence[Column], widths: Sequence[int]) -> str:
     """Return the line of spans, each above the end of its first column."""
     text, at, before = "", 0, ""
-    for column, cells in zip(columns, zip(*lines, strict=True), strict=True):
-        width = max(map(len, cells))
+    for column, width in zip(columns, widths, strict=True):
         if column.span and column.span != before:
             text = f"{text:<{at}}{column.span:>{width}}"
         at, before = at + width + len(GAP), column.span
     return text
 
 
-def _aligned(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> Iterator[str]:
+def _aligned(
+    columns: Sequence[Column], widths: Sequence[int], lines: Sequence[Sequence[str]],
+) -> Iterator[str]:
     """Yield each line with its cells below those of the others: text left, numbers right."""
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     for cells in lines:
         padded = (cell.ljust(width) if column.show is Show.TEXT else cell.rjust(width)
                   for column, width, cell in zip(columns, widths, cells, strict=True))

@@ -151,7 +151,8 @@ def _lines(time_series: Sequence[ShownSeries], zero: float) -> tuple[Curve, ...]
 TABLED = ("ok", "wrong", "failed", "timeout")
 """Statuses that have rows in tables of results."""
 COST = (
-    Column("samples", "samples", optional=True), Column("needs", "needs", optional=True),
+    Column("samples", "samples", optional=True),
+    Column("needs", "needs", optional=True, first_to_go=True),
     Column("estimate", "estimate", Show.DURATION, "a pass", better="less", optional=True))
 TIME = Column("time_p50", "time p50", Show.US, "us", "median of the timed samples", "less")
 INTERVAL = Column("interval", "95 % CI", Show.US, "us",

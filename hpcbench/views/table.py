@@ -113,6 +113,7 @@ class Column:
         optional: left out of a table in which no row has a value for it.
         usual: the expected value: a brief table leaves out a column that has no other.
         detail: left out of a brief table.
+        first_to_go: left out of a table that is too wide, after its details.
         span: title above neighbouring columns that have the same one.
     """
 
@@ -125,6 +126,7 @@ class Column:
     optional: bool = False
     usual: Cell = None
     detail: bool = False
+    first_to_go: bool = False
     span: str = ""
 
     @property
@@ -207,7 +209,7 @@ class Table:
     def without_empty(self) -> Table:
         """Return the table without optional columns in which no row has a value."""
         rows = self.rows
-        return self._with_columns([
+        return self.with_columns([
             at for at, column in enumerate(self.columns) if not column.optional or not rows
             or any(row.cells[at] not in (None, "") for row in rows)])
 
@@ -228,7 +230,7 @@ class Table:
                 kept.append(at)
             elif is_same_text and column.usual is None and not column.detail:
                 shared += values
-        words, table = (str(value) for value in shared if value), self._with_columns(kept)
+        words, table = (str(value) for value in shared if value), self.with_columns(kept)
         groups = tuple(replace(
             group, timed="" if group.timed == _USUAL_TIMED else group.timed,
             rows=tuple(replace(row, cells=tuple(map(_middle, row.cells))) for row in group.rows))
@@ -248,10 +250,10 @@ class Table:
                 if len({texts[at] for texts in shown}) == 1]
         words = ", ".join(f"{table.columns[at].label} {shown[0][at]}" for at in same
                           if shown[0][at] != MISSING)
-        kept = table._with_columns([at for at in range(len(table.columns)) if at not in same])
+        kept = table.with_columns([at for at in range(len(table.columns)) if at not in same])
         return replace(kept, lead=(*table.lead, Line(f"  {words}", "quiet"))) if words else kept
 
-    def _with_columns(self, kept: Sequence[int]) -> Table:
+    def with_columns(self, kept: Sequence[int]) -> Table:
         groups = tuple(replace(group, rows=tuple(
             replace(row, cells=tuple(row.cells[at] for at in kept)) for row in group.rows))
             for group in self.groups)

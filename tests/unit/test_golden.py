@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from golden import (
     RUNS,
     SWEEPS,
     command_texts,
+    hpcbench,
     plan_texts,
     reduced_texts,
     results_texts,
@@ -114,3 +115,17 @@ def test_every_file_is_compared() -> None:
     for path in EXPECTED.rglob("*.*"):
         name = path.relative_to(EXPECTED)
         assert name.parts[0] in folders or str(name.with_suffix("")) in plans, name
+
+
+def _printed() -> Iterator[tuple[str, ...]]:
+    """Yield commands whose tables and sentences have to fit a page."""
+    for folder in map(str, RUNS.values()):
+        yield from (("show", folder), ("advise", folder, "--price", "0.05"),
+                    ("compare", folder, folder))
+    yield "compare", str(RUNS["training"]), "--by", "strategy"
+    yield from (("plan", path, "--world-size", "512") for path in dict(SWEEPS))
+
+
+def test_every_line_fits_a_page_of_100_columns() -> None:
+    assert not [(words, line) for words in _printed()
+                for line in hpcbench(*words, columns=100).splitlines() if len(line) > 100]

@@ -253,15 +253,6 @@ def test_a_narrow_terminal_cuts_nothing(
     assert "123500000" in text
 
 
-def test_tables_fit_in_132_columns(capsys: Capture, tmp_path: Path) -> None:
-    cases = sweep(("all_reduce", "reduce_scatter", "broadcast", "barrier"), ("gloo", "nccl"),
-                  (8, 2**33), dtypes=("fp32", "uint8"))
-    print_all(make_results(tuple(ok(case) for case in cases)), tmp_path)
-    print_plan(make_plan(cases))
-    lines = capsys.readouterr().out.split("block", 1)[1].splitlines()
-    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 132
-
-
 @given(st.lists(st.sampled_from(STATUSES), max_size=12))
 def test_totals_always_add_up(statuses: list[str]) -> None:
     items = tuple(

@@ -67,6 +67,32 @@ def test_a_terminal_wraps_sentences_below_their_topic(monkeypatch: pytest.Monkey
     assert first.endswith(" others by") and second == f"{'':24}19 % of a call"
 
 
+def test_a_table_that_is_too_wide_leaves_out_details_and_long_texts_go_on_below(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    columns = (Column("name", "name"), Column("kind", "kind"), Column("same", "same", Show.COUNT),
+               Column("spare", "spare", Show.COUNT, first_to_go=True),
+               Column("detail", "detail", Show.COUNT, detail=True), Column("time", "time", Show.S))
+    table = Table("t", columns, (Group("", tuple(
+        Row((name, "x=1 y=2", 7, at, at, 1.5)) for at, name in enumerate(("a", "b")))),))
+
+    def printed(columns: str) -> list[str]:
+        monkeypatch.setenv("COLUMNS", columns)
+        stream = StringIO()
+        print_lines([table], stream, whole=not columns)
+        return stream.getvalue().splitlines()[2:]
+
+    assert printed("") == printed("45") == [
+        "name  kind     same  spare  detail  time",
+        "a     x=1 y=2     7      0       0  1.50",
+        "b     x=1 y=2     7      1       1  1.50"]
+    assert printed("30") == [
+        "  same 7", "name  kind     spare  time", "a     x=1 y=2      0  1.50",
+        "b     x=1 y=2      1  1.50", "  left out to fit 30 columns:", "    detail; -v shows all"]
+    assert printed("18")[2:6] == [
+        "a     x=1     1.50", "        y=2", "b     x=1     1.50", "        y=2"]
+
+
 def test_a_row_has_one_cell_a_column() -> None:
     with pytest.raises(ValueError, match="table 'block x', row 2: 2 cells for 3 columns"):
         make_table(("a", 1e-3, 0.5), ("b", 1e-3))

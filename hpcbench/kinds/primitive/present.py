@@ -193,16 +193,16 @@ _CASE_COLUMNS = (
     Column("index", "#", Show.COUNT), *_WHO, Column("order", "order"),
     Column("options", "options", optional=True), *_WHERE, Column("model", "model", optional=True),
     Column("flops", "flops", Show.GFLOP, "1e9", "of one call, on the rank with most", "less",
-           optional=True),
+           optional=True, detail=True),
     Column("wire", "wire", Show.COUNT, "B", "of one call, on the rank with most", "less",
-           optional=True), *columns.COST)
+           optional=True, detail=True), *columns.COST)
 _GROUP_COLUMNS = (Column("cases", "cases", Show.COUNT), *_WHO,
                   Column("orders", "orders", optional=True), *_WHERE, *columns.COST)
 _RESULT_COLUMNS = (
     Column("implementation", "implementation"),
     Column("options", "options", optional=True), columns.TIME, columns.INTERVAL,
     Column("rank_flops", "per rank", Show.TFLOP_PER_S, "TFLOP/s", "the rank with most to do",
-           "more"),
+           "more", first_to_go=True),
     Column("all_flops", "all ranks", Show.TFLOP_PER_S, "TFLOP/s", "all ranks together", "more",
            detail=True),
     Column("of_measured", "of gemm", Show.WHOLE_PERCENT, "%",
@@ -211,8 +211,10 @@ _RESULT_COLUMNS = (
            "more", optional=True),
     Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "bus bandwidth of comm_only", "more",
            detail=True),
-    Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less"),
-    Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more"),
+    Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less",
+           first_to_go=True),
+    Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more",
+           first_to_go=True),
     Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part", "less",
            detail=True),
     Column("speedup", "x torch", Show.RATIO, "", "t(torch) / t", "more"),

@@ -84,9 +84,9 @@ _CASE_COLUMNS = (
     Column("optimizer", "optimizer"),
     *(Column(name, name, optional=True) for name in (
         "checkpointing", "data", "library", "compiled", "loss", "communication")),
-    Column("flops", "flops", Show.GFLOP, "1e9", _OF_STEP, "less"),
-    Column("wire", "wire", meaning=_OF_STEP, optional=True),
-    Column("calls", "calls", Show.COUNT, "", _OF_STEP, "less", optional=True),
+    Column("flops", "flops", Show.GFLOP, "1e9", _OF_STEP, "less", detail=True),
+    Column("wire", "wire", meaning=_OF_STEP, optional=True, detail=True),
+    Column("calls", "calls", Show.COUNT, "", _OF_STEP, "less", optional=True, detail=True),
     Column("memory", "memory", meaning=_OF_STEP), *COST,
 )  # a transformer has neither width nor image, a ResNet neither hidden nor seq
 _GROUP_COLUMNS = (
