@@ -251,7 +251,7 @@ def _work_table(found: Sequence[ScalingSeries]) -> Table:
         Column("efficiency_interval", _INTERVAL, Show.PERCENT, "%", optional=True),
         Column("communication", "communication", Show.PERCENT, "%",
                "what communication adds to a call, as a share of it; - if it may be chance", "less",
-               optional=True),
+               optional=True, first_to_go=True),
         Column("note", "note", optional=True))
     groups = tuple(Group(f"{subject_of(series)}: {kind_text(series)}", tuple(
         Row((one.ranks, one.nodes, one.amount, one.time_s, one.rate, *_cells(one.speed_up),
