@@ -77,7 +77,7 @@ def print_lines(
                           soft_wrap=True)
 
 
-_AFTER_NUMBER = re.compile(r"(?<=\d) (?=[A-Za-z%])")
+_NUMBER = re.compile(r"(?<![^\s(])([\d.,]+) (?=[A-Za-z%])")
 
 
 class Sentence(Text):
@@ -98,7 +98,7 @@ class Sentence(Text):
             return self
         space = "\N{NO-BREAK SPACE}"  # no line ends between a number and its unit
         return Text(textwrap.fill(
-            _AFTER_NUMBER.sub(space, self.plain), width, subsequent_indent=" " * self.indent,
+            _NUMBER.sub(rf"\1{space}", self.plain), width, subsequent_indent=" " * self.indent,
             break_long_words=False, break_on_hyphens=False).replace(space, " "), style=self.style)
 
 

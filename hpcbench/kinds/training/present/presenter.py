@@ -74,7 +74,7 @@ def _models(title: str, extents: Mapping[str, str], shapes: Mapping[str, AnyShap
 _OF_STEP = "predicted of one step, the most of any rank"
 _CASE_COLUMNS = (
     Column("index", "#", Show.COUNT), Column("model", "model"), Column("parameters", "parameters"),
-    *(Column(name, name, Show.COUNT, optional=True) for name in (
+    *(Column(name, name, Show.COUNT, optional=True, first_to_go=True) for name in (
         "layers", "hidden", "heads", "kv heads", "inner", "vocab", "seq", "width", "classes",
         "image")),
     Column("strategy", "strategy"), Column("options", "options", optional=True),
