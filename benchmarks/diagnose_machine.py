@@ -41,6 +41,8 @@ from hpcbench.answers.machine import (
 KINDS = (ONE_WAY, LINK, SENDER, RECEIVER, RANK, HOST, HOSTS)
 CHANCE, GOAL_CLEAN, GOAL_LINK, GOAL_NODE, NODE_DROP = 0.01, 0.01, 0.98, 0.95, 0.07
 DROPS = (0.1, 0.2, 0.5)
+PASSES = 3
+"""Each has more noise than their mean, which is what is given."""
 Random = np.random.Generator
 Values = npt.NDArray[np.float64]
 
@@ -76,10 +78,13 @@ def look(random: Random, ranks: int, slow: Values, drop: float, given: argparse.
     """Return what is named in one matrix."""
     hosts = np.arange(ranks) // 2
     distances = (hosts[:, None] != hosts[None, :]).astype(np.int64)
-    rates = np.where(distances == 0, 1e10, 1e9) * np.exp(noise(random, (ranks, ranks), given))
-    rates = np.where(slow, rates * (1 - drop), rates)
-    np.fill_diagonal(rates, np.nan)
-    return slow_links(cells_of(rates, distances, hosts, each_way=True), CHANCE, each_way=True)
+    passes = np.where(distances == 0, 1e10, 1e9) * np.exp(
+        np.sqrt(PASSES) * noise(random, (PASSES, ranks, ranks), given))
+    passes = np.where(slow, passes * (1 - drop), passes)
+    passes[:, np.eye(ranks, dtype=np.bool_)] = np.nan
+    rates = np.exp(np.log(passes).mean(axis=0))
+    return slow_links(cells_of(rates, distances, hosts, [*passes], each_way=True), CHANCE,
+                      each_way=True)
 
 
 def links(random: Random, ranks: int, given: argparse.Namespace) -> bool:

@@ -189,12 +189,13 @@ def links(ranks: int, passes: int, samples: int = 10) -> Claim:
         found = []
         for _ in range(reports):
             logs = kind(random, ranks * ranks, passes * samples)
-            times = np.exp(np.median(logs, axis=1).reshape(ranks, ranks))
-            times[0, ranks - 1] *= factor
-            rates = 1 / times
-            np.fill_diagonal(rates, np.nan)
-            named = slow_links(cells_of(rates, distances, hosts, each_way=True), 0.01,
-                               each_way=True).found
+            logs = logs.reshape(ranks, ranks, passes, samples)
+            logs[0, ranks - 1] += np.log(factor)
+            logs[np.diag_indices(ranks)] = np.nan
+            matrices = np.exp(-np.median(logs, axis=3).transpose(2, 0, 1))
+            whole = np.exp(-np.median(logs.reshape(ranks, ranks, -1), axis=2))
+            cells = cells_of(whole, distances, hosts, [*matrices], each_way=True)
+            named = slow_links(cells, 0.01, each_way=True).found
             found.append(bool(named) if factor == 1 else
                          [one.who for one in named] == [(0, ranks - 1)])
         return float(np.mean(found))

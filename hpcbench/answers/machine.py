@@ -4,7 +4,8 @@ Links: logarithms of rates are compared with those of links of the same distance
 that has one cause (a rank, a host, a sender, a receiver, two hosts, one link, one way of it) is
 fitted by least squares with a factor of its own. The set that explains most is taken from those
 whose links share that factor (`EXPLAINS`), where equal links have one so slow by chance in fewer
-than ``chance`` of the cases (Bonferroni over all sets). Its links are left out, and so on.
+than ``chance`` of the cases (Bonferroni over all sets). Errors of links are not normal, so the set
+has to be slow in each pass, too (`_chance_in_passes`). Its links are left out, and so on.
 
 Ranks: rates of each case are compared with the median rank; the mean over cases of the logarithms
 counts. The slowest is tested against all that are quicker (a deleted residual, Student's t), then
@@ -18,6 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -39,6 +41,7 @@ from hpcbench.answers.answer import (
 )
 from hpcbench.reduce.kind_facts import PairRates, RankRates
 from hpcbench.reduce.results import CaseResult
+from hpcbench.statistics.interval import inflation_of_sum
 from hpcbench.statistics.order import Interval, t_quantile, t_tail
 from hpcbench.units import grouped, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
@@ -53,6 +56,10 @@ LEVEL_TAIL = 0.005
 """On either side of the 99 % interval."""
 CHANCE = 0.01
 """The greatest share of reports of a machine with nothing slow that name anything."""
+FEWEST_LINKS = 3
+"""Signs of fewer links in few passes show nothing."""
+SEEN_Z = 2.326
+"""One-sided 1 %: a correlation of passes below it can be chance, and is taken as none."""
 Values = npt.NDArray[np.float64]
 Slow = TypeVar("Slow")
 Whole = npt.NDArray[np.int64]
@@ -131,6 +138,13 @@ class Cells(NamedTuple):
     end_host: Whole
     distance: Whole
     values: Values
+    passes: Values
+    """(pass, link): the same, of each pass."""
+
+    def those(self, chosen: npt.NDArray[np.bool_]) -> Cells:
+        return Cells(
+            self.start[chosen], self.end[chosen], self.start_host[chosen], self.end_host[chosen],
+            self.distance[chosen], self.values[chosen], self.passes[:, chosen])
 
 
 class _Group(NamedTuple):
@@ -144,17 +158,21 @@ class _Group(NamedTuple):
     squares: Values
 
 
-def cells_of(rates: Values, distances: Whole, hosts: Whole, *, each_way: bool) -> Cells:
-    """Return the links of a matrix (from, to); NaN was not measured.
+def cells_of(
+    rates: Values, distances: Whole, hosts: Whole, passes: Sequence[Values], *, each_way: bool,
+) -> Cells:
+    """Return the links of a matrix (from, to), and of ``passes``; NaN was not measured.
 
     Without ``each_way`` both values of a link are one measurement, so their mean is one entry.
     """
-    values = np.log(np.where(rates > 0, rates, np.nan))
+    values = np.log(np.where(np.stack([rates, *passes]) > 0, np.stack([rates, *passes]), np.nan))
     if not each_way:
-        values = np.triu((values + values.T) / 2, 1)
-        values[np.tril_indices_from(values)] = np.nan
-    start, end = np.nonzero(~np.isnan(values))
-    return Cells(start, end, hosts[start], hosts[end], distances[start, end], values[start, end])
+        values = (values + values.transpose(0, 2, 1)) / 2
+        low = np.tril_indices_from(rates)
+        values[:, low[0], low[1]] = np.nan
+    start, end = np.nonzero(~np.isnan(values).any(axis=0))
+    return Cells(start, end, hosts[start], hosts[end], distances[start, end],
+                 values[0, start, end], values[1:, start, end])
 
 
 def slow_links(cells: Cells, chance: float, *, each_way: bool) -> Suspects[SlowSet]:
@@ -166,8 +184,7 @@ def slow_links(cells: Cells, chance: float, *, each_way: bool) -> Suspects[SlowS
         found += [best] if best else []
         if best is None or len(found) == MOST_NAMED:
             return Suspects(tuple(found), detectable)
-        cells = Cells(cells.start[left], cells.end[left], cells.start_host[left],
-                      cells.end_host[left], cells.distance[left], cells.values[left])
+        cells = cells.those(left)
 
 
 def _best(
@@ -193,14 +210,69 @@ def _best(
     effect = float(group.sums[number] / group.weight[number])
     rest = max(total - float(group.sums[number] ** 2 / group.weight[number]), 1e-12 * total)
     standard_error = math.sqrt(rest / freedom / float(group.weight[number]))
+    inside = np.any([labels == number for labels in group.labels], axis=0)
     if (t_tail(-effect / standard_error, freedom) * n_sets > chance) or _drop(effect) < LEAST_DROP:
         return None, every, max(LEAST_DROP, _drop(-needed * error))
-    inside = np.any([labels == number for labels in group.labels], axis=0)
+    if _chance_in_passes(cells, group, number, inside) * n_sets > chance:
+        return None, every, max(LEAST_DROP, _drop(1.01 * effect))
     wide = t_quantile(LEVEL_TAIL, freedom) * standard_error
     seen = max(LEAST_DROP, _drop(-needed * math.sqrt(rest / freedom)))
     return SlowSet(
         group.kind, _who(group.kind, cells, inside, number), int(inside.sum()),
         Interval(effect, effect - wide, effect + wide).map(_drop), explained), ~inside, seen
+
+
+def _chance_in_passes(
+    cells: Cells, group: _Group, number: int, inside: npt.NDArray[np.bool_],
+) -> float:
+    """Return the p-value of a set being as slow in each pass, of links of any distribution.
+
+    Equal sets are among the lowest q of their kind in each of n passes with q (q + (1 - q) r)^(n -
+    1), r being the correlation of passes (a chain of two states); of several links, each is below
+    the median of its distance in half of the passes (sign test). The smaller of both counts twice.
+    """
+    n = len(cells.passes)
+    if not n:
+        return 1.0
+    centred = np.stack([one - _means(one, cells.distance) for one in cells.passes])
+    signs = np.stack([np.sign(one - _medians(one, cells.distance[~inside]))
+                      for one in cells.passes[:, ~inside]])
+    correlation = _correlation(signs)
+    shares = []
+    for one in centred:
+        fit = _fit(group.kind, group.labels, cells.distance, one)
+        known = fit.weight > 0
+        effects = fit.sums[known] / fit.weight[known]
+        shares.append(float((effects <= fit.sums[number] / fit.weight[number]).mean()))
+    q = max(shares)
+    lowest = q * (q + (1 - q) * correlation) ** (n - 1)
+    if inside.sum() < FEWEST_LINKS:
+        return lowest
+    below = sum(int((one[inside] < _medians(one, cells.distance)[inside]).sum())
+                for one in cells.passes)
+    inflation = inflation_of_sum(n, correlation)
+    alike = _at_least(math.floor(below / inflation), math.ceil(n * inside.sum() / inflation))
+    return min(1.0, 2 * min(lowest, alike))
+
+
+def _correlation(signs: Values) -> float:
+    """Return the correlation of neighbouring passes by the signs of links (pass, link), 0 unless it
+    is significant; signs correlate by 2 / pi asin(r) (Sheppard 1899)."""
+    pairs = signs[1:] * signs[:-1]
+    seen = float(pairs.mean()) if pairs.size else 0.0
+    return math.sin(math.pi / 2 * seen) if seen * math.sqrt(pairs.size) >= SEEN_Z else 0.0
+
+
+def _at_least(count: int, n: int) -> float:
+    """Return P(X >= count) of X ~ Binomial(n, 1/2)."""
+    return float(sum(math.comb(n, k) for k in range(count, n + 1)) / 2 ** n)
+
+
+def _medians(values: Values, labels: Whole) -> Values:
+    found = np.empty_like(values)
+    for label in np.unique(labels):
+        found[labels == label] = np.median(values[labels == label])
+    return found
 
 
 def _labels(cells: Cells, *, each_way: bool) -> Iterator[tuple[str, tuple[Whole, ...]]]:
@@ -332,7 +404,8 @@ class _Checked:
 
 def machine(runs: Sequence[Run], options: TopicOptions) -> Machine:
     matrices = [(item, pairs) for run in runs for item in run.results.cases
-                if item.status == "ok" for pairs in run.facts(item, PairRates)]
+                if item.status == "ok" for pairs in run.facts(
+                    item, PairRates, partial(run.samples.samples, item.case.case_id))]
     rated = [(run, rates) for run in runs if (rates := _rates(run))]
     chance = CHANCE / max(1, len(matrices) + len(rated))
     checks = [*(_of_links(item, pairs, chance) for item, pairs in matrices),
@@ -361,8 +434,12 @@ def _of_links(item: CaseResult, pairs: PairRates, chance: float) -> _Checked:
         return _Checked(label, missing=pairs.missing)
     numbers = np.array([hosts.index(host) for host in hosts], dtype=np.int64)
     across_hosts = (numbers[:, None] != numbers[None, :]).astype(np.int64)
-    rates = np.array([[np.nan if rate is None else rate for rate in row] for row in pairs.rates])
-    cells = cells_of(rates, across_hosts, numbers, each_way=pairs.each_way)
+    rates, *passes = (np.array(one, dtype=np.float64) for one in (pairs.rates, *pairs.passes))
+    cells = cells_of(rates, across_hosts, numbers, passes, each_way=pairs.each_way)
+    needed = _passes_needed(cells, chance)
+    if item.case.world_size >= MIN_RANKS and needed > len(passes):
+        return _Checked(label, missing=f"{len(passes)} passes show no slow link for sure; use "
+                        f"{needed}")
     found = slow_links(cells, chance, each_way=pairs.each_way)
     parts = []
     for one in found.found:
@@ -391,6 +468,12 @@ def _of_ranks(run: Run, rates: Sequence[tuple[float, ...]], chance: float) -> _C
     parts += [SlowPart(label, f"rank {one.rank}", one.drop.value, *one.drop.ends)
               for one in found.found if one.rank not in of_hosts]
     return _Checked(label, tuple(parts), found.detectable)
+
+
+def _passes_needed(cells: Cells, chance: float) -> int:
+    """Return in how many passes a link has to be the slowest, as none is by chance."""
+    links = max(cells.values.size, 2)
+    return math.ceil(math.log(2 * links / chance) / math.log(links))
 
 
 def _answers(

@@ -116,9 +116,11 @@ class CallWork:
 @dataclass(frozen=True, slots=True)
 class PairRates:
     """Rates from every rank (row) to every other (column), None if not measured. ``each_way``: both
-    directions were measured apart. ``missing``: why links are not comparable."""
+    directions were measured apart. ``passes``: those of each pass, where samples were read.
+    ``missing``: why links are not comparable."""
 
     rates: tuple[tuple[float | None, ...], ...] = ()
+    passes: tuple[tuple[tuple[float | None, ...], ...], ...] = ()
     each_way: bool = True
     missing: str = ""
 
@@ -267,7 +269,6 @@ OF_CASE = (*texts(
     iterations="timed samples of each pass, or their limit",
     batch="calls of a sample in the plan",
     validate="1 if results are checked, else 0",
-    checks="calls that are checked after the timed ones; -1: every sample is",
     cuda_graph="1 if a call is the replay of a CUDA graph, else 0"))
 OF_RESULT = texts(
     status=f"how it ended: {', '.join(STATUSES)}",

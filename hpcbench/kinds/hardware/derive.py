@@ -44,7 +44,7 @@ from hpcbench.reduce.roofline import (
     machine_rates,
     roofline,
 )
-from hpcbench.reduce.stack import counts
+from hpcbench.reduce.stack import counts, pass_slices
 from hpcbench.reduce.topology import ONE_BOARD, RankPlace, Topology, share_switch
 from hpcbench.statistics.order import median
 from hpcbench.trace.columns import PURE
@@ -247,7 +247,7 @@ class HardwareDeriver(Deriver):
         """
         yield ColumnValues(lambda: column_values(item, record))
         yield from _machine_rates(item, record)
-        if record and record.pairs and (found := _pair_rates(item, record.pairs)):
+        if record and record.pairs and (found := _pair_rates(item, record.pairs, read())):
             yield found
         if record and work_of(item.case).test in ("gemm", "stream"):
             yield RankRates(record.rank_rates)
@@ -461,7 +461,9 @@ SAME_BOARD, SAME_NODE, SAME_SWITCH, OTHER_NODE, UNKNOWN = DISTANCES = (
 """A link has the first of these that is known to hold (docs/hardware.md)."""
 
 
-def _pair_rates(item: CaseResult, record: PairsRecord) -> PairRates | None:
+def _pair_rates(
+    item: CaseResult, record: PairsRecord, samples: CaseSamples | None,
+) -> PairRates | None:
     """Return the matrix as rates: bytes/s, or messages/s; None if it is not stored.
 
     Links on boards and behind switches have no distance in the matrix, so they cannot be compared.
@@ -472,26 +474,51 @@ def _pair_rates(item: CaseResult, record: PairsRecord) -> PairRates | None:
     if mixed := {one.name for one in record.distances} - {SAME_NODE, OTHER_NODE}:
         return PairRates(missing=f"links of several distances are mixed ({', '.join(mixed)})")
     is_rate = work.what == "bandwidth"
-    return PairRates(tuple(tuple(value if value is None or is_rate else 1 / value for value in row)
-                           for row in record.matrix),
+
+    def rates(matrix: Matrix) -> Matrix:
+        return tuple(tuple(value if value is None or is_rate else 1 / value for value in row)
+                     for row in matrix)
+
+    passes = [] if samples is None else [
+        _stored(values) for part in pass_slices(samples)
+        if (values := _medians(item, samples, part)) is not None]
+    return PairRates(rates(record.matrix), tuple(map(rates, passes)),
                      each_way=is_rate and work.direction == "one way")
 
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
     """Return the record that follows from the times of the rounds."""
     work, ranks = pairs_of(item.case), item.case.world_size
-    used = counts(samples.use) if samples.use is not None else None
-    if used is None or not used.any() or len(samples.phases) != len(rounds(ranks)):
+    values = _medians(item, samples, slice(None))
+    if values is None:
         return {}
-    values = _matrix(work, ranks, item.case.batch, {
-        name: np.median(times_ns[:, used], axis=1) for name, times_ns in samples.phases.items()})
-    kept = () if ranks > MOST_STORED else tuple(tuple(
-        None if np.isnan(value) else float(value) for value in row) for row in values)
+    kept = () if ranks > MOST_STORED else _stored(values)
     links = _by_distance(item, samples.topology, np.argwhere(~np.isnan(values)).tolist())
     worst_is_least = work.what == "bandwidth"
     return {"pairs": PairsRecord(kept, tuple(
         _summary(name, links[name], values, worst_is_least=worst_is_least)
         for name in DISTANCES if name in links))}
+
+
+Matrix = tuple[tuple[float | None, ...], ...]
+
+
+def _medians(
+    item: CaseResult, samples: CaseSamples, part: slice,
+) -> npt.NDArray[np.float64] | None:
+    """Return the matrix of the median samples of a part; None where none of it counts."""
+    work, ranks = pairs_of(item.case), item.case.world_size
+    used = None if samples.use is None else counts(samples.use[part])
+    if used is None or not used.any() or len(samples.phases) != len(rounds(ranks)):
+        return None
+    return _matrix(work, ranks, item.case.batch, {
+        name: np.median(times_ns[:, part][:, used], axis=1)
+        for name, times_ns in samples.phases.items()})
+
+
+def _stored(values: npt.NDArray[np.float64]) -> Matrix:
+    return tuple(tuple(None if np.isnan(value) else float(value) for value in row)
+                 for row in values)
 
 
 def _matrix(
