@@ -18,7 +18,7 @@ from hpcbench.reduce.results import CaseResult, Results, SampleSource
 from hpcbench.statistics.order import Interval
 from hpcbench.units import digits, format_seconds, seconds_unit, three_digits
 from hpcbench.views.chart import Chart
-from hpcbench.views.table import Column, Group, Range, Row, Table
+from hpcbench.views.table import Cell, Column, Group, Range, Row, Table, WithInterval
 
 CLEAR, NONE, CANNOT_TELL = "clear", "none", "cannot tell"
 CERTAINTIES = (CLEAR, NONE, CANNOT_TELL)
@@ -165,6 +165,16 @@ def range_of(one: Interval | None) -> Range | None:
     if one is None or one.low is None or one.high is None:
         return None
     return Range(one.low, one.high)
+
+
+def ends_of(cell: Cell) -> tuple[float, float] | None:
+    """Return the ends of the interval of a value that has one."""
+    return (cell.low, cell.high) if isinstance(cell, WithInterval) else None
+
+
+def with_ends(value: float, ends: tuple[float, float] | None) -> Cell:
+    """Return a value with its interval, alone without one."""
+    return WithInterval(value, *ends) if ends else value
 
 
 def plain_table(title: str, columns: Sequence[Column], rows: Iterable[Row]) -> Table:

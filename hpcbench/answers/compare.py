@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcbench.answers.answer import range_of
+from hpcbench.answers.answer import range_of, with_ends
 from hpcbench.answers.compare_inputs import (
     CaseOfSide,
     SideDifference,
@@ -92,6 +92,7 @@ class CaseComparison:
         phases: where the time of a step went, if it has phases.
         imported: whether each side has times that another program printed.
         protocol: what differs in how the sides were measured.
+        ends_s: ends of the interval of each side's median, of one launch that is shown as it is.
     """
 
     key: str
@@ -112,6 +113,7 @@ class CaseComparison:
     jobs: tuple[int, int] = (1, 1)
     imported: tuple[bool, bool] = (False, False)
     protocol: tuple[SideDifference, ...] = ()
+    ends_s: tuple[tuple[float, float] | None, ...] = (None, None)
 
     @property
     def interval(self) -> Interval:
@@ -226,7 +228,7 @@ def _compared(
         key, second.case.label, first_s, second_s, second_s / first_s, ends.low, ends.high,
         (len(a), len(b)), chance=chance if several else None,
         reason=reason, phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs),
-        imported=(first.is_imported, second.is_imported),
+        imported=(first.is_imported, second.is_imported), ends_s=(first.ends_s, second.ends_s),
         protocol=_protocol(first, second, in_launch=in_launch))
 
 
@@ -425,7 +427,7 @@ MEANINGS = {
     SLOWER: "slower", FASTER: "faster", INCONCLUSIVE: "undecided", SAME: "same",
 }
 CHANGE = Column("change", "change", Show.PERCENT, "%", "second side over the first, less 1", "less")
-_MIDDLE = "median over launches, or geometric mean over passes of one launch"
+_MIDDLE = "median over launches; (mean): geometric mean over passes of one launch"
 _SHOWN = 20
 _PHASES_SHOWN = 2
 _DIFFERENCES_SHOWN = 8
@@ -436,10 +438,11 @@ _HEADING = 12
 def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
     """Return a row for each case, by verdict; not ``full``: the first ones, and none of SAME."""
     first, second = _headings(found.first, found.second)
+    unit = "mean, us" if any(case.in_launch for case in found.cases) else "us"
     columns = (
         Column("case", "case"),
-        Column("first", first, Show.US, "us", f"{found.first}: {_MIDDLE}"),
-        Column("second", second, Show.US, "us", f"{found.second}: {_MIDDLE}"), CHANGE,
+        Column("first", first, Show.US, unit, f"{found.first}: {_MIDDLE}"),
+        Column("second", second, Show.US, unit, f"{found.second}: {_MIDDLE}"), CHANGE,
         Column("interval", "95 % CI", Show.PERCENT, "%"),
         Column("launches", "n", meaning="launches, or passes of one launch, of each side"),
         Column("protocol", "measured", optional=True,
@@ -573,7 +576,7 @@ def _row(case: CaseComparison) -> Row:
     why = [*filter(None, (case.reason,)), *(
         f"{phase.name} is {100 * phase.share:.0f} % of the change" for phase in phases)]
     return Row((
-        case.label, case.first_s, case.second_s, case.ratio - 1,
+        case.label, *map(with_ends, (case.first_s, case.second_s), case.ends_s), case.ratio - 1,
         range_of(case.interval.map(lambda ratio: ratio - 1)),
         str(n) if n == m else f"{n}, {m}", protocol_text(case) or None, wanted,
         "; ".join(why) or None))

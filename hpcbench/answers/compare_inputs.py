@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from hpcbench.answers.answer import ends_of
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import DEFAULT_MODE, Case
@@ -21,6 +22,7 @@ from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.run_checks import stable_facts
 from hpcbench.texts import valid
 from hpcbench.units import grouped
+from hpcbench.views.columns import median_cell
 
 OPTION, ENV = "options.", "env."
 UNSET = "unset"
@@ -50,7 +52,8 @@ class CaseOfSide:
     one value a file; ``problem`` is why there are no times.
     ``jobs`` is how many files have times. ``repeats``: launches of a file ran in the same
     processes and count as one. ``is_imported``: a program printed the times, without samples; each
-    file is a launch. ``protocol`` is how it was measured, by the keys of the sweep file.
+    file is a launch. ``protocol`` is how it was measured, by the keys of the sweep file. ``ends_s``
+    are those of the median's interval where there is one launch in all.
     """
 
     case: Case
@@ -62,6 +65,7 @@ class CaseOfSide:
     repeats: bool = False
     is_imported: bool = False
     protocol: Mapping[str, str] = field(default_factory=dict)
+    ends_s: tuple[float, float] | None = None
 
 
 def read_side(text: str) -> Side:
@@ -262,8 +266,10 @@ def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
     launches = tuple(time_s for item in timed for time_s in launch_times(item))
     protocol = grouped(pair for item in timed for pair in _protocol(item).items())
     passes = timed[0].timing.pass_medians_s if len(launches) == 1 and timed[0].timing else ()
+    median = median_cell(timed[0].statistics) if len(launches) == 1 else None
     return CaseOfSide(timed[0].case, launches, passes, dict(_phases(timed)), jobs=len(timed),
-                      repeats=any(item.timing.repeats for item in timed if item.timing),
+                      ends_s=ends_of(median), repeats=any(
+                          item.timing.repeats for item in timed if item.timing),
                       protocol={name: " or ".join(dict.fromkeys(values))
                                 for name, values in protocol.items()})
 

@@ -33,8 +33,10 @@ from hpcbench.answers.answer import (
     Run,
     Topic,
     TopicOptions,
+    ends_of,
     left_out,
     range_of,
+    with_ends,
 )
 from hpcbench.answers.compare import NEAR, SMALLEST
 from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET
@@ -46,15 +48,13 @@ from hpcbench.statistics.order import Interval
 from hpcbench.units import grouped, plural, size_text
 from hpcbench.views.chart import (
     Axis,
-    Bar,
-    BarChart,
-    Chart,
     ChartPoint,
     Dot,
     DotChart,
     Scale,
     is_wide,
 )
+from hpcbench.views.columns import median_cell
 from hpcbench.views.labels import without_shared
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
@@ -63,6 +63,8 @@ RANKS, FEWEST = "world_size", 3
 PASSES, LAUNCHES = "passes", "launches"
 SPANS, EVIDENCE = 3, 8
 _BYTES = re.compile(r"\d+B")
+
+
 @dataclass(frozen=True, slots=True)
 class Paired:
     """How many times as long the second of two ways takes: ``ratio`` is the geometric mean over
@@ -87,7 +89,7 @@ class Paired:
 class Rival:
     """A way that is not the fastest: its time, ``paired`` beside the fastest. ``false_share`` is
     after Benjamini and Hochberg; ``is_clear``, whether it is clearly slower. ``case_id`` is its
-    case, of the first run that has it."""
+    case, of the first run that has it; ``ends_s`` are those of its interval."""
 
     value: str
     name: str
@@ -96,13 +98,15 @@ class Rival:
     paired: Paired
     false_share: float | None = None
     is_clear: bool = False
+    ends_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The ways of a task that differ in ``key``: the fastest, and the others from fast to slow.
+    """The ways of a task that differ in ``key``: the one with the lowest median, and the others
+    from fast to slow.
 
-    ``value`` is the fastest way's; rivals with the same value differ in their options.
+    ``value`` and ``ends_s`` are the first way's; rivals of the same value differ in their options.
     """
 
     kind: str
@@ -113,6 +117,7 @@ class Ranking:
     case_id: str
     time_s: float
     rivals: tuple[Rival, ...]
+    ends_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +162,16 @@ def recommend(runs: Sequence[Run], options: TopicOptions) -> Recommendations:
 
 def _ranking(task: Task, beside: Iterator[Paired]) -> Ranking:
     best, *others = task.ways
-    rivals = tuple(Rival(way.value, way.name, way.case_id, time_of(way), next(beside))
-                   for way in others)
+    rivals = tuple(Rival(way.value, way.name, way.case_id, time_of(way), next(beside),
+                         ends_s=_ends_of(way)) for way in others)
     return Ranking(task.kind, task.name, task.key, best.value, best.name, best.case_id,
-                   time_of(best), rivals)
+                   time_of(best), rivals, _ends_of(best))
+
+
+def _ends_of(way: Way) -> tuple[float, float] | None:
+    """Return the ends of the median's interval of a way of one run, where that is sound."""
+    cells = [median_cell(item.statistics) for item in way.items.values()]
+    return ends_of(cells[0]) if len(cells) == 1 else None
 
 
 def _judged(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
@@ -500,12 +511,14 @@ WIDE = 8
 """Ratios of which the greatest is so many times the least are on a log scale."""
 _COLUMNS = (
     Column("time", "time", Show.US, "us", better="less"),
-    Column("ratio", "times as long", Show.RATIO, meaning="as the first, by pairs of a pass"),
+    Column("ratio", "times as long", Show.RATIO, "by pairs",
+           "as the first: mean of pairs of a pass, not the quotient of two medians"),
     Column("interval", "95 % CI", Show.RATIO, meaning="of this pair alone", optional=True),
     Column("pairs", "pairs", Show.TEXT, optional=True),
     Column("verdict", "verdict"))
 VERDICTS = {True: "slower", False: "undecided"}
-_PAIRED = "time: median of all samples; times as long: mean of pairs, not the quotient of two times"
+_PAIRED = ("time: median of all samples; times as long: mean of pairs, not the quotient of two "
+           "medians, so it may be below 1")
 
 
 def recommend_tables(found: Recommendations) -> Iterator[Table]:
@@ -519,16 +532,16 @@ def recommend_tables(found: Recommendations) -> Iterator[Table]:
 
 def _rows(ranking: Ranking) -> Iterator[Row]:
     first = "fastest" if all(one.is_clear for one in ranking.rivals) else "lowest median"
-    yield Row((ranking.best, ranking.time_s, 1.0, None, None, first))
+    yield Row((ranking.best, with_ends(ranking.time_s, ranking.ends_s), 1.0, None, None, first))
     for rival in ranking.rivals:
         found = rival.paired
         verdict = "too few pairs" if found.chance is None else VERDICTS[rival.is_clear]
-        yield Row((rival.name, rival.time_s, found.ratio, range_of(found.interval),
-                   f"{found.n} {found.unit}", verdict))
+        yield Row((rival.name, with_ends(rival.time_s, rival.ends_s), found.ratio,
+                   range_of(found.interval), f"{found.n} {found.unit}", verdict))
 
 
 def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
-    """Yield a chart of each kind: each way beside the fastest of its task."""
+    """Yield a chart of each kind: each way beside the one of its task with the lowest median."""
     for kind, rankings in grouped((one.kind, one) for one in found.rankings).items():
         names = [one.task for one in rankings]
         shared, tasks = (names[0], [""] * len(names)) if len({*names}) == 1 else (
@@ -545,53 +558,15 @@ def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
         scale = Scale.LOG if is_wide(ends, WIDE) else Scale.LINEAR
         yield DotChart(
             f"Which way is fastest: {kind}",
-            shared or "time of each way over that of the fastest one", f"recommend_{kind}",
+            shared or "time of each way over that of the lowest median", f"recommend_{kind}",
             ("Whisker: 95 % interval of the ratio over pairs of a pass.", *left_out(len(rows))), (),
-            Axis("times as long as the fastest", Show.RATIO, scale=scale),
-            (Column("verdict", "beside the fastest"),), tuple(rows[:MOST_ROWS]))
+            Axis("times as long as the lowest median, by pairs", Show.RATIO, scale=scale),
+            (Column("verdict", "beside the lowest median"),), tuple(rows[:MOST_ROWS]))
 
 
 def _way(ranking: Ranking, name: str) -> str:
     """Return a way's name; a value of an option gets its key, as it means nothing by itself."""
     return f"{short(ranking.key)}={name}" if ranking.key.startswith(OPTION) else name
-
-
-FASTEST = "fastest"
-_NOTE = ("Bold, fastest: clearly faster than each other row that does the same "
-         "(hpcbench advise --only recommend).")
-Winners = Mapping[str, frozenset[str]]
-"""Id of a case that is clearly the fastest of its task -> those of the others of the task."""
-
-
-def winners_of(found: Recommendations) -> Winners:
-    """Return the cases beside which each other way of the same task is clearly slower."""
-    return {one.case_id: frozenset(rival.case_id for rival in one.rivals)
-            for one in found.rankings
-            if one.rivals and all(rival.is_clear for rival in one.rivals)}
-
-
-def with_winners(chart: Chart, winners: Winners) -> Chart:
-    """Return the chart with the clearly fastest of its comparable rows marked."""
-    if isinstance(chart, DotChart):
-        at = _winner(chart.rows, winners)
-        return chart if at is None else replace(chart, notes=(*chart.notes, _NOTE), rows=tuple(
-            replace(row, mark=FASTEST) if row is chart.rows[at] else row for row in chart.rows))
-    if isinstance(chart, BarChart):
-        best = [_winner(section.bars, winners) for section in chart.sections]
-        if all(at is None for at in best):
-            return chart
-        sections = tuple(section if at is None else replace(section, bars=tuple(
-            replace(bar, mark=FASTEST) if bar is section.bars[at] else bar
-            for bar in section.bars)) for section, at in zip(chart.sections, best, strict=True))
-        return replace(chart, sections=sections, notes=(*chart.notes, _NOTE))
-    return chart
-
-
-def _winner(rows: Sequence[Dot | Bar], winners: Winners) -> int | None:
-    """Return the index of the only winner with a rival among the rows; else None."""
-    ids = [row.case_id for row in rows]
-    found = [at for at, one in enumerate(ids) if winners.get(one, frozenset()) & {*ids}]
-    return found[0] if len(found) == 1 else None
 
 
 TOPIC = Topic("recommend", "fastest settings", recommend,

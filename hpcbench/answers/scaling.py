@@ -115,7 +115,7 @@ def _of_efficiency(series: ScalingSeries, head: str) -> Answer:
     most = known[-1]
     assert most.efficiency is not None and most.speed_up is not None
     of = ", ".join(filter(None, (series.base, plural(base.ranks, "rank"))))
-    text = (f"efficiency {interval_text(most.efficiency, percent=True)} on "
+    text = (f"scaling efficiency {interval_text(most.efficiency, percent=True)} on "
             f"{plural(most.ranks, 'rank')}")
     where = " in one launch" if most.in_launch else ""
     about = (f"{head}; speed-up {interval_text(most.speed_up)}; base: {of}{where}", *evidence)
@@ -138,7 +138,7 @@ def _evidence(series: ScalingSeries, one: SeriesMember) -> str:
     parts = [f"{plural(one.ranks, 'rank')} on {plural(one.nodes, 'node')}: "
              f"{format_seconds(one.time_s)} a call, {digits(one.rate, 4)} {series.unit}/s"]
     if one.efficiency:
-        parts.append(f"efficiency {interval_text(one.efficiency, percent=True)}")
+        parts.append(f"scaling efficiency {interval_text(one.efficiency, percent=True)}")
     if share is not None:
         parts.append(f"communication adds {three_digits(100 * share.median)} % of a call "
                      f"({three_digits(100 * share.least)} to "
@@ -200,8 +200,8 @@ MOST_COURSES = 6
 """More lines in a panel cannot be distinguished."""
 _INTERVAL = "95 % CI"
 _LEAD = (
-    "speed-up = samples/s (rows/s) over those of the base; efficiency = that over the ratio of "
-    "ranks",
+    "speed-up = samples/s (rows/s) over those of the base; scaling efficiency = that over the "
+    "ratio of ranks",
     f"good from {100 * GOOD:.0f} %, excellent from {100 * EXCELLENT:.0f} %; none is given where "
     "ranks share cores")
 
@@ -247,7 +247,8 @@ def _work_table(found: Sequence[ScalingSeries]) -> Table:
         Column("rate", "rate", Show.NUMBER, "1/s", better="more"),
         Column("speed_up", "speed-up", Show.RATIO, better="more", optional=True),
         Column("speed_up_interval", _INTERVAL, Show.RATIO, optional=True),
-        Column("efficiency", "efficiency", Show.PERCENT, "%", better="more", optional=True),
+        Column("efficiency", "efficiency", Show.PERCENT, "%", "scaling efficiency", "more",
+               optional=True),
         Column("efficiency_interval", _INTERVAL, Show.PERCENT, "%", optional=True),
         Column("communication", "communication", Show.PERCENT, "%",
                "what communication adds to a call, as a share of it; - if it may be chance", "less",

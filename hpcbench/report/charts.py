@@ -16,8 +16,9 @@ from fnmatch import fnmatchcase
 from itertools import cycle
 from typing import TypeVar
 
-from hpcbench.answers.recommend import Recommendations, winners_of, with_winners
+from hpcbench.answers.recommend import Recommendations
 from hpcbench.answers.topics import TopicResult
+from hpcbench.answers.winners import winners_of, with_winners
 from hpcbench.config.axes import quote, unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.kinds.registry import kind_aliases, kinds
@@ -54,7 +55,7 @@ from hpcbench.views.chart import (
     file_name,
     is_wide,
 )
-from hpcbench.views.columns import telemetry_chart
+from hpcbench.views.columns import clock_text, telemetry_chart
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import (
     INTERVAL_TITLE,
@@ -63,7 +64,6 @@ from hpcbench.views.table import (
     Range,
     Show,
     WithInterval,
-    clock_text,
     declared_links,
     device_type,
     env_text,

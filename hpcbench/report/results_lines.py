@@ -35,7 +35,13 @@ from hpcbench.report.plan_lines import by_rule, in_order, note_lines, rule_line
 from hpcbench.report.terminal import PAGE_COLUMNS, STATUS_STYLES, Sentence, table_lines
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds, grouped, plural, rank_list, rough_time
-from hpcbench.views.columns import TABLED, any_results, slow_rank_lines, telemetry_tables
+from hpcbench.views.columns import (
+    TABLED,
+    any_results,
+    clock_text,
+    slow_rank_lines,
+    telemetry_tables,
+)
 from hpcbench.views.presenter import Presenter, presenter_of
 from hpcbench.views.table import (
     INTERVAL_TITLE,
@@ -47,7 +53,6 @@ from hpcbench.views.table import (
     Show,
     Table,
     cell_text,
-    clock_text,
     declared_links,
     distinct,
     fold_of,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
@@ -19,9 +19,9 @@ from hpcbench.reduce.results import (
     core_use,
     powers,
 )
-from hpcbench.reduce.spread import interval_share, launch_range, range_of
+from hpcbench.reduce.spread import clock_bound_s, interval_share, launch_range, range_of
 from hpcbench.trace.columns import TABLES
-from hpcbench.units import grouped, plural, rank_list, with_sizes
+from hpcbench.units import format_seconds, grouped, plural, rank_list, with_sizes
 from hpcbench.views.chart import Axis, ChartPoint, Curve, LineChart, Panel
 from hpcbench.views.labels import short_labels
 from hpcbench.views.table import (
@@ -175,6 +175,20 @@ def cost_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
     samples = distinct(case.iterations if case.is_fixed else "auto" for case in cases)
     return (f"{samples} {batch_text(cases[0])}", ",".join(cases[0].needs) or None,
             sum(case.estimate_s for case in cases))
+
+
+def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
+    """Return how times of different ranks were compared, and their bound over ``items``."""
+    clocks = results.clocks
+    bound_s = clock_bound_s(items)
+    if clocks is None or bound_s is None:
+        return "clocks: times of different ranks are not compared"
+    if clocks.n_clocks == 1:
+        return "clock: one for all ranks"
+    if clocks.n_syncs == 0:
+        return f"clocks: {clocks.n_clocks} different ones, not synchronised"
+    return (f"clocks: {clocks.n_clocks}, {plural(clocks.n_syncs, 'synchronisation')} over MPI, "
+            f"ranks' times at most {format_seconds(bound_s)} apart")
 
 
 def median_cell(stats: Statistics | None) -> Cell:

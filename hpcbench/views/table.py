@@ -17,8 +17,8 @@ from typing import Any
 
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.points import Option, Values
-from hpcbench.reduce.results import CaseResult, Results, RunInfo
-from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
+from hpcbench.reduce.results import CaseResult, RunInfo
+from hpcbench.reduce.spread import late_share, ramp_share
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.texts import Lines, as_field
 from hpcbench.units import (
@@ -56,7 +56,7 @@ class Show(Enum):
     S = "s"
     """[s] seconds"""
     DURATION = "duration"
-    """[s] three significant digits and the unit that fits"""
+    """[s] the unit that fits, three significant digits or those that its interval allows"""
     GB_PER_S = "GB/s"
     """[bytes/s] 1e9 bytes/s"""
     TFLOP_PER_S = "TFLOP/s"
@@ -207,15 +207,18 @@ class Table:
                 for cell, column in zip(row.cells, self.columns, strict=True)]
 
     def without_empty(self) -> Table:
-        """Return the table without optional columns in which no row has a value."""
+        """Return the table without optional columns in which no row has a value, and with times in
+        the units that fit them."""
         rows = self.rows
-        return self.with_columns([
+        table = self.with_columns([
             at for at, column in enumerate(self.columns) if not column.optional or not rows
             or any(row.cells[at] not in (None, "") for row in rows)])
+        return replace(table, columns=tuple(_in_unit(column, [row.cells[at] for row in table.rows])
+                                            for at, column in enumerate(table.columns)))
 
     def brief(self) -> Table:
         """Return the table without details, quiet notes, usual values and ends of ranges with a
-        middle, and with times in the unit that fits them.
+        middle.
 
         Texts that all rows have in common at their beginning go into the title.
         """
@@ -237,8 +240,6 @@ class Table:
             for group in table.groups)
         return replace(
             table, groups=groups, title=", ".join([self.title, *words]),
-            columns=tuple(_in_unit(column, [row.cells[at] for row in table.rows])
-                          for at, column in enumerate(table.columns)),
             notes=tuple(note for note in self.notes if note.tone != "quiet"))
 
     def shared_above(self) -> Table:
@@ -305,17 +306,26 @@ _MEASURED = (*_TIMES, Show.GB_PER_S, Show.TFLOP_PER_S)
 
 
 def _in_unit(column: Column, cells: Iterable[Cell]) -> Column:
-    """Return a column of times in the unit that gives 1 to 999 for the greatest of them."""
+    """Return a column of times with the unit that all of them have, or each with its own.
+
+    A time has the unit that gives 1 to 999 wherever it stands.
+    """
     if column.show not in _TIMES:
         return column
-    values = [abs(cell.greatest if isinstance(cell, Range) else cell.value if isinstance(
-        cell, WithInterval) else cell) for cell in cells if cell is not None and not isinstance(
-            cell, str)]
-    if not values:
-        return replace(column, unit="")
-    show = next((show for show in (Show.S, Show.MS) if max(values) >= _TIMES[show]), Show.US)
-    return replace(column, show=show,
-                   unit=column.unit.removesuffix(column.show.value) + show.value)
+    units = {seconds_unit(time_s)[1] for time_s in map(_time_of, cells) if time_s}
+    show = next((show for show in _TIMES if units == {show.value}), Show.DURATION)
+    unit = column.unit.removesuffix(column.show.value)
+    return replace(column, show=show, unit=(
+        f"{unit}{show.value}" if show in _TIMES else unit.rstrip(", ")))
+
+
+def _time_of(cell: Cell) -> float | None:
+    """Return the time whose unit a cell has, None for text: a range has that of its greater end."""
+    if isinstance(cell, Range):
+        return cell.greatest if cell.middle is None else cell.middle
+    if isinstance(cell, WithInterval):
+        return cell.value
+    return None if isinstance(cell, str) else cell
 
 
 NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
@@ -346,6 +356,8 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
         return MISSING
     if isinstance(cell, str):
         return cell if isinstance(cell, Lines) else as_field(cell)
+    if show is Show.DURATION and not isinstance(cell, (int, float)):
+        return _with_unit(cell)
     text = _TEXTS.get(show) or _number_text(cell, show)
     if isinstance(cell, WithInterval):
         return text(cell.value)
@@ -376,6 +388,16 @@ def time_texts(value: float, low: float | None, high: float | None) -> tuple[str
     text, *ends = (format_measured(one * scale, low * scale, high * scale)
                    for one in (value, low, high))
     return f"{text} {unit}", "..".join(ends)
+
+
+def _with_unit(cell: Range | WithInterval) -> str:
+    """Return a time with the digits of its interval, or a range of times, and one unit."""
+    if isinstance(cell, WithInterval):
+        return time_texts(cell.value, cell.low, cell.high)[0]
+    scale, unit = seconds_unit(_time_of(cell) or 0)
+    ends = (cell.least, cell.greatest, *(() if cell.middle is None else (cell.middle,)))
+    number = Range(*(end * scale for end in ends))
+    return f"{cell_text(number, Show.NUMBER)} {unit}"
 
 
 def like_median(value: float | None, median: Cell) -> Cell:
@@ -537,20 +559,6 @@ def flag_words(item: CaseResult) -> str:
     """Return the case's flags without their figures: ``late, trend``."""
     flags = item.timing.quality if item.timing else ()
     return ", ".join(FLAGS[flag] for flag in flags if flag in FLAGS)
-
-
-def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
-    """Return how times of different ranks were compared, and their bound over ``items``."""
-    clocks = results.clocks
-    bound_s = clock_bound_s(items)
-    if clocks is None or bound_s is None:
-        return "clocks: times of different ranks are not compared"
-    if clocks.n_clocks == 1:
-        return "clock: one for all ranks"
-    if clocks.n_syncs == 0:
-        return f"clocks: {clocks.n_clocks} different ones, not synchronised"
-    return (f"clocks: {clocks.n_clocks}, {plural(clocks.n_syncs, 'synchronisation')} over MPI, "
-            f"ranks' times at most {format_seconds(bound_s)} apart")
 
 
 def iterations_text(cases: Sequence[Case]) -> str:

@@ -177,9 +177,10 @@ def test_the_first_screen_names_what_disturbed_the_run() -> None:
     notes = tuple(Finding(code, "note", f"{code} disturbed it") for code in (
         "HB144", "HB125", "HB137", "HB150"))
     results = replace(strategies(), findings=notes)
-    verdict = document_of([Run("x", results, MemorySamples(results))]).sections[0]
-    topics = [item.topic for item in verdict.parts[1].items if isinstance(item, Line)]
-    assert {"warning[HB144]", "warning[HB125]", "warning[HB137]"} <= {*topics}
+    sections = document_of([Run("x", results, MemorySamples(results))]).sections
+    assert [one.key for one in sections][2] == "findings"
+    (table,) = (item for item in sections[2].items if isinstance(item, Table))
+    assert [row.cells[0] for row in table.rows] == ["HB144", "HB125", "HB137", "HB150"]
 
 
 def test_definitions_are_whole_and_facts_are_no_json() -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from figure_texts import charts_of_kind, texts_of
-from hpcbench.answers.recommend import FASTEST, with_winners
+from hpcbench.answers.winners import FASTEST, with_winners
 from hpcbench.errors import UsageError
 from hpcbench.kinds.collective.derive import CollectiveRecord
 from hpcbench.report.charts import charts_of, named_case

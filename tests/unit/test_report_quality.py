@@ -42,7 +42,7 @@ def test_an_interval_that_is_absent_or_unreliable_has_no_figure(
     depending = ok(make_case(index=2), statistics=replace(make_statistics(1e-3), ci_reliable=False))
     print_all(make_results((few, flagged(depending, "ci_unreliable"))), tmp_path)
     text = capsys.readouterr().out
-    assert [row[8] for row in rows_with(text, "ok")] == ["-", "?"]
+    assert [row[9] for row in rows_with(text, "ok")] == ["-", "?"]
     assert QUALITIES["ci_unreliable"] in text
 
 
@@ -56,7 +56,7 @@ def test_the_interval_is_printed_from_its_lower_to_its_upper_end() -> None:
 def test_results_of_schema_version_1_are_printed(capsys: Capture, tmp_path: Path) -> None:
     print_all(make_results((as_version_1(ok(make_case(), 1e-3)),)), tmp_path)
     text = capsys.readouterr().out
-    assert rows_with(text, "ok")[0][7:10] == ["1000", "-", "1200"]
+    assert rows_with(text, "ok")[0][7:10] == ["1.00", "-", "1.20"]
     assert "barrier_start, fold local_max" in text
     assert "times of different ranks are not compared" in text
     assert "start-up" not in text
@@ -120,7 +120,7 @@ def test_launches_have_a_column_and_a_line(capsys: Capture, tmp_path: Path) -> N
     print_all(replace(results, plan=replace(results.plan, launches=2)), tmp_path)
     text = capsys.readouterr().out
     assert "\n2 launches x 1 pass, after" in text
-    assert text.count("1000..1100") == 1
+    assert text.count("1.00..1.10") == 1
     assert "differ by 10 % (gloo) in the median case" in text
 
 

@@ -91,7 +91,7 @@ def test_a_base_that_failed_is_none(tmp_path: Path, capsys: Capture) -> None:
     items = [failed, timed(10e-3, "data", 1, dp=2)]
     assert shares(items) == {}
     print_results(make_results(tuple(items)), tmp_path)
-    assert "scaling of trainings" not in capsys.readouterr().out
+    assert "scaling efficiency of trainings" not in capsys.readouterr().out
 
 
 def test_the_table_names_base_and_definition(tmp_path: Path, capsys: Capture) -> None:
@@ -100,9 +100,9 @@ def test_the_table_names_base_and_definition(tmp_path: Path, capsys: Capture) ->
                           timed(5e-3, "data", 5, dp=2, dtype="bf16"))]
     print_results(make_results((*weak(), *mixed)), tmp_path, explain=True)
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("efficiency = samples/s of n ranks / (n / m x samples/s of the m")
+    assert any(line.startswith("scaling efficiency = samples/s of n ranks / (n / m x samples/s")
                for line in lines)
-    table = lines[lines.index("scaling of trainings"):]
+    table = lines[lines.index("scaling efficiency of trainings"):]
     assert table[1].split() == ["strategy", "setting", "batch", "scaling", "base", "base", "n=2",
                                 "n=4"]
     rows = [line.split() for line in table if line.startswith(("data", "fsdp"))]

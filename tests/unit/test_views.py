@@ -47,9 +47,9 @@ def test_values_line_up_below_titles_and_units() -> None:
     assert lines == [
         "", "block x", "what it means",
         "name  time    CI",
-        "      (us)   +-%",
+        "      (ms)   +-%",
         "all of one",
-        "a     1000  50.0",
+        "a     1.00  50.0",
         "long     -     -",
         "  one row lacks it"]
 
@@ -72,7 +72,8 @@ def test_a_table_that_is_too_wide_leaves_out_details_and_long_texts_go_on_below(
 ) -> None:
     columns = (Column("name", "name"), Column("kind", "kind"), Column("same", "same", Show.COUNT),
                Column("spare", "spare", Show.COUNT, first_to_go=True),
-               Column("detail", "detail", Show.COUNT, detail=True), Column("time", "time", Show.S))
+               Column("detail", "detail", Show.COUNT, detail=True),
+               Column("time", "time", Show.NUMBER))
     table = Table("t", columns, (Group("", tuple(
         Row((name, "x=1 y=2", 7, at, at, 1.5)) for at, name in enumerate(("a", "b")))),))
 

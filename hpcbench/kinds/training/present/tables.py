@@ -359,7 +359,7 @@ def efficiencies(items: charts.Items, derived: charts.Records) -> Iterator[Table
 
 
 SCALING_DEFINITION = (
-    "efficiency = samples/s of n ranks / (n / m x samples/s of the m ranks of the base), in %;",
+    "scaling efficiency = samples/s of n ranks / (n / m x samples/s of the m ranks of the base);",
     "  weak: each rank has as many samples as in the base, strong: all ranks together have",
 )
 _FIRST = (
@@ -380,12 +380,13 @@ def overviews(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
         *(getattr(work, name) for name in Setting._fields), scaling.kind), (case, scaling))
         for case, scaling in scaled)
     ranks = sorted({case.world_size for case, _ in scaled})
-    columns = (*_FIRST, *(Column(f"n={count}", f"n={count}", Show.PERCENT, "%", "efficiency",
-                                 "more", optional=True) for count in ranks))
+    columns = (*_FIRST, *(Column(
+        f"n={count}", f"n={count}", Show.PERCENT, "%",
+        "scaling efficiency, by medians of all samples", "more", optional=True) for count in ranks))
     varied = [name for name in Setting._fields if name != "batch_size"  # it has a column
               and len({getattr(training_of(case), name) for case, _ in scaled}) > 1]
     options = charts.distinguishing_options(training_of(row[0][0]) for row in rows.values())
-    yield Table("scaling of trainings", columns, tuple(
+    yield Table("scaling efficiency of trainings", columns, tuple(
         Group(title, tuple(_scaling_row(row, ranks, varied, options[training_of(row[0][0])])
                            for row in same))
         for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))))
