@@ -213,8 +213,8 @@ def _measure(options: NcclTestsOptions) -> dict[str, Any]:
             n_calls * together, _MOST_CALLS)
     warmup = -(-options.number("w") // together)
     batch = {"mode": "pipelined", "batch": together} if together > 1 else {"mode": "isolated"}
-    return {"warmup": warmup, "iterations": n_calls, **batch,
-            "validate": _checks(options.number("c")), "passes": options.number("N") or 1}
+    return {"warmup": warmup, "iterations": n_calls,
+            "validate": _checks(options.number("c")), **batch, "passes": options.number("N") or 1}
 
 
 def _checks(iterations: int) -> bool | int:
