@@ -437,7 +437,8 @@ def test_the_plan_names_which_cases_do_not_fit_their_time_limit() -> None:
 
     (told,) = notes(timeout_s=5)
     assert told.startswith("note: 1 case may time out: ")
-    assert "may time out: tp_columnwise torch gloo" in told and "timeout_s is 5; give it time with --set launch.timeout_s=11" in told
+    assert "may time out: tp_columnwise torch gloo" in told
+    assert "timeout_s is 5; give it time with --set launch.timeout_s=11" in told
     assert notes(timeout_s=5, validate=False) == notes(timeout_s=600) == []
 
 
