@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -350,6 +351,7 @@ class ResultsFile:
         """Use `open_results` instead."""
         self.results = results
         self._file = file
+        self._as_expected = partial(expected_content, Path(file.filename))
         blocks = zip(*(file[f"cases/{name}"][:].tolist() for name in _BLOCK), strict=True)
         self._blocks = {item.case.case_id: block
                         for item, block in zip(results.cases, blocks, strict=True)}
@@ -378,27 +380,30 @@ class ResultsFile:
         if offset < 0:
             return None
         rows = slice(offset, offset + math.prod(shape))
-        table = {name: self._file[f"samples/{name}"][rows].reshape(shape)
-                 for name in ("rank", "launch", "pass_index", *schema.SAMPLE_COLUMNS)}
-        return records.CaseSamples(
-            ranks=tuple(table["rank"][:, 0].tolist()), launch=table["launch"][0],
-            pass_index=table["pass_index"][0],
-            phases=self._phases(self._positions.get(case_id), shape),
-            use=self._file[_USE][offset:offset + shape[1]],
-            **{name: table[name] for name in schema.SAMPLE_COLUMNS})
+        with self._as_expected():
+            table = {name: self._file[f"samples/{name}"][rows].reshape(shape)
+                     for name in ("rank", "launch", "pass_index", *schema.SAMPLE_COLUMNS)}
+            return records.CaseSamples(
+                ranks=tuple(table["rank"][:, 0].tolist()), launch=table["launch"][0],
+                pass_index=table["pass_index"][0],
+                phases=self._phases(self._positions.get(case_id), shape),
+                use=self._file[_USE][offset:offset + shape[1]],
+                **{name: table[name] for name in schema.SAMPLE_COLUMNS})
 
     def time_series(self, table: str, column: str) -> Sequence[records.TimeSeries]:
-        return [*time_series(self._file, self.results.telemetry, table, column)]
+        with self._as_expected():
+            return [*time_series(self._file, self.results.telemetry, table, column)]
 
     def clock_models(self) -> Mapping[int, Sequence[ClockModel]]:
         """Return the lines from each rank's clock to the global one, in order of time."""
-        columns = {item.name: self._file[f"clock/{item.name}"][:].tolist()
-                   for item in fields(ClockModel)}
-        models = (ClockModel(**dict(zip(columns, row, strict=True)))
-                  for row in zip(*columns.values(), strict=True))
-        by_rank = grouped(zip(self._file["clock/rank"][:].tolist(), models, strict=True))
-        return {rank: sorted(found, key=lambda model: model.t_ref_ns)
-                for rank, found in by_rank.items()}
+        with self._as_expected():
+            columns = {item.name: self._file[f"clock/{item.name}"][:].tolist()
+                       for item in fields(ClockModel)}
+            models = (ClockModel(**dict(zip(columns, row, strict=True)))
+                      for row in zip(*columns.values(), strict=True))
+            by_rank = grouped(zip(self._file["clock/rank"][:].tolist(), models, strict=True))
+            return {rank: sorted(found, key=lambda model: model.t_ref_ns)
+                    for rank, found in by_rank.items()}
 
     def _phases(
         self, position: Mapping[str, Any] | None, shape: Sequence[int],

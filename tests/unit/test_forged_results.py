@@ -13,9 +13,10 @@ import pytest
 from bad_input_process import hpcbench
 from golden import RUNS
 from hpcbench.reduce.results import SCHEMA_VERSION
-from hpcbench.reduce.results_file import FORMAT
+from hpcbench.reduce.results_file import FORMAT, open_results
 from hpcbench.trace import columns as stored
 from hpcbench.trace.container import new_container
+from hpcbench.trace.source import UnreadableTrace
 
 LARGE = 10**12
 COLUMNS: dict[str, Any] = {
@@ -91,3 +92,10 @@ def test_every_command_refuses_them(tmp_path: Path, words: tuple[str, ...]) -> N
     values = original("cases/median_s")
     values[0] = np.nan
     refused(forged(tmp_path / "results.h5", "cases/median_s", values), *words)
+
+
+@pytest.mark.parametrize("name", ["clock/n_used", "clock/rank"])
+def test_a_column_that_is_read_later_is_of_another_shape(tmp_path: Path, name: str) -> None:
+    path = forged(tmp_path / "results.h5", name, original(name)[..., None])
+    with open_results(path) as file, pytest.raises(UnreadableTrace, match=r"results\.h5"):
+        file.clock_models()
