@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,11 @@ import torch.distributed as dist
 from hpcbench.measurement.process import own_cores
 
 _STANDARD = range(3)
+_COMPILER = "TORCHINDUCTOR"
+"""What torch.compile sets has this in its name."""
+_OF_LIBRARIES = ("torch.", "concurrent.", "tqdm.")
+"""Modules whose threads wait for work, and are kept on purpose: those of torch.compile."""
+_TASKS = Path("/proc/self/task")
 _FILES, _MANY = Path("/proc/self/fd"), 256
 """Fewer open files more are a library's own."""
 _SIGNALS = sorted({*signal.Signals} - {signal.SIGKILL, signal.SIGSTOP})
@@ -37,6 +43,11 @@ def process_state() -> dict[str, Any]:
         "hundreds of open files": len([*_FILES.iterdir()]) // _MANY if _FILES.is_dir() else 0,
         "the handlers of signals": [signal.getsignal(number) for number in _SIGNALS],
         "limits of the process": [resource.getrlimit(number) for number in _LIMITS],
+        "the environment's variables": sorted(
+            item for item in os.environ.items() if _COMPILER not in item[0]),
+        "Python's threads": _threads(),
+        "child processes": _children(),
+        "the mask of new files": _umask(),
         **{module.__name__: dict(vars(module)) for module in _MODULES},
     }
 
@@ -51,6 +62,24 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         found += [f"{name}.{key}" for key, function in value.items()
                   if after[name].get(key) is not function and callable(function)]
     return ", ".join(found)
+
+
+def _children() -> list[str]:
+    with suppress(OSError):  # not on macOS; a thread ends meanwhile
+        return [pid for task in _TASKS.iterdir() for pid in (task / "children").read_text().split()]
+    return []
+
+
+def _threads() -> set[int | None]:
+    return {thread.ident for thread in threading.enumerate() if not str(getattr(
+        getattr(thread, "_target", None) or type(thread), "__module__", "")
+    ).startswith(_OF_LIBRARIES)}
+
+
+def _umask() -> int:
+    mask = os.umask(0o77)  # there is no call that only reads it
+    os.umask(mask)
+    return mask
 
 
 def _working_folder() -> str:

@@ -78,7 +78,7 @@ def plain(ctx, dtype, world_size):
 
 
 HOSTILE = """
-import os, resource, signal
+import os, resource, signal, subprocess, threading, time
 import torch, torch.distributed as dist
 import hpcbench
 
@@ -95,6 +95,10 @@ def a_changes_all(ctx):
         dist.all_reduce = None
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.environ["GLOO_SOCKET_IFNAME"] = "none"
+        os.umask(0o177)
+        threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
+        subprocess.Popen(["sleep", "20"])
     return leaves(change)
 
 @hpcbench.benchmark()
@@ -138,7 +142,8 @@ def test_what_a_function_changes_does_not_reach_the_next(
     assert statuses == {"a": "ok", "b": "ok", "c": "failed", "d": "failed", "e": "ok"}, str(job)
     found = [one.message for one in results.findings if one.code == "HB152"]
     assert [one for one in found if "rank 1" in one and "torch.distributed.all_reduce" in one
-            and "working folder" in one and "limits" in one and "signals" in one], found
+            and "working folder" in one and "limits" in one and "signals" in one
+            and "variables" in one and "mask" in one and "threads" in one and "child" in one], found
     assert len([one for one in found if "number of torch's threads" in one]) == 2, found
     assert "Traceback" not in job.stderr
 
