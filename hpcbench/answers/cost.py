@@ -427,7 +427,9 @@ def _columns(task: TrainingTask) -> tuple[Column, ...]:
 
 def _row(task: TrainingTask, one: CostChoice) -> Row:
     tokens = one.tokens_a_sample
-    notes = [*(["default"] if one.label == task.default else []),
+    notes = [*(name for name, best in (("fastest", task.fastest), ("cheapest", task.cheapest))
+               if best.labels == (one.label,) and len(task.choices) > 1),
+             *(["default"] if one.label == task.default else []),
              *(["Pareto front"] if one.on_front else []),
              *(["ranks share cores"] if one.shares_cores else [])]
     saved = [beside and beside.map(_saved) for beside in (one.time_beside, one.cost_beside)]

@@ -16,9 +16,8 @@ from fnmatch import fnmatchcase
 from itertools import cycle
 from typing import TypeVar
 
-from hpcbench.answers.recommend import Recommendations
 from hpcbench.answers.topics import TopicResult
-from hpcbench.answers.winners import winners_of, with_winners
+from hpcbench.answers.winners import winners_among, with_winners
 from hpcbench.config.axes import quote, unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.kinds.registry import kind_aliases, kinds
@@ -309,8 +308,7 @@ def charts_of(
     if case_to_map(results.cases) is None:
         return []
     named = None if case is None else named_case(results.cases, case)
-    winners = {best: others for one in advice if isinstance(one.record, Recommendations)
-               for best, others in winners_of(one.record).items()}
+    winners = winners_among(one.record for one in advice)
     charts = [chart.without_empty() if isinstance(chart, BarChart) else chart
               for chart in _charts(results, source, advice, named)]
     colours = {**_line_colours(charts), **colours_of(results)}

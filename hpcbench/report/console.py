@@ -16,6 +16,7 @@ from rich.text import Text
 
 from hpcbench.answers.check import check_own_limits
 from hpcbench.answers.topics import TopicResult, summary_lines
+from hpcbench.answers.winners import winners_among, with_fastest
 from hpcbench.errors import job_command_line
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Results
@@ -81,6 +82,8 @@ def print_results(
         print_lines(bare)
         _print_failures(results)
         return
+    winners = winners_among(one.record for one in advice)
+    tables = [with_fastest(table, winners) for table in tables]
     title = results.plan.config.get("title")
     print_lines(chain(
         [Sentence(lines.header_line(results), 2, "bold")],

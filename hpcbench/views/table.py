@@ -151,12 +151,14 @@ class Line:
 class Row:
     """The cells of one row, in the order of the columns.
 
-    ``status`` is that of the case that the row is about, ``case_id`` its id, where there is one.
+    ``status`` is that of the case that the row is about, ``case_id`` its id, where there is one;
+    ``of_spans`` has that of each span, where the row is about a case a span.
     """
 
     cells: tuple[Cell, ...]
     status: str = "ok"
     case_id: str | None = None
+    of_spans: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,7 @@ class Table:
         table = self.without_empty()
         shown = [table.texts(row) for row in table.rows]
         same = [at for at in range(2, len(table.columns) - 1)
-                if len({texts[at] for texts in shown}) == 1]
+                if len({texts[at] for texts in shown}) == 1 and not table.columns[at].span]
         words = ", ".join(f"{table.columns[at].label} {shown[0][at]}" for at in same
                           if shown[0][at] != MISSING)
         kept = table.with_columns([at for at in range(len(table.columns)) if at not in same])

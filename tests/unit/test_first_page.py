@@ -33,10 +33,14 @@ def test_a_row_of_the_first_page_is_that_of_the_stored_run(name: str, size: str)
                  if (one["block"], one["collective"]) == ("collectives", name)
                  and one["size_bytes"] == str(parse_bytes(size))}
     expected = []
+    first: tuple[float, ...] = ()
     for row in map(found.__getitem__, BACKENDS):
         low, median, high = (float(row[f"{end}_s"]) for end in ("ci_low", "median", "ci_high"))
         busbw = like_median(1e9 * float(row["busbw_gb_per_s"]), WithInterval(median, low, high))
-        expected += [*" ".join(time_texts(median, low, high)).split(),
+        speedup = [cell_text(WithInterval(first[1] / median, first[0] / high, first[2] / low),
+                             Show.NUMBER)] if first else []
+        first = low, median, high
+        expected += [*" ".join(time_texts(median, low, high)).split(), *speedup,
                      cell_text(busbw, Show.GB_PER_S)]
         assert (row["status"], row["quality"], row["n_wrong"]) == ("ok", "", "0")
     assert row_cells()[name, size] == expected

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.answers.winners import with_fastest
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import Finding, Results, Usage
 from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.results_lines import brief_tables_of
 from hpcbench.texts import Verbosity
 from hpcbench.views.table import format_number
 from results_factory import (
@@ -251,6 +253,18 @@ def test_a_narrow_terminal_cuts_nothing(
     assert "…" not in text
     assert text.count("1024 GiB") >= 4
     assert "123.5" in text
+
+
+def test_a_backend_stands_beside_the_first_one_and_the_clearly_fastest_is_named() -> None:
+    cases = sweep(("all_reduce",), sizes=(2**20, 2**21))
+    items = tuple(ok(case, 6e-3 if case.backend == "gloo" else 2e-3) for case in cases)
+    (table,) = brief_tables_of(make_results(items))
+    at = [column.title for column in table.columns].index("x gloo")
+    assert [table.texts(row)[at] for row in table.rows] == ["3.00", "3.00"]
+    gloo, mpi = (case.case_id for case in cases if case.workload.size_bytes == 2**20)
+    marked = with_fastest(table, {mpi: frozenset({gloo})})
+    assert [row.cells[-1] for row in marked.rows] == ["mpi fastest", ""]
+    assert with_fastest(table, {mpi: frozenset({"another"})}) == table
 
 
 @given(st.lists(st.sampled_from(STATUSES), max_size=12))

@@ -87,7 +87,7 @@ def brief_tables(title: str, items: Sequence[CaseResult], derived: Records) -> I
 
     rows = grouped((labels(item), item) for item in items)
     spans = [""] if alone else backends
-    shown = tuple(column for span in spans for column in _measured_columns(span, len(spans)))
+    shown = tuple(column for span in spans for column in _measured_columns(span, spans))
     named = [*(["backend"] if len(backends) > 1 and alone else []), *varied]
     yield Table(
         ", ".join((title, *shared)),
@@ -97,16 +97,20 @@ def brief_tables(title: str, items: Sequence[CaseResult], derived: Records) -> I
         (Group("", tuple(_brief_rows(rows, spans, derived))),), is_brief=True)
 
 
-def _measured_columns(span: str, n_spans: int) -> Iterator[Column]:
-    """Yield the columns of a backend; without ``span`` also p95 and algbw."""
+def _measured_columns(span: str, spans: Sequence[str]) -> Iterator[Column]:
+    """Yield the columns of a backend, from the second on beside the first; without ``span`` also
+    p95 and algbw."""
     yield Column("time", "time", Show.US, span=span)
     yield Column("interval", "95 % CI", Show.US, span=span)
-    if n_spans < MOST_SIDE_BY_SIDE:
+    if span != spans[0]:
+        yield Column("speedup", f"x {spans[0]}", Show.NUMBER, "", f"t({spans[0]}) / t, of medians",
+                     "more", span=span)
+    if len(spans) < MOST_SIDE_BY_SIDE:
         yield Column("issue", "issue", Show.US, span=span, optional=True)
     if not span:
         yield Column("p95", "p95", Show.US)
         yield Column("algbw", "algbw", Show.GB_PER_S, "GB/s")
-    yield Column("busbw", "busbw", Show.GB_PER_S, "GB/s", span=span)
+    yield Column("busbw", "busbw", Show.GB_PER_S, "GB/s", span=span, first_to_go=bool(span))
 
 
 def _brief_rows(
@@ -116,20 +120,21 @@ def _brief_rows(
     for (name, *labels), items in rows.items():
         of_span = {span: item for item in items for span in ("", item.case.backend)}
         cells = [cell for span in spans
-                 for cell in _brief_cells(of_span.get(span), span, len(spans), derived)]
+                 for cell in _brief_cells(of_span, span, spans, derived)]
         flags = [f"{backend}: {flag}" if len(spans) > 1 else flag for backend, flag in (
             (item.case.backend, flag_words(item)) for item in items) if flag]
         bad = [item.status for item in items if item.status != "ok"]
         yield Row(("" if name == before else name, *labels, *cells, "; ".join(flags)),
-                  bad[0] if bad else "ok")
+                  bad[0] if bad else "ok", None if spans[0] else items[0].case.case_id,
+                  tuple((item.case.backend, item.case.case_id) for item in items if spans[0]))
         before = name
 
 
 def _brief_cells(
-    item: CaseResult | None, span: str, n_spans: int, derived: Records,
+    of_span: Mapping[str, CaseResult], span: str, spans: Sequence[str], derived: Records,
 ) -> Iterator[Cell]:
     """Yield the cells of one backend's columns; a case without statistics has only its status."""
-    n_columns = len(tuple(_measured_columns(span, n_spans)))
+    item, n_columns = of_span.get(span), len(tuple(_measured_columns(span, spans)))
     if item is None or item.statistics is None:
         yield from (None if item is None else item.status, *[None] * (n_columns - 1))
         return
@@ -139,13 +144,27 @@ def _brief_cells(
     time, ci = time_texts(stats.median_s, *ends)
     yield time if item.status == "ok" else f"{item.status} {time}"
     yield interval if isinstance(interval, str) else ci
-    if n_spans < MOST_SIDE_BY_SIDE:
+    if span != spans[0]:
+        yield _times_as_fast(of_span.get(spans[0]), item)
+    if len(spans) < MOST_SIDE_BY_SIDE:
         yield None if (issued := issue_s(item)) is None else format_seconds(issued)
     rates = derived.get(item.case.case_id, CollectiveRecord()).bandwidth
     if not span:
         yield _p95_text(stats.p95_s, median)
         yield like_median(rates.algbw_bytes_per_s if rates else None, median)
     yield like_median(rates.busbw_bytes_per_s if rates else None, median)
+
+
+def _times_as_fast(first: CaseResult | None, other: CaseResult) -> Cell:
+    """Return the first one's median over the other's, with the digits that both intervals allow."""
+    if first is None or (first.status, other.status) != ("ok", "ok") or (
+            first.statistics is None or other.statistics is None or not other.statistics.median_s):
+        return None
+    ratio = first.statistics.median_s / other.statistics.median_s
+    above, below = (columns.interval_cell(one) for one in (first.statistics, other.statistics))
+    if not isinstance(above, Range) or not isinstance(below, Range) or below.least <= 0:
+        return ratio
+    return WithInterval(ratio, above.least / below.greatest, above.greatest / below.least)
 
 
 def _p95_text(p95_s: float | None, median: Cell) -> str | None:
