@@ -196,7 +196,8 @@ def _is_ours(texts: Sequence[str]) -> bool:
 def _is_first_of_ours(environ: Mapping[str, str]) -> bool:
     """Return whether all ranks are of this node, and those before this one are none of ours."""
     variable, announced = rank_variable(environ), announced_size(environ)
-    if not variable or announced is None or announced_local_size(environ) != announced[0]:
+    if not variable or announced is None or (
+            announced_local_size(environ) not in (None, announced[0])):
         return False
     running = _programs_of_ranks(variable)
     ours = [rank for rank, texts in running.items() if _is_ours(texts)]

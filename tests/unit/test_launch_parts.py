@@ -25,7 +25,7 @@ from hpcbench.backends.mpi_facts import cuda_awareness, library_name
 from hpcbench.config.load import check_config
 from hpcbench.config.section import Fault
 from hpcbench.errors import ConfigError, LaunchError
-from hpcbench.launch import launcher, session
+from hpcbench.launch import launcher, session, start
 from hpcbench.launch.address import own_interface, rendezvous_address, socket_variables
 from hpcbench.launch.communicator import Communicator, WakeupSignal
 from hpcbench.launch.launcher import (
@@ -802,3 +802,14 @@ def test_every_rank_waits_as_long_as_the_sweep_file_says(
     assert start_limit_s(sweep, ()) == 600
     assert start_limit_s(sweep, [("launch.init_timeout_s", 7.0)]) == 7
     assert start_limit_s(tmp_path / "of another node.json", ()) == session.usual_limit_s()
+
+
+@pytest.mark.parametrize(("rank", "speaks"), [("1", True), ("2", False)])
+def test_a_rank_of_variables_that_a_shell_kept_says_who_is_missing(
+    monkeypatch: pytest.MonkeyPatch, rank: str, speaks: bool,
+) -> None:
+    """torchrun's variables have no number of ranks of this node that holds for the job."""
+    monkeypatch.setattr("hpcbench.launch.start._programs_of_ranks",
+                        lambda _variable: {1: ["python -m hpcbench run"]})
+    environ = {"TORCHELASTIC_RUN_ID": "x", "RANK": rank, "WORLD_SIZE": "4"}
+    assert start._is_first_of_ours(environ) is speaks
