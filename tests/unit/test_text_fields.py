@@ -181,7 +181,10 @@ def outputs_of(folder: Path, text: str) -> Iterator[tuple[str, str]]:
     yield "printed", printed.getvalue()
 
 
-def test_no_output_is_divided_or_lost_by_a_text(tmp_path: Path) -> None:
+def test_no_output_is_divided_or_lost_by_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100000")  # no line is wrapped
     safe, hostile = (dict(outputs_of(tmp_path / name, text))
                      for name, text in (("safe", "a"), ("hostile", HOSTILE)))
     wrong: dict[str, Any] = {}
