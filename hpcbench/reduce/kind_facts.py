@@ -269,6 +269,7 @@ OF_CASE = (*texts(
     iterations="timed samples of each pass, or their limit",
     batch="calls of a sample in the plan",
     validate="1 if results are checked, else 0",
+    checks="calls that are checked after the timed ones; -1: every sample is",
     cuda_graph="1 if a call is the replay of a CUDA graph, else 0"))
 OF_RESULT = texts(
     status=f"how it ended: {', '.join(STATUSES)}",
