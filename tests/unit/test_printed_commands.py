@@ -49,7 +49,7 @@ PRINTED = {
         "kinds/primitive/block.py",
         "kinds/training/block.py", "reduce/suite_file.py", "report/charts.py",
         "report/report_file.py", "validation/job.py", "validation/machine.py",
-        "answers/compare.py", "answers/recommend.py", "answers/check.py",
+        "answers/compare.py", "answers/recommend.py", "answers/check.py", "answers/winners.py",
         "answers/topics.py", "answers/causes.py", "answers/what_if.py", "operations/traffic.py",
         "commands/results.py", "formats/export/tuner_tables.py", "report/answer_lines.py"), NAME),
     "cli.py": "examples of --help, which tests/unit/test_command_flags.py parses",
