@@ -34,8 +34,8 @@ def end_with(command: Callable[[], int], *, is_job: bool = False) -> NoReturn:
     our own. ``is_job``: all ranks are to meet in MPI."""
     sys.stdout, sys.stderr = _outlasting(sys.stdout), _outlasting(sys.stderr)
     printed, stderr = io.StringIO(), sys.stderr
-    if announced_rank(os.environ) > 0:
-        sys.stderr = printed  # rank 0 reports for all
+    if announced_rank(os.environ) > 0 and (is_job or not by_torchrun(os.environ)):
+        sys.stderr = printed  # rank 0 reports for all; a shell may have kept torchrun's variables
     code = _exit_code(command)
     if is_job and code:
         _meet_others(printed.getvalue(), code, stderr)

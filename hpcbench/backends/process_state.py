@@ -27,6 +27,7 @@ _FILES, _MANY = Path("/proc/self/fd"), 256
 _SIGNALS = sorted({*signal.Signals} - {signal.SIGKILL, signal.SIGSTOP})
 _LIMITS = [number for name, number in vars(resource).items() if name.startswith("RLIMIT_")]
 _MODULES = (torch, dist)
+_TORCH = os.path.join(*torch.__path__, "")  # noqa: PTH118  (as code names its file)
 
 
 def process_state() -> dict[str, Any]:
@@ -60,8 +61,15 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
             found += [name] if after[name] != value else []
             continue
         found += [f"{name}.{key}" for key, function in value.items()
-                  if after[name].get(key) is not function and callable(function)]
+                  if (now := after[name].get(key)) is not function and callable(function)
+                  and not _is_torchs_own(now)]
     return ", ".join(found)
+
+
+def _is_torchs_own(function: object) -> bool:
+    """Return whether torch's own code stands there: torch.compile wraps torch.manual_seed."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.startswith(_TORCH)
 
 
 def _children() -> list[str]:
