@@ -276,6 +276,8 @@ def problem_of(record: TrafficRecord) -> str:
             return f"signatures.{index}.{problem}"
     if len({one.rank for one in record.order}) < len(record.order):
         return "order: has a rank twice"
+    if {*record.missing} != {*ranks} - {one.rank for one in record.order}:
+        return "missing: want the ranks without an order, and no others"
     for order in record.order:
         columns = (order.sequence, order.gap_ns, order.duration_ns, order.wait_ns)
         if order.rank not in ranks or any(len(one) != len(order.signature) for one in columns):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hpcbench.errors import FileError
-from hpcbench.operations.traffic import TrafficRecord, read_traffic, traffic_text
+from hpcbench.operations.traffic import TrafficRecord, problem_of, read_traffic, traffic_text
 from hpcbench.traffic.imported import import_traffic, write_traffic
 from hpcbench.traffic.startup.sitecustomize import ask_ras
 
@@ -134,6 +134,8 @@ def test_a_truncated_file_costs_its_rank(pair: list[Path], tmp_path: Path) -> No
     pair[1].write_text(pair[1].read_text()[:-40])
     record, notes = traffic(tmp_path)
     assert record.missing == (1,) and "rank00001.json" in notes
+    for ranks in ((), (0, 1), (5,)):
+        assert problem_of(replace(record, missing=ranks)).startswith("missing: ")
     with pytest.raises(FileError, match="rank00001"):
         traffic(pair[1])
 
