@@ -60,6 +60,8 @@ from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 RANKS, FEWEST = "world_size", 3
 """Fewer pairs decide nothing."""
+ENOUGH = math.ceil(math.log2(2 / FALSE_ALARMS))
+"""Pairs of one comparison that decide it if all are on one side (sign test)."""
 PASSES, LAUNCHES = "passes", "launches"
 SPANS, EVIDENCE = 3, 8
 _BYTES = re.compile(r"\d+B")
@@ -427,9 +429,10 @@ def _none(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
 def _undecided(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
     one, which = alike[0], _in_tasks(alike, n_tasks, subject)
     if all(other.paired.n < FEWEST for other in alike):
-        return f"{short(one.key)}: not enough data {which}; use at least {FEWEST} passes"
+        return f"{short(one.key)}: not enough data {which}; use at least {ENOUGH} passes"
     keep = f"; keep the default {short(one.key)}" if one.has_default else ""
-    return (f"{short(one.key)}: undecided {which}, too noisy ({_nearest(alike)}); use more passes"
+    more = "more" if max(other.paired.n for other in alike) >= ENOUGH else f"at least {ENOUGH}"
+    return (f"{short(one.key)}: undecided {which}, too noisy ({_nearest(alike)}); use {more} passes"
             f"{keep}")
 
 
