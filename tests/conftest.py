@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.pop("COLUMNS", None)  # pytest-xdist says 80: outputs are those of a pipe
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

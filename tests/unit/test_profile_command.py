@@ -174,10 +174,7 @@ def stored(name: str) -> Results:
         return file.results
 
 
-def test_a_profile_of_any_kind_is_at_most_a_screen(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "132")  # pytest-xdist sets 80, at which sentences are wrapped
+def test_a_profile_of_any_kind_is_at_most_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("collective", "primitive", "training", "mixed"):
         print_profile(stored(name), Path("nowhere"))
         text = capsys.readouterr().out
