@@ -110,7 +110,7 @@ def test_a_link_that_drops_packets_is_slow_and_nothing_is_wrong(mpirun: MpiLaunc
     mpirun.assert_no_orphans()
 
 
-PAIRS = {"name": "links", "measure": {"passes": 4, "iterations": 6, "warmup": 1, "canary": False,
+PAIRS = {"name": "links", "measure": {"passes": 8, "iterations": 6, "warmup": 1, "canary": False,
                                       "noise_check_s": 0},
          "output": {"plots": False, "report": False},
          "benchmarks": [{"kind": "hardware", "test": "pairs", "what": "bandwidth",
@@ -125,7 +125,7 @@ def test_the_slow_link_among_four_hosts_is_named(
 ) -> None:
     done = mpirun.run(4, config=PAIRS, timeout=120, **_command(mpirun, 4, slow=slow)).check()
     with open_results(done.folder) as file:
-        found = machine([Run("run", file.results, file.samples)], TopicOptions()).parts
+        found = machine([Run("run", file.results, file)], TopicOptions()).parts
     assert [part.what for part in found] == [named], str(done)
     assert abs(found[0].drop - drop) < 0.1
     mpirun.assert_no_orphans()
