@@ -151,9 +151,16 @@ def _active(rank: int, world_size: int, most: int) -> torch.Tensor:
     return (torch.arange(PERIOD) + rank) % world_size < most
 
 
+_OF_NUMBER, _INVERTED = 17, 0b1_0110_1001_0110_1001
+"""Bits of the number of a rank: there are at most 2**17 (`operations.collectives`)."""
+
+
 def _drawn_bits(rank: int) -> torch.Tensor:
-    """Return a period of 0 and 1 without a pattern, in which ranks differ."""
-    return _hash(rank) * 2654435761 >> 16 & 1
+    """Return a period of 0 and 1 without a pattern, in which ranks differ: the first elements are
+    their number's own bits, some of them inverted, so that no rank's are all 0."""
+    bits = _hash(rank) * 2654435761 >> 16 & 1
+    bits[:_OF_NUMBER] = (rank ^ _INVERTED) >> torch.arange(_OF_NUMBER) & 1
+    return bits
 
 
 def _bool_operand(number: int, rank: int, world_size: int, op: str) -> torch.Tensor:

@@ -146,6 +146,7 @@ def test_ranks_of_a_group_that_are_apart_have_exact_results(name: str, op: str) 
 
 @settings(max_examples=60, deadline=None)
 @example("bf16", 20, 376, 16)  # were equal
+@example("bool", 0, 65, 16)  # were equal
 @given(dtypes, st.integers(0, 3000), st.integers(0, 3000), st.integers(16, 300))
 def test_what_ranks_send_differs_by_rank(name: str, one: int, other: int, count: int) -> None:
     ours, theirs = (moved(rank, 0, count, DTYPES[name]) for rank in (one, other))
