@@ -165,7 +165,8 @@ def cells_of(
 
     Without ``each_way`` both values of a link are one measurement, so their mean is one entry.
     """
-    values = np.log(np.where(np.stack([rates, *passes]) > 0, np.stack([rates, *passes]), np.nan))
+    every = np.stack([rates, *passes])
+    values = np.log(np.where(every > 0, every, np.nan))
     if not each_way:
         values = (values + values.transpose(0, 2, 1)) / 2
         low = np.tril_indices_from(rates)

@@ -63,7 +63,8 @@ def _nothing(results: Results) -> str:
 
 def _faults(results: Results) -> str:
     faults = results.run.faults
-    return f"{plural(len(faults), 'fault')} {_were(len(faults))} injected" if faults else ""
+    were = "was" if len(faults) == 1 else "were"
+    return f"{plural(len(faults), 'fault')} {were} injected" if faults else ""
 
 
 def _not_sound(results: Results) -> str:
@@ -82,10 +83,9 @@ def _wrong(results: Results) -> str:
 
 
 def _alone(results: Results) -> str:
-    sends = any(call.is_case for item in results.cases for call in item.case.workload.features.calls
-                if item.status == "ok")
+    sends_nothing = any(item.case.sends_nothing for item in results.cases if item.status == "ok")
     return ("one rank has no other to communicate with (start the job with mpirun)"
-            if results.run.world_size == 1 and sends else "")
+            if results.run.world_size == 1 and sends_nothing else "")
 
 
 def _finding(code: str, text: str = "") -> Callable[[Results], str]:
@@ -129,7 +129,8 @@ def _flagged(results: Results) -> str:
 def _no_interval(results: Results) -> str:
     known = [item.statistics for item in results.cases if item.statistics is not None]
     without = sum(interval_share(one) is None and one.launch_low_s is None for one in known)
-    return f"{without} of {plural(len(known), 'median')} {_have(without)} no reliable interval" if (
+    have = "has" if without == 1 else "have"
+    return f"{without} of {plural(len(known), 'median')} {have} no reliable interval" if (
         without) else ""
 
 
@@ -166,11 +167,3 @@ def _clause(finding: Finding) -> str:
 
 def _of_cases(count: int, results: Results) -> str:
     return f"{count} of {plural(len(results.cases), 'case')}"
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
-
-
-def _have(count: int) -> str:
-    return "has" if count == 1 else "have"

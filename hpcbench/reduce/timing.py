@@ -35,7 +35,7 @@ from hpcbench.trace.schema import ARRIVAL, Flag
 
 CI_LEVEL = 0.95
 SAMPLES, PASSES, LAUNCHES = "samples", "passes", "launches"
-FEWEST_SAMPLES = FEWEST_LAUNCHES = 6
+FEWEST_LAUNCHES = 6
 """Fewer values hold no interval of CI_LEVEL."""
 FEWEST_PASSES = steady.FEWEST_RUNS
 """Fewer do not show whether they drift."""

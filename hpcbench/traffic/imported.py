@@ -18,8 +18,6 @@ from hpcbench.traffic.matching import matched
 from hpcbench.traffic.reading import execution, flight, inspector, kineto
 from hpcbench.units import plural, rank_list
 
-SUFFIX = ".json"
-"""An output of this kind is traffic; a results file has another."""
 KNOWN = ("flight records of torch (JSON)", "Kineto", "PyTorch execution traces", "NCCL Inspector")
 _OF_RANK = re.compile(r"(?<![a-z])rank[-_.]?(\d{1,7})|^(\d{1,7})(?=\.)", re.IGNORECASE)
 """``trace_rank_3.json``, ``3.json``: any other number may be a process, a model or a time."""
