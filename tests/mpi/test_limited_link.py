@@ -11,9 +11,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -22,6 +24,7 @@ from hpcbench.answers.answer import Run, TopicOptions
 from hpcbench.answers.machine import machine
 from hpcbench.kinds.collective.derive import bandwidth
 from hpcbench.kinds.collective.plan import collective_of
+from hpcbench.reduce.kind_facts import PairRates
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.journal import journal_path
@@ -117,17 +120,27 @@ PAIRS = {"name": "links", "measure": {"passes": 8, "iterations": 6, "warmup": 1,
                          "size": "256KiB", "messages": 4}]}
 
 
-@pytest.mark.parametrize(("slow", "named", "drop"), [
-    (("2-4", "500mbit"), "the link of ranks 1 and 3", 0.5),
-    pytest.param(("3", "500mbit"), "all links of rank 2", 0.5, marks=pytest.mark.soak)])
-def test_the_slow_link_among_four_hosts_is_named(
-    mpirun: MpiLauncher, slow: tuple[str, str], named: str, drop: float,
+@pytest.mark.parametrize(("slow", "named", "ends"), [
+    (("2-4", "500mbit"), "the link of ranks 1 and 3", {(1, 3)}),
+    pytest.param(("3", "500mbit"), "all links of rank 2", {(0, 2), (1, 2), (2, 3)},
+                 marks=pytest.mark.soak)])
+def test_the_slow_link_among_four_hosts_is_measured_and_no_other_is_named(
+    mpirun: MpiLauncher, slow: tuple[str, str], named: str, ends: set[tuple[int, int]],
 ) -> None:
+    """The median over passes shows the link; a busy machine may leave nothing to name for sure."""
     done = mpirun.run(4, config=PAIRS, timeout=120, **_command(mpirun, 4, slow=slow)).check()
     with open_results(done.folder) as file:
-        found = machine([Run("run", file.results, file)], TopicOptions()).parts
-    assert [part.what for part in found] == [named], str(done)
-    assert abs(found[0].drop - drop) < 0.1
+        run = Run("run", file.results, file)
+        (item,) = file.results.cases
+        (pairs,) = run.facts(item, PairRates, partial(run.samples.samples, item.case.case_id))
+        parts = machine([run], TopicOptions()).parts
+    rates = np.array(pairs.rates, dtype=np.float64)
+    usual = np.median([rates[at] for at in np.ndindex(4, 4)
+                       if at[0] != at[1] and tuple(sorted(at)) not in ends])
+    for low, high in ends:
+        assert 0.35 * usual < min(rates[low, high], rates[high, low]) < 0.65 * usual, str(done)
+    assert {part.what for part in parts} <= {named}, str(done)
+    assert all(0.35 < part.drop < 0.65 for part in parts)
     mpirun.assert_no_orphans()
 
 
