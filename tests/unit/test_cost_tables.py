@@ -1,4 +1,4 @@
-"""Exports for inductor, aiconfigurator, SimAI and Calculon, read as these programs read them.
+"""Exports for inductor and aiconfigurator, read as these programs read them.
 
 inductor's is read by torch's own reader; the others are written from the rules of those programs.
 """
@@ -19,20 +19,14 @@ import pytest
 from golden import RESULTS
 from hpcbench.errors import UsageError
 from hpcbench.formats.export.cases import (
-    CaseMetric,
-    ExportedCase,
     ExportedRun,
     ExportRequest,
     exported_run,
 )
 from hpcbench.formats.export.cost_tables import as_aiconfigurator, as_torch_estimates
 from hpcbench.formats.export.nccl_tests import as_text
-from hpcbench.formats.export.simulators import as_calculon, as_simai
 from hpcbench.formats.export.write import FORMATS, export_files
 from hpcbench.kinds.collective.plan import Collective
-from hpcbench.kinds.hardware.plan.gemm import Gemm
-from hpcbench.kinds.hardware.plan.test import Stream
-from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import ResultsFile
 from hpcbench.reduce.topology import RankPlace, Topology
@@ -212,150 +206,9 @@ def test_aiconfigurator_takes_nccl_and_its_two_types_only() -> None:
         assert exported.content == b"" and {one.reason for one in exported.left_out} == {reason}
 
 
-# SimAI
-
-
-def busbw(text: str) -> dict[str, dict[str, float | None]]:
-    """Read as SimAI does: the first line is a name, keys end with a comma, but that of PP."""
-    _, *lines = text.splitlines()
-    found: dict[str, dict[str, float | None]] = {}
-    section = ""
-    for line in lines:
-        name, _, value = line.strip().partition(":")
-        if name in ("TP", "DP", "EP", "PP"):
-            section = name
-            found[section] = {}
-        else:
-            assert name.endswith(",") or (section, name) == ("PP", "busbw")
-            found[section][name.rstrip(",")] = None if value == " null" else float(value)
-    return found
-
-
-def test_simai_has_the_bandwidth_of_the_largest_size_of_each_place() -> None:
-    inside = [*cases_of(["all_reduce", "all_gather", "send_recv"])]
-    across = [replace(item, case=replace(item.case, case_id=f"x{item.case.case_id}"))
-              for item in cases_of(["all_gather", "all_to_all"], n=8)]
-    exported = as_simai([run_of([*inside, *across], nodes=2)], REQUEST)
-    found = busbw(exported.content.decode())
-    assert set(found) == {"TP", "DP", "EP", "PP"}
-    assert found["TP"]["allreduce"] == pytest.approx(100, rel=0.01)
-    assert found["TP"]["allgather"] == pytest.approx(50, rel=0.01)
-    assert found["DP"]["allgather"] == pytest.approx(50, rel=0.01)
-    assert found["TP"]["alltoall"] is found["DP"]["allreduce"] is None
-    assert found["DP"] == found["EP"] and found["PP"]["busbw"] == pytest.approx(100, rel=0.01)
-    assert all(set(found[name]) == {"allreduce", "allgather", "reducescatter", "alltoall"}
-               for name in ("TP", "DP", "EP"))
-
-
-def test_simai_has_null_for_what_was_not_measured() -> None:
-    exported = as_simai([run_of([*cases_of(), bad("wrong", collectives=("all_gather",))])],
-                        REQUEST)
-    found = busbw(exported.content.decode())
-    assert found["TP"]["allgather"] is None and set(found["DP"].values()) == {None}
-    assert any("over nodes" in note for note in exported.notes)
-
-
-# Calculon
-
-
-class Network:
-    """A tier as Calculon reads it: exact keys, and the time of an operation."""
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        assert set(given) == {"bandwidth", "efficiency", "size", "latency", "ops",
-                              "must_be_filled", "processor_usage"}
-        assert given["bandwidth"] > 0 and 0 < given["efficiency"] <= 1
-        assert 0 <= given["processor_usage"] < 1 and isinstance(given["must_be_filled"], bool)
-        assert set(given["ops"]) == {"p2p", "reduce_scatter", "all_gather", "all_reduce"}
-        for name, (scale, offset) in given["ops"].items():
-            assert scale > 0 and (offset is None) == (name == "p2p")
-        self.given = given
-
-    def time(self, op: str, size: int, n: int) -> float:
-        scale, offset = self.given["ops"][op]
-        moved = size * scale
-        moved += moved / n * (offset or 0)
-        return float(self.given["latency"]
-                     + moved / (self.given["bandwidth"] * 1e9 * self.given["efficiency"]))
-
-
-def share(table: Sequence[Sequence[float]], amount: float) -> float:
-    """Return the efficiency that Calculon takes: of the first entry that is not larger."""
-    assert all(0 < value <= 1 for _, value in table)
-    return next(value for size, value in table if amount >= size)
-
-
-def test_calculons_network_takes_as_long_as_was_measured() -> None:
-    names = ("all_reduce", "all_gather", "reduce_scatter")
-    document = json.loads(as_calculon([run_of([*cases_of(names)])], REQUEST).content)
-    (network,) = map(Network, document["networks"])
-    for name in names:
-        for size in SIZES:
-            assert network.time(name, size, 4) == pytest.approx(
-                times_us(name, size) / 1e6, rel=1e-6)
-    assert network.given["size"] == 4 and network.given["latency"] == pytest.approx(20e-6)
-    assert network.time("p2p", 10**9, 2) == pytest.approx(0.01, rel=0.01)
-
-
-def test_calculon_has_a_tier_for_each_place() -> None:
-    inside = [*cases_of()]
-    across = [replace(item, case=replace(item.case, case_id=f"x{item.case.case_id}"))
-              for item in cases_of(n=8)]
-    document = json.loads(as_calculon([run_of([*inside, *across], nodes=2)], REQUEST).content)
-    first, second = map(Network, document["networks"])
-    assert (first.given["size"], second.given["size"]) == (4, 8)
-    assert (first.given["must_be_filled"], second.given["must_be_filled"]) == (True, False)
-
-
-def test_one_size_leaves_no_latency_and_no_negative_rate() -> None:
-    document = json.loads(as_calculon([run_of([*cases_of(sizes=(64,))])], REQUEST).content)
-    assert document["networks"][0]["latency"] == 0
-    flat = [replace(item, statistics=replace(item.statistics, median_s=2e-5))
-            for item in cases_of(["all_reduce", "all_gather"]) if item.statistics]
-    (network,) = map(Network, json.loads(as_calculon([run_of(flat)], REQUEST).content)["networks"])
-    assert network.given["latency"] == 1e-5
-
-
-def on_machine(work: Any, index: int, **columns: Any) -> ExportedCase:
-    case = Case(**{**{name: getattr(make_case(), name) for name in Case.__slots__},
-                   "workload": work, "kind": "hardware", "device": "cuda",
-                   "case_id": f"machine{index}"})
-    return ExportedCase(ok(case, 1e-3), f"machine {index}", {"test": work.test, **columns},
-                        (CaseMetric("time", "us", 1e3, None, None, False),))
-
-
-def test_calculon_has_products_and_memory_by_their_size() -> None:
-    extents = ((128, 0.3e15), (1024, 0.6e15), (8192, 0.8e15))
-    products = [on_machine(Gemm("fp16", n, n, n), at, problem_m=n, problem_n=n, problem_k=n,
-                           rank_flops_per_s=rate) for at, (n, rate) in enumerate(extents)]
-    streams = [on_machine(Stream("fp32", kernel, 0, 0), at + 10, kernel=kernel, array_bytes=size,
-                          rank_bytes_per_s=rate)
-               for at, (kernel, size, rate) in enumerate((
-                   ("copy", 10**6, 1e12), ("copy", 10**9, 3e12), ("host_to_device", 10**9, 5e10)))]
-    run = run_of([*cases_of()])
-    exported = as_calculon([replace(run, cases=(*run.cases, *products, *streams))], REQUEST)
-    document = json.loads(exported.content)
-    matrix = document["matrix"]["float16"]
-    assert matrix["tflops"] == pytest.approx(800)
-    for n, rate in extents:
-        assert matrix["tflops"] * share(matrix["gflops_efficiency"], 2 * n**3 / 1e9) == (
-            pytest.approx(rate / 1e12))
-    assert share(matrix["gflops_efficiency"], 0) == pytest.approx(3 / 8)
-    memory = document["mem1"]
-    assert memory["GBps"] == pytest.approx(3000)
-    assert memory["GiB"] == pytest.approx(80, rel=1e-3)
-    assert share(memory["MB_efficiency"], 2000) == 1
-    assert share(memory["MB_efficiency"], 1) == pytest.approx(1 / 3)
-    assert {"vector", "mem2"}.isdisjoint(document), "Calculon refuses a file without them"
-    assert any(note.startswith("vector, mem2: not measured") for note in exported.notes)
-    assert "host_to_device is between host and device" in {
-        one.reason for one in exported.left_out}
-
-
 # all of them
 
-OURS = {"torch-estimates": as_torch_estimates, "aiconfigurator": as_aiconfigurator,
-        "simai": as_simai, "calculon": as_calculon}
+OURS = {"torch-estimates": as_torch_estimates, "aiconfigurator": as_aiconfigurator}
 
 
 @pytest.mark.parametrize("to", OURS)
@@ -380,7 +233,7 @@ def test_ways_that_a_table_cannot_distinguish_are_refused(
         OURS[to]([run_of([*cases_of(), *other])], REQUEST)
 
 
-@pytest.mark.parametrize("to", ["torch-estimates", "aiconfigurator"])
+@pytest.mark.parametrize("to", OURS)
 def test_a_curve_is_of_one_form(to: str) -> None:
     first, *rest = cases_of()
     gap = bad("failed")

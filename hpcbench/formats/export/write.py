@@ -22,7 +22,6 @@ from hpcbench.formats.export.histories import as_bencher, as_github_benchmark, a
 from hpcbench.formats.export.lines import as_fom, as_superbench
 from hpcbench.formats.export.nccl_tests import as_json, as_text
 from hpcbench.formats.export.prometheus import as_prometheus
-from hpcbench.formats.export.simulators import as_calculon, as_simai
 from hpcbench.formats.export.tables import as_csv, as_parquet
 from hpcbench.formats.export.timeline import as_perfetto
 from hpcbench.reduce.results_file import each_once, open_results
@@ -50,8 +49,7 @@ FORMATS: Mapping[str, ExportFormat] = MappingProxyType({
     "fom": ExportFormat(as_fom), "csv": ExportFormat(as_csv, many=True),
     "parquet": ExportFormat(as_parquet, many=True, is_binary=True),
     "perfetto": ExportFormat(as_perfetto), "torch-estimates": ExportFormat(as_torch_estimates),
-    "aiconfigurator": ExportFormat(as_aiconfigurator), "simai": ExportFormat(as_simai),
-    "calculon": ExportFormat(as_calculon)})
+    "aiconfigurator": ExportFormat(as_aiconfigurator)})
 
 
 def chosen_export(name: str, n_runs: int) -> ExportFormat:
