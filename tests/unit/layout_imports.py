@@ -83,7 +83,6 @@ OF_ANOTHER_KIND: Mapping[str, str] = {
 LAZILY: Mapping[str, str] = {
     "config.schema -> plan": "names that only a kind's planner knows are refused with all others",
     "operations.functions -> measurement": "the child that imports a file ends with the planner",
-    "plan.case -> kinds.collective.plan": "the canary of every job is an all_reduce",
     "worker -> kinds.collective.run": "tests have a rank call another collective",
     "launch.worker_pool -> worker": "an inline worker is a worker in the MPI process",
     "report.plan_lines -> launch": "`hpcbench list` probes this machine where it is asked to",

@@ -30,7 +30,7 @@ from hpcbench.operations.collectives import (
     smallest_bytes,
     too_many_cold_sets,
 )
-from hpcbench.plan.case import CANARY_ID, Case, Planner, PlanRequest
+from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import (
     CommonPoint,
@@ -360,14 +360,6 @@ def _rounded_to_nothing(point: Point, work: Collective) -> str | None:
             f"{work.dtype}{split} over {ranks} ranks begins at {smallest} B")
 
 
-_CANARY_BYTES = 64 * 1024
-_CANARY_WARMUP, _CANARY_ITERATIONS = 3, 20
-_CANARY_RANK_CALLS = 640
-"""Calls by all ranks together, above which it is called less often: a ring has a step a rank."""
-_FEWEST_ITERATIONS = 6
-"""Fewer have no interval of 95 % (`statistics.interval`)."""
-
-
 class CollectivePlanner(Planner):
     """Plans collectives."""
 
@@ -383,21 +375,6 @@ class CollectivePlanner(Planner):
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Collective:
         return Collective(**data)
-
-
-def canary(world_size: int, timeout_s: float, wakeup_s: float) -> Case:
-    """Return an all_reduce of 64 KiB on gloo over all ranks, which every worker can run."""
-    work = Collective(
-        collective="all_reduce", dtype="fp32", op="sum", root=None, in_place=True,
-        requested_bytes=_CANARY_BYTES, size_bytes=_CANARY_BYTES, count=_CANARY_BYTES // 4)
-    iterations = max(_FEWEST_ITERATIONS,
-                     min(_CANARY_ITERATIONS, _CANARY_RANK_CALLS // world_size))
-    return Case(
-        case_id=CANARY_ID, index=-1, block=CANARY_ID, kind="collective", backend="gloo",
-        device="cpu", world_size=world_size, env=(), mode="barrier_start",
-        warmup=_CANARY_WARMUP, iterations=iterations, validate=True,
-        timeout_s=timeout_s, wakeup_s=wakeup_s, workload=work, skip=None, needs=(),
-        estimate_s=0.0, memory_bytes=3 * _CANARY_BYTES, min_iterations=iterations)
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
