@@ -7,6 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.axes import library_of
@@ -229,16 +230,6 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
     return Case(**{**data, "env": env, "needs": tuple(data["needs"]), "workload": work})
 
 
-_CANARY_BYTES = 64 * 1024
-_CANARY = {
-    "case_id": CANARY_ID, "index": -1, "block": CANARY_ID, "kind": "collective", "backend": "gloo",
-    "device": "cpu", "env": [], "mode": "barrier_start", "warmup": 3, "validate": True,
-    "skip": None, "needs": [], "estimate_s": 0.0, "memory_bytes": 3 * _CANARY_BYTES,
-    "workload": {
-        "collective": "all_reduce", "dtype": "fp32", "op": "sum", "root": None, "in_place": True,
-        "requested_bytes": _CANARY_BYTES, "size_bytes": _CANARY_BYTES,
-        "count": _CANARY_BYTES // 4}}
-"""As a stored case, so that planning needs no kind: 64 KiB on gloo, which every worker can run."""
 _CANARY_ITERATIONS, _CANARY_RANK_CALLS = 20, 640
 """It is called less often above so many calls by all ranks together: a ring has a step a rank."""
 _FEWEST_ITERATIONS = 6
@@ -249,12 +240,13 @@ def planned_canary(world_size: int, timeout_s: float = 0.0, wakeup_s: float = 0.
     """Return the canary of a job: a small all_reduce, whose times show drift of the machine.
 
     It is no case of the plan: it has a fixed count of its own, takes part in no pass and in no
-    total, and is recorded as notes.
+    total, and is recorded as notes. It is stored as data, so that planning imports no kind.
     """
+    stored = json.loads(Path(__file__).with_name("canary.json").read_bytes())
     iterations = max(_FEWEST_ITERATIONS,
                      min(_CANARY_ITERATIONS, _CANARY_RANK_CALLS // world_size))
     return case_from_json({
-        **_CANARY, "world_size": world_size, "timeout_s": timeout_s, "wakeup_s": wakeup_s,
+        **stored, "world_size": world_size, "timeout_s": timeout_s, "wakeup_s": wakeup_s,
         "iterations": iterations, "min_iterations": iterations})
 
 
