@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, wraps
 from inspect import cleandoc
 from textwrap import wrap
@@ -53,6 +54,8 @@ _IN_ONE_LINE = "Other tools"
 """The group that the program's help, a screen of 24 lines, names in one."""
 _MOST_NAMES = 30
 """Columns of an option's names and value in a help; longer ones have a line of their own."""
+_WRONG_USAGE: Any = typer.BadParameter.__mro__[1]
+"""What typer raises for all words that it cannot take; it exports only what derives from it."""
 
 
 class _Summary(TyperGroup):
@@ -67,13 +70,15 @@ class _Summary(TyperGroup):
         if not args and not ctx.resilient_parsing:
             typer.echo(self.get_help(ctx))
             ctx.exit(ExitCode.USAGE)
-        return list(super().parse_args(ctx, args))
+        with _in_a_line(ctx):
+            return list(super().parse_args(ctx, args))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; a topic of ``advise`` is answered with the line that it takes."""
         if args and args[0] in TOPICS and not ctx.resilient_parsing:
             raise UsageError(f"{args[0]} is a topic: hpcbench advise RESULTS --only {args[0]}")
-        return super().resolve_command(ctx, args)
+        with _in_a_line(ctx):
+            return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         lines = [f"Usage: {ctx.command_path} [--version] [--install-completion] COMMAND ...",
@@ -102,7 +107,9 @@ class _Command(TyperCommand):
                 place = f"{name}: " if name.startswith("-") else ""
                 raise UsageError(f"{place}{'a null byte' if value else 'an empty word'} is no "
                                  "value: write one, or leave the option out")
-        return list(super().parse_args(ctx, args))
+        example, *_ = str(self.epilog).splitlines()
+        with _in_a_line(ctx, self.name, example):
+            return list(super().parse_args(ctx, args))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         groups = grouped(
@@ -121,6 +128,19 @@ class _Command(TyperCommand):
             lines += [f"{title}:", *_rows(rows, width)]
         lines += ["Examples:", *(f"  {line}" for line in str(self.epilog).splitlines())]
         formatter.write("\n".join(lines) + "\n")
+
+
+@contextmanager
+def _in_a_line(ctx: Any, command: str | None = None, example: str = "") -> Iterator[None]:
+    """Raise UsageError where typer would draw a box; what is missing is shown in an example."""
+    try:
+        yield
+    except _WRONG_USAGE as error:
+        problem = error.format_message().rstrip(".")
+        yours = [f"{command}:"] if command else []
+        remedy = [f"such as {example};"] if problem.startswith("Missing") else []
+        raise UsageError(" ".join([*yours, f"{problem[:1].lower()}{problem[1:]};", *remedy,
+                                   f"see {ctx.command_path} --help"])) from None
 
 
 def _names(parameter: Any) -> str:

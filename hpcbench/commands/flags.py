@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
-from typer import Argument, BadParameter, Option
+from typer import Argument, Option
 
-from hpcbench.errors import FileError
+from hpcbench.errors import FileError, UsageError
 from hpcbench.launch.launcher import announced_rank
 from hpcbench.texts import Verbosity, valid_json
 
@@ -109,9 +109,9 @@ def dash_prints(output: Path | None) -> Path | None:
 
 
 def not_dash(output: Path | None) -> Path | None:
-    """Return the file or folder of an ``-o``. Raises BadParameter for ``-``: nothing is printed."""
+    """Return the file or folder of an ``-o``. Raises UsageError for ``-``: nothing is printed."""
     if output == Path("-"):
-        raise BadParameter("- is standard output, and this command writes files; give a path")
+        raise UsageError("- is standard output, and this command writes files; give a path")
     return in_folder(output)
 
 
@@ -183,9 +183,9 @@ _SWEEP_KEYS = {
 
 
 def config_path(argument: Path | None, option: Path | None) -> Path | None:
-    """Return the sweep file that was given. Raises BadParameter if it was in both ways."""
+    """Return the sweep file that was given. Raises UsageError if it was in both ways."""
     if argument is not None and option is not None:
-        raise BadParameter("give the config once: as an argument or with -c")
+        raise UsageError("give the config once: as an argument or with -c")
     return argument or option
 
 
@@ -213,14 +213,14 @@ def overrides_of(
 
 
 def statuses_to_retry(given: list[str] | None, *, resumes: bool) -> tuple[str, ...]:
-    """Return the statuses that --retry names. Raises BadParameter for others, or no --resume."""
+    """Return the statuses that --retry names. Raises UsageError for others, or no --resume."""
     if given and not resumes:
-        raise BadParameter("--retry is for --resume: it runs cases of that run again")
+        raise UsageError("--retry is for --resume: it runs cases of that run again")
     from hpcbench.config.axes import RETRIED
 
     named = tuple(dict.fromkeys(word.strip() for text in given or () for word in text.split(",")))
     if unknown := [word for word in named if word not in RETRIED]:
-        raise BadParameter(f"--retry {unknown[0]}: a status is one of {', '.join(RETRIED)}, "
+        raise UsageError(f"--retry {unknown[0]}: a status is one of {', '.join(RETRIED)}, "
                            "several with commas between them")
     return named
 
@@ -228,7 +228,7 @@ def statuses_to_retry(given: list[str] | None, *, resumes: bool) -> tuple[str, .
 def verbosity_of(verbose: bool, quiet: bool) -> Verbosity:
     """Return the verbosity of the flags; of many ranks only rank 0 prints details."""
     if verbose and quiet:
-        raise BadParameter("give --verbose or --quiet, not both")
+        raise UsageError("give --verbose or --quiet, not both")
     if verbose and announced_rank(os.environ) == 0:
         return Verbosity.VERBOSE
     return Verbosity.QUIET if quiet else Verbosity.NORMAL

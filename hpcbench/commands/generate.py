@@ -12,6 +12,7 @@ import typer
 
 from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import MOST_RANKS, JsonOption, QuietOption, VerboseOption, verbosity_of
+from hpcbench.errors import UsageError
 from hpcbench.texts import as_field, say, say_all
 
 
@@ -60,9 +61,9 @@ def gen_config(
     from hpcbench.gen_config import generate, generate_here
 
     if here not in (None, "here") or (here and (hardware or source)):
-        raise typer.BadParameter("write here alone, or --hardware, --from or both")
+        raise UsageError("write here alone, or --hardware, --from or both")
     if ranks is not None and not here:
-        raise typer.BadParameter("--ranks is for here")
+        raise UsageError("--ranks is for here")
     about = (generate_here(ranks, output, force=force) if here else
              generate(hardware, source, output, force=force)).rstrip("\n")
     say_all(as_field(str(output)) if output and quiet else about)

@@ -16,7 +16,7 @@ from hpcbench.commands.flags import (
     VerboseOption,
     verbosity_of,
 )
-from hpcbench.errors import ExitCode
+from hpcbench.errors import ExitCode, UsageError
 from hpcbench.texts import say
 
 CollectiveOption = Annotated[str, typer.Option(
@@ -93,7 +93,7 @@ def import_(
         for flag, value in (("--collective", collective), ("--ranks", ranks),
                             ("--dtype", dtype), ("--primitive", primitive)):
             if value:
-                raise typer.BadParameter(f"{flag} is for tables, which make a results file (.h5)")
+                raise UsageError(f"{flag} is for tables, which make a results file (.h5)")
         _import_traffic(files, output, backend, is_quiet=verbosity.is_quiet)
         return
     from hpcbench.formats.imported import import_files
@@ -112,7 +112,7 @@ def _import_traffic(files: list[Path], output: Path, backend: str, *, is_quiet: 
     from hpcbench.traffic.imported import import_traffic
 
     if backend and backend not in BACKENDS:
-        raise typer.BadParameter(f"--backend {backend[:40]}: choose from {', '.join(BACKENDS)}")
+        raise UsageError(f"--backend {backend[:40]}: choose from {', '.join(BACKENDS)}")
     found = import_traffic(files, output, backend or None)
     for note in found.notes:
         say(f"hpcbench: {note}", sys.stderr)

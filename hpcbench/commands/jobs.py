@@ -92,11 +92,11 @@ def run(
         mpirun -np 4 python -m hpcbench run --resume results/latest --retry failed,timeout
     """
     if world_size is not None and not dry:
-        raise typer.BadParameter("--world-size is for --dry-run; mpirun -np sets a run's ranks")
+        raise UsageError("--world-size is for --dry-run; mpirun -np sets a run's ranks")
     if resume is not None and (dry or output):
-        raise typer.BadParameter("--resume names the results folder; leave --dry-run and -o away")
+        raise UsageError("--resume names the results folder; leave --dry-run and -o away")
     if force and resume is None:
-        raise typer.BadParameter("--force is for --resume")
+        raise UsageError("--force is for --resume")
     retried = statuses_to_retry(retry, resumes=resume is not None)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     path, verbosity = config_path(config, config_option), verbosity_of(verbose, quiet)
@@ -165,7 +165,7 @@ def plan(
         hpcbench plan --only all_reduce --json | jq ".cases[].label"
     """
     if dry and as_json:
-        raise typer.BadParameter("--json prints the plan; leave --dry-run away")
+        raise UsageError("--json prints the plan; leave --dry-run away")
     from hpcbench.config.load import load_config, source_lines
     from hpcbench.plan.expand import make_plan
     from hpcbench.report.console import print_plan
@@ -233,12 +233,12 @@ def suite(
         context, output__folder=stored_path(output) if output else None, required_backends=require,
         launch__inline=inline or None)
     if resume is None and not members:
-        raise typer.BadParameter("give the sweep files: hpcbench suite A.json B.yaml")
+        raise UsageError("give the sweep files: hpcbench suite A.json B.yaml")
     if resume is not None and (members or overrides):
-        raise typer.BadParameter("--resume goes on with a suite as it was planned: leave sweep "
+        raise UsageError("--resume goes on with a suite as it was planned: leave sweep "
                                  "files and their flags away")
     if force and resume is None and summary is None:
-        raise typer.BadParameter("--force is for --output or --resume")
+        raise UsageError("--force is for --output or --resume")
     retried = statuses_to_retry(retry, resumes=resume is not None)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the suite can take it as a request
     sys.stderr = sys.__stderr__

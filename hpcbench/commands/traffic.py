@@ -11,6 +11,7 @@ import typer
 
 from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import QuietOption, VerboseOption, verbosity_of
+from hpcbench.errors import UsageError
 from hpcbench.texts import say
 
 MOST_CALLS = 10**7
@@ -61,7 +62,7 @@ def record(
             say(line)
         return
     if not command:
-        raise typer.BadParameter("give the job's command behind --, such as -- python train.py")
+        raise UsageError("give the job's command behind --, such as -- python train.py")
     steps = profiled_steps(profile, durations=durations)
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"PYTHONPATH begins with {STARTUP}"])
@@ -70,13 +71,13 @@ def record(
 
 
 def profiled_steps(text: str | None, *, durations: bool) -> str | None:
-    """Return first and last step, ``3-5``. Raises typer.BadParameter for anything else."""
+    """Return first and last step, ``3-5``. Raises UsageError for anything else."""
     if text is None:
         return None
     found = re.fullmatch(r"([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?", text)
     if found is None or int(found[2] or found[1]) < int(found[1]):
-        raise typer.BadParameter(f"--profile {text[:40]}: give the first and the last step from 1 "
+        raise UsageError(f"--profile {text[:40]}: give the first and the last step from 1 "
                                  "on, such as 3-5")
     if durations:
-        raise typer.BadParameter("--profile and --durations both need torch's profiler: give one")
+        raise UsageError("--profile and --durations both need torch's profiler: give one")
     return f"{found[1]}-{found[2] or found[1]}"

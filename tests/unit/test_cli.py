@@ -13,8 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from golden import RESULTS
-from hpcbench.cli import app
-from hpcbench.errors import ConfigError
+from hpcbench.cli import COMMANDS, app
+from hpcbench.errors import ConfigError, UsageError
 
 SWEEP = {"benchmarks": [{"kind": "collective", "collective": "all_reduce", "size": [8, 64],
                          "mode": "barrier_start", "iterations": 7}]}
@@ -134,4 +134,19 @@ def test_a_dash_is_standard_output_or_refused(
         plain = CliRunner().invoke(app, [name, *arguments[name]])
         assert (done.exit_code, done.stdout) == (plain.exit_code, plain.stdout)
     else:
-        assert done.exit_code == 2
+        assert isinstance(done.exception, UsageError)
+
+
+@pytest.mark.parametrize("words", [
+    *([name, "--no-such"] for name in COMMANDS), ["no-such"], ["--no-such"], ["show"], ["compare"],
+    ["export", "x"], ["plan", "a", "b"], ["plan", "--passes"], ["plan", "--passes", "many"]],
+    ids=" ".join)
+def test_words_that_no_command_takes_are_one_line(words: list[str]) -> None:
+    """As other errors are, with no box around it."""
+    with pytest.raises(UsageError) as caught:
+        app(words, prog_name="hpcbench")
+    command = f"{words[0]}: " if words[0] in COMMANDS else ""
+    line = str(caught.value)
+    assert line.startswith(command) and "\n" not in line
+    assert line.endswith(f"; see hpcbench {words[0] + ' ' if command else ''}--help")
+    assert ("; such as " in line) == (words in (["show"], ["compare"], ["export", "x"]))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from hpcbench.commands.traffic import profiled_steps
 from hpcbench.errors import FileError, UsageError
@@ -269,11 +268,11 @@ def test_what_it_costs_is_measured_here(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(("text", "steps"), [("3", "3-3"), ("3-5", "3-5"), ("1-1", "1-1")])
 def test_steps_to_profile(text: str, steps: str) -> None:
     assert profiled_steps(text, durations=False) == steps
-    with pytest.raises(typer.BadParameter):
+    with pytest.raises(UsageError):
         profiled_steps(text, durations=True)
 
 
 @pytest.mark.parametrize("text", ["", "0", "5-3", "a", "3-", "-3", "1-2-3", "9" * 30])
 def test_steps_that_are_none(text: str) -> None:
-    with pytest.raises(typer.BadParameter):
+    with pytest.raises(UsageError):
         profiled_steps(text, durations=False)
