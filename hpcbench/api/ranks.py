@@ -217,7 +217,7 @@ def _over_store(name: str, rank: int, size: int) -> Communicator | None:
     """Return a communicator over torch's store, None where rank 0's address is not known."""
     from torch.distributed import PrefixStore
 
-    from hpcbench.launch.address import own_address_towards
+    from hpcbench.launch.communicator import own_address_towards
     from hpcbench.launch.store_communicator import StoreCommunicator
 
     address = os.environ.get("MASTER_ADDR")

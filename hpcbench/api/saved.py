@@ -93,11 +93,9 @@ def _read(path: Path) -> SavedFile:
 
 
 def _versions() -> dict[str, str]:
-    from hpcbench import __version__  # the package names this module, for type checkers
-
-    loaded = {package: str(module.__version__) for package, module in (
-        ("torch", sys.modules.get("torch")), ("mpi4py", sys.modules.get("mpi4py"))) if module}
-    return {"hpcbench": __version__, "python": platform.python_version(), **loaded}
+    loaded = {package: str(module.__version__) for package in ("hpcbench", "torch", "mpi4py")
+              if (module := sys.modules.get(package))}
+    return {"python": platform.python_version(), **loaded}
 
 
 def _this_run(name: str) -> RunInfo:

@@ -63,7 +63,7 @@ from hpcbench.config.section import (
     key,
 )
 from hpcbench.errors import ConfigError, PluginError
-from hpcbench.kinds.registry import KindSpec, kind_aliases, kinds
+from hpcbench.kinds.registry import KindSpec, kind_aliases, kinds, spec_of
 from hpcbench.texts import is_valid, masker, to_json, valid
 
 _LONGEST_KEY = 200
@@ -424,6 +424,16 @@ def problems(
             for at, item in zip(locations, kept, strict=True)]
 
 
+class _NoProblems:
+    """Stands for a plug-in's planner that fails: its block becomes a skipped case."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+    def problems(self, block: Block) -> Iterator[str]:
+        yield from ()
+
+
 def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str]]:
     """Yield (key, message) of each unknown name, in blocks that are valid without refused keys."""
     refused = [item["loc"] for item in error.errors(include_url=False)]
@@ -441,9 +451,8 @@ def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str
             block = block_classes()[kind].model_validate_json(to_json(kept, default=str))
         except ValidationError:
             continue
-        from hpcbench.plan.case import planner_of  # its module imports sections of this package
-
-        for problem in planner_of(kind).problems(block):
+        planner = spec_of(kind).guarded("planner", spec_of(kind).planner_path, _NoProblems)
+        for problem in planner.problems(block):
             yield "benchmarks", f"{block.name or f'{kind}-{number + 1}'}: {problem}"
 
 

@@ -16,13 +16,17 @@ import psutil
 
 from hpcbench.config.schema import Launch
 from hpcbench.errors import CaseError, ExitCode, LaunchError
-from hpcbench.launch.communicator import Communicator, listener_on
+from hpcbench.launch.communicator import (
+    ADDRESS_REMEDY,
+    Communicator,
+    listener_on,
+    own_address_towards,
+)
 from hpcbench.launch.session import AgreedError, RankIdentity, on_all, on_root
 
 _LOOPBACKS = ("127.0.0.1", "::1")
 _MEETING_S, _ACCEPT_S = 5.0, 0.05
 """How long a node tries to reach rank 0, and how soon rank 0 sees that all have tried."""
-_REMEDY = "set launch.interface (such as eth0) or launch.address"
 _SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _ACTIVE = "4: ACTIVE"
 
@@ -76,7 +80,7 @@ def _try_to_meet(comm: Communicator, topology: RankIdentity, address: str, launc
     more = f" and from {len(failed) - 1} more nodes" if len(failed) > 1 else ""
     key = "launch.address: " if launch.address else ""
     remedy = (f"leave launch.address out, or name an address of {host}: {', '.join(own) or 'none'}"
-              if launch.address else _REMEDY)
+              if launch.address else ADDRESS_REMEDY)
     raise AgreedError(f"{key}{address} port {port} does not lead to rank 0 on {host} from rank "
                       f"{rank} on {node}{more}: {why}; {remedy}", ExitCode.USAGE)
 
@@ -142,7 +146,7 @@ def rendezvous_address(
     if routed is None:
         raise LaunchError(
             f"{len(nodes)} nodes, but {socket.gethostname()} has only loopback addresses that "
-            f"its name resolves to; {_REMEDY}")
+            f"its name resolves to; {ADDRESS_REMEDY}")
     return routed
 
 
@@ -167,7 +171,7 @@ def own_interface(
     own = own_address_towards(address)
     if _is_loopback(own):
         raise LaunchError(f"{address}, the address of rank 0, is loopback on "
-                          f"{socket.gethostname()}; {_REMEDY}")
+                          f"{socket.gethostname()}; {ADDRESS_REMEDY}")
     return _interface_with(own)
 
 
@@ -247,18 +251,6 @@ def _routed_address(elsewhere: Collection[str]) -> str | None:
     of_name = sorted((address for address in by_name if address in own), key=own.index)
     return next(iter(of_name), next(
         (address for address in own if address not in elsewhere), None))
-
-
-def own_address_towards(address: str) -> str:
-    """Return the address that packets to ``address`` would leave from. Raises LaunchError."""
-    try:
-        family, *_, where = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(where)  # of a datagram socket: looks up the route, sends nothing
-            return str(probe.getsockname()[0])
-    except OSError as error:
-        raise LaunchError(f"{socket.gethostname()} has no route to {address}, the address of rank "
-                          f"0: {error.strerror or error}; {_REMEDY}") from error
 
 
 def _interface_with(address: str) -> str | None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.errors import CaseError, RankLostError
+from hpcbench.errors import CaseError, LaunchError, RankLostError
 
 FIRST_PAUSE_S = 20e-6
 LONGEST_PAUSE_S = 2e-3
@@ -153,6 +153,21 @@ def _listener(family: socket.AddressFamily, host: str, port: int) -> socket.sock
         if error.errno != errno.EADDRNOTAVAIL:
             raise
         return socket.create_server(("", port), family=family)
+
+
+ADDRESS_REMEDY = "set launch.interface (such as eth0) or launch.address"
+
+
+def own_address_towards(address: str) -> str:
+    """Return the address that packets to ``address`` would leave from. Raises LaunchError."""
+    try:
+        family, *_, where = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(where)  # of a datagram socket: looks up the route, sends nothing
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise LaunchError(f"{socket.gethostname()} has no route to {address}, the address of rank "
+                          f"0: {error.strerror or error}; {ADDRESS_REMEDY}") from error
 
 
 _TAG = 79

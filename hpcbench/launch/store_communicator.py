@@ -19,12 +19,12 @@ from datetime import timedelta
 from typing import Any
 
 from hpcbench.errors import LaunchError
-from hpcbench.launch.address import own_address_towards
 from hpcbench.launch.communicator import (
     LONGEST_PAUSE_S,
     Communicator,
     Pair,
     open_socket_pair,
+    own_address_towards,
     wait_quietly,
 )
 from hpcbench.measurement.process import no_collection_of_modules
