@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from hpcbench.operations.arrival import MOST_NS, TOGETHER, WHO
@@ -317,14 +317,16 @@ Checks = Annotated[bool | int | str, Checked(_checks, lambda: {"anyOf": [
 calls after the timed ones, too), ``every`` timed sample, or false."""
 
 
-def _check_sizes(value: Any) -> tuple[int, ...]:
-    if isinstance(value, (list, tuple)) and not value:
-        raise ValueError("the list is empty; give at least one size")
-    sizes = [size for item in as_tuple(value) for size in (
-        _size_range(item) if isinstance(item, Mapping) else [_size(item)])]
+def _sizes_of(item: Any) -> list[int]:
+    """Return one size, or all of a range."""
+    return _size_range(item) if isinstance(item, Mapping) else [_size(item)]
+
+
+def _all_sizes(lists: tuple[Any, ...]) -> tuple[int, ...]:
+    sizes = tuple(size for sizes in lists for size in sizes)
     if len(sizes) > MAX_SIZES:
         raise ValueError(f"{len(sizes):,} sizes are more than {MAX_SIZES:,}")
-    return tuple(sizes)
+    return sizes
 
 
 def _size(item: Any) -> int:
@@ -379,11 +381,11 @@ def _sizes_schema() -> JsonSchema:
         "properties": {"from": size, "to": size, "step": size,
                        "factor": {"type": "integer", "minimum": 2}},
     }
-    one = [*size["anyOf"], by]
-    return {"anyOf": [*one, {"type": "array", "minItems": 1, "items": {"anyOf": one}}]}
+    return {"anyOf": [*size["anyOf"], by]}
 
 
-Sizes = Annotated[tuple[int, ...], Checked(_check_sizes, _sizes_schema)]
+Sizes = Annotated[Axis[Annotated[int, Checked(_sizes_of, _sizes_schema)]],
+                  AfterValidator(_all_sizes)]
 """A size, a list of sizes, or a range; bytes, ranges written out."""
 
 

@@ -174,11 +174,12 @@ def test_a_text_with_the_value_of_a_secret_is_refused(monkeypatch: pytest.Monkey
 
 
 def test_all_errors_are_listed_together() -> None:
-    raw = {"nam": "x", "measure": {"warmup": -1}, "benchmarks": [BLOCK | {"op": "mean"}, {}]}
+    raw = {"nam": "x", "measure": {"warmup": -1}, "benchmarks": [BLOCK | {
+        "op": "mean", "size": [8, "3Q", {"from": 9, "to": 1, "step": 1}, -1]}, {}]}
     lines = complaint(raw)
     assert [line.split(": ")[1] for line in lines] == [
-        "measure.warmup", "benchmarks[0].op", "benchmarks[1].kind", "benchmarks[1].collective",
-        "nam"]
+        "measure.warmup", "benchmarks[0].op", *(f"benchmarks[0].size[{at}]" for at in (1, 2, 3)),
+        "benchmarks[1].kind", "benchmarks[1].collective", "nam"]
 
 
 def test_names_that_only_a_plan_knows_are_refused_with_the_rest() -> None:
