@@ -2,7 +2,11 @@
 
     python benchmarks/noise.py [--reports 300] [--claims recommend by ...] [--kinds iid ...]
 
-A simulation, no machine. A claim is a row; a column is a kind of noise, that of all times alike:
+A simulation, no machine. A claim is a row; a column is a kind of noise, that of all times alike. In
+`recommend` and `by` noise follows time: cases run in the order of the protocol, and take one value
+each after the other. In `blocks` one backend runs after the other (MPI itself does); in `own` each
+case has noise of its own, from pass to pass, as if states stayed with a setting: one pair of
+settings does not tell them from a difference, so that `own 1 x 9` may err. Kinds:
 
 - iid, ar 0.3, ar 0.6: lognormal by 5 %, independent or an AR(1) process of that correlation;
 - modes: 30 % of the times are half as long again; states 3, states 8: a mode is drawn anew
@@ -22,7 +26,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +39,7 @@ from hpcbench.answers.compare_inputs import CaseOfSide
 from hpcbench.answers.machine import cells_of, slow_links
 from hpcbench.answers.recommend import recommend
 from hpcbench.plan.case import Case, Plan, planned_canary
+from hpcbench.plan.order import shuffled
 from hpcbench.reduce.comparison import compared, holm_corrected
 from hpcbench.reduce.results import CaseResult, Results, RunInfo, Statistics, Timing
 from hpcbench.reduce.timing import CI_LEVEL, precision_of
@@ -88,8 +93,8 @@ def machine_passes(random: Random, series: int, n: int) -> Values:
 
 
 def part_of(values: Values, random: Random, series: int, n: int) -> Values:
-    starts = random.integers(values.size - n + 1, size=(series, 1))
-    return values[starts + np.arange(n)]
+    starts = random.integers(values.size, size=(series, 1))
+    return values[(starts + np.arange(n)) % values.size]
 
 
 KINDS: dict[str, Kind] = {
@@ -139,12 +144,33 @@ def result(case: Case, medians_s: Sequence[float]) -> CaseResult:
     return CaseResult(case, "ok", "", None, "cpu", 0, stats, {}, timing)
 
 
-def recommended(tasks: int, passes: int, launches: int = 1) -> Claim:
+Placed = Callable[[Kind, Random, int, int], Values]
+"""Return noise of two settings of so many tasks in so many passes, (setting, task, pass)."""
+
+
+def own(kind: Kind, random: Random, tasks: int, passes: int) -> Values:
+    return kind(random, 2 * tasks, passes).reshape(2, tasks, passes)
+
+
+def in_order(kind: Kind, random: Random, tasks: int, passes: int, blocks: int = 1) -> Values:
+    """Place one series of noise as the protocol has the cases run, in blocks with workers each."""
+    times = kind(random, 1, 2 * tasks * passes)[0]
+    of_block = 2 * tasks // blocks
+    cases = [replace(canary(), index=index) for index in range(of_block)]
+    seed = int(random.integers(2 ** 31))
+    at = [block * of_block + case.index for number in range(passes) for block in range(blocks)
+          for case in shuffled(cases, "shuffled", seed, number)]
+    placed = np.empty((2 * tasks, passes))
+    placed[at, np.repeat(np.arange(passes), 2 * tasks)] = times
+    return placed.reshape(2, tasks, passes)
+
+
+def recommended(tasks: int, passes: int, launches: int = 1, placed: Placed = in_order) -> Claim:
     """A winner of two backends in a run of so many sizes."""
     def share(kind: Kind, random: Random, reports: int, factor: float) -> float:
         found = []
         for _ in range(reports):
-            logs = kind(random, 2 * tasks * launches, passes).reshape(2, tasks, -1)
+            logs = placed(kind, random, tasks, passes * launches)
             shared = random.normal(0, 0.2, (tasks, passes * launches))
             times = 1e-3 * np.exp(logs + shared)
             times[1] *= factor
@@ -165,12 +191,12 @@ def recommended(tasks: int, passes: int, launches: int = 1) -> Claim:
     return Claim(share)
 
 
-def by(cases: int, passes: int) -> Claim:
+def by(cases: int, passes: int, placed: Placed = in_order) -> Claim:
     """Cases called slower or faster by `compare --by`."""
     def share(kind: Kind, random: Random, reports: int, factor: float) -> float:
         found = []
         for _ in range(reports):
-            times = np.exp(kind(random, 2 * cases, passes).reshape(2, cases, passes))
+            times = np.exp(placed(kind, random, cases, passes))
             times[1] *= factor
             first, second = ({str(at): CaseOfSide(canary(), (float(np.median(row)),), tuple(
                 row.tolist())) for at, row in enumerate(side)} for side in times)
@@ -261,7 +287,12 @@ CLAIMS: dict[str, Claim] = {
     **{f"recommend {tasks} x {passes}": recommended(tasks, passes)
        for tasks, passes in ((30, 3), (30, 9), (30, 20), (1, 3), (1, 9), (1, 20), (3, 5))},
     "recommend 30, 4 launches": recommended(30, 3, 4),
+    **{f"blocks {tasks} x 9": recommended(tasks, 9, placed=partial(in_order, blocks=2))
+       for tasks in (30, 1)},
+    "own 30 x 3": recommended(30, 3, placed=own), "own 30 x 9": recommended(30, 9, placed=own),
+    "own 1 x 9": replace(recommended(1, 9, placed=own), allowed=1.0),
     **{f"by {cases} x {passes}": by(cases, passes) for cases, passes in ((30, 3), (30, 9), (1, 9))},
+    "by 30 x 9, own": by(30, 9, own),
     **{f"links {ranks} x {passes}": links(ranks, passes)
        for ranks, passes in ((4, 3), (8, 3), (16, 3), (8, 9))},
     "causes 200, 30": caused(200, 30), "ramp 3 x 30": ramps(3, 30), "ramp 9 x 100": ramps(9, 100),

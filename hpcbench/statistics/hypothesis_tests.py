@@ -13,11 +13,7 @@ from functools import lru_cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.statistics.interval import (
-    chance_of_one_side,
-    is_significant,
-    unbiased_correlation,
-)
+from hpcbench.statistics.interval import chance_of_one_side
 from hpcbench.statistics.order import Interval, Values, median, medians, t_quantile, t_tail
 
 
@@ -281,11 +277,11 @@ def find_slowest(medians_s: Times, least_s: float) -> SlowestRank:
                     min(1.0, max(0.0, chance)), correlation)
 
 
+CHANCE_CORRELATION = 0.05
+"""Share of reports of independent passes whose passes count as dependent."""
 FALSE_CORRELATION = 1e-3
-"""Share of reports in which the correlation of passes is larger than assumed: it is one for all
-comparisons of a report."""
-_FEWEST = 3
-"""Two passes do not show whether they depend."""
+"""Share of reports in which the correlation of passes is larger than assumed, where one is seen: it
+is one for all comparisons of a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,11 +295,13 @@ class Shift:
 def shifts_of(rows: Sequence[Values], *, independent: bool = False) -> list[Shift]:
     """Return the mean of each row of differences (pass,), against 0. None is empty.
 
-    Passes count as an AR(1) process of the largest correlation that all rows of as many passes
-    leave possible, unless they are ``independent``; the mean is as many errors away as
-    `tail_of_two` says. A few passes of one mode look exact, whatever their distribution is: so a
-    p-value is not below that of all passes being on one side (sign test; Conover, 3.4), except as
-    far as the spread of the other rows bears it out."""
+    Both settings of a difference run in each pass, in an order drawn anew, so noise that follows
+    time has either sign by chance (`plan.order.shuffled`). What follows a setting over passes shows
+    in the rows of a report: where they correlate, passes count as an AR(1) process of the largest
+    correlation that all rows of as many passes leave possible, unless they are ``independent``; the
+    mean is as many errors away as `tail_of_two` says. A few passes of one mode look exact, whatever
+    their distribution is: so a p-value is not below that of all passes being on one side (sign
+    test; Conover, 3.4), except as far as the spread of the other rows bears it out."""
     found: dict[int, Shift] = {}
     for n in {row.size for row in rows}:
         places = [at for at, row in enumerate(rows) if row.size == n]
@@ -336,23 +334,22 @@ def _far(mean: float, variance: float) -> float:
 
 def _correlations(rows: Times) -> tuple[float, float]:
     """Return the largest correlation of neighbouring passes compatible with rows (row, pass), and
-    the likely one, 0 unless it is significant. Rows count alike, or by their variance: a row that
+    the likely one; 0 unless any is significant. Rows count alike, or by their variance: a row that
     stays in one state shows nothing of how long states last."""
     n = rows.shape[1]
     rest = rows - rows.mean(axis=1, keepdims=True)
     squares, products = (rest ** 2).sum(axis=1), (rest[:, 1:] * rest[:, :-1]).sum(axis=1)
-    vary = squares > 0
-    if n < _FEWEST or not vary.any():
-        return OF_TWO_RANKS, 0.0
-    seen, counts = [], []
+    vary, largest, likely = squares > 0, 0.0, 0.0
+    if n < MIN_PASSES or not vary.any():
+        return largest, likely
     for weights in (squares[vary], np.ones(int(vary.sum()))):
-        seen.append(float((products[vary] / squares[vary]) @ weights / weights.sum()))
-        counts.append(max(1, int(weights.sum() ** 2 / (weights @ weights) + 1e-9)))
-    largest = max(_largest(one, n, count, (OF_TWO_RANKS, FALSE_CORRELATION))
-                  for one, count in zip(seen, counts, strict=True))
-    likely = unbiased_correlation(seen[0], n)
-    is_seen = is_significant(likely * math.sqrt(counts[0]), n)
-    return largest, min(likely, OF_TWO_RANKS) if is_seen else 0.0
+        seen = float((products[vary] / squares[vary]) @ weights / weights.sum())
+        count = max(1, int(weights.sum() ** 2 / (weights @ weights) + 1e-9))
+        least, middle, most = (_largest(seen, n, count, (OF_TWO_RANKS, chance))
+                               for chance in (1 - CHANCE_CORRELATION, 0.5, FALSE_CORRELATION))
+        if least > 0:
+            largest, likely = max(largest, most), max(likely, middle)
+    return largest, likely
 
 
 MIN_N = 20
