@@ -212,23 +212,33 @@ def greet(comm: Communicator, wakeup: str = "", refusal: Refusal = ACCEPTED) -> 
 
     Raises AgreedError everywhere where a rank was refused, or differs in command or version.
     """
-    program = Path(sys.argv[0]).stem.replace("__main__", _PROGRAM)
     cores = f"{sum(1 << core for core in own_cores()):x}"  # short: all ranks get it of all
     mine = Hello(node_identity(), socket.gethostname(), cores, wakeup, __version__,
-                 shell_line(program, *sys.argv[1:]), *refusal)
+                 own_command(), *refusal)
     hellos = [Hello(*values) for values in comm.allgather(mine)]
     if refused := {rank: Refusal(hello.refusal, hello.exit_code)
                    for rank, hello in enumerate(hellos) if hello.exit_code}:
         raise AgreedError(refusals(refused), max(one.exit_code for one in refused.values()))
-    for name, values in (("hpcbench", [hello.version for hello in hellos]),
-                         ("the command", [hello.command for hello in hellos])):
-        if others := [rank for rank, value in enumerate(values) if value != values[0]]:
-            other = others[0]
-            raise AgreedError(
-                f"rank {other} on {hellos[other].hostname} has {name} "
-                f"{values[other][:_MOST_SHOWN]}, rank 0 on {hellos[0].hostname} has "
-                f"{values[0][:_MOST_SHOWN]}: start all ranks alike", ExitCode.USAGE)
+    for name, field in (("hpcbench", "version"), ("the command", "command")):
+        if other := unlike(name, [(rank, hello.hostname, getattr(hello, field))
+                                  for rank, hello in enumerate(hellos)]):
+            raise AgreedError(other, ExitCode.USAGE)
     return hellos
+
+
+def own_command() -> str:
+    program = Path(sys.argv[0]).stem.replace("__main__", _PROGRAM)
+    return shell_line(program, *sys.argv[1:])
+
+
+def unlike(name: str, ranks: Sequence[tuple[int, str, str]]) -> str:
+    """Return which (rank, host, value) has another value than the first, "" if none has."""
+    for rank, host, value in ranks[1:]:
+        first, its_host, expected = ranks[0]
+        if value != expected:
+            return (f"rank {rank} on {host} has {name} {value[:_MOST_SHOWN]}, rank {first} on "
+                    f"{its_host} has {expected[:_MOST_SHOWN]}: start all ranks alike")
+    return ""
 
 
 def refusals(refused: Mapping[int, Refusal]) -> str:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
@@ -26,7 +27,7 @@ from hpcbench.launch.launcher import (
 )
 from hpcbench.measurement.process import KernelFiles, granted_cores
 from hpcbench.texts import masked, say, say_all
-from hpcbench.units import plural, rank_list, shortened
+from hpcbench.units import by_value, plural, rank_list, shortened
 
 _UNHURRIED_S = 5.0
 """Few starts take longer: only then a limit that is a function is asked, which reads files."""
@@ -121,40 +122,52 @@ class LateStart(NamedTuple):
 def late_start(limit_s: float, environ: Mapping[str, str]) -> LateStart:
     missing = missing_ranks(environ)
     return LateStart(
-        f"MPI did not start within {limit_s:g} s: "
-        + (missing or "some rank never came, or the nodes do not reach one another"),
+        masked(f"MPI did not start within {limit_s:g} s: "
+               f"{missing or 'some rank never came, or the nodes do not reach one another'}",
+               environ),
         "start `python -m hpcbench --version` with the same launcher: does every rank print a "
         "line? Is the mpirun of this Python's environment?")
+
+
+def _complain(late: LateStart) -> ExitCode:
+    say(f"hpcbench: {late.problem}; {late.remedy} launch.init_timeout_s sets the limit",
+        sys.__stderr__ or sys.stderr)
+    return ExitCode.USAGE
 
 
 @contextmanager
 def limited_start(
     limit_s: Callable[[], float], environ: Mapping[str, str], refusal: str = "",
+    tell: Callable[[LateStart], ExitCode] = _complain,
 ) -> Iterator[None]:
-    """End this process with code 2 if the ranks do not meet in the block within ``limit_s``, times
-    the ranks a core of this node. ``refusal``: the lines that this rank wants to tell rank 0.
+    """End this process if the ranks do not meet in the block within ``limit_s``, times the ranks a
+    core of this node. ``refusal``: the lines that this rank wants to tell rank 0. ``tell`` prints
+    who is missing and returns the exit code.
 
-    Rank 0 names who is missing, or the first rank that is ours where rank 0 is another program.
+    It is called on rank 0 and, later, on the first rank of each node that runs this command: rank 0
+    may be another program, another command, or gone.
     """
     speaks = announced_rank(environ) == 0
+    waits_s = 0.0 if speaks else LATER_S
 
     def limit() -> float:
-        nonlocal speaks
+        nonlocal speaks, waits_s
         with suppress(Exception):
-            speaks = speaks or (not refusal and _is_first_of_ours(environ))
+            if not speaks and not refusal and _is_first_of_command(environ):
+                speaks = True
+                waits_s = 0.0 if _is_only_node(environ) else LATER_S
         ranks_a_core = (announced_local_size(environ) or 1) / granted_cores(KernelFiles())
-        return limit_s() * max(1.0, ranks_a_core) + (0.0 if speaks else LATER_S)
+        return limit_s() * max(1.0, ranks_a_core) + waits_s
 
     def end(_late_s: float) -> None:
+        code = ExitCode.USAGE
         with suppress(Exception):  # this process ends, whatever cannot be read or printed
             if speaks:
-                late = late_start(limit(), environ)
-                say(masked(f"hpcbench: {late.problem}; {late.remedy} launch.init_timeout_s sets "
-                           "the limit", environ), sys.__stderr__ or sys.stderr)
+                code = tell(late_start(limit() - waits_s, environ))
             elif refusal:
                 say_all(masked(f"hpcbench: rank {announced_rank(environ)}: {refusal}", environ),
                         sys.stderr)
-        end_at_once(ExitCode.USAGE)
+        end_at_once(code)
 
     with Watchdog(limit, end):
         yield
@@ -184,23 +197,26 @@ def missing_ranks(environ: Mapping[str, str]) -> str:
     elif len(running) < n_local:
         lines.append(f"{n_local - len(running)} of {plural(n_local, 'rank')} of this node have "
                      "ended or were not started")
-    lines += [f"rank {rank} runs {shortened(texts[0])}" for rank, texts in sorted(running.items())
-              if not _is_ours(texts)]
-    return ", ".join(lines)
+    others = by_value({rank: shortened(texts[0]) for rank, texts in sorted(running.items())
+                       if not _runs_this_command(texts)})
+    return ", ".join([*lines, *(
+        f"rank {rank_list(ranks)} runs {text}" for text, ranks in others.items())])
 
 
-def _is_ours(texts: Sequence[str]) -> bool:
-    return any("hpcbench" in text for text in texts)
+def _runs_this_command(texts: Sequence[str]) -> bool:
+    """Return whether a rank, by the command lines of its processes, runs what this one runs."""
+    return any("hpcbench" in text and text.endswith(" ".join(sys.argv[1:])) for text in texts)
 
 
-def _is_first_of_ours(environ: Mapping[str, str]) -> bool:
-    """Return whether all ranks are of this node, and those before this one are none of ours."""
-    variable, announced = rank_variable(environ), announced_size(environ)
-    if not variable or announced is None or (
-            announced_local_size(environ) not in (None, announced[0])):
-        return False
-    running = _programs_of_ranks(variable)
-    ours = [rank for rank, texts in running.items() if _is_ours(texts)]
+def _is_only_node(environ: Mapping[str, str]) -> bool:
+    announced = announced_size(environ)
+    return announced is not None and announced_local_size(environ) in (None, announced[0])
+
+
+def _is_first_of_command(environ: Mapping[str, str]) -> bool:
+    """Return whether no rank before this one, of this node, runs the same command."""
+    running = _programs_of_ranks(rank_variable(environ))
+    ours = [rank for rank, texts in running.items() if _runs_this_command(texts)]
     return announced_rank(environ) == min(ours, default=0)
 
 
@@ -215,9 +231,10 @@ def _programs_of_ranks(variable: str) -> dict[int, list[str]]:
         top = parent
     for process in [] if parent is None else parent.children(recursive=True):
         rank = _rank_of(process, variable)
-        with suppress(psutil.Error):
+        with suppress(psutil.Error, ValueError):  # gone, or without a command line
             if rank is not None and process.status() != psutil.STATUS_ZOMBIE:
-                running.setdefault(rank, []).append(" ".join(process.cmdline()))
+                program, *words = process.cmdline()
+                running.setdefault(rank, []).append(" ".join([Path(program).name, *words]))
     return running
 
 

@@ -44,10 +44,12 @@ from hpcbench.launch.session import (
     Refusal,
     on_root,
     open_communicator,
+    own_command,
     refusals,
     topology_among,
+    unlike,
 )
-from hpcbench.launch.start import LATER_S, Watchdog, end_at_once, late_start
+from hpcbench.launch.start import LATER_S, LateStart, Watchdog, end_at_once, limited_start
 from hpcbench.launch.template_process import worker_environment
 from hpcbench.measurement.environment import clock_identity, machine, node_identity
 from hpcbench.measurement.process import KernelFiles, soft_limit
@@ -236,7 +238,14 @@ def validate_command(request: ValidationRequest) -> int:
     speaks, torchrun = announced_rank(os.environ) == 0, by_torchrun(os.environ)
     interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once: MPI_Init may never end
     start_s = _MEETING_ROUNDS * request.timeout_s if torchrun else request.timeout_s
-    with (_limited(start_s, lambda: _no_start(start_s, torchrun), request, speaks=speaks),
+
+    def tell(late: LateStart) -> ExitCode:
+        line = _late_at_torchrun(start_s) if torchrun else fail(
+            "ranks", late.problem, f"{late.remedy} --timeout S waits longer")
+        say_all(rendered([line], as_json=request.as_json))
+        return ExitCode.FINDINGS
+
+    with (limited_start(lambda: start_s, os.environ, tell=tell),
           request.verbosity.stage("start of MPI")):
         comm, library, start_error = _opened(request.timeout_s)
     signal.signal(signal.SIGINT, interrupted)
@@ -289,14 +298,10 @@ def _opened(timeout_s: float) -> tuple[Communicator, str, str]:
         return Communicator(), "none", str(error)
 
 
-def _no_start(limit_s: float, torchrun: bool) -> CheckLine:
-    late = f"did not start within {limit_s:g} s"
-    if torchrun:
-        return fail("ranks", f"torchrun's rank 0 {late}: torch is not imported, or its store does "
-                    "not answer", "does `python -c 'import torch'` end on that node, and is "
-                    "MASTER_ADDR reached from it? --timeout S waits longer")
-    problem, remedy = late_start(limit_s, os.environ)
-    return fail("ranks", problem, f"{remedy} --timeout S waits longer")
+def _late_at_torchrun(limit_s: float) -> CheckLine:
+    return fail("ranks", f"torchrun's rank 0 did not start within {limit_s:g} s: torch is not "
+                "imported, or its store does not answer", "does `python -c 'import torch'` end on "
+                "that node, and is MASTER_ADDR reached from it? --timeout S waits longer")
 
 
 def _validate(
@@ -363,14 +368,17 @@ def _find_ranks(
     comm: BoundedCommunicator, library: str,
 ) -> tuple[RankIdentity, Mapping[int, str], list[int]]:
     """Return this rank's place among those that answer, their hosts, and who does not."""
-    answers = comm.gather([node_identity(), socket.gethostname()])
+    answers = comm.gather([node_identity(), socket.gethostname(), own_command()])
     if refused := {rank: Refusal(**answer) for rank, answer in answers.items()
                    if isinstance(answer, dict)}:
         say_all(f"hpcbench: {masked(refusals(refused), os.environ)}", sys.stderr)
         comm.abort(max(refusal.exit_code for refusal in refused.values()))
+    if other := unlike("the command", [(rank, *answers[rank][1:]) for rank in sorted(answers)]):
+        say_all(f"hpcbench: {masked(other, os.environ)}", sys.stderr)
+        comm.abort(int(ExitCode.USAGE))
     places, lost = comm.bcast([sorted(answers.items()), sorted(comm.lost)])
-    topology = topology_among(comm, {rank: node for rank, (node, _) in places}, library)
-    return topology, {rank: host for rank, (_, host) in places}, lost
+    topology = topology_among(comm, {rank: node for rank, (node, *_) in places}, library)
+    return topology, {rank: host for rank, (_, host, _) in places}, lost
 
 
 def _job_of(comm: BoundedCommunicator, request: ValidationRequest) -> tuple[Config, Plan | None]:

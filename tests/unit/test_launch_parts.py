@@ -809,7 +809,33 @@ def test_a_rank_of_variables_that_a_shell_kept_says_who_is_missing(
     monkeypatch: pytest.MonkeyPatch, rank: str, speaks: bool,
 ) -> None:
     """torchrun's variables have no number of ranks of this node that holds for the job."""
-    monkeypatch.setattr("hpcbench.launch.start._programs_of_ranks",
+    monkeypatch.setattr("sys.argv", ["hpcbench", "run"])
+    monkeypatch.setattr(start, "_programs_of_ranks",
                         lambda _variable: {1: ["python -m hpcbench run"]})
     environ = {"TORCHELASTIC_RUN_ID": "x", "RANK": rank, "WORLD_SIZE": "4"}
-    assert start._is_first_of_ours(environ) is speaks
+    assert start._is_first_of_command(environ) is speaks and start._is_only_node(environ)
+
+
+@pytest.mark.parametrize(("rank", "told"), [
+    (0, "rank 1-2 runs python -m hpcbench run a.json;"),
+    (1, "rank 0 runs python -m hpcbench validate --json;"), (2, "")])
+def test_the_first_rank_of_each_command_names_the_others(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], rank: int, told: str,
+) -> None:
+    """`validate` on rank 0 waits for messages, `run` on the others in a collective: whoever is
+    first late ends the job, and may not do so without a word."""
+    words = ["validate", "--json"] if rank == 0 else ["run", "a.json"]
+    ended: list[int] = []
+    monkeypatch.setattr("sys.argv", ["hpcbench", *words])
+    monkeypatch.setattr(start, "end_at_once", ended.append)
+    monkeypatch.setattr(start, "LATER_S", 0.1)
+    monkeypatch.setattr(start, "_programs_of_ranks", lambda _variable: {
+        0: ["python -m hpcbench validate --json"], 1: ["python -m hpcbench run a.json"],
+        2: ["python -m hpcbench run a.json"]})
+    environ = {"PMI_RANK": str(rank), "PMI_SIZE": "3", "MPI_LOCALNRANKS": "3"}
+    monkeypatch.setattr(start, "_UNHURRIED_S", 0.0)
+    with start.limited_start(lambda: 0.01, environ):
+        while not ended:
+            time.sleep(0.01)
+    lines = capfd.readouterr().err.splitlines()
+    assert ended == [2] and len(lines) == bool(told) and told in "".join(lines)
