@@ -138,14 +138,15 @@ def results_texts(name: str) -> dict[str, str]:
 def reduced_texts(name: str, folder: Path) -> dict[str, str]:
     """Return what is printed and summarised of a run's traces, reduced anew in ``folder``.
 
-    Figures are made, not painted.
+    Figures are made, not painted. Findings of that version had their share in the message alone.
     """
     shutil.copytree(RUNS[name], folder, ignore=shutil.ignore_patterns("results.h5"))
     texts = _reduced(folder)
     begin, end, shown = texts["show.txt"].partition("report.html\n")
+    summaries = {file: re.sub(r',\s+"share": [\d.e-]+(?=\s+})', "", text)
+                 for file, text in _summaries(folder).items()}
     return _named(name, folder, {
-        "show.txt": shown, "reduced.txt": begin + end + texts["reduced.txt"],
-        **_summaries(folder)})
+        "show.txt": shown, "reduced.txt": begin + end + texts["reduced.txt"], **summaries})
 
 
 def stopped_texts(kind: str, parent: Path) -> dict[str, str]:

@@ -17,6 +17,11 @@ _OF_MEDIANS = frozenset(FLAGS) - {IMPORTED, "repeats"}
 GREEN, AMBER, RED = "green", "amber", "red"
 _BEGIN = {GREEN: "Good to quote", AMBER: "Quote with care", RED: "Do not quote"}
 
+MOST_LOST = 0.1
+"""Share of its core that a rank may lose to others in a run that is quoted, with care: of 7 such
+ranks one is away in every second moment, so that the median of their calls holds the wait."""
+_ONE_LOSES = "one rank loses more of its core to other processes than the rest"
+
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
@@ -94,6 +99,14 @@ def _finding(code: str, text: str = "") -> Callable[[Results], str]:
         (text or _clause(one) for one in results.findings if one.code == code), "")
 
 
+def _lost_core(code: str, text: str = "", unknown: float = 0.0) -> Callable[[Results], str]:
+    """Return the rule that a finding of this code tells of a share above MOST_LOST. ``unknown``:
+    that of results of earlier versions, which have the message alone."""
+    return lambda results: next(
+        (text or _clause(one) for one in results.findings
+         if one.code == code and (unknown if one.share is None else one.share) > MOST_LOST), "")
+
+
 def _imported(results: Results) -> str:
     names = " and ".join(results.run.imported)
     return f"times are those that {names} printed, without intervals" if names else ""
@@ -149,9 +162,9 @@ RULES: tuple[tuple[str, Callable[[Results], str]], ...] = (
     (RED, _finding("HB127", "replicas end a training with different weights")),
     (RED, _finding("HB128", "a bus bandwidth is above what the declared link allows")),
     (RED, _finding("HB146", "more FLOP/s than the device can do")),
-    (RED, _finding("HB144")),
+    (RED, _lost_core("HB144", unknown=1.0)), (RED, _lost_core("HB143", _ONE_LOSES)),
     (AMBER, _imported), (AMBER, _incomplete), (AMBER, _lacking), (AMBER, _unchecked),
-    (AMBER, _finding("HB143", "one rank loses more of its core to other processes than the rest")),
+    (AMBER, _finding("HB143", _ONE_LOSES)), (AMBER, _finding("HB144")),
     (AMBER, _finding("HB145")), (AMBER, _finding("HB130")), (AMBER, _flagged),
     (AMBER, _no_interval), (AMBER, _warned),
     (GREEN, _good),

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Protocol
 
 import numpy as np
@@ -435,11 +435,17 @@ class CaseResult:
 class Finding:
     """A finding with a stable code (docs/checks.md). ``scope``: ``run`` (results cannot be trusted
     as one run), ``rank`` (a trace was left out), ``case`` (a case was rejected, or contradicts
-    another), ``note`` (nothing was left out)."""
+    another), ``note`` (nothing was left out). ``share`` of a core that a rank, or the worst of all,
+    lost before the sweep (HB143, HB144)."""
 
     code: str
     scope: str
     message: str
+    share: float | None = None
+
+    def stored(self) -> dict[str, Any]:
+        """Return JSON values, without what most findings have not."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

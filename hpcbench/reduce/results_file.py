@@ -182,7 +182,7 @@ _CONTENTS: Contents = {
     **SEALED,
     "run": Described("one line: what identifies the run, versions, nodes and environment", LINES),
     "plan": Described("one line: the plan with the resolved configuration", LINES),
-    "findings": Described("a line for each finding: code, scope and message; see docs/checks.md",
+    "findings": Described("a line for each finding: code, scope, message, share; docs/checks.md",
                           LINES),
     "canary": Described(
         "one line: the canary and its runs; null without it", LINES),
@@ -298,7 +298,7 @@ class ResultsWriter:
         stored.write_json(file, "run", [{
             name: value for name, value in asdict(run).items() if value or name != "imported"}])
         stored.write_lines(file, "plan", [trace_source.plan_to_text(results.plan)])
-        stored.write_json(file, "findings", map(asdict, results.findings))
+        stored.write_json(file, "findings", (one.stored() for one in results.findings))
         for name, item in (("canary", results.canary), ("clocks", results.clocks)):
             stored.write_json(file, name, [item and asdict(item)])
         stored.write_json(file, "topology", [asdict(results.topology)])
@@ -534,6 +534,7 @@ def _check_range(results: records.Results) -> None:
             _check_numbers(part, where)
     _check_numbers(results.canary, "canary")
     _check_numbers(results.clocks, "clocks")
+    _check_numbers(results.findings, "findings")
 
 
 def _check_numbers(part: Any, where: str) -> None:

@@ -336,7 +336,8 @@ def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> I
                           f"used {_percent(noise.stolen_share)} of its core before the sweep "
                           f"({noise.n_detours} times, longest {noise.longest_ns / 1000:g} us), of "
                           f"the other ranks' {_percent(usual)}: every collective waits for it; see "
-                          "what else runs there, or pin the ranks to other cores")
+                          "what else runs there, or pin the ranks to other cores",
+                          noise.stolen_share)
     shares = [noise.stolen_share for noise in by_rank.values()]
     if shares and min(shares) > NOISY_SYSTEM:
         waited = [by_rank[rank].stolen_share for group in crowded for rank in group.ranks]
@@ -346,7 +347,7 @@ def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> I
                f"other processes used {_from_to(used)} of each core"
                if max(used) > NOISY_SYSTEM else ""]
         yield Finding("HB144", "note", f"{', '.join(filter(None, who))}: expect long tails"
-                      f"{_crowding(headers)}")
+                      f"{_crowding(headers)}", max(shares))
 
 
 def _used_by_others(

@@ -267,7 +267,7 @@ def summary_document(
         "verdict": asdict(verdict_of(results)), "check": _check(results),
         "results": _sections(results, rows),
         "cases": rows,
-        "findings": [asdict(finding) for finding in results.findings],
+        "findings": [finding.stored() for finding in results.findings],
     }
 
 

@@ -240,7 +240,7 @@ def test_hb144_a_noisy_system() -> None:
     assert "see what else runs there" in hb144([0.5], [])
     headers = bound([0], [1], [2])
     both = noise_findings({0: noise(0.02), 1: noise(0.02), 2: noise(0.2)}, headers)
-    assert [item.code for item in both] == ["HB143", "HB144"]
+    assert [(item.code, item.share) for item in both] == [("HB143", 0.2), ("HB144", 0.2)]
 
 
 ALL = [0, 1, 2, 3]

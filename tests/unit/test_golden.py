@@ -64,6 +64,8 @@ def test_traces_are_reduced_to_the_same(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     compare(reduced_texts(name, folder))
     stored, anew = contents(RUNS[name] / "results.h5"), contents(folder / "results.h5")
+    for finding in anew["findings"]:
+        finding.pop("share", None)  # which that version had in the message alone
     words = ("@fields", "@description", "@version")  # pages and versions, which are no numbers
     assert {key: value for key, value in stored.items() if not key.endswith(words)} == {
         key: value for key, value in anew.items() if not key.endswith(words)}

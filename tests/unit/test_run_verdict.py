@@ -19,6 +19,9 @@ from hpcbench.report.summary import case_rows, summary_document
 from results_factory import MemorySamples, flagged, make_case, make_results, not_ok, ok, sweep
 
 NOISE = Finding("HB144", "note", "other processes used 81 % of each core: expect long tails; see")
+"""Of an earlier version, which had no share."""
+LITTLE = Finding("HB144", "note", "others used 2 % to 9 % of cores: expect long tails", 0.09)
+ONE = Finding("HB143", "note", "rank 3 on b: other processes used 60 % of its core", 0.6)
 FEW = Finding("HB134", "note", "no p5 or p95 for all_reduce: fewer than 20; raise")
 
 
@@ -45,6 +48,10 @@ RUNS: Mapping[str, tuple[str, str, Results]] = {
     "weights differ": (RED, "replicas", run_of(findings=(Finding("HB127", "note", "x: y"),))),
     "noise": (RED, "other processes used 81 % of each core", run_of(
         bad("timeout"), findings=(FEW, NOISE))),
+    "noise above a tenth": (RED, "cores", run_of(findings=(replace(LITTLE, share=0.11),))),
+    "a little noise": (AMBER, "cores", run_of(findings=(FEW, LITTLE))),
+    "one noisy rank": (RED, "one rank", run_of(findings=(ONE,))),
+    "a rank with a little": (AMBER, "one rank", run_of(findings=(FEW, replace(ONE, share=0.1)))),
     "imported": (AMBER, "nccl-tests", run_of(imported=("nccl-tests",))),
     "incomplete": (AMBER, "1 of 4 cases", run_of(bad("failed"), bad("timeout"), bad("not_run"),
                                                  findings=(FEW,))),
