@@ -88,7 +88,6 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Ended as Ended
     from hpcbench.plan.workload import Features as Features
     from hpcbench.plan.workload import Label as Label
-    from hpcbench.plan.workload import NextTry as NextTry
     from hpcbench.plan.workload import Tried as Tried
     from hpcbench.plan.workload import Workload as Workload
     from hpcbench.reduce import checks as checks

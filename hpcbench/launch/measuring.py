@@ -187,7 +187,7 @@ class _ProfileTurn:
     ) -> tuple[bool, str]:
         if self.lacking:
             return False, self.lacking
-        if case.workload.next_try(()).workload is not None:
+        if case.workload.next_try(()) is not None:
             return False, "its tries run different workloads"
         if self.generation.inline and not self.job.inline:
             return False, "backend mpi runs in the MPI process, which a profiler could crash"

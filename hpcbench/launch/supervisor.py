@@ -55,7 +55,7 @@ from hpcbench.plan.order import (
     turns,
     within_timeout_s,
 )
-from hpcbench.plan.workload import MOST_TRIES, Ended, Tried
+from hpcbench.plan.workload import MOST_TRIES, TRIES, Ended, Tried
 from hpcbench.profiling.profiled_cases import medians_ns
 from hpcbench.texts import as_field, masked, say_all
 from hpcbench.trace.schema import SampleColumns, Samples
@@ -80,8 +80,7 @@ def run_tries(
     tries: list[Tried] = []
     best: TriedCase | None = None
     last: TriedCase | None = None
-    while len(tries) < MOST_TRIES and (
-            work := case.workload.next_try(tries).workload) is not None:
+    while len(tries) < MOST_TRIES and (work := case.workload.next_try(tries)) is not None:
         workers.dismiss()  # nothing of an earlier try is left, neither memory nor its limit
         one, began = replace(case, workload=work), time.monotonic()
         outcome = run(one)
@@ -95,7 +94,7 @@ def run_tries(
     assert last is not None  # noqa: S101  (a case without tries is not run here)
     outcome, rows = _final(case, tries, best, last)
     if keeps_tries:
-        detail = {**outcome.own.detail, **case.workload.next_try(tries).detail}
+        detail = {**outcome.own.detail, TRIES: [one.to_json() for one in tries]}
         outcome = replace(outcome, own=replace(outcome.own, detail=detail))
     return TriedCase(outcome, rows)
 
@@ -390,7 +389,7 @@ class _GenerationRunner:
 
     def _all_runs(self, case: Case) -> tuple[CaseOutcome, Samples]:
         """Run a case, or all its tries by new workers; return how it ended and its samples."""
-        if case.workload.next_try(()).workload is None:
+        if case.workload.next_try(()) is None:
             return self._run_once(case), self.workers.rows
         self._close_workers()
         return run_tries(case, self.workers, self._run_once, keeps_tries=self.members.rank == 0)

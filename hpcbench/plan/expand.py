@@ -123,7 +123,7 @@ def _scaled(titled: Sequence[tuple[str, Block]], world_size: int) -> list[tuple[
 
 
 def _labels(case: Case) -> tuple[str, ...]:
-    first = case.workload.next_try(()).workload
+    first = case.workload.next_try(())
     return (case.label, *([replace(case, workload=first).label] if first else []))
 
 

@@ -17,6 +17,7 @@ from hpcbench.operations.collectives import Call
 
 MOST_TRIES = 40
 """Tries of one case at most, whatever its workload asks for."""
+TRIES = "tries"  # the key of rank 0's detail for the tries of a case
 
 
 class Ended(str, Enum):
@@ -39,6 +40,10 @@ class Tried:
     ended: Ended
     reason: str
     seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.workload.tried, "ended": self.ended.value, "reason": self.reason,
+                "seconds": round(self.seconds, 3)}
 
 
 class Choice(NamedTuple):
@@ -63,17 +68,6 @@ class Label(NamedTuple):
 
     name: str
     words: Sequence[str]
-
-
-class NextTry(NamedTuple):
-    """The next run after some tries of a case, and the values that rank 0's record keeps of them.
-
-    ``workload`` None: the case is done, or, before any try, is one run, as most are. ``detail`` has
-    JSON values by key of the record's detail.
-    """
-
-    workload: Workload | None = None
-    detail: Mapping[str, Any] = MappingProxyType({})
 
 
 class Features(NamedTuple):
@@ -177,9 +171,17 @@ class Workload(ABC):
         """
         return ""
 
-    def next_try(self, tries: Sequence[Tried]) -> NextTry:
-        """Return the next run, by new workers, after these tries. Pure: all ranks call it."""
-        return NextTry()
+    @property
+    def tried(self) -> Mapping[str, Any]:
+        """Return the JSON values that distinguish it from the other tries of a case."""
+        return {}
+
+    def next_try(self, tries: Sequence[Tried]) -> Workload | None:
+        """Return the next run, by new workers, after these; None: the case is done, or is one run.
+
+        Pure: all ranks call it.
+        """
+        return None
 
     def choice(self) -> Choice:
         """Return the values that distinguish it, without derived ones, its task and its setting."""

@@ -16,7 +16,6 @@ from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.memory.derive import MemoryDeriver, column_values
 from hpcbench.kinds.memory.plan import (
-    TRIES,
     MemoryWork,
     Search,
     bracket_of,
@@ -33,7 +32,7 @@ from hpcbench.launch.verdict import Evidence, RankOutcome, Verdict, how_ended, j
 from hpcbench.launch.worker_group import CaseOutcome, Observation, WorkerGroup
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import MOST_TRIES, Ended
+from hpcbench.plan.workload import MOST_TRIES, TRIES, Ended
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import write_summary
@@ -282,7 +281,7 @@ def test_of_other_cases_and_without_the_tries_nothing_was_found() -> None:
     case = planned(largest_batch=None, memory_limit=None)
     record = MemoryDeriver().derive([searched(case)], {})[case.case_id]
     assert record.largest is None
-    assert case.workload.next_try(()).workload is None
-    tried = planned().workload.next_try(()).workload
-    assert isinstance(tried, MemoryWork) and tried.next_try(()).workload is None
+    assert case.workload.next_try(()) is None
+    tried = planned().workload.next_try(())
+    assert isinstance(tried, MemoryWork) and tried.next_try(()) is None
     assert f"batch={tried.training.batch_size} " in " ".join(tried.label(2).words)

@@ -12,6 +12,7 @@ from hpcbench.kinds.training.derive.deriver import OF_TRAINING, training_values
 from hpcbench.kinds.training.plan.memory import Memory
 from hpcbench.kinds.training.plan.predict import is_predicted, predict
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.plan.workload import TRIES
 from hpcbench.reduce.kind_facts import CaseColumn, ColumnValues, Deriver, Fact, ReadSamples
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.columns import PURE, TEXT
@@ -37,7 +38,7 @@ class Largest:
 
 
 def tries_of(item: CaseResult) -> list[Mapping[str, Any]]:
-    tries: list[Mapping[str, Any]] = item.detail.get("0", {}).get(workload.TRIES, [])
+    tries: list[Mapping[str, Any]] = item.detail.get("0", {}).get(TRIES, [])
     return tries
 
 

@@ -29,7 +29,7 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case, PlanRequest, case_id
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.plan.points import too_large
-from hpcbench.plan.workload import Choice, Ended, Features, Label, NextTry, Tried, Workload
+from hpcbench.plan.workload import Choice, Ended, Features, Label, Tried, Workload
 from hpcbench.units import format_bytes
 
 
@@ -117,9 +117,6 @@ def predicted_largest(work: Training, unit: int, limit_bytes: int) -> int | None
     return unit * (bisect_right(range(1, top + 1), limit_bytes, key=needed))
 
 
-TRIES = "tries"  # the key of a record's detail for the batches that were tried
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryWork(Workload):
     """The memory of a training: a sample is one of its steps, and two more are followed.
@@ -147,19 +144,18 @@ class MemoryWork(Workload):
             rest[at:at + 1] = [what, *limit]
         return Label("memory", [f"memory {first}", *rest])
 
-    def next_try(self, tries: Sequence[Tried]) -> NextTry:
-        """Return the training of the batch that is tried next, and how each that was tried ended.
-        """
+    @property
+    def tried(self) -> Mapping[str, Any]:
+        return {"batch": self.training.batch_size}
+
+    def next_try(self, tries: Sequence[Tried]) -> MemoryWork | None:
         search = self.search
         if search is None or search.batch:
-            return NextTry()
-        sized = _sized(tries)
-        batch = next_batch(search, [(size, one.ended is Ended.OK) for size, one in sized])
-        work = None if batch is None else MemoryWork(
+            return None
+        batch = next_batch(search, [
+            (one.workload.tried["batch"], one.ended is Ended.OK) for one in tries])
+        return None if batch is None else MemoryWork(
             with_batch(self.training, batch), replace(search, batch=batch))
-        return NextTry(work, {TRIES: [
-            {"batch": batch, "ended": one.ended.value, "reason": one.reason,
-             "seconds": round(one.seconds, 3)} for batch, one in sized]})
 
     def choice(self) -> Choice:
         """Return the axes without a task: memory counts, not time."""
@@ -178,11 +174,6 @@ class MemoryWork(Workload):
     def to_json(self) -> dict[str, Any]:
         searched = {"search": asdict(self.search)} if self.search else {}
         return {"training": self.training.to_json(), **searched}
-
-
-def _sized(tries: Sequence[Tried]) -> list[tuple[int, Tried]]:
-    return [(one.workload.search.batch, one) for one in tries
-            if isinstance(one.workload, MemoryWork) and one.workload.search]
 
 
 def work_of(case: Case) -> MemoryWork:
