@@ -109,7 +109,7 @@ def block_keys(kind: str) -> Iterator[str]:
 
     Of hardware there are the names only: a page of its own has the meanings.
     """
-    classes = schema.block_classes()
+    classes = schema.BLOCKS
     if kind == "hardware":
         own = _keys_of(classes[kind]) - _keys_of(Block)
         names = [name for name in schema.keys_of(classes[kind]) if name in own]
@@ -186,7 +186,7 @@ def results() -> Iterator[str]:
 def columns() -> Iterator[str]:
     """Yield the columns of all cases, then those of several kinds, then those of each, without
     those that are keys of blocks."""
-    given = {key for section in schema.block_classes().values() for key in _keys_of(section)}
+    given = {key for section in schema.BLOCKS.values() for key in _keys_of(section)}
     yield from block(_described_columns(COLUMNS))
     yield from block(_described_columns(OF_ARRIVALS), "Runs with late ranks (`arrival`)")
     who: dict[CaseColumn, list[str]] = defaultdict(list)
@@ -244,7 +244,7 @@ def _plain(text: str) -> str:
 
 LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
     **{f"keys-{name}": partial(section_of, section) for name, section in (
-        ("top", schema.Config), ("measure", schema.Measure), ("launch", schema.Launch),
+        ("top", schema.config_class(tuple(schema.BLOCKS))), ("measure", schema.Measure), ("launch", schema.Launch),
         ("hardware", schema.Hardware), ("profiling", schema.Profiling),
         ("telemetry", schema.Telemetry), ("output", schema.Output), ("fault", Fault),
         ("limit", Limit), ("block", Block))},

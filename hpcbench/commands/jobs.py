@@ -168,8 +168,7 @@ def plan(
         raise UsageError("--json prints the plan; leave --dry-run away")
     from hpcbench.config.load import load_config, source_lines
     from hpcbench.plan.expand import make_plan
-    from hpcbench.report.console import print_plan
-    from hpcbench.report.plan_lines import plan_document
+    from hpcbench.report.plan_lines import plan_document, print_plan
     from hpcbench.report.terminal import print_document
 
     overrides, path = sweep_overrides(context), config_path(config, config_option)

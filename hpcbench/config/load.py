@@ -24,10 +24,12 @@ from hpcbench.config.dialects.ddlb import DdlbFile
 from hpcbench.config.dialects.torchscale import TorchScaleFile
 from hpcbench.config.dialects.traffic import TrafficFile
 from hpcbench.config.schema import (
+    BLOCKS,
     Config,
     Hardware,
     Origin,
-    block_classes,
+    class_of_file,
+    config_class,
     current_keys,
     half_characters,
     kind_named,
@@ -40,6 +42,7 @@ from hpcbench.config.schema import (
 from hpcbench.config.section import Dialect, Replaceable
 from hpcbench.config.yaml_text import from_yaml, unique
 from hpcbench.errors import ConfigError, FileError, command_line
+from hpcbench.kinds.registry import kinds
 from hpcbench.texts import holds_halves, say, valid
 from hpcbench.units import shortened
 
@@ -66,7 +69,7 @@ def dialect_of(raw: Mapping[str, Any]) -> type[Dialect] | None:
 def add_own_block(raw: dict[str, Any], named: object) -> None:
     """Add the block that a kind offers (`Block.own`), and a note, where a raw file has none."""
     kind, blocks = kind_named(named), raw.get("benchmarks")
-    owner = block_classes().get(kind)
+    owner = BLOCKS.get(kind)
     if owner is None or not owner.own or not isinstance(blocks, list):
         return
     if kind in (kind_named(block.get("kind")) for block in blocks if isinstance(block, Mapping)):
@@ -101,7 +104,7 @@ def replace_names(raw: dict[str, Any], by: str) -> None:
 
 def _place_of_key(block: Any, by: str) -> Replaceable | None:
     """Return where a raw block has such names; None where its kind has none, or is unknown."""
-    owner = block_classes().get(kind_named(block.get("kind"))) if isinstance(
+    owner = BLOCKS.get(kind_named(block.get("kind"))) if isinstance(
         block, Mapping) else None
     place = owner.replaceable.get(by) if owner else None
     return place if place and place.key in block else None
@@ -306,7 +309,7 @@ def _fill_in_paths(raw: Mapping[str, Any], source: str) -> None:
     places: list[tuple[str, Any, Sequence[str]]] = [("output", raw.get("output"), ("folder",))]
     blocks = raw.get("benchmarks")
     for number, block in enumerate(blocks if isinstance(blocks, list) else ()):
-        owner = block_classes().get(kind_named(block.get("kind"))) if isinstance(
+        owner = BLOCKS.get(kind_named(block.get("kind"))) if isinstance(
             block, dict) else None
         places.append((f"benchmarks[{number}]", block, owner.paths if owner else ()))
     for where, section, names in places:
@@ -333,7 +336,7 @@ def _place_beside(raw: Mapping[str, Any], folder: Path) -> None:
     """Make the paths absolute that blocks have relative to the sweep file (`Block.beside`)."""
     blocks = raw.get("benchmarks")
     for block in blocks if isinstance(blocks, list) else ():
-        owner = block_classes().get(kind_named(block.get("kind"))) if isinstance(
+        owner = BLOCKS.get(kind_named(block.get("kind"))) if isinstance(
             block, dict) else None
         for name in owner.beside if owner else ():
             if isinstance(block.get(name), str):
@@ -386,7 +389,7 @@ def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]
 def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Config:
     """Return the configuration in a mapping of ``source``. Raises ConfigError of all problems."""
     origin = Origin(source, tuple(overridden))
-    return _checked(Config, raw, origin).from_origin(origin)
+    return _checked(class_of_file(raw), raw, origin).from_origin(origin)
 
 
 def _checked(root: type[AnyFile], raw: Any, origin: Origin) -> AnyFile:
@@ -401,7 +404,7 @@ def _checked(root: type[AnyFile], raw: Any, origin: Origin) -> AnyFile:
         checked = root.model_validate_json(text)
     except ValidationError as error:
         found = problems(error, raw, root)
-        if root is Config:
+        if issubclass(root, Config):
             found += dict.fromkeys(names_in_blocks(error, raw))
         raise _refused(origin, found) from None
     if found := [*secrets_in(raw, os.environ)]:
@@ -441,7 +444,7 @@ def read_config(file: Path) -> dict[str, Any]:
 
     A file that is a block of a kind (`Block.suffix`) is a sweep of that block.
     """
-    for kind, owner in block_classes().items():
+    for kind, owner in BLOCKS.items() if file.suffix not in (".json", *_YAML) else ():
         if owner.suffix and owner.suffix == file.suffix:
             name = re.sub(r"[^A-Za-z0-9._-]", "_", file.stem).lstrip("._-")[:64]
             return {"name": name or kind,
@@ -542,7 +545,7 @@ def _place(target: Any, part: str, where: str) -> Any:
 def json_schema() -> str:
     """Return the JSON Schema of the sweep file, as text; docs/config.schema.json is this."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema",
-              **Config.model_json_schema(by_alias=True)}
+              **config_class(tuple(kinds())).model_json_schema(by_alias=True)}
     return json.dumps(schema, indent=2)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache, reduce
 from operator import or_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -21,6 +21,7 @@ from pydantic import (
     PrivateAttr,
     Tag,
     ValidationError,
+    create_model,
     model_validator,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -224,12 +225,23 @@ class Output(Section):
     report: bool = key(True, "Write report.html at the end of the run.")
 
 
+class _Blocks(Mapping[str, type[Block]]):
+    """The class of the blocks of each kind that is installed, imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> type[Block]:
+        return _block_class(kinds()[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(kinds())
+
+    def __len__(self) -> int:
+        return len(kinds())
+
+
+BLOCKS: Mapping[str, type[Block]] = _Blocks()
+
+
 @cache
-def block_classes() -> Mapping[str, type[Block]]:
-    """Return the class of the blocks of each kind that is installed."""
-    return {name: _block_class(spec) for name, spec in kinds().items()}
-
-
 def _block_class(spec: KindSpec) -> type[Block]:
     try:
         return spec.block_class()  # type: ignore[no-any-return]
@@ -249,16 +261,8 @@ def _kind_of(value: Any) -> str:
     return kind if kind in kinds() else next(iter(kinds()))
 
 
-if TYPE_CHECKING:
-    AnyBlock = Block
-else:
-    AnyBlock = Annotated[
-        reduce(or_, (Annotated[block, Tag(name)] for name, block in block_classes().items())),
-        Discriminator(_kind_of)]
-
-
 class Config(Section):
-    """A whole sweep file."""
+    """A whole sweep file. A stored plan keeps it without blocks: the plan has the cases."""
 
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"require": "required_backends"})
     schema_: str | None = key(None, "For editors; ignored.", alias="$schema", exclude=True)
@@ -283,8 +287,7 @@ class Config(Section):
     profiling: Profiling = Profiling()
     telemetry: Telemetry = Telemetry()
     output: Output = Output()
-    benchmarks: Annotated[tuple[AnyBlock, ...], Field(min_length=1)] = Field(
-        description="The sweeps, in order.")
+    benchmarks: tuple[Block, ...] = key((), "The sweeps, in order.")
     limits: tuple[Limit, ...] = key(
         (), "Limits of results, as in a file of limits (docs/compare.md); exit code 1 if missed.")
     fail_below: Annotated[tuple[Below, ...], OneOrMany()] = key(
@@ -326,17 +329,32 @@ class Config(Section):
         return self.model_dump(mode="json", by_alias=True)
 
 
-class _StoredConfig(Config):
-    """The configuration that a stored plan keeps, without its blocks: the plan has the cases."""
+def class_of_file(raw: Any) -> type[Config]:
+    """Return the class of a raw file, with the kinds of its blocks: others are not imported."""
+    blocks = raw.get("benchmarks") if isinstance(raw, Mapping) else None
+    return config_class(tuple(sorted({
+        _kind_of(block) for block in (blocks if isinstance(blocks, list) else ())})))
 
-    benchmarks: tuple[Block, ...] = ()
+
+@cache
+def config_class(names: tuple[str, ...]) -> type[Config]:
+    """Return the class of sweep files whose blocks are of the kinds with these names."""
+    members: list[Any] = [Annotated[block, Tag(name)] for name in names
+                          for block in (BLOCKS[name],)]
+    stand_ins = [Annotated[UnusableBlock, Tag("")], Annotated[UnusableBlock, Tag("-")]]
+    members += stand_ins[len(members):]  # pydantic asks for two
+    block: Any = Annotated[reduce(or_, members), Discriminator(_kind_of)]
+    blocks: Any = Annotated[tuple[block, ...], Field(min_length=1)]
+    return create_model(
+        Config.__name__, __base__=Config, __doc__="A whole sweep file.",
+        benchmarks=(blocks, Field(description=Config.model_fields["benchmarks"].description)))
 
 
 def stored_config(stored: Mapping[str, Any]) -> Config:
     """Return a stored plan's configuration without blocks. Raises ConfigError of other keys."""
     try:
         raw, _ = with_current_keys({**stored, "benchmarks": []})
-        return _StoredConfig.model_validate_json(json.dumps(raw))
+        return Config.model_validate_json(json.dumps(raw))
     except ValidationError as error:
         keys = ", ".join(".".join(map(str, item["loc"])) for item in error.errors())
         raise ConfigError("the configuration that is stored with the plan is of another version "
@@ -389,7 +407,7 @@ def section_at(raw: Mapping[str, Any], parents: Sequence[str]) -> type[Section] 
         kind = kind_named(raw["benchmarks"][int(parents[1])]["kind"])
     except (LookupError, TypeError, ValueError):
         return None
-    return block_classes().get(kind) if len(parents) == 2 else None
+    return BLOCKS.get(kind) if len(parents) == 2 else None
 
 
 Location = tuple[int | str, ...]
@@ -448,7 +466,7 @@ def names_in_blocks(error: ValidationError, raw: Any) -> Iterator[tuple[str, str
             continue
         kept = {name: value for name, value in content.items() if name not in bad}
         try:
-            block = block_classes()[kind].model_validate_json(to_json(kept, default=str))
+            block = BLOCKS[kind].model_validate_json(to_json(kept, default=str))
         except ValidationError:
             continue
         planner = spec_of(kind).guarded("planner", spec_of(kind).planner_path, _NoProblems)
@@ -544,7 +562,7 @@ def _section(location: Location, root: type[BaseModel]) -> type[BaseModel]:
     if len(location) == 1:
         return root
     if location[0] == "benchmarks" and len(location) > 2:
-        return block_classes()[str(location[2])]
+        return BLOCKS[str(location[2])]
     return _sections(root)[str(location[0])]
 
 
@@ -562,7 +580,7 @@ def _unknown_key(location: Location, root: type[BaseModel]) -> str:
         return (f"unknown key of a file of {root.tool};{_guess(key, allowed)} "
                 f"allowed: {', '.join(allowed)}")
     sections = [name for name, model in _sections(Config).items() if key in keys_of(model)]
-    kinds = [kind for kind, model in block_classes().items() if key in keys_of(model)]
+    kinds = [kind for kind, model in BLOCKS.items() if key in keys_of(model)]
     if kinds:
         sections.append("benchmarks" if _block(location) is None else
                         f"blocks of kind {' or '.join(kinds)}")

@@ -1,4 +1,4 @@
-"""Prints plans, results, profiles and suites: in colour on a terminal, the same text in a log.
+"""Prints results, profiles and suites: in colour on a terminal, the same text in a log.
 
 With --quiet there is only the result on standard output; failures and findings go to standard
 error. With --verbose lists are whole.
@@ -18,12 +18,11 @@ from hpcbench.answers.check import check_own_limits
 from hpcbench.answers.topics import TopicResult, summary_lines
 from hpcbench.answers.winners import winners_among, with_fastest
 from hpcbench.errors import job_command_line
-from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.suite_file import FINDINGS, MEMBER_STATUSES, MISSED, OK, Member, Suite
 from hpcbench.report import results_lines as lines
 from hpcbench.report.answer_lines import reason_lines
-from hpcbench.report.plan_lines import case_tables, note_lines, plan_header, plan_total, skip_lines
+from hpcbench.report.plan_lines import note_lines
 from hpcbench.report.results_lines import (
     brief_tables_of,
     closing_lines,
@@ -43,15 +42,6 @@ from hpcbench.views.arrivals import arrival_tables
 from hpcbench.views.columns import any_profile, telemetry_line
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
-
-
-def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
-    if verbosity.is_quiet:
-        print_lines([plan_total(plan)])
-        return
-    print_lines(chain(plan_header(plan, full=verbosity.is_verbose),
-                      case_tables(plan, full=verbosity.is_verbose),
-                      skip_lines(plan, full=verbosity.is_verbose)), whole=verbosity.is_verbose)
 
 
 def report_run(

@@ -10,6 +10,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from rich.text import Text
@@ -41,6 +42,15 @@ from hpcbench.views.table import (
 )
 
 _WORD = re.compile(r"[\w.+-]+")
+
+
+def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+    if verbosity.is_quiet:
+        print_lines([plan_total(plan)])
+        return
+    print_lines(chain(plan_header(plan, full=verbosity.is_verbose),
+                      case_tables(plan, full=verbosity.is_verbose),
+                      skip_lines(plan, full=verbosity.is_verbose)), whole=verbosity.is_verbose)
 
 
 def by_rule(skips: Iterable[tuple[str, Case]]) -> Mapping[str, list[Case]]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hpcbench.config.dialects import candle as candle_translated
 from hpcbench.config.dialects.candle import CandleFile
-from hpcbench.config.load import load_config
+from hpcbench.config.load import check_config, load_config
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan.models import parameters
@@ -154,7 +154,7 @@ def test_every_combination_is_a_sweep(
         model={"size": size, "layers": ..., "hidden_size": ..., "parameters": ...},
         parallelization={"strategy": strategy, "data_parallel_size": ...,
                          "model_parallel_size": ...})
-    config = Config.model_validate_json(json.dumps(raw))
+    config = check_config(raw, "")
     (case,) = make_plan(config, 4).cases
     work = training_of(case)
     assert (work.model, work.strategy) == (f"transformer-{size}", strategy)

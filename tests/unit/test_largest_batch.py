@@ -34,7 +34,8 @@ from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.workload import MOST_TRIES, TRIES, Ended
 from hpcbench.reduce.results import CaseResult
-from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.console import print_results
+from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import write_summary
 from hpcbench.trace.schema import check_types, no_rows
 from results_factory import make_results, ok

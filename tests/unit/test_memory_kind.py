@@ -18,7 +18,8 @@ from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import CaseResult
-from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.console import print_results
+from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import write_summary
 from hpcbench.trace.schema import check_types
 from launcher import ROOT

@@ -24,7 +24,8 @@ from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.presenter import training_listing
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.console import print_results
+from hpcbench.report.plan_lines import print_plan
 from hpcbench.views.table import Table
 from results_factory import make_results
 from training_results import trained

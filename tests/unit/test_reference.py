@@ -11,7 +11,7 @@ import pytest
 
 from doc_commands import PAGES
 from hpcbench.cli import COMMANDS
-from hpcbench.config.schema import Config, block_classes, keys_of
+from hpcbench.config.schema import BLOCKS, Config, keys_of
 from launcher import ROOT
 
 DOCS = ROOT / "docs"
@@ -25,7 +25,7 @@ def test_lists_are_those_of_the_code(page: Path) -> None:
     assert text == filled(text), "run: python scripts/reference.py"
 
 
-@pytest.mark.parametrize("names", [keys_of(Config), *map(keys_of, block_classes().values())])
+@pytest.mark.parametrize("names", [keys_of(Config), *map(keys_of, BLOCKS.values())])
 def test_every_key_is_on_the_page(names: list[str]) -> None:
     text = (DOCS / "config.md").read_text(encoding="utf-8")
     assert not [name for name in names if not re.search(rf"(?<!\w){re.escape(name)}\b", text)]

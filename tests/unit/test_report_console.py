@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hpcbench.answers.winners import with_fastest
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import Finding, Results, Usage
-from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.console import print_results
+from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.results_lines import brief_tables_of
 from hpcbench.texts import Verbosity
 from hpcbench.views.table import format_number

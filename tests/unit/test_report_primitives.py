@@ -9,7 +9,8 @@ import pytest
 
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.console import print_results
+from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import write_summary
 from hpcbench.texts import Verbosity
 from results_factory import (

@@ -15,7 +15,8 @@ from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import Results
-from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.console import print_results
+from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import write_summary
 from results_factory import make_case, make_plan, make_results, not_ok, ok
 from training_results import MEMORY, strategies, trained, training_case, with_clear, with_peak

@@ -31,8 +31,9 @@ from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.suite_file import FINDINGS, Member, Suite
 from hpcbench.report.answer_lines import topic_results_of_file
-from hpcbench.report.console import print_plan, print_suite
+from hpcbench.report.console import print_suite
 from hpcbench.report.document import escaped
+from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import write_reports
 from hpcbench.report.terminal import Progress, print_lines, table_lines
 from hpcbench.texts import Verbosity, as_field, printable, say, say_all, to_json

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.config.dialects.torchscale import TorchScaleFile
-from hpcbench.config.load import load_config
+from hpcbench.config.load import check_config, load_config
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan.workload import training_of
@@ -98,7 +98,7 @@ def test_a_name_that_is_no_folder_is_made_to_fit(
 def test_every_name_becomes_a_valid_sweep(name: str) -> None:
     file = TorchScaleFile.model_validate({
         "experiment_name": name, "models": "gpt2", "batch_sizes": 1, "gpu_counts": 1})
-    Config.model_validate_json(json.dumps(file.translated()))
+    check_config(file.translated(), "")
 
 
 def test_the_command_line_wins_over_the_translated_file(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from hpcbench.kinds.registry import KindSpec, kinds
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import UnknownWorkload
-from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.console import print_results
+from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import case_rows
 from hpcbench.report.terminal import print_lines, table_lines, tone_line
 from hpcbench.views.presenter import Presenter, presenter_of
