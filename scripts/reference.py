@@ -244,7 +244,8 @@ def _plain(text: str) -> str:
 
 LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
     **{f"keys-{name}": partial(section_of, section) for name, section in (
-        ("top", schema.config_class(tuple(schema.BLOCKS))), ("measure", schema.Measure), ("launch", schema.Launch),
+        ("top", schema.config_class(tuple(schema.BLOCKS))),
+        ("measure", schema.Measure), ("launch", schema.Launch),
         ("hardware", schema.Hardware), ("profiling", schema.Profiling),
         ("telemetry", schema.Telemetry), ("output", schema.Output), ("fault", Fault),
         ("limit", Limit), ("block", Block))},

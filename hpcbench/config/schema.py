@@ -332,17 +332,15 @@ class Config(Section):
 def class_of_file(raw: Any) -> type[Config]:
     """Return the class of a raw file, with the kinds of its blocks: others are not imported."""
     blocks = raw.get("benchmarks") if isinstance(raw, Mapping) else None
-    return config_class(tuple(sorted({
-        _kind_of(block) for block in (blocks if isinstance(blocks, list) else ())})))
+    return config_class(tuple(sorted({*map(_kind_of, blocks if isinstance(blocks, list) else ())})))
 
 
 @cache
 def config_class(names: tuple[str, ...]) -> type[Config]:
     """Return the class of sweep files whose blocks are of the kinds with these names."""
-    members: list[Any] = [Annotated[block, Tag(name)] for name in names
-                          for block in (BLOCKS[name],)]
-    stand_ins = [Annotated[UnusableBlock, Tag("")], Annotated[UnusableBlock, Tag("-")]]
-    members += stand_ins[len(members):]  # pydantic asks for two
+    tagged: dict[str, type[Block]] = {name: BLOCKS[name] for name in names}
+    tagged |= dict.fromkeys(" -"[len(names):], UnusableBlock)  # pydantic asks for two
+    members: list[Any] = [Annotated[block, Tag(name)] for name, block in tagged.items()]
     block: Any = Annotated[reduce(or_, members), Discriminator(_kind_of)]
     blocks: Any = Annotated[tuple[block, ...], Field(min_length=1)]
     return create_model(
