@@ -186,7 +186,7 @@ def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
         return
     partly = {case.backend for case in found.cases
               if (share := case.counted_share) is not None and share >= LEAST_COUNTED}
-    yield plain_table("bandwidth beside links and counters", (
+    yield plain_table("bandwidth against links and counters", (
         Column("case", "case"),
         Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more"),
         Column("of_link", "of link", Show.PERCENT, "%", "of what the declared links allow",
@@ -217,7 +217,7 @@ def bandwidth_charts(found: BandwidthTruth) -> Iterator[DotChart]:
                  for case in found.cases if case.of_link is not None)
     if rows:
         yield DotChart(
-            "Bandwidth beside the declared links", "share of what the declared links allow",
+            "Bandwidth against the declared links", "share of what the declared links allow",
             "bandwidth", ("More than 1 is impossible: see the note.",),
             tuple(case.case_id for case in found.cases), Axis("share of link", Show.RATIO),
             (Column("problem", "note"),), rows)

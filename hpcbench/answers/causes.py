@@ -325,7 +325,7 @@ def _tables(found: Causes) -> Iterator[Table]:
     total = sum(one.time_s for one in found.forms) or 1.0
     if not found.forms:
         return
-    yield plain_table("recorded calls beside isolated ones", (
+    yield plain_table("recorded calls against isolated ones", (
         Column("form", "call"), Column("calls", "calls", Show.COUNT),
         Column("share", "time", Show.PERCENT, "%", "of the recorded time of all calls"),
         Column("transfer", "recorded", Show.US, "us", "mean transfer of a call", "less"),

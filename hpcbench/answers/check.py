@@ -455,7 +455,7 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
                 for key, case in old.items() if case.launch_s and ids[key] not in named and not (
                     key in new and new[key].launch_s)]
     for case in found.cases:
-        change = f"{100 * (case.ratio - 1):+.1f} % beside the baseline"
+        change = f"{100 * (case.ratio - 1):+.1f} % against the baseline"
         if scope := scope_of([case]):
             change += f" {scope}"
         if protocol := protocol_text(case):

@@ -459,7 +459,7 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
                                 tuple(map(_row, shown))))
     hidden = len(found.cases) - sum(len(group.rows) for group in groups)
     notes = [Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet")]
-    table = Table(f"{found.second} beside {found.first}", columns, tuple(groups),
+    table = Table(f"{found.second} against {found.first}", columns, tuple(groups),
                   notes=tuple(notes if hidden else ()))
     return table if full else _without_shared(table, at_most(found.launches_needed[1]))
 
@@ -522,7 +522,7 @@ def comparison_chart(found: SideComparison) -> DotChart | None:
     rows = tuple(Dot(case.label, ChartPoint(case.ratio, range_of(case.interval)), (case.verdict,))
                  for case in cases)
     return DotChart(
-        f"{found.second} beside {found.first}", "time of the second side over that of the first",
+        f"{found.second} against {found.first}", "time of the second side over that of the first",
         "comparison", (
             f"Whisker: 95 % interval. Smallest effect that matters: {100 * found.smallest:g} %.",),
         (), Axis("ratio of times", Show.RATIO), (Column("verdict", "verdict"),), rows)

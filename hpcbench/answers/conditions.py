@@ -147,8 +147,8 @@ def _canary_text(one: Canary) -> str:
     lasted_s = one.runs[-1].since_start_s - one.runs[0].since_start_s
     does = f"changes steadily by {100 * one.drift:+.3g} %" if one.is_drifting else (
         "does not change steadily")
-    return (f"the canary ({one.label}) {does} over {plural(len(one.runs), 'run')} in "
-            f"{lasted_s:.0f} s (Kendall's tau {one.tau:+.2f})")
+    return (f"the canary ({one.label}, between cases) {does} over "
+            f"{plural(len(one.runs), 'run')} in {lasted_s:.0f} s (Kendall's tau {one.tau:+.2f})")
 
 
 def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:

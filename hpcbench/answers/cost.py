@@ -335,7 +335,7 @@ def _takes(task: TrainingTask, one: CostChoice) -> str:
 def _savings(task: TrainingTask, one: CostChoice) -> str:
     if one.time_beside is None or one.cost_beside is None:
         return "; it is the default (first planned)"
-    return (f"; beside the default ({task.default}) {_saved_text(one.time_beside, 'time')} and "
+    return (f"; against the default ({task.default}) {_saved_text(one.time_beside, 'time')} and "
             f"{_saved_text(one.cost_beside, task.unit if one.cost is None else 'cost')}")
 
 
@@ -416,10 +416,10 @@ def _columns(task: TrainingTask) -> tuple[Column, ...]:
         Column("per_1000", "1,000 samples", Show.NUMBER, money, better="less"),
         Column("per_million_tokens", "10^6 tokens", Show.NUMBER, money, better="less",
                optional=True, detail=True),
-        Column("time_saved", "time saved", Show.PERCENT, "%", "beside the default, the first row",
+        Column("time_saved", "time saved", Show.PERCENT, "%", "against the default, the first row",
                "more", optional=True),
         Column("time_interval", _INTERVAL, Show.PERCENT, "%", optional=True),
-        Column("cost_saved", "cost saved", Show.PERCENT, "%", "beside the default, the first row",
+        Column("cost_saved", "cost saved", Show.PERCENT, "%", "against the default, the first row",
                "more", optional=True, first_to_go=True),
         Column("cost_interval", _INTERVAL, Show.PERCENT, "%", optional=True, first_to_go=True),
         Column("note", "note", optional=True))

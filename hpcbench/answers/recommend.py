@@ -400,7 +400,7 @@ def _answer(
     sentence = {CLEAR: _clear, NONE: _none, CANNOT_TELL: _undecided}[first.certainty](
         alike, n_tasks, subject)
     evidence = (f"tasks: {subject}; measured {_where(alike)}", *(
-        f"{one.task}: {one.against} beside {one.value}: {ratio_text(one.paired)}"
+        f"{one.task}: {one.against} against {one.value}: {ratio_text(one.paired)}"
         for one in alike[:EVIDENCE]))
     if len(alike) > EVIDENCE:
         evidence += (f"and {len(alike) - EVIDENCE} more",)
@@ -551,7 +551,7 @@ def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
             without_shared(names))
         rows = [Dot(f"{task}: {_way(one, rival.name)}".removeprefix(": "),
                     ChartPoint(rival.paired.ratio, range_of(rival.paired.interval)),
-                    (f"{VERDICTS[rival.is_clear]} {'than' if rival.is_clear else 'beside'} "
+                    (f"{VERDICTS[rival.is_clear]} {'than' if rival.is_clear else 'against'} "
                      f"{_way(one, one.best)}",))
                 for task, one in zip(tasks, rankings, strict=True) for rival in one.rivals
                 if range_of(rival.paired.interval)]
@@ -564,7 +564,7 @@ def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
             shared or "time of each way over that of the lowest median", f"recommend_{kind}",
             ("Whisker: 95 % interval of the ratio over pairs of a pass.", *left_out(len(rows))), (),
             Axis("times as long as the lowest median, by pairs", Show.RATIO, scale=scale),
-            (Column("verdict", "beside the lowest median"),), tuple(rows[:MOST_ROWS]))
+            (Column("verdict", "against the lowest median"),), tuple(rows[:MOST_ROWS]))
 
 
 def _way(ranking: Ranking, name: str) -> str:

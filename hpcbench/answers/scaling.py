@@ -227,13 +227,13 @@ def scaling_charts(record: Scaling) -> Iterator[LineChart]:
         axis = Axis("ranks", Show.COUNT, scale=Scale.LOG2)
         if found and kind == MOVED:
             yield LineChart(
-                "Collectives over ranks", "bus bandwidth beside that of the fewest ranks",
+                "Collectives over ranks", "bus bandwidth over that of the fewest ranks",
                 "scaling_collectives", (f"Bar: {_INTERVAL}. Ideal: it stays as it is.",), ids, axis,
                 (_bandwidths(found),))
         elif found:
             yield LineChart(
                 f"{kind.capitalize()} scaling: ideal and measured speed-up",
-                "rate of work beside the base, the fewest ranks", f"scaling_{kind}",
+                "rate of work over that of the base, the fewest ranks", f"scaling_{kind}",
                 (f"Bar: {_INTERVAL}. Ideal: as many times the base as there are ranks.",), ids,
                 axis, (_speed_ups(found),))
 
@@ -312,7 +312,7 @@ def _speed_ups(found: Sequence[ScalingSeries]) -> Panel:
     shown = found[:MOST_COURSES]
     base = min(series.members[0].ranks for series in shown)
     places = sorted({one.ranks for series in shown for one in series.members})
-    ideal = TimeSeries(f"ideal beside {plural(base, 'rank')}",
+    ideal = TimeSeries(f"ideal from {plural(base, 'rank')}",
                    tuple((ranks, ChartPoint(ranks / base)) for ranks in places))
     return Panel(Axis("speed-up", Show.RATIO),
                  (ideal, *(_course(series, shown) for series in shown)), _left_out(found))

@@ -45,7 +45,7 @@ COLLECTIVES: Mapping[str, str] = MappingProxyType({
 BACKEND = "nccl"
 BAD = ("wrong", "failed", "timeout")
 _NOT_IN_NAMES = re.compile("[^a-z0-9]")
-_HOW = (f"sweep env {ALGORITHM} and {PROTOCOL} on backend {BACKEND}, beside a block that sets "
+_HOW = (f"sweep env {ALGORITHM} and {PROTOCOL} on backend {BACKEND}, and a block that sets "
         "neither")
 
 

@@ -240,7 +240,7 @@ def cause_answers(found: Sequence[Cause]) -> Iterator[Answer]:
     named = sorted((one for one in found if one.is_clear), key=lambda one: -one.share)
     for one in named[:MOST_NAMED]:
         if one.cause == COMPUTE:
-            peers = f", beside ranks of the same {one.group}" if one.group else ""
+            peers = f", against ranks of the same {one.group}" if one.group else ""
             finding, who = f"slow compute: rank {one.who}{peers}", f"rank {one.who}"
         elif one.cause == LINK:
             finding, who = f"slow link: rank {one.who}, once all are ready,", f"rank {one.who}"

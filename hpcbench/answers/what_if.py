@@ -63,7 +63,7 @@ PRESENT = " as recorded"
 """Follows the name of a call that is measured in the alternative only."""
 ALL, LEAST_COVERED = 0.995, 0.5
 """Measured shares of the time of the calls that change: complete, and the least for a verdict."""
-ASSUMED = ("Assumed: waiting and contention stay, and so do calls that are not covered. The job "
+ASSUMED = ("Assumed: waiting and contention stay, and so do calls that were not measured. The job "
            "gains less where computation hides communication.")
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ def _no_gain(measured: Sequence[Alternative]) -> Answer:
 def _less(one: Alternative) -> str:
     assert one.change is not None
     less = one.change.map(lambda share: -share)
-    covered = "" if one.covered > ALL else f", {100 * one.covered:.0f} % of it covered"
+    covered = "" if one.covered > ALL else f", {100 * one.covered:.0f} % of it measured"
     return f"{one.name}: {interval_text(less, percent=True)} less communication time{covered}"
 
 
@@ -333,7 +333,7 @@ def _tables(found: WhatIf) -> Iterator[Table]:
                    optional=True),
             Column("pairs", "pairs", Show.COUNT, meaning="passes or launches with both",
                    optional=True),
-            Column("covered", "covered", Show.WHOLE_PERCENT, "%",
+            Column("covered", "measured", Show.WHOLE_PERCENT, "%",
                    "measured share of the time of the calls that change"),
             Column("verdict", "gain"), Column("missing", "missing", optional=True)),
         (Row((one.name, one.time_s, one.change.value if one.change else None,

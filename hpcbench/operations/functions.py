@@ -262,7 +262,7 @@ def _benchmark(
     for axis in arguments:
         if axis not in own and axis not in COMMON and not compare:
             raise DeclarationError(line, f"{name}: {axis} is no parameter of the function, which "
-                                   f"has {', '.join(own) or 'none'} beside the context")
+                                   f"has {', '.join(own) or 'none'} after the context")
     for one in own.values():
         if one.name in PASSED:
             continue

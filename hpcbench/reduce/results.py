@@ -18,7 +18,8 @@ from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode
 from hpcbench.trace.columns import Rows
 
 QUALITIES = {
-    "clock_unreliable": "the clock error exceeds 5 % of the time; fold local_max is used",
+    "clock_unreliable": "the clock error exceeds 5 % of the time, which is the longest of the "
+                        "ranks' own (fold local_max)",
     "missed_lateness": "ranks entered 10 % or more off their planned delay in over 20 % of the "
                        "samples",
     "late_starts": "late starts (over 10 us in 20 % of the samples) move the median",

@@ -165,7 +165,7 @@ _CASES: Contents = {
         "is empty, a whole number is -1 and any other number is NaN"),
     "cases/detail": Described(
         "a line for each row: reason, device, library (algorithm, protocol, channels, transport), "
-        "memory by rank, detail: what ranks recorded beside their samples, and trace_missing: true "
+        "memory by rank, detail: what ranks recorded with their samples, and trace_missing: true "
         "if only a rank's trace is not there", LINES),
     "cases/timing": Described(
         "a line for each row: what is known of its timing beyond the columns, such as "

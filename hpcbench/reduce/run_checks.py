@@ -77,7 +77,7 @@ MOMENTARY = (
             "the kernel keeps some megabytes more or less; memory.installed_gib is compared"),
     Varying(("libraries.*.*.path",), "where a file lies; which file it is, is compared (id)"),
     Varying(("network.interfaces.veth*", "network.interfaces.cali*", "network.interfaces.lxc*",
-             "network.not_described"), "interfaces of whatever containers run beside"),
+             "network.not_described"), "interfaces of whatever containers run there"),
     Varying(("variables.NCCL_COMM_ID",), "the address of the job"),
     Varying(("scheduler.*_ID", "scheduler.*JOBID", "scheduler.*NODELIST",
              "scheduler.*NAME", "scheduler.*RESTART_COUNT", "scheduler.*TOPOLOGY_ADDR"),
@@ -531,12 +531,12 @@ def _series(runs_by_index: Mapping[_RunIndex, Mapping[int, _Run]]) -> Iterator[C
 def canary_findings(canary: Canary) -> Iterator[Finding]:
     if canary.n_not_ok:
         yield Finding("HB147", "note", f"{canary.n_not_ok} of {canary.n_not_ok + len(canary.runs)} "
-                      f"runs of the canary ({canary.label}) were not ok on every rank: what the "
-                      "machine did around them is unknown; see the traces' notes")
+                      f"runs of the canary (between cases, {canary.label}) were not ok on every "
+                      "rank: what the machine did around them is unknown; see the traces' notes")
     if canary.drift is not None and canary.is_drifting:
         duration_s = canary.runs[-1].since_start_s
-        yield Finding("HB145", "note", f"the machine drifted during the sweep: {canary.label} "
-                      f"changed by {100 * canary.drift:+.1f} % over {len(canary.runs)} runs in "
-                      f"{duration_s:.0f} s (Kendall's tau {canary.tau:+.2f}; of runs that do not "
-                      "drift at most 1 % are reported): compare cases of one pass only, or run on "
-                      "a quiet machine")
+        yield Finding("HB145", "note", "the machine drifted during the sweep: the canary "
+                      f"({canary.label}, between cases) changed by {100 * canary.drift:+.1f} % "
+                      f"over {len(canary.runs)} runs in {duration_s:.0f} s (Kendall's tau "
+                      f"{canary.tau:+.2f}; of runs that do not drift at most 1 % are reported): "
+                      "compare cases of one pass only, or run on a quiet machine")

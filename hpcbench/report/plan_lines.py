@@ -25,6 +25,7 @@ from hpcbench.kinds.registry import catalogue, kinds
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import DEFAULT_MODE, Case, Plan, case_to_json
 from hpcbench.plan.order import MOST_OF_TIMEOUT, case_budget_s, within_timeout_s, workers_s
+from hpcbench.reduce.results import fold_text
 from hpcbench.report.terminal import Sentence, listing_lines, print_document, print_lines
 from hpcbench.texts import Verbosity
 from hpcbench.units import format_seconds, grouped, plural, rough_time, round_bytes
@@ -412,7 +413,7 @@ def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
         yield from [Text()] if items else []
     yield Text("timing modes", style="bold")
     for name, meaning in MODES.items():
-        yield _line(name, f"{meaning}; fold {USUAL_FOLDS[name]}")
+        yield _line(name, f"{meaning}; its time: {fold_text(USUAL_FOLDS[name])}")
     yield Text()
     yield Text("hardware of gen-config", style="bold")
     for name in HARDWARE:

@@ -108,7 +108,7 @@ def differences_section(runs: Sequence[Run], *, full: bool) -> ReportSection:
 
 def _items(found: Compared, *, full: bool) -> Iterator[Item]:
     for one in found.comparisons:
-        yield Line(f"{one.second} beside {one.first}: {totals_line(one)}", "title")
+        yield Line(f"{one.second} against {one.first}: {totals_line(one)}", "title")
         if needed := needed_line(one):
             yield Line(needed)
         yield comparison_table(one, full=full)

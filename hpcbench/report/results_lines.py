@@ -505,9 +505,10 @@ def _canary_lines(results: Results) -> Iterator[Text]:
     if canary is None:
         if configured is not None:
             why = "none ran" if configured else "switched off"
-            yield Text(f"canary: {why}, so whether the machine drifted is unknown")
+            yield Text(f"canary (a small all_reduce between cases): {why}, so whether the machine "
+                       "drifted is unknown")
         return
-    text = f"canary {canary.label}: {plural(len(canary.runs), 'run')}"
+    text = f"canary (between cases, {canary.label}): {plural(len(canary.runs), 'run')}"
     text += f", {canary.n_not_ok} more not ok" if canary.n_not_ok else ""
     text += _canary_course(canary)
     flags = [f"{flag}: {CANARY_QUALITIES[flag]}" for flag in canary.quality]

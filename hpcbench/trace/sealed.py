@@ -88,7 +88,7 @@ CONTENTS: Contents = {
     "environment": Described(
         "one line: the environment of the header alone; see docs/telemetry.md", LINES),
     "plan": Described("one line: the plan, in the trace of rank 0 only", LINES),
-    "notes": Described("a line for each event beside the cases: kind and data", LINES),
+    "notes": Described("a line for each event between the cases: kind and data", LINES),
     "damage": Described("a line for each part of the journal that could not be read", LINES),
     "cases": Described("a row for each record: a case in a pass of a launch"),
     "cases/case_id": Described("id of the case, as in the plan", TEXT),

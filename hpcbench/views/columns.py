@@ -340,7 +340,7 @@ def any_profile(
     left = len(timed) - len(listed)
     notes = (Line(f"and {plural(left, 'case')} more, less unequal: see summary.csv", "quiet"),)
     if listed:
-        yield Table("ranks beside each other", _COLUMNS, (Group("", tuple(
+        yield Table("ranks side by side", _COLUMNS, (Group("", tuple(
             _row(item, title) for item in listed)),), notes=notes if left else ())
 
 

@@ -226,7 +226,7 @@ def test_tables_and_charts_show_ideal_and_measured() -> None:
     assert [chart.file_stem for chart in drawn] == [
         "scaling_strong", "scaling_weak", "scaling_collectives"]
     text = texts_of(figure_of(drawn[0], run.results))
-    assert "ideal beside 1 rank" in text and "data, 64 samples" in text
+    assert "ideal from 1 rank" in text and "data, 64 samples" in text
     assert plain_record(record)
 
 

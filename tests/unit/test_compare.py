@@ -182,8 +182,8 @@ def test_sides_have_names(tmp_path: Path) -> None:
     assert read_side(f"old={RESULTS['mixed']},{file}").label == "old"
     assert read_side(str(file)).label == str(file)
     done = hpcbench("compare", f"old={RESULTS['mixed']}", f"new={file}")
-    assert done.returncode == 0 and "new beside old" in done.stdout, done
-    assert done.stdout.index("the same run") < done.stdout.index("new beside old")
+    assert done.returncode == 0 and "new against old" in done.stdout, done
+    assert done.stdout.index("the same run") < done.stdout.index("new against old")
 
 
 def test_too_few_launches_state_once_how_many_decide() -> None:

@@ -12,6 +12,7 @@ from hpcbench.report.console import print_results
 from hpcbench.texts import Verbosity
 from hpcbench.views.columns import interval_cell
 from hpcbench.views.table import FLAGS, Show, cell_text, flag_cell
+from launcher import ROOT
 from results_factory import (
     as_version_1,
     flagged,
@@ -93,6 +94,8 @@ def test_a_case_of_which_all_samples_are_flagged_has_no_other_median(
 
 def test_every_quality_has_a_short_form_or_the_question_mark() -> None:
     assert {*FLAGS, "ci_unreliable"} == set(QUALITIES)
+    page = (ROOT / "docs" / "method.md").read_text("utf-8")
+    assert [word for word in QUALITIES if f"`{word}`" not in page] == []
 
 
 def test_start_up_and_ends_of_passes_are_shown_by_backend_and_ranks(
@@ -128,7 +131,7 @@ def test_the_canary_shows_the_drift_or_that_nothing_does(capsys: Capture, tmp_pa
     results = make_results((ok(make_case()),))
     old = make_canary(1e-4, 1.02e-4, 1.1e-4, quality=("drifting",))
     print_all(replace(results, canary=replace(old, tau=0.97)), tmp_path, Verbosity.VERBOSE)
-    assert ("canary all_reduce gloo 65536B: 3 runs in 20 s; medians 100..110 us; drift "
+    assert ("canary (between cases, all_reduce gloo 65536B): 3 runs in 20 s; medians 100..110 us; drift "
             "+10.0% (tau +0.97); drifting: ") in capsys.readouterr().out
     print_all(replace(results, canary=replace(make_canary(1e-4), n_not_ok=2)), tmp_path,
                   Verbosity.VERBOSE)
@@ -139,7 +142,7 @@ def test_the_canary_shows_the_drift_or_that_nothing_does(capsys: Capture, tmp_pa
     for asked, word in ((True, "none ran"), (False, "switched off")):
         plan = replace(results.plan, config={"measure": {"canary": asked}})
         print_all(replace(results, plan=plan), tmp_path, Verbosity.VERBOSE)
-        assert f"canary: {word}, so whether" in capsys.readouterr().out
+        assert f"between cases): {word}, so whether" in capsys.readouterr().out
 
 
 def test_clock_and_order_are_shown(capsys: Capture, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_each_cause_has_its_words() -> None:
                   True)
     said = [answer.sentence for answer in cause_answers(
         [cause, replace(cause, cause=LINK), replace(cause, cause=WORK, ranks=3)])]
-    assert "slow compute: rank 3, beside ranks of the same stage" in said[0]
+    assert "slow compute: rank 3, against ranks of the same stage" in said[0]
     assert "slow link: rank 3" in said[1]
     assert "uneven work: stage 3, on each of its 3 ranks, takes 1 ms (CI 0.9 to 1.1)" in said[2]
 

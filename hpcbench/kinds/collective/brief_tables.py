@@ -51,7 +51,7 @@ _AXES: Mapping[str, Callable[[CaseResult], Cell]] = {
     "device": lambda item: " ".join(filter(None, (device_type(item), device_memory_text(item)))),
     "mode": lambda item: "" if mode_text(item) == "isolated" else mode_text(
         item).removeprefix("isolated, "),
-    "redop": lambda item: "" if collective_of(item.case).op == "sum" else collective_of(
+    "op": lambda item: "" if collective_of(item.case).op == "sum" else collective_of(
         item.case).op or "",
     "root": lambda item: f"root {collective_of(item.case).root}" if collective_of(
         item.case).root else "",

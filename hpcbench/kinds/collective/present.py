@@ -73,13 +73,13 @@ MAX_LINES = 6
 MAX_ROWS = 16
 """More lines (with one size: rows) than this are split over several figures, to stay readable."""
 
-AXES = ("wake-up", "validate", "warmup", "iterations", "in-place", "root", "redop", "type",
+AXES = ("wake-up", "validate", "warmup", "iterations", "in-place", "root", "op", "type",
         "env", "groups", "split", "buffers", "async", "mode", "ranks", "device", "backend")
 """Axes that distinguish lines. The left split figures first; the right stay in one figure."""
 
 _ENV = AXES.index("env")
 _SHOWN = tuple(map(AXES.index, ("backend", "device", "ranks", "mode", "async", "split", "buffers",
-                                "groups", "type", "redop", "root", "in-place", "env")))
+                                "groups", "type", "op", "root", "in-place", "env")))
 """Axes that a subtitle names, in this order."""
 _USUAL = ("", "1 group", "split even", "buffers warm")
 """Values that a subtitle leaves out where all lines have them."""
@@ -195,14 +195,14 @@ _WHAT = (Column("collective", "collective"), Column("backend", "backend"),
 _SIZE = (Column("size", "size", Show.SIZE), Column("count", "count", Show.COUNT, "elem"))
 _CASE_COLUMNS = (
     Column("index", "#", Show.COUNT), *_WHAT, Column("type", "type", optional=True),
-    Column("redop", "redop", optional=True), Column("root", "root", Show.COUNT, optional=True),
+    Column("op", "op", optional=True), Column("root", "root", Show.COUNT, optional=True),
     Column("place", "place", optional=True), *_SIZE, *columns.COST)
 _GROUP_COLUMNS = (
     Column("cases", "cases", Show.COUNT), *_WHAT, Column("types", "types", optional=True),
-    Column("redops", "redops", optional=True), Column("sizes", "sizes", optional=True),
+    Column("ops", "ops", optional=True), Column("sizes", "sizes", optional=True),
     *columns.COST)
 _RESULT_COLUMNS = (
-    *_SIZE, Column("type", "type"), Column("redop", "redop"),
+    *_SIZE, Column("type", "type"), Column("op", "op"),
     Column("root", "root", Show.COUNT), Column("place", "place"),
     columns.TIME, columns.INTERVAL,
     Column("p95", "p95", Show.US, "us", better="less"),

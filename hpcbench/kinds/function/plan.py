@@ -261,7 +261,7 @@ def _refuse_strangers(one: DeclaredFunction, file: FunctionFile) -> None:
     for name in one.arguments:
         if name not in one.parameters:
             raise ConfigError(f"{_place(one, file)}: {name} is no parameter of the function, which "
-                              f"has {', '.join(one.parameters) or 'none'} beside the context"
+                              f"has {', '.join(one.parameters) or 'none'} after the context"
                               f"{primitive}")
     if one.beside:
         raise ConfigError(f"{_place(one, file)}: baseline: {', '.join(one.beside)}: names are of a "
@@ -283,8 +283,8 @@ def _primitive_cases(
     """Yield the cases of a function that implements a primitive, and of those beside it."""
     primitive = installed().primitives[one.compare]
     if one.points:
-        raise ConfigError(f"{_place(one, file)}: points: a function beside a primitive has axes "
-                          "only")
+        raise ConfigError(f"{_place(one, file)}: points: a function compared with a primitive "
+                          "has axes only")
     own = {name: _option_values(name, values, one, file) for name, values in one.axes.items()
            if name not in _PROBLEM and name not in primitive.options}
     spec = ImplementationSpec(

@@ -277,7 +277,7 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
 
     def listing(self) -> Iterator[Line]:
         yield Line("memory of trainings (kind memory)", "title")
-        yield Line("  memory of each rank by its use, beside the prediction")
+        yield Line("  memory of each rank by its use, and the prediction")
         yield Line("  or the largest batch that fits (largest_batch: true): tries by new workers")
         yield Line("  models and strategies: those of trainings")
 

@@ -207,7 +207,7 @@ def _refuse_full(folder: Path, needed: int) -> None:
     if free < needed + _MARGIN_BYTES:
         raise CaseError(
             f"{folder} has {size_text(free)} free, and the files of all ranks need "
-            f"{size_text(needed)} beside {size_text(_MARGIN_BYTES)}: give a smaller size, or "
+            f"{size_text(needed)} and {size_text(_MARGIN_BYTES)} to spare: give a smaller size, or "
             "another folder")
 
 

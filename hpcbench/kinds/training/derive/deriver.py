@@ -117,7 +117,7 @@ _RATES = (
     CaseColumn("samples_per_s", "1/s", "global_batch / median_s"),
     CaseColumn("tokens_per_s", "1/s", "tokens of all replicas in a second; NaN of images"),
     CaseColumn("mfu", PURE, "share of the declared peak of the devices, by the FLOPs of the model"),
-    CaseColumn("mfu_of_measured", PURE, "the same beside the best product measured in the run"),
+    CaseColumn("mfu_of_measured", PURE, "the same, of the best product measured in the run"),
     CaseColumn("hfu", PURE, "share of the declared peak, with what checkpointing computes again"),
     CaseColumn("cost_per_step", "currency", "cost of a step at the price in the sweep file"),
 )

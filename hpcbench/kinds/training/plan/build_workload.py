@@ -102,7 +102,7 @@ def _undivided_images(work: Training) -> str | None:
         (is_dynamic(work),
          "balance=dynamic would have batch norms see other samples whenever shares change"),
         (adapters_of(work) is not None,
-         f"{work.model} has no products of attention and MLP that adapters stand beside"),
+         f"{work.model} has no products of attention and MLP for adapters"),
         (work.library != OWN_LIBRARY,
          f"{work.model} is hpcbench's own: library {work.library} has transformers here"),
         (work.loss == CHUNKED,

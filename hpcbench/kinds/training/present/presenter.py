@@ -128,7 +128,7 @@ def training_dry_run_lines(work: Training, calls: Sequence[CountedCall] | None) 
 
 def demand_lines(work: Training) -> Iterator[str]:
     if work.adapters:
-        yield (f"trained: {work.adapters:,} parameters of adapters beside {work.parameters:,} of "
+        yield (f"trained: {work.adapters:,} parameters of adapters, with {work.parameters:,} of "
                "the model, which are frozen")
     for stage in stages_of(work):
         expected = predict_stage(work, stage)

@@ -46,7 +46,7 @@ COLUMNS = (
     Column("tokens_per_s", "tokens/s", Show.NUMBER, better="more", optional=True),
     Column("mfu", "MFU", Show.SIGNIFICANT_PERCENT, "%", better="more", optional=True),
     Column("mfu_of_measured", "MFU of gemm", Show.SIGNIFICANT_PERCENT, "%",
-           "beside the best product that this run measured", "more", optional=True),
+           "against the best product that this run measured", "more", optional=True),
     Column("hfu", "HFU", Show.SIGNIFICANT_PERCENT, "%", "as executed", "more", optional=True),
     Column("hfu_nominal", "HFU nominal", Show.SIGNIFICANT_PERCENT, "%",
            "of whole forward passes again", "more", optional=True),
@@ -69,7 +69,8 @@ COLUMNS = (
     Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
     Column("growth", "process growth", Show.MIB, "MiB", "most of any rank", "less", optional=True,
            detail=True),
-    Column("parity", "parity", meaning="error, in % of what is allowed", optional=True),
+    Column("parity", "parity", unit="against 1 process",
+           meaning="error, in % of what is allowed", optional=True),
     replace(columns.N, optional=True),
     columns.STATUS, replace(columns.LAUNCHES, show=Show.MS, unit="p50, ms"), columns.FLAGS,
 )
@@ -209,7 +210,7 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
     beside = (dict.fromkeys(str(left["parity"]["on"]) for left in item.detail.values()
                             if "parity" in left) for item, _ in listed)
     for compared, count in Counter(", ".join(each) for each in beside if each).items():
-        yield Line(f"parity of {plural(count, 'row')}: a step beside one process in fp64, of "
+        yield Line(f"parity of {plural(count, 'row')}: a step against one process in fp64, of "
                    f"{compared}", "quiet")
     beside_others = Counter(map(charts.counterpart_text, (
         record.counterpart for _, record in listed if record.counterpart)))
