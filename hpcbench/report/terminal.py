@@ -364,7 +364,7 @@ class Progress:
         of_case = is_last and (self._every_run or self.said[case.case_id] == status)
         if is_told:
             self.message(f"{self._place(of_case=of_case)}{status:<7} {self._name(case)}  "
-                         f"{self._which(launch, pass_index)}{format_seconds(seconds)}  "
+                         f"{self._which(launch, pass_index)}took {format_seconds(seconds)}  "
                          f"{reason}".rstrip())
         if self._bar is None and is_last and not (is_told and of_case):
             self._finished(case)
@@ -418,7 +418,7 @@ class Progress:
     def _finished(self, case: Case) -> None:
         """Print the line of a case after its last run, now and then with the time left."""
         left = self.time_left() if self._is_quiet() else ""
-        spent = format_seconds(self._case_s[case.case_id])
+        spent = f"took {format_seconds(self._case_s[case.case_id])}"
         self.message(f"{self._place()}{self.said[case.case_id]:<7} {self._name(case)}  {spent}  "
                      f"{self._why(case)}".rstrip() + f"  {left}".rstrip())
 

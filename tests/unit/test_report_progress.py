@@ -56,8 +56,8 @@ def test_log_lines_count_name_and_time_each_case() -> None:
         progress.case_done(cases[0], "ok", "", 1.234e-3)
         progress.case_done(cases[1], "failed", "rank 1: worker killed by signal 9", 0.5)
     assert log.getvalue().splitlines() == [
-        "[1/4] ok      all_reduce gloo  1.23 ms",
-        "[2/4] failed  all_reduce mpi  500 ms  rank 1: worker killed by signal 9",
+        "[1/4] ok      all_reduce gloo  took 1.23 ms",
+        "[2/4] failed  all_reduce mpi  took 500 ms  rank 1: worker killed by signal 9",
     ]
 
 
@@ -69,7 +69,7 @@ def test_failures_name_launch_and_pass_where_there_are_several() -> None:
         with Progress((case,) * 6, log, passes=passes, launches=launches) as progress:
             progress.case_done(case, "failed", "why", 0.5, launch=0, pass_index=1)
         assert log.getvalue() == (
-            f"failed  all_reduce{which}  500 ms  why\n")
+            f"failed  all_reduce{which}  took 500 ms  why\n")
 
 
 def test_a_log_has_one_line_a_case_after_its_last_pass_and_now_and_then_the_time_left() -> None:
@@ -84,20 +84,21 @@ def test_a_log_has_one_line_a_case_after_its_last_pass_and_now_and_then_the_time
         "pass 1/3  2 of 6 runs of cases done  about 24 s left",
         "pass 1/3  took 12 s, 6 times its estimate: about 36 s in all, not 6 s",
         "pass 2/3  4 of 6 runs of cases done  about 12 s left",
-        "[1/2] ok      all_reduce 8B  18 s",
-        "[2/2] ok      all_reduce 64B  18 s",
+        "[1/2] ok      all_reduce 8B  took 18 s",
+        "[2/2] ok      all_reduce 64B  took 18 s",
     ]
 
 
 @pytest.mark.parametrize(("earlier", "runs", "said", "line"), [
-    ((), ("failed", "ok"), "failed", "[1/1] failed  all_reduce  1 s  pass 1/2  why 0"),
-    ((), ("timeout", "failed"), "timeout", "[1/1] timeout all_reduce  1 s  pass 1/2  why 0"),
-    ((), ("ok", "failed"), "failed", "[1/1] failed  all_reduce  pass 2/2  500 ms  why 1"),
-    ((), ("ok", "not_run"), "ok", "[1/1] ok      all_reduce  1 s  pass 2/2  not_run: why 1"),
-    ((), ("not_run",), "not_run", "[1/1] not_run all_reduce  500 ms  why 0"),
-    (("failed",), ("ok",), "failed", "[1/1] failed  all_reduce  500 ms  in an earlier attempt"),
-    (("ok",), ("wrong",), "wrong", "[1/1] wrong   all_reduce  pass 1/2  500 ms  why 0"),
-    (("ok", "ok"), ("ok",), "ok", "[1/1] ok      all_reduce  500 ms")])
+    ((), ("failed", "ok"), "failed", "[1/1] failed  all_reduce  took 1 s  pass 1/2  why 0"),
+    ((), ("timeout", "failed"), "timeout", "[1/1] timeout all_reduce  took 1 s  pass 1/2  why 0"),
+    ((), ("ok", "failed"), "failed", "[1/1] failed  all_reduce  pass 2/2  took 500 ms  why 1"),
+    ((), ("ok", "not_run"), "ok", "[1/1] ok      all_reduce  took 1 s  pass 2/2  not_run: why 1"),
+    ((), ("not_run",), "not_run", "[1/1] not_run all_reduce  took 500 ms  why 0"),
+    (("failed",), ("ok",), "failed",
+     "[1/1] failed  all_reduce  took 500 ms  in an earlier attempt"),
+    (("ok",), ("wrong",), "wrong", "[1/1] wrong   all_reduce  pass 1/2  took 500 ms  why 0"),
+    (("ok", "ok"), ("ok",), "ok", "[1/1] ok      all_reduce  took 500 ms")])
 def test_the_line_of_a_case_says_its_status_over_all_passes_and_attempts(
     earlier: tuple[str, ...], runs: tuple[str, ...], said: str, line: str,
 ) -> None:
@@ -154,7 +155,7 @@ def test_with_every_run_a_log_has_a_line_for_each() -> None:
         for pass_index in range(2):
             progress.case_done(case, "ok", "", 0.5, pass_index=pass_index)
     assert log.getvalue().splitlines() == [
-        f"[{number}/2] ok      {case.label}  pass {number}/2  500 ms" for number in (1, 2)]
+        f"[{number}/2] ok      {case.label}  pass {number}/2  took 500 ms" for number in (1, 2)]
 
 
 def test_every_line_is_flushed_before_the_next_case() -> None:
@@ -199,7 +200,7 @@ def test_on_a_terminal_failures_stay_and_the_bar_goes() -> None:
             shown += os.read(reader, 65536).decode(errors="replace")
     assert "1/4" in shown
     assert "2/4" in shown
-    assert "timeout all_reduce mpi  60 s  rank 2: silent in RUN" in shown
+    assert "timeout all_reduce mpi  took 60 s  rank 2: silent in RUN" in shown
     assert "[1/4] ok" not in shown
 
 

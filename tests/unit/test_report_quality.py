@@ -131,8 +131,8 @@ def test_the_canary_shows_the_drift_or_that_nothing_does(capsys: Capture, tmp_pa
     results = make_results((ok(make_case()),))
     old = make_canary(1e-4, 1.02e-4, 1.1e-4, quality=("drifting",))
     print_all(replace(results, canary=replace(old, tau=0.97)), tmp_path, Verbosity.VERBOSE)
-    assert ("canary (between cases, all_reduce gloo 65536B): 3 runs in 20 s; medians 100..110 us; drift "
-            "+10.0% (tau +0.97); drifting: ") in capsys.readouterr().out
+    assert ("canary (between cases, all_reduce gloo 65536B): 3 runs in 20 s; medians 100..110 us; "
+            "drift +10.0% (tau +0.97); drifting: ") in capsys.readouterr().out
     print_all(replace(results, canary=replace(make_canary(1e-4), n_not_ok=2)), tmp_path,
                   Verbosity.VERBOSE)
     assert "1 run, 2 more not ok\n" in capsys.readouterr().out
