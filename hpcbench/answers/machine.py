@@ -5,19 +5,19 @@ that has one cause (a rank, a host, a sender, a receiver, two hosts, one link, o
 fitted by least squares with a factor of its own. The set that explains most is taken from those
 whose links share that factor (`EXPLAINS`), where equal links have one so slow by chance in fewer
 than ``chance`` of the cases (Bonferroni over all sets). Errors of links are not normal, so the set
-has to be slow in each pass, too (`_chance_in_passes`). Its links are left out, and so on.
+has to be slow in nearly all passes, too (`_chance_in_passes`). Its links are left out, and so on.
 
 Ranks: rates of each case are compared with the median rank; the mean over cases of the logarithms
-counts. The slowest is tested against all that are quicker (a deleted residual, Student's t), then
-the next one without it, up to a quarter of the ranks. Bonferroni over ranks and over these steps,
-of which the first has half of the chance.
+counts. The slowest is tested against all that are quicker (a deleted residual, Student's t, and as
+for links the passes of all cases), then the next one without it, up to a quarter of the ranks.
+Bonferroni over ranks and over these steps, of which the first has half of the chance.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -56,6 +56,8 @@ LEVEL_TAIL = 0.005
 """On either side of the 99 % interval."""
 CHANCE = 0.01
 """The greatest share of reports of a machine with nothing slow that name anything."""
+PER_DISTURBED = 4
+"""One of so many passes may be disturbed, and hide that a link is slow."""
 FEWEST_LINKS = 3
 """Signs of fewer links in few passes show nothing."""
 SEEN_Z = 2.326
@@ -197,7 +199,7 @@ def _best(
     freedom = cells.values.size - n_distances - 1
     if freedom < 2:
         return None, every, None
-    centred = cells.values - _means(cells.values, cells.distance)
+    centred = cells.values - _of_label(cells.values, cells.distance)
     groups = [_fit(kind, labels, cells.distance, centred)
               for kind, labels in _labels(cells, each_way=each_way)]
     n_sets = sum(int((group.weight > 0).sum()) for group in groups)
@@ -226,17 +228,17 @@ def _best(
 def _chance_in_passes(
     cells: Cells, group: _Group, number: int, inside: npt.NDArray[np.bool_],
 ) -> float:
-    """Return the p-value of a set being as slow in each pass, of links of any distribution.
+    """Return the p-value of a set being as slow in nearly all passes, of links of any distribution.
 
-    Equal sets are among the lowest q of their kind in each of n passes with q (q + (1 - q) r)^(n -
-    1), r being the correlation of passes (a chain of two states); of several links, each is below
-    the median of its distance in half of the passes (sign test). The smaller of both counts twice.
+    Equal sets are among the lowest q of their kind in a pass by chance; of several links, each is
+    below the median of its distance in half of the passes (sign test). The smaller of both counts
+    twice.
     """
     n = len(cells.passes)
     if not n:
         return 1.0
-    centred = np.stack([one - _means(one, cells.distance) for one in cells.passes])
-    signs = np.stack([np.sign(one - _medians(one, cells.distance[~inside]))
+    centred = np.stack([one - _of_label(one, cells.distance) for one in cells.passes])
+    signs = np.stack([np.sign(one - _of_label(one, cells.distance[~inside], np.median))
                       for one in cells.passes[:, ~inside]])
     correlation = _correlation(signs)
     shares = []
@@ -245,15 +247,34 @@ def _chance_in_passes(
         known = fit.weight > 0
         effects = fit.sums[known] / fit.weight[known]
         shares.append(float((effects <= fit.sums[number] / fit.weight[number]).mean()))
-    q = max(shares)
-    lowest = q * (q + (1 - q) * correlation) ** (n - 1)
+    lowest = _chance_of_shares(shares, correlation)
     if inside.sum() < FEWEST_LINKS:
         return lowest
-    below = sum(int((one[inside] < _medians(one, cells.distance)[inside]).sum())
+    below = sum(int((one[inside] < _of_label(one, cells.distance, np.median)[inside]).sum())
                 for one in cells.passes)
     inflation = inflation_of_sum(n, correlation)
     alike = _at_least(math.floor(below / inflation), math.ceil(n * inside.sum() / inflation))
     return min(1.0, 2 * min(lowest, alike))
+
+
+def _chance_of_shares(shares: Sequence[float], correlation: float) -> float:
+    """Return the p-value of uniform ``shares`` (pass,) being so low, but for as many disturbed
+    passes as `PER_DISTURBED` allows: the least for each number of them, times these numbers."""
+    tried, ordered = len(shares) // PER_DISTURBED + 1, sorted(shares, reverse=True)
+    return min(1.0, tried * min(_chance_of_most(
+        len(shares), left_out, ordered[left_out], correlation) for left_out in range(tried)))
+
+
+def _chance_of_most(n: int, left_out: int, q: float, correlation: float) -> float:
+    """Return the chance that at most so many of n passes are not among the lowest q: a chain of two
+    states of this correlation, the chance of each number of them by the state of the last pass."""
+    inside, outside = np.zeros(left_out + 2), np.zeros(left_out + 2)
+    inside[0], outside[1] = q, 1 - q
+    enter, stay = q * (1 - correlation), q + (1 - q) * correlation
+    for _ in range(n - 1):
+        inside, outside = (inside * stay + outside * enter, np.append(
+            0.0, (inside * (1 - stay) + outside * (1 - enter))[:-1]))
+    return float((inside + outside)[:left_out + 1].sum())
 
 
 def _correlation(signs: Values) -> float:
@@ -267,13 +288,6 @@ def _correlation(signs: Values) -> float:
 def _at_least(count: int, n: int) -> float:
     """Return P(X >= count) of X ~ Binomial(n, 1/2)."""
     return float(sum(math.comb(n, k) for k in range(count, n + 1)) / 2 ** n)
-
-
-def _medians(values: Values, labels: Whole) -> Values:
-    found = np.empty_like(values)
-    for label in np.unique(labels):
-        found[labels == label] = np.median(values[labels == label])
-    return found
 
 
 def _labels(cells: Cells, *, each_way: bool) -> Iterator[tuple[str, tuple[Whole, ...]]]:
@@ -338,10 +352,14 @@ def _most(
     return best[1:] if best else None
 
 
-def _means(values: Values, labels: Whole) -> Values:
-    """Return for each entry the mean of all with its label."""
-    counts = np.maximum(np.bincount(labels), 1)
-    return np.asarray((np.bincount(labels, values) / counts)[labels])
+def _of_label(
+    values: Values, labels: Whole, middle: Callable[[Values], Any] = np.mean,
+) -> Values:
+    """Return for each entry the mean, or another middle, of all with its label."""
+    found = np.empty_like(values)
+    for label in np.unique(labels):
+        found[labels == label] = middle(values[labels == label])
+    return found
 
 
 def _who(
@@ -358,8 +376,8 @@ def _drop(log_effect: float) -> float:
     return 1 - math.exp(log_effect)
 
 
-def slow_ranks(rates: Values, chance: float) -> Suspects[SlowRank]:
-    """Return the slow ranks of rates (case, rank)."""
+def slow_ranks(rates: Values, passes: Values, chance: float) -> Suspects[SlowRank]:
+    """Return the slow ranks of rates (case, rank), and of ``passes`` (pass of a case, rank)."""
     ranks = rates.shape[1]
     if ranks < MIN_RANKS:
         return Suspects((), None)
@@ -375,15 +393,27 @@ def slow_ranks(rates: Values, chance: float) -> Suspects[SlowRank]:
         error = max(float(rest.std(ddof=1)), 1e-12) * math.sqrt(1 + 1 / rest.size)
         effect = float(values[order[step]]) - usual
         limit = chance / (2 if step == 0 else 2 * (steps - 1)) / (ranks - step)
-        if t_tail(-effect / error, freedom) <= limit and _drop(effect) >= LEAST_DROP:
+        needed = _drop(-t_quantile(limit, freedom) * error)
+        is_far = t_tail(-effect / error, freedom) <= limit and _drop(effect) >= LEAST_DROP
+        if is_far and _chance_of_rank(passes[:, order[step:]]) <= limit:
             wide = t_quantile(LEVEL_TAIL, freedom) * error
             effects = [(int(rank), float(values[rank]) - usual) for rank in order[:step + 1]]
             found = tuple(SlowRank(rank, Interval(one, one - wide, one + wide).map(_drop))
                           for rank, one in effects)
         elif not found or step == len(found):
-            detectable = max(LEAST_DROP, _drop(-t_quantile(limit, freedom) * error))
+            detectable = max(LEAST_DROP, needed, _drop(1.01 * effect) if is_far else 0.0)
     return Suspects(tuple(one for one in found if one.drop.value >= LEAST_DROP),
                 detectable or LEAST_DROP)
+
+
+def _chance_of_rank(passes: Values) -> float:
+    """Return the p-value of the first of ranks being so slow in nearly all passes (pass, rank)."""
+    if not len(passes):
+        return 1.0
+    others = passes[:, 1:]
+    shares = (passes <= passes[:, :1]).mean(axis=1)
+    return _chance_of_shares(shares.tolist(), _correlation(
+        np.sign(others - np.median(others, axis=1, keepdims=True))))
 
 
 def whole_hosts(found: Sequence[SlowRank], hosts: Sequence[str]) -> dict[str, list[SlowRank]]:
@@ -416,11 +446,12 @@ def machine(runs: Sequence[Run], options: TopicOptions) -> Machine:
     return Machine(parts, len(checks), with_command(_answers(checks, parts), runs, "machine"))
 
 
-def _rates(run: Run) -> list[tuple[float, ...]]:
+def _rates(run: Run) -> list[RankRates]:
     """Return the rates of all ranks of the run in each case that has them."""
-    return [tuple(fact.rates) for item in run.results.cases
+    return [fact for item in run.results.cases
             if item.status == "ok" and item.case.world_size == run.results.run.world_size > 1
-            for fact in run.facts(item, RankRates) if fact.rates and min(fact.rates) > 0]
+            for fact in run.facts(item, RankRates, partial(
+                run.samples.samples, item.case.case_id)) if fact.rates and min(fact.rates) > 0]
 
 
 def _hosts(item: CaseResult) -> list[str]:
@@ -451,9 +482,15 @@ def _of_links(item: CaseResult, pairs: PairRates, chance: float) -> _Checked:
                     "" if found.detectable is not None else "needs 4 ranks or more")
 
 
-def _of_ranks(run: Run, rates: Sequence[tuple[float, ...]], chance: float) -> _Checked:
-    label = f"rates of each rank in {plural(len(rates), 'case')}"
-    found = slow_ranks(np.array(rates), chance)
+def _of_ranks(run: Run, cases: Sequence[RankRates], chance: float) -> _Checked:
+    label, ranks = f"rates of each rank in {plural(len(cases), 'case')}", len(cases[0].rates)
+    passes = [one for case in cases for one in case.passes]
+    needed = math.ceil(1 - math.log(chance / 2) / math.log(ranks))  # (1 / ranks) in each, of ranks
+    if ranks >= MIN_RANKS and len(passes) < needed:
+        return _Checked(label, missing=f"{plural(len(passes), 'pass')} of cases show no "
+                        f"slow rank for sure; use {needed}")
+    found = slow_ranks(np.array([case.rates for case in cases]),
+                       np.array(passes).reshape(-1, ranks), chance)
     if found.detectable is None:
         return _Checked(label, missing="needs 4 ranks or more")
     hosts = next((_hosts(item) for item in run.results.cases

@@ -127,9 +127,11 @@ class PairRates:
 
 @dataclass(frozen=True, slots=True)
 class RankRates:
-    """A rate of each rank by itself, of equal work; more is better."""
+    """A rate of each rank by itself, of equal work; more is better. ``passes``: those of each pass
+    in which all have one, where samples were read."""
 
     rates: tuple[float, ...]
+    passes: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

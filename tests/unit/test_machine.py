@@ -12,7 +12,7 @@ from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
 from hpcbench.answers.machine import Machine, machine, machine_charts, machine_tables
 from hpcbench.kinds.hardware.derive import Distance, HardwareRecord, PairsRecord
 from hpcbench.kinds.hardware.plan.pairs import Pairs
-from hpcbench.reduce.kind_facts import F, PairRates, ReadSamples
+from hpcbench.reduce.kind_facts import F, PairRates, RankRates, ReadSamples
 from hpcbench.reduce.results import CaseResult, Results
 from results_factory import MemorySamples, make_case, make_results, ok
 
@@ -95,3 +95,30 @@ def test_equal_links_name_nothing_and_state_what_would_be(what: str) -> None:
 def test_what_data_cannot_carry_is_stated(results: Results, why: str) -> None:
     (answer,) = asked(results).answers
     assert answer.certainty == CANNOT_TELL and why in answer.sentence
+
+
+class OfRanks(Run):
+    """A run whose one case has rates of 8 ranks in so many passes, of which rank 5 is slow."""
+
+    passes = 6
+
+    def facts(self, item: CaseResult, wanted: type[F], read: ReadSamples = lambda: None,
+              ) -> tuple[F, ...]:
+        rates = np.random.default_rng(2).normal(1e9, 1e7, (self.passes, RANKS))
+        rates[:, 5] *= 0.8
+        fact = RankRates(tuple(np.median(rates, axis=0)), tuple(map(tuple, rates)))
+        return (fact,) if wanted is RankRates else ()
+
+
+@pytest.mark.parametrize(("passes", "certainty"), [(6, CLEAR), (3, CANNOT_TELL)])
+def test_a_rank_is_named_where_passes_bear_it_out(
+    passes: int, certainty: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(OfRanks, "passes", passes)
+    results = make_results((ok(make_case(world_size=RANKS)),))
+    run = OfRanks("FILE", replace(results, run=replace(results.run, world_size=RANKS)),
+                  MemorySamples(results))
+    (answer,) = machine([run], TopicOptions()).answers
+    assert answer.certainty == certainty
+    assert (answer.subject == "rank 5" if certainty == CLEAR else
+            "3 passes of cases show no slow rank for sure; use 4" in answer.sentence)

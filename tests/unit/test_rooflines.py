@@ -33,7 +33,7 @@ from hpcbench.kinds.training.derive.deriver import TrainingDeriver
 from hpcbench.kinds.training.derive.rates import shown_definition
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
-from hpcbench.reduce.kind_facts import MachineRate
+from hpcbench.reduce.kind_facts import MachineRate, RankRates
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (
     COMMUNICATION,
@@ -242,6 +242,10 @@ def test_a_ranks_own_rate_is_by_the_same_clock_and_of_one_call(calls: int) -> No
     assert own_rates(1.0, samples, calls, on_device=True) == by_host == own_rates(
         1.0, on_gpu, calls)
     assert by_host == pytest.approx([calls * rate for rate in own_rates(1.0, samples)])
+    item = of_machine(Gemm("bf16", 512, 512, 512), 1e-3)
+    (rates,) = [fact for fact in HardwareDeriver().facts(item, HardwareRecord(), lambda: samples)
+                if isinstance(fact, RankRates)]
+    assert rates.passes == (own_rates(2 * 512 ** 3, samples),)
 
 
 def test_the_table_shows_which_clock_the_rates_are_by() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +28,13 @@ HOSTS = np.arange(8) // 2
 APART = HOSTS[:, None] != HOSTS[None, :]
 
 
-def suspects(slow: np.ndarray, *, each_way: bool = True, ranks: int = 8) -> Suspects[SlowSet]:
+def suspects(slow: np.ndarray, *, each_way: bool = True, ranks: int = 8, passes_n: int = 5,
+             disturbed: Sequence[int] = ()) -> Suspects[SlowSet]:
     random = np.random.default_rng(1)
-    passes = np.where(APART, 1e9, 1e10) * np.exp(random.normal(0, 0.01, (5, 8, 8)))
+    passes = np.where(APART, 1e9, 1e10) * np.exp(random.normal(0, 0.01, (passes_n, 8, 8)))
     passes = np.where(slow, 0.7 * passes, passes)[:, :ranks, :ranks]
+    for number in disturbed:  # all links but one, which is the slow one
+        passes[number][~slow[:ranks, :ranks]] *= 0.4
     passes[:, np.eye(ranks, dtype=np.bool_)] = np.nan
     some = slice(0, ranks)
     cells = cells_of(np.median(passes, axis=0), APART.astype(np.int64)[some, some], HOSTS[some],
@@ -65,6 +69,13 @@ def test_the_smallest_set_that_explains_is_named(
     assert low < one.drop.value < high and one.drop.value == pytest.approx(0.3, abs=0.03)
 
 
+@pytest.mark.parametrize(("disturbed", "is_named"), [((), True), ((2,), True), ((2, 5), True),
+                                                     ((2, 5, 6), False)])
+def test_one_of_four_passes_may_be_disturbed(disturbed: tuple[int, ...], is_named: bool) -> None:
+    found = suspects(links((0, 2)), ranks=4, passes_n=8, disturbed=disturbed).found
+    assert [(one.kind, one.who) for one in found] == [(ONE_WAY, (0, 2))] * is_named
+
+
 def test_a_rank_is_not_blamed_for_a_part_of_its_links() -> None:
     """Three of its seven links are slow, both ways: they are named one by one."""
     some = [(0, 2), (0, 4), (0, 6)]
@@ -92,14 +103,16 @@ def test_noise_names_a_link_in_one_of_hundred_sweeps_at_most() -> None:
 
 
 def test_slow_ranks_are_named_and_a_host_where_all_of_its_ranks_are() -> None:
-    rates = np.exp(np.random.default_rng(1).normal(0, 0.01, (2, 16)))
-    assert not slow_ranks(rates, 0.01).found
-    rates[:, [4, 5]] *= 0.8
-    found = slow_ranks(rates, 0.01).found
+    passes = np.exp(np.random.default_rng(1).normal(0, 0.01, (6, 16)))
+    assert not slow_ranks(np.median(passes, axis=0)[None], passes, 0.01).found
+    passes[:, [4, 5]] *= 0.8
+    rates = np.median(passes, axis=0)[None]
+    assert not slow_ranks(rates, passes[:0], 0.01).found
+    found = slow_ranks(rates, passes, 0.01).found
     assert {one.rank for one in found} == {4, 5}
     hosts = [f"n{rank // 2}" for rank in range(16)]
     assert [*whole_hosts(found, hosts)] == ["n2"] and not whole_hosts(found[:1], hosts)
-    assert slow_ranks(rates[:, :3], 0.01).detectable is None
+    assert slow_ranks(rates[:, :3], passes[:, :3], 0.01).detectable is None
 
 
 def test_the_benchmark_meets_its_goals_for_links_in_few_sweeps() -> None:

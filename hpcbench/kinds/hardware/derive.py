@@ -250,15 +250,13 @@ class HardwareDeriver(Deriver):
         if record and record.pairs and (found := _pair_rates(item, record.pairs, read())):
             yield found
         if record and work_of(item.case).test in ("gemm", "stream"):
-            yield RankRates(record.rank_rates)
+            yield RankRates(record.rank_rates, tuple(_rates_of_passes(item, read())))
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
         test = work_of(item.case).test
         if test == "pairs":
             return observed(item, samples)
-        amount = _amount(item)
-        return {"rank_rates": own_rates(amount, samples, item.case.batch,
-                                        on_device=test != "storage") if amount else ()}
+        return {"rank_rates": _own_rates(item, samples)}
 
 
 def _machine_rates(item: CaseResult, record: HardwareRecord | None) -> Iterator[MachineRate]:
@@ -435,21 +433,38 @@ def rate_seconds(item: CaseResult) -> RateTime | None:
     return RateTime(item.statistics.median_s, HOST)
 
 
+def _own_rates(
+    item: CaseResult, samples: CaseSamples, part: slice = slice(None),
+) -> tuple[float, ...]:
+    amount, on_device = _amount(item), work_of(item.case).test != "storage"
+    return own_rates(amount, samples, item.case.batch, part,
+                     on_device=on_device) if amount else ()
+
+
+def _rates_of_passes(
+    item: CaseResult, samples: CaseSamples | None,
+) -> Iterator[tuple[float, ...]]:
+    parts = [] if samples is None else [
+        _own_rates(item, samples, part) for part in pass_slices(samples)]
+    yield from (rates for rates in parts if len(rates) == item.case.world_size)
+
+
 def own_rates(
-    amount: float, samples: CaseSamples, calls: int = 1, *, on_device: bool = False,
+    amount: float, samples: CaseSamples, calls: int = 1, part: slice = slice(None), *,
+    on_device: bool = False,
 ) -> tuple[float, ...]:
     """Return ``amount`` of a call over the median seconds of each rank's own samples.
 
-    A sample is so many ``calls``. Only samples that count are used; nothing is returned without
-    any. ``on_device``: by the device's clock, where all of them have one.
+    A sample is so many ``calls``. Only samples of ``part`` that count are used; nothing is returned
+    without any. ``on_device``: by the device's clock, where all of them have one.
     """
     used = (counts(samples.use) if samples.use is not None
-            else ~np.any(samples.flags & Flag.WARMUP, axis=0))
+            else ~np.any(samples.flags & Flag.WARMUP, axis=0))[part]
     if not used.any():
         return ()
-    times_ns = samples.device_ns[:, used]
+    times_ns = samples.device_ns[:, part][:, used]
     if not on_device or (times_ns == NO_DEVICE_TIME).any():
-        times_ns = (samples.end_ns - samples.start_ns)[:, used]
+        times_ns = (samples.end_ns - samples.start_ns)[:, part][:, used]
     own_s = np.median(times_ns, axis=1) / 1e9 / calls
     return tuple(amount / float(time_s) for time_s in own_s if time_s > 0)
 
