@@ -79,10 +79,10 @@ class CaseComparison:
     Attributes:
         key: common to both sides: the id of the case, or all its parameters but one.
         label: name of the case on the second side.
-        first_s, second_s: median over its launches on each side; geometric mean over passes where
-            ``in_launch``.
-        ratio: ``second_s`` over ``first_s``; ``low`` to ``high`` is the 95 % interval of the ratio
-            of two launches, or of passes; None for one launch.
+        first_s, second_s: median over its launches on each side.
+        ratio: ``second_s`` over ``first_s``, or their geometric mean over pairs of passes where
+            ``in_launch``; ``low`` to ``high`` is the 95 % interval of the ratio of two launches, or
+            of passes; None for one launch.
         launches: how many there are on each side; passes where ``in_launch``.
         jobs: from how many results files on each side.
         in_launch: whether passes of one launch were compared in pairs.
@@ -219,7 +219,7 @@ def _compared(
     a, b = (np.log(np.array(side.launch_s)) for side in (first, second))
     shift, chance = shift_of(a, b)
     ends = shift.map(math.exp)
-    first_s, second_s = (float(np.exp(np.median(logs))) for logs in (a, b))
+    first_s, second_s = _time_of(first), _time_of(second)
     several = min(len(a), len(b)) > 1
     reason = _of_single(first, second, several=several)
     if in_launch and first.pass_s and second.pass_s:
@@ -230,6 +230,10 @@ def _compared(
         reason=reason, phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs),
         imported=(first.is_imported, second.is_imported), ends_s=(first.ends_s, second.ends_s),
         protocol=_protocol(first, second, in_launch=in_launch))
+
+
+def _time_of(side: CaseOfSide) -> float:
+    return float(np.exp(np.median(np.log(np.array(side.launch_s)))))
 
 
 def _protocol(
@@ -255,13 +259,13 @@ def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide, shift: Shift) -> 
     """Compare medians of the same pass: what slows the machine for a while slows both."""
     pairs = _pairs(first, second)
     ratio, several = shift.interval.map(math.exp), len(pairs) > 2
-    first_s, second_s = np.exp(np.log(pairs).mean(axis=0)).tolist()  # so that their ratio is mean
     return CaseComparison(
-        key, second.case.label, first_s, second_s, ratio.value, ratio.low, ratio.high,
-        (len(pairs), len(pairs)), in_launch=True, chance=shift.chance if several else None,
+        key, second.case.label, _time_of(first), _time_of(second),
+        ratio.value, ratio.low, ratio.high, (len(pairs), len(pairs)), in_launch=True,
+        chance=shift.chance if several else None,
         reason="" if several else "fewer than 3 passes have both",
         phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs),
-        imported=(first.is_imported, second.is_imported),
+        imported=(first.is_imported, second.is_imported), ends_s=(first.ends_s, second.ends_s),
         protocol=_protocol(first, second, in_launch=True))
 
 
@@ -427,7 +431,8 @@ MEANINGS = {
     SLOWER: "slower", FASTER: "faster", INCONCLUSIVE: "undecided", SAME: "same",
 }
 CHANGE = Column("change", "change", Show.PERCENT, "%", "second side over the first, less 1", "less")
-_MIDDLE = "median over launches; (mean): geometric mean over passes of one launch"
+_BY_PAIRS = replace(CHANGE, unit="%, by pairs",
+                    meaning="mean over pairs of a pass, not the quotient of two medians, less 1")
 _SHOWN = 20
 _PHASES_SHOWN = 2
 _DIFFERENCES_SHOWN = 8
@@ -438,11 +443,11 @@ _HEADING = 12
 def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
     """Return a row for each case, by verdict; not ``full``: the first ones, and none of SAME."""
     first, second = _headings(found.first, found.second)
-    unit = "mean, us" if any(case.in_launch for case in found.cases) else "us"
+    change = _BY_PAIRS if any(case.in_launch for case in found.cases) else CHANGE
     columns = (
         Column("case", "case"),
-        Column("first", first, Show.US, unit, f"{found.first}: {_MIDDLE}"),
-        Column("second", second, Show.US, unit, f"{found.second}: {_MIDDLE}"), CHANGE,
+        Column("first", first, Show.US, "us", f"{found.first}: median over launches"),
+        Column("second", second, Show.US, "us", f"{found.second}: median over launches"), change,
         Column("interval", "95 % CI", Show.PERCENT, "%"),
         Column("launches", "n", meaning="launches, or passes of one launch, of each side"),
         Column("protocol", "measured", optional=True,

@@ -105,8 +105,8 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The ways of a task that differ in ``key``: the one with the lowest median, and the others
-    from fast to slow.
+    """The ways of a task that differ in ``key``: the one ahead by pairs, and the others from fast
+    to slow.
 
     ``value`` and ``ends_s`` are the first way's; rivals of the same value differ in their options.
     """
@@ -155,17 +155,35 @@ class Recommendations:
 def recommend(runs: Sequence[Run], options: TopicOptions) -> Recommendations:
     """Return the best settings in these runs; cases of different runs are not compared."""
     passes = [run.results.plan.passes for run in runs]
-    tasks = [replace(task, ways=tuple(sorted(task.ways, key=time_of))) for task in tasks_of(runs)]
-    each = iter(paired([(task.ways[0], way) for task in tasks for way in task.ways[1:]], passes))
-    rankings = _judged([_ranking(task, each) for task in tasks])
+    rankings = _judged([_ranking(*one) for one in _ordered([*tasks_of(runs)], passes)])
     preferences = tuple(map(_preference, rankings))
     return Recommendations(rankings, preferences, tuple(recommend_answers(preferences, runs)))
 
 
-def _ranking(task: Task, beside: Iterator[Paired]) -> Ranking:
+def _ordered(
+    tasks: Sequence[Task], passes: Sequence[int],
+) -> list[tuple[Task, tuple[Paired, ...]]]:
+    """Return the tasks with their ways from fast to slow by pairs, and the others beside the first.
+
+    The one with the lowest median may be behind by pairs: it was lucky in its passes.
+    """
+    firsts = [min(task.ways, key=time_of) for task in tasks]
+    for _ in range(2):  # where no pass is missing, ratios to any way give the same order
+        each = iter(paired([(first, way) for task, first in zip(tasks, firsts, strict=True)
+                            for way in task.ways if way is not first], passes))
+        beside = [sorted(((next(each), way) for way in task.ways if way is not first),
+                         key=lambda one: one[0].ratio)
+                  for task, first in zip(tasks, firsts, strict=True)]
+        order = [*zip(tasks, firsts, beside, strict=True)]
+        firsts = [others[0][1] if others[0][0].ratio < 1 else first for _, first, others in order]
+    return [(replace(task, ways=(first, *(way for _, way in others))),
+             tuple(one for one, _ in others)) for task, first, others in order]
+
+
+def _ranking(task: Task, beside: Sequence[Paired]) -> Ranking:
     best, *others = task.ways
-    rivals = tuple(Rival(way.value, way.name, way.case_id, time_of(way), next(beside),
-                         ends_s=_ends_of(way)) for way in others)
+    rivals = tuple(Rival(way.value, way.name, way.case_id, time_of(way), one, ends_s=_ends_of(way))
+                   for way, one in zip(others, beside, strict=True))
     return Ranking(task.kind, task.name, task.key, best.value, best.name, best.case_id,
                    time_of(best), rivals, _ends_of(best))
 
@@ -444,8 +462,8 @@ def _in_tasks(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
 def _nearest(alike: Sequence[Preference]) -> str:
     """Return the nearest rival: ``gloo 1.08x as long as mpi, CI 0.90 to 1.29``."""
     found, pairs = alike[0].paired, {(one.against, one.value) for one in alike}
-    if len(pairs) > 1:  # the one with the lower median may take longer in most pairs
-        apart = _ratios(max(one.paired.ratio, 1 / one.paired.ratio) for one in alike)
+    if len(pairs) > 1:
+        apart = _ratios(one.paired.ratio for one in alike)
         return f"the two best are {apart} apart, mean of {found.unit}"
     ends = f"mean of {found.unit}" if len(alike) > 1 or found.low is None else (
         f"CI {found.low:.2f} to {found.high:.2f}")
@@ -519,9 +537,10 @@ _COLUMNS = (
     Column("interval", "95 % CI", Show.RATIO, meaning="of this pair alone", optional=True),
     Column("pairs", "pairs", Show.TEXT, optional=True),
     Column("verdict", "verdict"))
+_AHEAD = "ahead"
 VERDICTS = {True: "slower", False: "undecided"}
-_PAIRED = ("time: median of all samples; times as long: mean of pairs, not the quotient of two "
-           "medians, so it may be below 1")
+_PAIRED = ("time: median of all samples; times as long, which orders the rows: mean of pairs of a "
+           "pass, not the quotient of two medians")
 
 
 def recommend_tables(found: Recommendations) -> Iterator[Table]:
@@ -534,17 +553,18 @@ def recommend_tables(found: Recommendations) -> Iterator[Table]:
 
 
 def _rows(ranking: Ranking) -> Iterator[Row]:
-    first = "fastest" if all(one.is_clear for one in ranking.rivals) else "lowest median"
+    first = "fastest" if all(one.is_clear for one in ranking.rivals) else _AHEAD
     yield Row((ranking.best, with_ends(ranking.time_s, ranking.ends_s), 1.0, None, None, first))
     for rival in ranking.rivals:
         found = rival.paired
         verdict = "too few pairs" if found.chance is None else VERDICTS[rival.is_clear]
-        yield Row((rival.name, with_ends(rival.time_s, rival.ends_s), found.ratio,
+        ratio = found.ratio if round(found.ratio, 2) >= 1 else None  # passes are missing
+        yield Row((rival.name, with_ends(rival.time_s, rival.ends_s), ratio,
                    range_of(found.interval), f"{found.n} {found.unit}", verdict))
 
 
 def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
-    """Yield a chart of each kind: each way beside the one of its task with the lowest median."""
+    """Yield a chart of each kind: each way beside the one of its task that is ahead."""
     for kind, rankings in grouped((one.kind, one) for one in found.rankings).items():
         names = [one.task for one in rankings]
         shared, tasks = (names[0], [""] * len(names)) if len({*names}) == 1 else (
@@ -554,17 +574,17 @@ def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
                     (f"{VERDICTS[rival.is_clear]} {'than' if rival.is_clear else 'against'} "
                      f"{_way(one, one.best)}",))
                 for task, one in zip(tasks, rankings, strict=True) for rival in one.rivals
-                if range_of(rival.paired.interval)]
+                if range_of(rival.paired.interval) and round(rival.paired.ratio, 2) >= 1]
         if not rows:
             continue
         ends = [row.point.interval for row in rows if row.point.interval]
         scale = Scale.LOG if is_wide(ends, WIDE) else Scale.LINEAR
         yield DotChart(
             f"Which way is fastest: {kind}",
-            shared or "time of each way over that of the lowest median", f"recommend_{kind}",
+            shared or "time of each way over that of the one ahead", f"recommend_{kind}",
             ("Whisker: 95 % interval of the ratio over pairs of a pass.", *left_out(len(rows))), (),
-            Axis("times as long as the lowest median, by pairs", Show.RATIO, scale=scale),
-            (Column("verdict", "against the lowest median"),), tuple(rows[:MOST_ROWS]))
+            Axis("times as long as the way ahead, by pairs", Show.RATIO, scale=scale),
+            (Column("verdict", "against the way ahead"),), tuple(rows[:MOST_ROWS]))
 
 
 def _way(ranking: Ranking, name: str) -> str:

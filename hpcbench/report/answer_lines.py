@@ -201,7 +201,7 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text | Table]
         yield Text("one launch only: others may differ by more; "
                    f"use {at_most(needed)} launches (other jobs, or --launches)")
     if in_launch:
-        yield Text("times are geometric means of passes; hpcbench show has medians of all samples")
+        yield Text("times are medians, as in hpcbench show; changes are means over pairs of a pass")
     scopes = (scope_of(one.cases) for one in answer.comparisons)
     for scope in dict.fromkeys(filter(None, scopes)):
         yield Sentence(f"{scope}: equal jobs may differ as much; run both in turn at other times "

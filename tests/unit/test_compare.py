@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -148,11 +149,13 @@ def test_a_row_shows_the_change_of_the_times_that_it_shows() -> None:
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=9),
        st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=9))
-def test_passes_of_one_launch_show_the_change_of_their_times(
+def test_passes_of_one_launch_show_medians_and_the_change_by_pairs(
     first: list[float], second: list[float],
 ) -> None:
-    found = compared((1.0,), (1.0,), in_launch=True, passes=(first, second))
-    assert found.ratio == pytest.approx(found.second_s / found.first_s)
+    found = compared((1.0,), (3.0,), in_launch=True, passes=(first, second))
+    assert (found.first_s, found.second_s) == pytest.approx((1.0, 3.0))  # as in show
+    logs = [math.log(b / a) for a, b in zip(first, second, strict=False)]
+    assert found.ratio == pytest.approx(math.exp(sum(logs) / len(logs)))
 
 
 def test_launches_in_one_process_are_one_and_those_of_a_job_are_marked() -> None:
