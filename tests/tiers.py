@@ -2,8 +2,8 @@
 
 Tests of tests/mpi and tests/install wait for ``--full`` unless tests/quick.txt lists them; others
 do where tests/full.txt lists them. The marker ``soak`` says which wait for ``--all``, and so does
-``--all:`` in a reason of that list. Whoever names a file or a test on the command line gets what
-waits for ``--full``.
+``--all:`` in a reason of that list. Whoever names a file or a test on the command line gets all of
+it but soaks, for who changes something runs its files.
 """
 
 from __future__ import annotations
@@ -84,9 +84,10 @@ def waiting(config: pytest.Config) -> Callable[[pytest.Item], bool]:
 
     def waits(item: pytest.Item) -> bool:
         nodeid = item.nodeid
-        if item.get_closest_marker("soak") or is_last(nodeid):
-            return True
-        return not every and item.path not in files and not is_quick(nodeid, in_quick, in_full)
+        is_soak = item.get_closest_marker("soak") is not None
+        if is_soak or item.path in files:
+            return is_soak
+        return is_last(nodeid) or not every and not is_quick(nodeid, in_quick, in_full)
 
     return waits
 

@@ -37,16 +37,16 @@ SWEEP = {
          "size": [64, 128, 512, 768, 1024, 1280, 1536, 1792]},
         {"kind": "collective", "collective": "broadcast", "backend": "nccl", "size": 8}]}
 SMALL = {
-    "name": "small", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 30},
+    "name": "small", "measure": ONCE, "output": NOT_DRAWN, "launch": {"timeout_s": 30},
     "benchmarks": [{"kind": "collective", "collective": "all_reduce", "size": 8}]}
 SECRETS = {"HF_TOKEN": "hf_PlantedToken1", "AWS_SECRET_ACCESS_KEY": "Planted+Secret/2",
            "NCCL_NET_PLUGIN": "tcp://ops:Planted3@h", "NCCL_CONFIG_PASSWORD": "Planted-pass4"}
 PRODUCT = {
-    "name": "peak", "measure": ONCE, "output": {"plots": False}, "launch": {"timeout_s": 60},
+    "name": "peak", "measure": ONCE, "output": NOT_DRAWN, "launch": {"timeout_s": 60},
     "benchmarks": [
         {"kind": "hardware", "test": "gemm", "shape": "256", "dtype": "fp32"},
-        {"kind": "training", "model": "transformer-tiny", "layers": 2, "batch_size": 2,
-         "strategies": "single"}]}
+        {"kind": "training", "model": "transformer-tiny", "layers": 1, "hidden": 32, "heads": 2,
+         "seq_length": 8, "vocab": 49, "batch_size": 2, "strategies": "single"}]}
 REFUSED = {"OMPI_ALLOW_RUN_AS_ROOT": "0", "HYDRA_LAUNCHER": "no-such-launcher"}
 BEGINS = "import os, sys, time; print('begun', os.getpid(), flush=True)"
 BEGUN = re.compile(r"^begun (\d+)$", re.MULTILINE)
@@ -137,9 +137,6 @@ def test_sweeps_are_run_and_judged(whole: Session) -> None:
     assert "3 missed" in whole.printed and "verdicts.md" in whole.printed
     assert verdicts["steps"]["refused"]["state"] == "failed"
     assert "bootstrap" in verdicts["steps"]["refused"]["reason"]
-    steps = whole.folder / "steps.json"
-    again, _ = session(whole.folder, "5", f"--steps={steps}", code=1)
-    assert again.count("earlier") == 4 and "..." not in again
 
 
 @pytest.mark.parametrize("mpirun", ["openmpi"], indirect=True)

@@ -35,7 +35,8 @@ CONFIG: dict[str, Any] = {
          "iterations": 1, "warmup": 0, "validate": False},  # of hundreds of MiB on some machines
         {"kind": "hardware", "name": "storage", "test": "storage", "size": "1MiB",
          "folder": "files"},
-        {"kind": "training", "model": "transformer-tiny", "batch_size": 1, "strategies": "data"}],
+        {"kind": "training", "model": "transformer-tiny", "layers": 1, "hidden": 32, "heads": 2,
+         "seq_length": 8, "vocab": 49, "batch_size": 2, "strategies": "data"}],
     "fault": [{"kind": "wrong", "case": "*triad fp32 1MiB threads=1*", "rank": 1},
               {"kind": "kill", "case": "*write_one_file*", "rank": 1}]}
 

@@ -164,8 +164,8 @@ def test_a_stop_signal_seals_and_reports_what_there_is(
 
 
 def test_usr1_finishes_the_running_case(mpirun: MpiLauncher) -> None:
-    config = sweep("8", "16", "32", "64", fault=[{**SLOW, "seconds": 5}])
-    with mpirun.start(2, config=config) as job:
+    config = sweep("8", "16", "32", "64", fault=[{**SLOW, "seconds": 3}])
+    with mpirun.start(1, config=config) as job:
         job.wait_for("[1/4]")
         os.kill(job.pid, signal.SIGUSR1)
         done = job.wait(60).check(3)

@@ -43,14 +43,14 @@ OPTIONS = [
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Finished]:
-    """Return what gives the one job of an MPI, in which so many of 3 ranks have the options."""
+    """Return what gives the one job of an MPI and a number of ranks."""
     return cache(lambda mpi, ranks: _swept(
         launcher_for(mpi, tmp_path_factory.mktemp("swept")), ranks))
 
 
 def _swept(mpirun: MpiLauncher, ranks: int) -> Finished:
-    blocks = [EVERY, *({**block, "world_size": ranks} for block in OPTIONS)]
-    job = mpirun.run(3, config=sweep(benchmarks=blocks), timeout=150).check()
+    blocks = [EVERY, *OPTIONS]
+    job = mpirun.run(ranks, config=sweep(benchmarks=blocks), timeout=150).check()
     mpirun.assert_no_orphans()
     return job
 

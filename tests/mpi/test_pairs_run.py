@@ -14,7 +14,7 @@ from mpi.reading import NOT_DRAWN, ONCE, Outcome, read
 
 pytestmark = pytest.mark.mpi
 STOPPED, WRONG, COLD = "24", "40", "3000"
-TIMEOUT_S = 5.0
+TIMEOUT_S = 4.0
 PAIRS = {"kind": "hardware", "test": "pairs", "messages": 3}
 EVERY_WAY = {**PAIRS, "direction": ["one way", "both at once"], "concurrent": [True, False],
              "cache": "warm"}
@@ -27,11 +27,9 @@ CONFIG = {
         {**EVERY_WAY, "name": "large", "backend": "gloo", "size": "100000"},
         {**EVERY_WAY, "name": "small", "backend": "mpi", "size": "1", "concurrent": True},
         {**PAIRS, "name": "small_gloo", "backend": "gloo", "size": "1"},
-        {**COLD_ONES, "name": "cold_gloo", "backend": "gloo", "size": "100000",
-         "what": "latency"},
         {**COLD_ONES, "name": "cold_mpi", "backend": "mpi", "size": "100000", "what": "bandwidth"},
         {"kind": "hardware", "test": "pairs", "what": "latency", "size": [STOPPED, WRONG],
-         "concurrent": [True, False]},
+         "concurrent": False},
         {"kind": "hardware", "test": "pairs", "what": "bandwidth", "size": [COLD]}],
     "fault": [{"case": f"pairs gloo * {STOPPED}B *", "rank": 1, "kind": "stop", "iteration": 2},
               {"case": f"pairs gloo * {WRONG}B *", "rank": 2, "kind": "wrong", "iteration": 0},
@@ -58,7 +56,7 @@ def of_size(outcome: Outcome, *sizes: int) -> list[CaseResult]:
 
 def test_every_link_is_measured_and_every_byte_checked(outcome: Outcome) -> None:
     sound = of_size(outcome, 1, 100_000)
-    assert len(sound) == 2**3 + 2**2 + 2 + 2 and {item.status for item in sound} == {"ok"}
+    assert len(sound) == 2**3 + 2**2 + 2 + 1 and {item.status for item in sound} == {"ok"}
     for item in sound:
         record = outcome.results.record_of(item)
         assert item.n_wrong == 0 and record is not None and record.pairs is not None
@@ -79,12 +77,11 @@ def test_the_tables_and_charts_are_there(job: Finished) -> None:
 
 
 def test_a_rank_that_stops_is_blamed_and_the_round_named(outcome: Outcome) -> None:
-    together, alone = sorted(of_size(outcome, int(STOPPED)), key=lambda item: item.case.index)
-    for item in (together, alone):
-        assert (item.status, item.blamed_rank) == ("timeout", 1), item.reason
-        assert "rank 1: process is stopped" in item.reason
-        assert "rank 0, 2 before round 1 of 3" in item.reason, item.reason
-    assert "pair of ranks" in alone.reason
+    (item,) = of_size(outcome, int(STOPPED))
+    assert (item.status, item.blamed_rank) == ("timeout", 1), item.reason
+    assert "rank 1: process is stopped" in item.reason
+    assert "rank 0, 2 before round 1 of 3" in item.reason, item.reason
+    assert "pair of ranks" in item.reason
 
 
 def test_a_wrong_byte_names_its_sender(outcome: Outcome) -> None:

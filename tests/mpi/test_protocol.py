@@ -19,7 +19,7 @@ from mpi.reading import ONCE, Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
 MODES = ["isolated", "pipelined", "barrier_start"]
-ONCE_S = 1.5
+ONCE_S = 1.0
 """One late start: longer than what a busy machine makes of any other iteration."""
 
 

@@ -193,9 +193,9 @@ def test_a_read_only_disk(mpirun: MpiLauncher) -> None:
 
 @EVERY_MPI
 def test_a_folder_that_is_removed_while_cases_run(mpirun: MpiLauncher) -> None:
-    slow = {"case": "* 32B *", "rank": 0, "kind": "slow", "iteration": 0, "seconds": 3}
+    slow = {"case": "* 32B *", "rank": 0, "kind": "slow", "iteration": 0, "seconds": 2}
     config = sweep(*SIZES[:4], fault=[slow])
-    with mpirun.start(2, config=config) as job:
+    with mpirun.start(1, config=config) as job:
         job.wait_for("[1/4]")
         assert job.folder is not None
         shutil.rmtree(job.folder)
@@ -210,13 +210,13 @@ def test_a_folder_that_is_removed_while_cases_run(mpirun: MpiLauncher) -> None:
 def test_a_journal_that_another_program_changes_ends_the_run(
     mpirun: MpiLauncher, how: str,
 ) -> None:
-    slow = {"case": "* 64B *", "rank": 0, "kind": "slow", "iteration": 0, "seconds": 3}
-    with mpirun.start(2, config=sweep(*SIZES[:4], fault=[slow])) as job:
+    slow = {"case": "* 64B *", "rank": 0, "kind": "slow", "iteration": 0, "seconds": 2}
+    with mpirun.start(1, config=sweep(*SIZES[:4], fault=[slow])) as job:
         job.wait_for("[2/4]")
         assert job.folder is not None
         folder = job.folder
         if how == "cut":
-            journal = journal_path(folder / "traces", 1)
+            journal = journal_path(folder / "traces", 0)
             last = [item for item in scan(journal.read_bytes())
                     if isinstance(item, Frame) and item.kind == Kind.RECORD][-1]
             os.truncate(journal, last.offset + 40)

@@ -87,7 +87,7 @@ def test_a_killed_suite_records_what_was_done_and_goes_on(
 
     One rank does: that all of several ends with mpirun, test_interruption.py shows.
     """
-    paths = files(tmp_path, a=sweep("8"), b=sweep("16", fault=[{**SLOW, "seconds": 4}]),
+    paths = files(tmp_path, a=sweep("8"), b=sweep("16", fault=[{**SLOW, "seconds": 2}]),
                   c=sweep("16"))
     with mpirun.start(1, command=suite_words(mpirun, *paths, "-o", "out")) as job:
         job.wait_for("/02-test")

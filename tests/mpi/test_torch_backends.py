@@ -69,7 +69,4 @@ def test_any_name_that_torch_knows_is_a_backend(mpirun: MpiLauncher, tmp_path: P
     assert all("echo" in item.reason for item in absent)
     (broken,) = [item for item in cases if item.case.backend == "torch:broken"]
     assert broken.status == "failed" and "no such fabric" in broken.reason
-    times = [item.statistics.median_s for item in ran if item.statistics
-             and item.case.workload.name == "all_reduce" and item.case.backend in GLOO[:2]]
-    assert len(times) == 2 and max(times) < 20 * min(times)
     assert all(f"torch:{name}" in job.stdout for name in ("GLOO", "cpu:gloo", "echo", "relay"))

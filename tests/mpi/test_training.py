@@ -17,29 +17,37 @@ pytestmark = pytest.mark.mpi
 TINY: dict[str, Any] = {
     "kind": "training", "model": "transformer-tiny", "layers": 2, "hidden": 64, "seq_length": 16,
     "vocab": 96, "batch_size": 4, "backend": "gloo"}
-SHARDED: dict[str, Any] = {
-    "zero1": {}, "fsdp": {"reshard": [True, False]}, "hsdp": {"replicas": [1, 2]}}
-MIXED = {"bf16": ["data", "hsdp"], "fp16": ["zero1", "fsdp"]}
+EXACT: dict[str, Any] = {
+    "data": {"comm_hook": ["none", "bf16"]}, "zero1": {}, "fsdp": {}, "hsdp": {"replicas": 1}}
+MIXED = {"bf16": ["hsdp"], "fp16": ["fsdp"]}
 """A factor of the loss is told to all ranks with fp16: what is sharded differs from the rest."""
-HOOKS = ["none", "bf16", "fp16", "powersgd"]
+EVERY_EXACT: dict[str, Any] = {
+    "data": {"comm_hook": ["none", "bf16", "fp16", "powersgd"]}, "zero1": {},
+    "fsdp": {"reshard": [True, False]}, "hsdp": {"replicas": [1, 2]}}
+EVERY_MIXED = {"bf16": ["data", "hsdp"], "fp16": ["zero1", "fsdp"]}
 
 
-def test_every_strategy_computes_what_one_process_does(mpirun: MpiLauncher) -> None:
+@pytest.mark.parametrize(("exact", "mixed"), [
+    (EXACT, MIXED), pytest.param(EVERY_EXACT, EVERY_MIXED, marks=pytest.mark.soak)],
+    ids=["once", "every option"])
+def test_every_strategy_computes_what_one_process_does(
+    mpirun: MpiLauncher, exact: dict[str, Any], mixed: dict[str, Any],
+) -> None:
     config = sweep(measure={"warmup": 1, "iterations": 2}, benchmarks=[
         {**TINY, "name": "alone", "strategies": ["single"], "dtype": "bf16"},
-        {**TINY, "name": "exact", "accumulation": 2, "strategies": {
-            "data": {"comm_hook": HOOKS}, **SHARDED}},
+        {**TINY, "name": "exact", "accumulation": 2, "strategies": exact},
         {**TINY, "name": "at_once", "checkpointing": "operators", "strategies": ["zero1"]},
         {**TINY, "name": "view", "optimizer": "sgd", "checkpointing": "full", "strategies": {
             "data": {"bucket_view": True, "bucket_mb": 1}}},
         *({**TINY, "name": dtype, "dtype": dtype, "accumulation": 2, "strategies": strategies,
            "checkpointing": "selective", "optimizer": "sgd"}
-          for dtype, strategies in MIXED.items()),
+          for dtype, strategies in mixed.items()),
         {**TINY, "name": "spoilt", "optimizer": "sgd", "strategies": {"data": {}, "fsdp": {}}},
     ], fault=[{"case": "* fsdp * fp32 * sgd *", "rank": 1, "kind": "wrong", "iteration": 1}])
     outcome = read(mpirun.run(2, config=config, timeout=120).check(1).folder)
     mpirun.assert_no_orphans()
-    assert len(outcome.results.cases) == 1 + 9 + 1 + 1 + 2 * 2 + 2
+    assert len(outcome.results.cases) == (
+        1 + (9 if exact == EVERY_EXACT else 5) + 1 + 1 + sum(map(len, mixed.values())) + 2)
     for item in outcome.results.cases:
         if item.case.block == "spoilt" and item.case.workload.name == "fsdp":
             assert (item.status, item.blamed_rank, item.n_wrong) == ("wrong", 1, 1)

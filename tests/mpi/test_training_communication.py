@@ -28,7 +28,7 @@ def test_what_is_exposed_and_who_is_late(mpirun: MpiLauncher) -> None:
     config = sweep(
         measure={"warmup": 1, "iterations": 2, "passes": 3, "order": "shuffled"},
         benchmarks=[
-            {**TINY, "name": "paired", "communication": ALL, "strategies": ["data", "fsdp"]},
+            {**TINY, "name": "paired", "communication": ALL, "strategies": ["data"]},
             {**TINY, "name": "mixed", "communication": ALL, "dtype": "fp16", "strategies": {
                 "pipeline": {"microbatches": 2}}},
             {**TINY, "name": "alone", "world_size": 1, "communication": "off",
@@ -47,8 +47,7 @@ def test_what_is_exposed_and_who_is_late(mpirun: MpiLauncher) -> None:
     _is_late(late, outcome, job.stdout)
     assert job.folder is not None
     rows = json.loads((job.folder / "summary.json").read_text())["results"]["training"]
-    assert {name: len(found) for name, found in rows.items()} == {
-        "data": 2, "fsdp": 1, "pipeline": 1}
+    assert {name: len(found) for name, found in rows.items()} == {"data": 2, "pipeline": 1}
 
 
 def _every_training_is_paired(outcome: Outcome) -> None:

@@ -43,39 +43,44 @@ def _both(schedule: dict[str, Any] = ZBV, *, name: str, **more: Any) -> list[dic
             {**SMALL, **more, "name": name, "strategies": {"pipeline": schedule}}]
 
 
+FIRST = {"schedule": "1F1B", "microbatches": 2}
 OF_TWO = [
-    {**SMALL, **ADAMW, "name": "tensor", "layers": 1, "strategies": {"tensor": SWITCHES}},
+    {**SMALL, **ADAMW, "name": "tensor", "layers": 1, "strategies": {"tensor": SWITCHES[:1]}},
+    {**SMALL, "name": "schedule", "accumulation": 2, "strategies": {"pipeline": FIRST}},
+    {**SMALL, "name": "model", "strategies": ["model"]},
+    *_both(name="families", model="llama3-8b", hidden=64)]
+MORE_OF_TWO = [
+    {**SMALL, **ADAMW, "name": "tensor", "layers": 1, "strategies": {"tensor": SWITCHES[1:]}},
     {**SMALL, "name": "schedules", "accumulation": 2, "strategies": {"pipeline": schedules(2)}},
     {**SMALL, "name": "three_stages", "layers": 6, "strategies": {"pipeline": {
         "schedule": "LoopedBFS", "stages_per_rank": 3, "microbatches": 2}}},
-    {**SMALL, "name": "model", "strategies": ["model"]},
     {**SMALL, **ADAMW, "name": "whole", "strategies": {"pipeline": ZBV}},
-    *_both(name="families", model=["llama3-8b", "bert-large"], hidden=64),
+    *_both(name="families", model="bert-large", hidden=64),
+    *_both(name="fp16", dtype="fp16")[:1],
     *_both({"schedule": "Interleaved1F1B", "microbatches": 2}, name="bf16", dtype="bf16",
-           accumulation=2, checkpointing="full"),
-    *_both(name="fp16", dtype="fp16")[:1]]
+           accumulation=2, checkpointing="full")]
 SHARDED = {"data": "fsdp"}
 INTERLEAVED = {"schedule": "Interleaved1F1B", "microbatches": 2}
 OF_FOUR = [
-    {**FOUR_STAGES, "strategies": {"pipeline": {
-        "schedule": "InterleavedZeroBubble", "microbatches": 4}}},
+    {**SMALL, "name": "pp_tp", "strategies": {"hybrid": {"tp": 2, "pp": 2, **ZBV, **TOGETHER}}},
+    {**SMALL, "name": "dp_pp", "layers": 2, "dtype": "fp16", "accumulation": 2, "strategies": {
+        "hybrid": {"pp": 2, "microbatches": 2, **SHARDED}}}]
+MORE_OF_FOUR = [
     {**SMALL, "name": "dp_tp", "layers": 1, "accumulation": 2, "strategies": {
         "hybrid": {"tp": 2}}},
+    {**FOUR_STAGES, "strategies": {"pipeline": {
+        "schedule": "InterleavedZeroBubble", "microbatches": 4}}},
     {**SMALL, "name": "dp_pp", "strategies": {"hybrid": {"pp": 2, **ZBV}}},
-    {**SMALL, "name": "pp_tp", "strategies": {"hybrid": {"tp": 2, "pp": 2, **ZBV, **TOGETHER}}},
     {**SMALL, **ADAMW, "name": "adamw", "strategies": {
         "hybrid": {"pp": 2, **INTERLEAVED, **SHARDED}}},
     {**SMALL, **ADAMW, "name": "adamw_tp", "layers": 1, "strategies": {
-        "hybrid": {"tp": 2, **SHARDED, **TOGETHER}}},
-    {**SMALL, "name": "mixed", "layers": 2, "dtype": "fp16", "accumulation": 2, "strategies": {
-        "hybrid": {"pp": 2, "microbatches": 2, **SHARDED}}}]
+        "hybrid": {"tp": 2, **SHARDED, **TOGETHER}}}]
 
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Run all on four ranks, those of two on the first two of them."""
-    blocks = [*({**block, "world_size": 2} for block in OF_TWO), *OF_FOUR]
-    return _outcome(launcher_for("mpich", tmp_path_factory.mktemp("parallel")), 4, blocks)
+    return _of_both(launcher_for("mpich", tmp_path_factory.mktemp("parallel")), OF_TWO, OF_FOUR)
 
 
 def test_tensors_and_stages_compute_what_one_process_does(outcome: Outcome) -> None:
@@ -83,11 +88,20 @@ def test_tensors_and_stages_compute_what_one_process_does(outcome: Outcome) -> N
 
 
 def test_several_dimensions_compute_what_one_process_does(outcome: Outcome) -> None:
-    """Each pair of them, each way of data, and each type and optimizer beside parts of a model."""
+    """Two of them at once, and parameters that are sharded beside stages."""
     _all_right(outcome, OF_FOUR, 4)
 
 
-@pytest.mark.soak  # each schedule is right on two ranks, and each way of sharding with one or two
+@pytest.mark.soak
+def test_every_schedule_type_and_optimizer_computes_what_one_process_does(
+    mpirun: MpiLauncher,
+) -> None:
+    outcome = _of_both(mpirun, MORE_OF_TWO, MORE_OF_FOUR)
+    _all_right(outcome, MORE_OF_TWO, 2)
+    _all_right(outcome, MORE_OF_FOUR, 4)
+
+
+@pytest.mark.soak
 def test_every_schedule_of_four_ranks_computes_what_one_process_does(mpirun: MpiLauncher) -> None:
     blocks = [
         {**FOUR_STAGES, "strategies": {"pipeline": schedules(4)}},
@@ -102,6 +116,13 @@ def test_three_dimensions_compute_what_one_process_does(mpirun: MpiLauncher) -> 
     blocks = [{**SMALL, "name": "three", "layers": 2, "strategies": {"hybrid": {
         "tp": 2, "pp": 2, "microbatches": 2, **TOGETHER}}}]
     _all_right(_outcome(mpirun, 8, blocks), blocks, 8)
+
+
+def _of_both(
+    mpirun: MpiLauncher, of_two: list[dict[str, Any]], of_four: list[dict[str, Any]],
+) -> Outcome:
+    blocks = [*({**block, "world_size": 2} for block in of_two), *of_four]
+    return _outcome(mpirun, 4, blocks)
 
 
 def _outcome(mpirun: MpiLauncher, ranks: int, blocks: list[dict[str, Any]]) -> Outcome:

@@ -32,6 +32,8 @@ def test_xfail(): assert False
 def test_soak(): pass
 
 def test_of_full(): pass
+
+def test_of_all(): pass
 """
 MODULE = "import pytest\npytest.skip('whole file', allow_module_level=True)\n"
 LISTED = "*::test_listed | no such thing here: * | the machine decides\n"
@@ -42,7 +44,8 @@ def suite(tmp_path: Path) -> Path:
     for name in ("conftest.py", "launcher.py", "nvml_standins.py", "scheduling.py", "tiers.py",
                  "untested.py"):
         shutil.copy2(ROOT / "tests" / name, tmp_path / name)
-    (tmp_path / "full.txt").write_text("*::test_of_full | nothing\n")
+    (tmp_path / "full.txt").write_text(
+        "*::test_of_full | nothing\n*::test_of_all | --all: nothing\n")
     (tmp_path / "quick.txt").write_text("tests/mpi/* | jobs\n")
     (tmp_path / "allowed_skips.txt").write_text(LISTED)
     (tmp_path / "test_skips.py").write_text(TESTS)
@@ -69,21 +72,22 @@ def closing_line(suite: Path, *arguments: str) -> str:
 
 
 def test_unlisted_skips_fail(suite: Path) -> None:
-    assert closing_line(suite) == "1 failed, 1 skipped, 2 deselected, 1 xfailed, 1 error"
+    assert closing_line(suite) == "1 failed, 1 skipped, 3 deselected, 1 xfailed, 1 error"
 
 
 def test_full_adds_what_is_listed(suite: Path) -> None:
     found = closing_line(suite, "--full")
-    assert found == "1 failed, 1 passed, 1 skipped, 1 deselected, 1 xfailed, 1 error"
+    assert found == "1 failed, 1 passed, 1 skipped, 2 deselected, 1 xfailed, 1 error"
 
 
 def test_who_names_a_file_gets_what_is_listed(suite: Path) -> None:
-    found = closing_line(suite, "test_skips.py::test_of_full", "test_skips.py::test_soak")
-    assert found == "1 passed, 1 deselected"
+    found = closing_line(suite, *(f"test_skips.py::test_{name}"
+                                  for name in ("of_full", "of_all", "soak")))
+    assert found == "2 passed, 1 deselected"
 
 
 def test_all_adds_soaks(suite: Path) -> None:
-    assert closing_line(suite, "--all") == "1 failed, 2 passed, 1 skipped, 1 xfailed, 1 error"
+    assert closing_line(suite, "--all") == "1 failed, 3 passed, 1 skipped, 1 xfailed, 1 error"
 
 
 def test_only_a_green_run_of_all_prints_last_what_was_not_tested(suite: Path) -> None:
