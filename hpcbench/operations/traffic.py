@@ -247,12 +247,13 @@ def record_of(document: Any) -> TrafficRecord:
 
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError("is no traffic.json")
-    if (version := document.get("version")) != VERSION:
+    if (version := document.get("version")) != VERSION or version is True:
         raise ValueError(f"has version {str(version)[:20]} of {FORMAT}; this hpcbench reads "
                          f"{VERSION}")
     content = {key: value for key, value in document.items() if key not in ("format", "version")}
     try:
-        record = TypeAdapter(TrafficRecord).validate_python(content)
+        # as JSON: of other values strict refuses lists, too, and else `true` would be one call
+        record = TypeAdapter(TrafficRecord).validate_json(to_json(content), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not "

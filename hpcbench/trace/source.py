@@ -155,7 +155,7 @@ def plan_from_text(text: str | bytes, path: Path) -> Plan:
         plan = plan_from_json(from_json(text))
         sizes = [plan.passes, plan.world_size, *(case.world_size for case in plan.cases)]
         counts = [number for case in plan.cases for number in (case.warmup, case.iterations)]
-        if not all(isinstance(number, int) for number in sizes + counts) or min(sizes) < 1:
+        if not all(type(number) is int for number in sizes + counts) or min(sizes) < 1:
             raise ValueError("passes, ranks and iterations have to be whole numbers")
         if max(sizes[1:]) > MAX_WORLD_SIZE:
             raise ValueError(f"{max(sizes[1:])} ranks, of {MAX_WORLD_SIZE} at most")

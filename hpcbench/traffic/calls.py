@@ -167,13 +167,21 @@ def item_bytes(dtype: str | None) -> int:
     return max(int(found[1]) // 8, 1) if found else int(dtype == "bool")
 
 
+def exact(value: Any) -> int:
+    """Return a whole number of a file, also from its text. Raises ValueError for true and 1.5, of
+    which int() makes 1, and what that raises."""
+    if isinstance(value, bool) or isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"{value} is no whole number")
+    return int(value)
+
+
 def ranks_of(listed: Any) -> tuple[int, ...]:
     """Return ranks of a list or of its text; () where it is neither or was cut off."""
     if isinstance(listed, str):
         if "..." in listed or not re.fullmatch(r"\[[\d,\s]*\]", listed):
             return ()
         listed = re.findall(r"\d+", listed)
-    return tuple(map(int, listed)) if isinstance(listed, (list, tuple)) else ()
+    return tuple(map(exact, listed)) if isinstance(listed, (list, tuple)) else ()
 
 
 def strided(start: int, stride: int, size: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.texts import from_json
-from hpcbench.traffic.calls import RankCall, RankRecord
+from hpcbench.traffic.calls import RankCall, RankRecord, exact
 from hpcbench.units import by_value, plural, rank_list, size_text
 
 
@@ -79,12 +79,13 @@ def ras_lines(answer: str) -> Iterator[str]:
 
 
 def _communicator_lines(one: Mapping[str, Any]) -> Iterator[str]:
-    name = f"communicator {one['hash']} of {plural(int(one['size']), 'rank')}"
+    name = f"communicator {one['hash']} of {plural(exact(one['size']), 'rank')}"
     for rank in one.get("missing_ranks") or ():
         yield f"{name}: rank {rank['rank']} on {rank.get('host', '?')} does not answer"
-    counts = {int(rank["rank"]): rank.get("collective_counts") or {} for rank in one["ranks"]}
+    counts = {exact(rank["rank"]): rank.get("collective_counts") or {} for rank in one["ranks"]}
     for called in dict.fromkeys(key for counted in counts.values() for key in counted):
-        by_count = by_value({rank: int(counted.get(called, 0)) for rank, counted in counts.items()})
+        by_count = by_value({
+            rank: exact(counted.get(called, 0)) for rank, counted in counts.items()})
         if len(by_count) > 1:
             most = max(by_count)
             behind = ", ".join(f"rank {rank_list(ranks)} {count}" for count, ranks

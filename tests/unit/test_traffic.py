@@ -101,6 +101,7 @@ def test_what_is_written_is_read(pair: list[Path], tmp_path: Path) -> None:
     ('"version": 1', '"version": 2', "version 2"), ("hpcbench.traffic", "other", "no traffic"),
     ('"signature": [0, ', '"signature": [9, ', "signature"), ('"group": 0', '"group": 7', "group"),
     ('"ranks": [0, 1]', '"ranks": [0, 5]', "ranks"), ('"count": 1', '"count": "x"', "count"),
+    ('"count": 1', '"count": true', "count"), ('"version": 1', '"version": true', "version True"),
     ('"root": null', '"root": 2', "below 2"),
     ('"splits_in": null', '"splits_in": [[1], [1]]', "2 rows"),
     ('"gap_ns": [null, ', '"gap_ns": [', "columns"), ("}\n", "", "no traffic")])
@@ -113,6 +114,19 @@ def test_a_wrong_traffic_file_is_refused(
     path.write_text(text.replace(old, new))
     with pytest.raises(FileError, match=what):
         read_traffic(path)
+
+
+@pytest.mark.parametrize("key", ["record_id", "collective_seq_id", "time_created_ns"])
+@pytest.mark.parametrize("value", [True, 1.5])
+def test_what_is_no_whole_number_is_not_read_as_one(
+    pair: list[Path], tmp_path: Path, key: str, value: float,
+) -> None:
+    calls = sum(len(one.signature) for one in traffic(*pair)[0].order)
+    data = json.loads(pair[1].read_text())
+    data["dumps"][0]["entries"][0][key] = value
+    pair[1].write_text(json.dumps(data))
+    record, notes = traffic(*pair)
+    assert sum(len(one.signature) for one in record.order) < calls and "entr" in notes
 
 
 def test_order_in_a_file_does_not_matter(pair: list[Path], tmp_path: Path) -> None:

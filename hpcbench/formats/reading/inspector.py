@@ -52,8 +52,8 @@ def _communicator(header: Mapping[str, Any]) -> _CommGroup:
     return _CommGroup(
         printable(str(header.get("id", "")))[:MOST_TEXT],
         printable(str(header.get("comm_name") or ""))[:MOST_TEXT],
-        ranks if isinstance(ranks, int) and 0 < ranks < MOST_RANKS else None,
-        rank if isinstance(rank, int) and 0 <= rank < MOST_RANKS else None)
+        ranks if type(ranks) is int and 0 < ranks < MOST_RANKS else None,
+        rank if type(rank) is int and 0 <= rank < MOST_RANKS else None)
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from hpcbench.traffic.calls import (
     check_count,
     collective_of,
     dtype_of,
+    exact,
     ranks_of,
     splits_of,
     strided,
@@ -45,7 +46,7 @@ def read(file: ForeignFile) -> RankRecord:
     comms, lists = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
     for node in nodes:
         name = node.get("name") if isinstance(node, Mapping) else None
-        if name == _COMMS and isinstance(node.get("id"), int):
+        if name == _COMMS and type(node.get("id")) is int:
             comms.append(node)
             check_count(file.name, len(comms))
         elif name == _GROUPS:
@@ -59,7 +60,7 @@ def read(file: ForeignFile) -> RankRecord:
     if number not in _KNOWN and number[:2] != (1, 1):
         raise FileError(f"{file.name}: schema {schema[:30] or 'unknown'} of execution traces; "
                         "known: 1.0.1 to 1.0.4, 1.1.0 and 1.1.1")
-    record = _record(file, schema, sorted(comms, key=lambda node: int(node["id"])),
+    record = _record(file, schema, sorted(comms, key=lambda node: exact(node["id"])),
                      _listed(file, lists))
     if number > _KNOWN[-1]:
         record.notes.append(f"{file.name}: schema {schema} is newer than 1.1.1, the newest known")
@@ -140,7 +141,7 @@ def _record(
         raise FileError(f"{file.name}: schema {schema} names its {len(addresses)} groups by "
                         "addresses, which differ between ranks: record with torch 2.2 or newer")
     sizes = [one.size or 0 for one in groups.values()]
-    sizes += [int(row.get("group_size") or 0) for row in listed.values()]
+    sizes += [exact(row.get("group_size") or 0) for row in listed.values()]
     return RankRecord(file.name, PROGRAM, schema, None, max(sizes, default=0) or None, calls,
                       groups, notes=["execution traces have no durations and no gaps"])
 
@@ -170,7 +171,7 @@ def _call(values: _Values, config: str) -> RankCall | None:
     counts = [_elements(values.attrs.get(name), tensors) for name, tensors in (
         ("in_msg_nelems", values.tensors), ("out_msg_nelems", values.results))]
     splits = [
-        tuple(int(one[3]) for one in tensors)
+        tuple(exact(one[3]) for one in tensors)
         if collective == "all_to_all" and not listed and len(tensors) > 1
         else splits_of(listed, count)
         for listed, count, tensors in zip(
@@ -179,20 +180,21 @@ def _call(values: _Values, config: str) -> RankCall | None:
     tensors = [*values.tensors, *values.results]
     return RankCall(
         collective, values.group_name,
-        None if is_p2p or collective == SEND_RECV else int(sequence),
+        None if is_p2p or collective == SEND_RECV else exact(sequence),
         dtype=dtype_of(values.dtype) if values.dtype else None,
-        root=int(values.rank) if has_root else None, elements_in=counts[0], elements_out=counts[1],
+        root=exact(values.rank) if has_root else None,
+        elements_in=counts[0], elements_out=counts[1],
         splits_in=splits[0], splits_out=splits[1],
         size_bytes=None if values.dtype or not tensors else max(
-            count or 0 for count in counts) * int(tensors[0][4]),
+            count or 0 for count in counts) * exact(tensors[0][4]),
         backend=backend_of(config, str(tensors[0][5]).partition(":")[0] if tensors else ""),
-        pair=_pair(values.name, int(values.rank)) if collective == SEND_RECV else None)
+        pair=_pair(values.name, exact(values.rank)) if collective == SEND_RECV else None)
 
 
 def _elements(attribute: Any, tensors: Sequence[Any]) -> int | None:
     if attribute is not None:
-        return int(attribute)
-    return sum(int(one[3]) for one in tensors) if tensors else None
+        return exact(attribute)
+    return sum(exact(one[3]) for one in tensors) if tensors else None
 
 
 def _pair(name: str, peer: int) -> tuple[int, int]:
@@ -201,7 +203,7 @@ def _pair(name: str, peer: int) -> tuple[int, int]:
 
 def _group(values: _Values, row: Mapping[str, Any]) -> KnownGroup:
     """Return a group as its list has it, where all ranks are none, else by start and stride."""
-    size = int(row.get("group_size") or (values.place[-1] if values.place else 0))
+    size = exact(row.get("group_size") or (values.place[-1] if values.place else 0))
     ranks = ranks_of(row.get("ranks")) or (strided(0, 1, size) if row else ())
     if not ranks and len(values.place) == 3:
         ranks = strided(*map(int, values.place))

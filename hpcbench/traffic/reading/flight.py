@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench.errors import FileError
-from hpcbench.formats.printed import whole, whole_or_none
+from hpcbench.formats.printed import whole_or_none
 from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.profiling.flight import END, joined
@@ -29,6 +29,7 @@ from hpcbench.traffic.calls import (
     RankRecord,
     collective_of,
     dtype_of,
+    exact,
     ranks_of,
 )
 from hpcbench.units import grouped
@@ -81,7 +82,7 @@ def _readable(file: ForeignFile, dump: Mapping[str, Any]) -> dict[str, Any]:
     for entry in dump["entries"]:
         try:
             _call(entry, str(entry["process_group"][0]))
-            whole(entry["record_id"])
+            exact(entry["record_id"])
         except NOT_AS_WRITTEN:
             if entry is dump["entries"][-1] and not kept:
                 raise
@@ -126,7 +127,7 @@ def _record(
     return RankRecord(
         file.name, PROGRAM, f"2.{version[1]}",
         whole_or_none(about.get("rank")), whole_or_none(about.get("world_size")), timed, groups,
-        sum(dump["lost"] for dump in dumps) + int(own.get("messages_lost", 0)) + cut,
+        sum(dump["lost"] for dump in dumps) + exact(own.get("messages_lost", 0)) + cut,
         str(own.get("ras") or ""), notes)
 
 
@@ -211,7 +212,7 @@ def _is_end(entry: Mapping[str, Any]) -> bool:
 def _after_losses(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the entries of a recorder before which some are gone: its numbers leave gaps."""
     expected, found = 0, []
-    for entry in sorted(entries, key=lambda entry: int(entry["record_id"])):
+    for entry in sorted(entries, key=lambda entry: exact(entry["record_id"])):
         if entry["record_id"] > expected:
             found.append(entry)
         expected = entry["record_id"] + 1
@@ -219,7 +220,7 @@ def _after_losses(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any
 
 
 def _lost(entries: Sequence[Mapping[str, Any]]) -> int:
-    numbers = {int(entry["record_id"]) for entry in entries}
+    numbers = {exact(entry["record_id"]) for entry in entries}
     return max(numbers) + 1 - len(numbers) if numbers else 0
 
 
@@ -249,12 +250,12 @@ def _call(entry: Mapping[str, Any], group: str) -> RankCall | None:
               if collective == "all_to_all" and len(one) > 1 else None for one in sizes]
     parts = tuple(entry.get("parts", ()))
     return RankCall(
-        collective, group, None if is_p2p else int(entry["collective_seq_id"]),
+        collective, group, None if is_p2p else exact(entry["collective_seq_id"]),
         dtype=dtype_of(str(types[0])) if types else None,
         elements_in=sum(parts) or _elements(sizes[0]),
         elements_out=sum(parts) or _elements(sizes[1]), splits_in=splits[0], splits_out=splits[1],
         backend=backend or None, pair=_pair(name) if is_p2p else None,
-        start_ns=int(entry["time_created_ns"]),
+        start_ns=exact(entry["time_created_ns"]),
         duration_ns=None if duration is None else round(float(duration) * 1e6),
         after_loss=bool(entry.get(_LOST)), parts=parts,
         is_open=not _is_over(entry) and not _has_no_end(entry))
@@ -275,9 +276,9 @@ def _has_no_end(entry: Mapping[str, Any]) -> bool:
 def _message(noted: Sequence[Any]) -> RankCall:
     """Return a message of gloo as `hpcbench record` notes it."""
     began, is_send, group, peer, elements, dtype = noted
-    pair = (OWN, int(peer)) if is_send else (int(peer), OWN)
-    return RankCall(SEND_RECV, str(group), dtype=dtype_of(str(dtype)), elements_in=int(elements),
-                    elements_out=int(elements), backend="gloo", pair=pair, start_ns=int(began))
+    pair = (OWN, exact(peer)) if is_send else (exact(peer), OWN)
+    return RankCall(SEND_RECV, str(group), dtype=dtype_of(str(dtype)), elements_in=exact(elements),
+                    elements_out=exact(elements), backend="gloo", pair=pair, start_ns=exact(began))
 
 
 def _elements(shapes: Sequence[Sequence[int]]) -> int:
@@ -323,8 +324,8 @@ def _with_durations(
     """
     found = [call for _, call in calls]
     by_name = defaultdict(list)
-    for name, start, duration in sorted(listed, key=lambda one: int(one[1])):
-        by_name[str(name)].append((int(start), int(duration)))
+    for name, start, duration in sorted(listed, key=lambda one: exact(one[1])):
+        by_name[str(name)].append((exact(start), exact(duration)))
     unmatched: Counter[str] = Counter()
     for name, events in by_name.items():
         places = [at for at, (entry, _) in enumerate(calls) if entry["profiling_name"] == name]
@@ -349,7 +350,7 @@ def _with_scatters(
     """
     found, n_cut = list[RankCall | None](calls), 0
     sums = [at for at, entry in enumerate(entries) if entry["profiling_name"] == "gloo:all_reduce"]
-    created = [int(entries[at]["time_created_ns"]) for at in sums]
+    created = [exact(entries[at]["time_created_ns"]) for at in sums]
     for began, ended, group, made in noted:
         within = [at for at in sums[bisect_left(created, began):bisect_right(created, ended)]
                   if str(entries[at]["process_group"][0]) == group]
@@ -385,5 +386,5 @@ def _aligned(
 
 def _is_number(value: Any) -> bool:
     with suppress(ValueError):
-        return bool(whole(value) == value)
+        return bool(exact(value) == value)
     return False

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpcbench.formats.printed import whole, whole_or_none
+from hpcbench.formats.printed import whole_or_none
 from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
 from hpcbench.operations.traffic import MOST_NS, SEND_RECV
 from hpcbench.traffic.calls import (
@@ -25,6 +25,7 @@ from hpcbench.traffic.calls import (
     check_count,
     collective_of,
     dtype_of,
+    exact,
     ranks_of,
     splits_of,
     strided,
@@ -90,7 +91,7 @@ def _take(file: ForeignFile, event: Mapping[str, Any], found: _Events) -> None:
         call = _call(event, args) if "Collective name" in args else None
         _take_group(call, args, found)
         found.kernels.append(_Kernel(name, start, start + duration, _note_id(args),
-                                     int(args.get("correlation", 0)), call))
+                                     exact(args.get("correlation", 0)), call))
     elif name == _HOST_NOTE and "Collective name" in args:
         call, number = _call(event, args), _note_id(args)
         if call is not None:
@@ -109,7 +110,7 @@ def _take_group(call: RankCall | None, args: Mapping[str, Any], found: _Events) 
 
 
 def _note_id(args: Mapping[str, Any]) -> int:
-    return int(args.get("External id", args.get("External Id", 0)))
+    return exact(args.get("External id", args.get("External Id", 0)))
 
 
 def _ns(time_us: Any) -> int:
@@ -238,10 +239,10 @@ def _call(event: Mapping[str, Any], args: Mapping[str, Any]) -> RankCall | None:
         return None
     sequence = args.get("Seq")
     sizes = {"In msg nelems": 0, "Out msg nelems": 0, **args} if collective == "barrier" else args
-    n_in, n_out = int(sizes["In msg nelems"]), int(sizes["Out msg nelems"])
+    n_in, n_out = exact(sizes["In msg nelems"]), exact(sizes["Out msg nelems"])
     return RankCall(
         collective, _name_of(args),
-        None if collective == SEND_RECV or sequence is None else int(sequence),
+        None if collective == SEND_RECV or sequence is None else exact(sequence),
         dtype=dtype_of(str(args["dtype"])) if args.get("dtype") else None,
         elements_in=n_in, elements_out=n_out,
         splits_in=splits_of(args.get("In split size"), n_in),
@@ -255,7 +256,7 @@ def _name_of(args: Mapping[str, Any]) -> str:
 
 def _pair(args: Mapping[str, Any]) -> tuple[int, int]:
     """Return sender and receiver in the group, of which the trace has ranks of the job."""
-    source, destination = whole(args["Src Rank"]), whole(args["Dst Rank"])
+    source, destination = exact(args["Src Rank"]), exact(args["Dst Rank"])
     ranks = _group(args).ranks
     if ranks and source in ranks and destination in ranks:
         return ranks.index(source), ranks.index(destination)
@@ -264,11 +265,11 @@ def _pair(args: Mapping[str, Any]) -> tuple[int, int]:
 
 def _group(args: Mapping[str, Any]) -> KnownGroup:
     """Return the ranks of a group: listed, or by their start and stride; long lists are cut."""
-    size = int(args.get("Group size", 0))
+    size = exact(args.get("Group size", 0))
     ranks = ranks_of(args.get("Process Group Ranks"))
     if not ranks:
-        ranks = strided(int(args.get("Global rank start", 0)),
-                        int(args.get("Global rank stride", 0)), size)
+        ranks = strided(exact(args.get("Global rank start", 0)),
+                        exact(args.get("Global rank stride", 0)), size)
     return KnownGroup(str(args.get("Process Group Description", "")), ranks or None, size or None)
 
 
