@@ -40,7 +40,7 @@ def export(
     """Write results in a format of another program.
 
     FORMAT: nccl-tests, nccl-tests-json, prometheus, bencher, github-benchmark, otava, superbench,
-    fom, csv, parquet, perfetto, torch-estimates, aiconfigurator.
+    fom, csv, parquet, tensorboard, perfetto, torch-estimates, aiconfigurator.
     What a format cannot hold is left out and counted on stderr (docs/other-tools.md).
 
     Examples:

@@ -615,14 +615,38 @@ def test_parquet_has_the_same_values_with_types(tmp_path: Path) -> None:
     assert isinstance(stored[0]["median_s"], float) and isinstance(stored[0]["world_size"], int)
 
 
-def test_parquet_without_pyarrow_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match="parquet needs pyarrow") as error:
-        export("mixed", "parquet")
-    assert "\n" not in str(error.value) and "[parquet]" in str(error.value)
+@pytest.mark.parametrize(("to", "library"), [("parquet", "pyarrow"), ("tensorboard",) * 2])
+def test_a_format_without_its_library_is_one_line(
+    to: str, library: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(UsageError, match=f"{to} needs ") as error:
+        export("mixed", to)
+    assert "\n" not in str(error.value) and f"[{to}]" in str(error.value)
 
 
 # a timeline
+
+
+def test_tensorboard_reads_the_samples_that_medians_are_made_of(tmp_path: Path) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator",
+                                 reason="tensorboard is not installed")
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(export_files([RESULTS["training"]], "tensorboard", ExportRequest())[0].content)
+    read = reader.EventAccumulator(str(path)).Reload()
+    with open_results(RESULTS["training"]) as file:
+        run = exported_run(file)
+    curves = {case.slug: case for case in run.measured}
+    assert {tag.partition("/")[0] for tag in read.Tags()["scalars"]} == {*curves}
+    for slug, case in curves.items():
+        assert (stats := case.item.statistics) is not None
+        times = [event.value for event in read.Scalars(f"{slug}/time_s")]
+        assert len(times) == stats.n and np.median(times) == pytest.approx(stats.median_s, rel=1e-6)
+        tags = {tag for tag in read.Tags()["scalars"] if tag.startswith(f"{slug}/")}
+        assert {f"{slug}/data_s", f"{slug}/optimizer_s"} <= tags or "communication" in slug
+        for one in case.metrics[1:]:
+            rates = [event.value for event in read.Scalars(f"{slug}/{one.name}")]
+            assert rates == pytest.approx([one.value * stats.median_s / time for time in times])
 
 
 def test_a_timeline_has_chosen_samples_of_all_ranks() -> None:

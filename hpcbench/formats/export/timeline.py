@@ -36,7 +36,7 @@ def as_perfetto(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported
     shown: list[tuple[ExportedCase, CaseSamples, list[int]]] = []
     for case in run.measured:
         samples = run.source.samples(case.item.case.case_id)
-        aligned = samples and _aligned(run, samples)
+        aligned = samples and aligned_samples(run, samples)
         if aligned is None:
             left_out.append(LeftOut("no samples" if samples is None else
                                     "clocks of its ranks were not compared", case.name))
@@ -54,7 +54,7 @@ def as_perfetto(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported
     return Exported((to_json(document, allow_nan=False) + "\n").encode(), tuple(left_out))
 
 
-def _aligned(run: ExportedRun, samples: CaseSamples) -> CaseSamples | None:
+def aligned_samples(run: ExportedRun, samples: CaseSamples) -> CaseSamples | None:
     """Return stamps on the global clock, or None where a rank's clock is not known."""
     if run.results.clocks is None or run.results.clocks.n_clocks == 1:
         return samples if run.results.clocks or len(samples.ranks) == 1 else None

@@ -23,6 +23,7 @@ from hpcbench.formats.export.lines import as_fom, as_superbench
 from hpcbench.formats.export.nccl_tests import as_json, as_text
 from hpcbench.formats.export.prometheus import as_prometheus
 from hpcbench.formats.export.tables import as_csv, as_parquet
+from hpcbench.formats.export.tensorboard import as_tensorboard
 from hpcbench.formats.export.timeline import as_perfetto
 from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.suite_file import refuse_suite
@@ -48,6 +49,7 @@ FORMATS: Mapping[str, ExportFormat] = MappingProxyType({
     "superbench": ExportFormat(as_superbench, many=True),
     "fom": ExportFormat(as_fom), "csv": ExportFormat(as_csv, many=True),
     "parquet": ExportFormat(as_parquet, many=True, is_binary=True),
+    "tensorboard": ExportFormat(as_tensorboard, is_binary=True),
     "perfetto": ExportFormat(as_perfetto), "torch-estimates": ExportFormat(as_torch_estimates),
     "aiconfigurator": ExportFormat(as_aiconfigurator)})
 
