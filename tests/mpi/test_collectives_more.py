@@ -140,7 +140,7 @@ ASYNCHRONOUS = [
 BITS = [_block(
     name="bits", collective=["all_reduce", "reduce_scatter", "reduce", "all_to_all", "gather"],
     dtype=["int8", "bool", "complex64"], op=["sum", "avg", "bxor"],
-    backend=["gloo", "mpi", "mpi/direct"], size="4KiB", world_size=3)]
+    backend=["gloo", "mpi", "mpi/direct"], size="4KiB", world_size=2)]
 
 
 @pytest.fixture(scope="module")

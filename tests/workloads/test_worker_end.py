@@ -44,7 +44,7 @@ def test_a_worker_that_used_a_gpu_is_given_longer_to_go(
         goes_on.start()
         began = time.monotonic()
         worker.kill()
-        assert time.monotonic() - began < 0.3, "the case is recorded before"
+        assert time.monotonic() - began < 2, "the case is recorded before"
         worker.await_end()
         took = time.monotonic() - began
         goes_on.join()
@@ -67,7 +67,7 @@ def test_a_request_to_stop_does_not_wait_for_it() -> None:
         worker.await_end(stop)
         took = time.monotonic() - began
         os.kill(template, signal.SIGCONT)
-    assert 0.4 < took < 3.0
+    assert 0.4 < took < worker_process._GONE_S
 
 
 def test_one_that_ended_while_nobody_waited_took_no_time(
