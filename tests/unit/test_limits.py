@@ -44,6 +44,17 @@ def test_a_packed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused_and_read("lint", path)
 
 
+def test_short_lines_of_a_packed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blank lines of 64 MiB take a reader 20 seconds."""
+    path = tmp_path / "blank.txt.gz"
+    path.write_bytes(gzip.compress(b"# nThread 1\n" + b"\n" * 200_000))
+    taken = []
+    with pytest.raises(FileError, match=limits.VARIABLE):
+        monkeypatch.setattr(limits, "SMALL_BYTES", 2**20)
+        taken.extend(line.number for line in source.ForeignFile(path).lines())
+        pytest.fail(f"{len(taken)} lines were read")
+
+
 @pytest.mark.parametrize(("place", "limit"), [(limits, "PACKED"), (container, "MOST_TEXT")])
 def test_what_hdf5_unpacks(monkeypatch: pytest.MonkeyPatch, place: object, limit: str) -> None:
     """Reduction leaves such a trace out, as any that cannot be read."""

@@ -25,6 +25,8 @@ _HEAD_BYTES = 8192
 _BLOCK_BYTES = 2**16
 MOST_RECORD_LINES = 100_000
 _GZIP = b"\x1f\x8b"
+_LINE_BYTES = 16
+"""A line of a packed file counts as so many bytes at least: each keeps a reader as busy."""
 NOT_AS_WRITTEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError,
                   RecursionError)
 """What reading a value raises that is not as its program writes it."""
@@ -228,12 +230,12 @@ class _Unpacked:
         try:
             data = self._stream.read(size)
             if self._left is not None:
-                self._left -= len(data)
+                self._left -= max(len(data), _LINE_BYTES * data.count(b"\n"))
                 if self._left < 0:
                     raise FileError(
                         f"{self._path}: the gzip file unpacks to more than {limits.PACKED} times "
-                        f"its size: unpack it with gunzip, and give the text, or "
-                        f"{limits.remedy()}")
+                        f"its size, or to nothing but short lines: unpack it with gunzip, and give "
+                        f"the text, or {limits.remedy()}")
             return data
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FileError(f"{self._path}: the gzip file is cut off or damaged") from error

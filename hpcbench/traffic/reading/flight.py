@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench.errors import FileError
-from hpcbench.formats.printed import whole_or_none
+from hpcbench.formats.printed import whole, whole_or_none
 from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.profiling.flight import END, joined
@@ -82,7 +82,7 @@ def _readable(file: ForeignFile, dump: Mapping[str, Any]) -> dict[str, Any]:
     for entry in dump["entries"]:
         try:
             _call(entry, str(entry["process_group"][0]))
-            exact(entry["record_id"])
+            whole(entry["record_id"])
         except NOT_AS_WRITTEN:
             if entry is dump["entries"][-1] and not kept:
                 raise
@@ -386,5 +386,5 @@ def _aligned(
 
 def _is_number(value: Any) -> bool:
     with suppress(ValueError):
-        return bool(exact(value) == value)
+        return bool(whole(value) == value)
     return False

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpcbench.formats.printed import whole_or_none
+from hpcbench.formats.printed import whole, whole_or_none
 from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
 from hpcbench.operations.traffic import MOST_NS, SEND_RECV
 from hpcbench.traffic.calls import (
@@ -256,7 +256,7 @@ def _name_of(args: Mapping[str, Any]) -> str:
 
 def _pair(args: Mapping[str, Any]) -> tuple[int, int]:
     """Return sender and receiver in the group, of which the trace has ranks of the job."""
-    source, destination = exact(args["Src Rank"]), exact(args["Dst Rank"])
+    source, destination = whole(args["Src Rank"]), whole(args["Dst Rank"])
     ranks = _group(args).ranks
     if ranks and source in ranks and destination in ranks:
         return ranks.index(source), ranks.index(destination)
