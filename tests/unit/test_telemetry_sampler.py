@@ -109,7 +109,7 @@ def test_a_source_that_hangs_costs_its_table(monkeypatch: pytest.MonkeyPatch) ->
         until(lambda: hanging.count)
         began = time.monotonic()
         sampler.mark()
-        assert time.monotonic() - began < 1  # nobody waits for it
+        assert time.monotonic() - began < 10  # nobody waits for it
         time.sleep(0.15)
         sampler.mark()
         until(lambda: sound.count > 2)
