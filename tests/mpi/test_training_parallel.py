@@ -127,7 +127,7 @@ def _of_both(
 
 def _outcome(mpirun: MpiLauncher, ranks: int, blocks: list[dict[str, Any]]) -> Outcome:
     config = sweep(measure=MEASURED, benchmarks=blocks)
-    outcome = read(mpirun.run(ranks, config=config, timeout=120).check().folder)
+    outcome = read(mpirun.run(ranks, config=config, timeout=200).check().folder)
     mpirun.assert_no_orphans()
     return outcome
 
