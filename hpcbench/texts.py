@@ -273,9 +273,14 @@ def masked_json(value: Any, environ: Mapping[str, str]) -> Any:
 
 
 def print_traceback(environ: Mapping[str, str]) -> None:
-    """Print the exception that is being handled as Python does, secrets masked; of a very long one
-    the beginning and the end."""
-    text = traceback.format_exc()
+    """Print the exception that is being handled as Python does, secrets masked, each message in one
+    line; of a very long one the beginning and the end."""
+    told = traceback.TracebackException(*sys.exc_info())
+    chain = [told]
+    for one in chain:
+        one._str = as_field(str(one))  # type: ignore[attr-defined]  # no method is asked for it
+        chain += [before for before in (one.__cause__, one.__context__) if before is not None]
+    text = "".join(told.format())
     parts, more = [text], len(text) - 2 * _MOST_MASKED
     if more > _MOST_MASKED:
         parts = [text[:_MOST_MASKED], text[-_MOST_MASKED:]]

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import h5py
 import numpy as np
 import pytest
 
+from hpcbench.errors import UsageError
+from hpcbench.formats.export.cases import ExportRequest
+from hpcbench.formats.export.write import FORMATS, export_files
 from hpcbench.trace.journal import read_journal
 from hpcbench.trace.source import header_to_json
 from launcher import Finished, MpiLauncher
@@ -92,6 +96,11 @@ def test_no_secret_in_any_output(mpirun: MpiLauncher, tmp_path: Path) -> None:
         kept.write_bytes(journal.read_bytes())
         job = running.wait().check(1)
     looked_at = assert_clean(job, kept)
+    assert job.folder is not None
+    for name in FORMATS:
+        with suppress(UsageError):  # some have no table of all_reduce alone
+            content, lines = export_files([job.folder], name, ExportRequest())
+            assert b"planted" not in content.content + "\n".join(lines).encode(), name
     assert looked_at["results.h5"] > 10 and looked_at["rank00001.h5"] > 10
     assert looked_at["rank00000.journal"] == 2
     assert {"config.json", "plan.json", "summary.json", "summary.csv"} < set(looked_at)

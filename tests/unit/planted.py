@@ -22,6 +22,7 @@ from hpcbench.report.answer_lines import topic_results_in
 from hpcbench.report.summary import write_reports
 from hpcbench.trace.columns import TelemetryReport
 from hpcbench.trace.schema import Header, Record
+from hpcbench.validation.rank_report import CheckLine, State, rendered
 from synthetic import make_case, plan_of, write_synthetic_run
 
 DOMAIN, USER, OWNER, JOB = "hpc.corp.example", "alice", "bobby", "7654321"
@@ -144,6 +145,12 @@ def write_planted_run(folder: Path, *, sealed: bool = True, reports: bool = True
                                             "args": {"text": SAID_NAMES}}]}).encode()))
     (folder / f"slurm-{JOB}.log").write_text(
         f"{NODES[1]}: {OWNER}\n/scratch/a/b 10.20.30.40\n{SAID_NAMES}\n")
+    (folder / "validate.json").write_text(rendered([
+        CheckLine("interface", State.FAIL, f"rank 0 on {NODES[0]}: {SAID_NAMES}", SAID_NAMES),
+        CheckLine(f"on {NODES[1]}", State.OK, USER, "")], as_json=True, ranks=4, nodes=2))
+    (folder / "ucc.log").write_text(
+        f"[1732600000.123456] [{NODES[0]}:{JOB}:0]     ucc_context.c:402  UCC  INFO  {SAID_NAMES}\n"
+        f"[{NODES[1]}.{DOMAIN}:4711 :0:4711] tl_ucp_lib.c:64 UCC WARN as {USER} on 10.20.30.41\n")
     (folder / "profile" / "acme.nsys-rep").write_bytes(b"\0acme-gpu017")
     (folder / "link").symlink_to(f"/home/{USER}")
     if sealed:

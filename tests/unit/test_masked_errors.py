@@ -64,6 +64,20 @@ def test_a_secret_of_several_lines_is_masked_before_they_are_parted(
     assert one_line(ValueError("no key a1\nb2\nc3 here")) == "ValueError: no key *** here"
 
 
+def test_no_message_forges_a_line_of_a_traceback(capsys: Capture) -> None:
+    forged = "hpcbench: all is well"
+    try:
+        try:
+            raise ValueError(f"a\n{forged}")
+        except ValueError as error:
+            raise RuntimeError(f"b\n{forged}\n\u202ec") from error
+    except RuntimeError:
+        print_traceback({})
+    shown = capsys.readouterr().err
+    assert forged not in shown.splitlines() and "\u202e" not in shown
+    assert shown.splitlines()[-1] == f"RuntimeError: b\\n{forged}\\n\\u202ec"
+
+
 @pytest.mark.usefixtures("secret")
 def test_an_answer_and_the_traceback_beside_it(worker: InlineWorker, capsys: Capture) -> None:
     worker.send(cast("Request", SECRET))
