@@ -203,9 +203,11 @@ def case_tables(plan: Plan, *, full: bool = False) -> Iterator[Table]:
     that a block's lines share stand above them, unless the table is ``full``."""
     runs = [case for case in plan.cases if case.skip is None]
     blocks = grouped(((case.block, case.kind), case) for case in runs)
+    hardware = plan.config.get("hardware", {})
     for (block, kind), cases in blocks.items():
         title, listed = f"block {block}", len(runs) <= LISTED_CASES
-        table = presenter_of(kind).plan_table(title, cases, listed=listed) or any_plan(title, cases)
+        table = presenter_of(kind).plan_table(
+            title, cases, listed=listed, hardware=hardware) or any_plan(title, cases)
         yield table if full else table.shared_above()
 
 

@@ -60,10 +60,12 @@ class Presenter(Generic[W, R]):
         """Yield the lines and tables of `hpcbench list` on what the kind can measure."""
         return ()
 
-    def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table | None:
+    def plan_table(
+        self, title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],
+    ) -> Table | None:
         """Return the cases of a block: ``listed`` one by one, else a row for cases that are alike.
 
-        None: as those of any kind.
+        ``hardware`` is that section of the sweep. None: as those of any kind.
         """
         return None
 

@@ -147,7 +147,7 @@ def test_what_is_over_by_less_than_the_error_is_tried_and_noted() -> None:
     assert "by less than the 10 % that the prediction may be off: it is tried" in hardly.note
     assert too_large.skip is not None and too_large.note == ""
     for listed, start in ((True, "#0 needs "), (False, "1 case: needs ")):
-        table = training_plan_table("t", [fits, hardly], listed=listed)
+        table = training_plan_table("t", [fits, hardly], listed=listed, hardware={})
         assert table.notes[0].text.startswith(start)
     for setting in settings(advice(work_of(), int(0.89 * whole))):
         assert needed(work_of(), setting) <= 0.89 * whole

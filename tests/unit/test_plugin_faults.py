@@ -140,7 +140,7 @@ def test_every_answer_is_that_of_any_kind() -> None:
     assert list(presenter.overviews([item], {})) == []
     assert presenter.words([SLEEP]) == ((), ["uint8"], ())
     assert list(presenter.dry_run_lines(SLEEP, None)) == []
-    assert presenter.plan_table("naps", [CASE], listed=True) is None
+    assert presenter.plan_table("naps", [CASE], listed=True, hardware={}) is None
     assert presenter.heat_map_case(CASE) is None
     assert presenter.row(item, None) == presenter.sections([], [item], {}) == {}
 

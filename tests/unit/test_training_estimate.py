@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from hpcbench.config.load import check_config
+from hpcbench.kinds.training.plan.predict import predict
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.order import setup_s
-from hpcbench.report.plan_lines import plan_estimate_s, plan_header
+from hpcbench.report.plan_lines import case_tables, plan_estimate_s, plan_header
 
 GPT: dict[str, Any] = {"kind": "training", "model": "gpt2", "strategies": "data",
                        "iterations": 4, "warmup": 0, "backend": "gloo"}
@@ -74,3 +76,29 @@ def test_workers_of_gpus_that_may_not_be_there_are_apart() -> None:
          "validate": False} for name in ("gloo", "nccl")]}
     text = "\n".join(line.plain for line in plan_header(make_plan(check_config(raw, "test"), 2)))
     assert "estimate 34.1 s (19 s of that only if all needs are met)" in text  # 15 s a case, and 4
+
+
+@pytest.mark.parametrize(("hardware", "step_s"), [
+    ({"peak_flops": {"bf16": 1e12}}, 1.0), ({"peak_flops": {"fp32": 1e12}}, None), ({}, None),
+    ({"network_bandwidth_gbps": 8e-3, "num_devices": 1}, 2.0),
+    ({"network_bandwidth_gbps": 8e-3, "num_devices": 2}, None),  # then a node's ranks share it
+    ({"peak_flops": {"bf16": 1e11}, "network_bandwidth_gbps": 8, "num_devices": 1}, 10.0),
+    ({"peak_flops": {"bf16": 1e12}, "device_type": "cuda"}, None)])
+def test_a_plan_has_the_least_step_and_its_cost_at_the_declared_rates(
+    hardware: dict[str, Any], step_s: float | None,
+) -> None:
+    """The units of the parameters are 1 TFLOP and 1 MB of the network."""
+    config = check_config({"hardware": {**hardware, "price_per_device_hour": 3.6}, "benchmarks": [
+        GPT | {"dtype": "bf16", "batch_size": 5}]}, "test")
+    plan = make_plan(config, 2)
+    table, = case_tables(plan, full=True)
+    names = [column.name for column in table.columns]
+    row = dict(zip(names, table.groups[0].rows[0].cells, strict=True))
+    expected = predict(training_of(plan.cases[0]))
+    unit = expected.hardware_flops / 1e12 if "peak_flops" in hardware else (
+        expected.carried_on(plan.cases[0].library) / 2e6)
+    if step_s is None:
+        assert row.get("least_step") is None and row.get("least_cost") is None
+    else:
+        assert row["least_step"] == pytest.approx(step_s * unit)
+        assert row["least_cost"] == pytest.approx(step_s * unit * 2 * 3.6 / 3600 / 10 * 1000)

@@ -227,7 +227,9 @@ def size_range(works: Iterable[Collective]) -> str:
     return "..".join(dict.fromkeys(map(format_bytes, (sizes[0], sizes[-1])))) if sizes else ""
 
 
-def collective_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+def collective_plan_table(
+    title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],
+) -> Table:
     if listed:
         return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
     groups = grouped(((_what_cells(case), batch_text(case), case.needs), case) for case in cases)

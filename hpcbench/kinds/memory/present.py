@@ -281,9 +281,11 @@ class MemoryPresenter(Presenter[MemoryWork, derive.MemoryRecord]):
         yield Line("  or the largest batch that fits (largest_batch: true): tries by new workers")
         yield Line("  models and strategies: those of trainings")
 
-    def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+    def plan_table(
+        self, title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],
+    ) -> Table:
         found = self._trainings.plan_table(title, [first_training(case) for case in cases],
-                                           listed=listed)
+                                           listed=listed, hardware={})
         if not any(work_of(case).search for case in cases):
             return found
         return replace(found, notes=(*found.notes, Line(_FIRST_TRIED, "quiet")))

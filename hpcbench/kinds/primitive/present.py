@@ -227,7 +227,9 @@ def problem_text(work: Primitive) -> str:
     return f"m={work.m} n={work.n} k={work.k} {work.shape}".rstrip()
 
 
-def primitive_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+def primitive_plan_table(
+    title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],
+) -> Table:
     if listed:
         return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
     groups = grouped((

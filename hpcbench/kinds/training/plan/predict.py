@@ -8,9 +8,10 @@ reduce-scatter, with an all-gather on the other side, of the same bytes on the w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from hpcbench.kinds.training.plan import any_model, models
 from hpcbench.kinds.training.plan import spec as traffic
@@ -26,6 +27,7 @@ from hpcbench.kinds.training.plan.spec import (
 from hpcbench.kinds.training.plan.step import Stage, Step, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import ModelShape
+from hpcbench.plan.case import Case
 
 _GRADIENT = 4
 _LOSS_SUMS = 3
@@ -147,6 +149,22 @@ def hardware_flops(
 
 def predict(work: Training) -> Demands:
     return Demands(tuple(predict_stage(work, stage) for stage in stages_of(work)))
+
+
+def least_step_s(work: Training, case: Case, hardware: Mapping[str, Any]) -> float | None:
+    """Return the seconds of a step that no rank can beat, None where ``hardware`` declares no rate.
+
+    The longer of its FLOPs / the peak of the dtype and, with one rank a node, its bytes / the rate
+    of the network: none of both is ever reached, and at best they overlap wholly.
+    """
+    if hardware.get("device_type") not in (None, case.device) or not is_predicted(work):
+        return None
+    peak = (hardware.get("peak_flops") or {}).get(work.dtype)
+    gbps = hardware.get("network_bandwidth_gbps") if hardware.get("num_devices") == 1 else None
+    demands = predict(work)
+    times_s = [demands.hardware_flops / peak] if peak else []
+    times_s += [demands.carried_on(case.library) / (gbps * 1e9 / 8)] if gbps else []
+    return max(times_s, default=0.0) or None
 
 
 def is_predicted(work: Training) -> bool:

@@ -10,10 +10,10 @@ from typing import Any
 
 from hpcbench.kinds.training import block
 from hpcbench.kinds.training.derive import deriver
-from hpcbench.kinds.training.derive.rates import Counted
+from hpcbench.kinds.training.derive.rates import Counted, step_cost
 from hpcbench.kinds.training.derive.slow_ranks import Exposure
 from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
-from hpcbench.kinds.training.plan.predict import predict, predict_stage
+from hpcbench.kinds.training.plan.predict import least_step_s, predict, predict_stage
 from hpcbench.kinds.training.plan.spec import registry, strategies
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import (
@@ -87,7 +87,12 @@ _CASE_COLUMNS = (
     Column("flops", "flops", Show.GFLOP, "1e9", _OF_STEP, "less", detail=True),
     Column("wire", "wire", meaning=_OF_STEP, optional=True, detail=True),
     Column("calls", "calls", Show.COUNT, "", _OF_STEP, "less", optional=True, detail=True),
-    Column("memory", "memory", meaning=_OF_STEP), *COST,
+    Column("memory", "memory", meaning=_OF_STEP),
+    Column("least_step", "step", Show.DURATION, "at least", "the longer of FLOPs / declared peak "
+           "and, with one rank a node, wire / declared network", "less", optional=True,
+           first_to_go=True),
+    Column("least_cost", "cost", Show.NUMBER, "", "of 1,000 samples at the least step and the "
+           "declared price", "less", optional=True), *COST,
 )  # a transformer has neither width nor image, a ResNet neither hidden nor seq
 _GROUP_COLUMNS = (
     Column("cases", "cases", Show.COUNT), Column("model", "model"),
@@ -98,11 +103,16 @@ _GROUP_COLUMNS = (
 )
 
 
-def training_plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+def training_plan_table(
+    title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],
+) -> Table:
     if listed:
         options = charts.distinguishing_options(training_of(case) for case in cases)
-        rows = tuple(_case_row(case, options[training_of(case)]) for case in cases)
-        return Table(title, _CASE_COLUMNS, (Group("", rows),), notes=tuple(
+        rows = tuple(_case_row(case, options[training_of(case)], hardware) for case in cases)
+        unit = f"{hardware.get('currency') or 'currency'}/1K samples"
+        columns = tuple(replace(column, unit=unit) if column.name == "least_cost" else column
+                        for column in _CASE_COLUMNS)
+        return Table(title, columns, (Group("", rows),), notes=tuple(
             Line(f"#{case.index} {case.note}", "warning") for case in cases if case.note))
     groups = grouped((
         (training_of(case).model, charts.strategy_text(training_of(case)), case.backend, case.env,
@@ -144,8 +154,10 @@ def demand_lines(work: Training) -> Iterator[str]:
                f"{parts}")
 
 
-def _case_row(case: Case, options: str) -> Row:
+def _case_row(case: Case, options: str, hardware: Mapping[str, Any]) -> Row:
     work, expected = training_of(case), predict(training_of(case))
+    step_s = least_step_s(work, case, hardware)
+    cost = None if step_s is None else step_cost(case, step_s, hardware)
     carried = expected.carried_on(case.library)
     named = dict(work.named_extents)
     return Row((
@@ -161,7 +173,8 @@ def _case_row(case: Case, options: str) -> Row:
         "yes" if work.compile else None, work.loss if work.loss != CROSS_ENTROPY else None,
         None if work.trains else work.communication,
         expected.hardware_flops, round_bytes(carried) if carried else None,
-        expected.collectives or None, round_bytes(case.memory_bytes), *cost_cells([case])),
+        expected.collectives or None, round_bytes(case.memory_bytes), step_s,
+        None if cost is None else 1000 * cost / work.global_batch, *cost_cells([case])),
         case_id=case.case_id)
 
 
