@@ -22,6 +22,9 @@ from enum import IntEnum
 from hpcbench.texts import as_field
 
 _PLAIN_BYTES = frozenset(string.ascii_letters + string.digits + "/_.,:=+-@% ")
+NOT_AS_WRITTEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError,
+                  RecursionError)
+"""What reading a value raises that is not as its program writes it."""
 
 
 def command_line(*arguments: object) -> str:

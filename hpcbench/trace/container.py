@@ -22,7 +22,7 @@ import h5py
 import numpy as np
 
 from hpcbench import limits
-from hpcbench.errors import FileError
+from hpcbench.errors import NOT_AS_WRITTEN, FileError
 from hpcbench.trace.source import UnreadableTrace, check_version
 
 _PREFIX = "attempt"
@@ -183,8 +183,7 @@ def expected_content(path: Path) -> Iterator[None]:
     """Turn errors in reading a whole file into UnreadableTrace: another program wrote it."""
     try:
         yield
-    except (KeyError, ValueError, TypeError, AttributeError, OSError, OverflowError, IndexError,
-            RecursionError, MemoryError) as error:
+    except (*NOT_AS_WRITTEN, OSError, MemoryError) as error:
         raise UnreadableTrace("HB103", f"{path}: not the content expected: {error}") from error
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from hpcbench import limits
-from hpcbench.errors import FileError
+from hpcbench.errors import NOT_AS_WRITTEN, FileError
 from hpcbench.formats.printed import printed
 from hpcbench.texts import from_json
 
@@ -27,9 +27,6 @@ MOST_RECORD_LINES = 100_000
 _GZIP = b"\x1f\x8b"
 _LINE_BYTES = 16
 """A line of a packed file counts as so many bytes at least: each keeps a reader as busy."""
-NOT_AS_WRITTEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError,
-                  RecursionError)
-"""What reading a value raises that is not as its program writes it."""
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hpcbench.errors import FileError
-from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
+from hpcbench.errors import NOT_AS_WRITTEN, FileError
+from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.operations.collectives import collectives
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.texts import from_json

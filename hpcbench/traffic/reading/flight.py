@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.errors import FileError
+from hpcbench.errors import NOT_AS_WRITTEN, FileError
 from hpcbench.formats.printed import whole, whole_or_none
-from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
+from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.profiling.flight import END, joined
 from hpcbench.traffic.calls import (

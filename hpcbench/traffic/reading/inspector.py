@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from hpcbench.errors import NOT_AS_WRITTEN
 from hpcbench.formats.printed import whole
 from hpcbench.formats.reading import inspector
-from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
+from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.operations.collectives import MAX_WORLD_SIZE
 from hpcbench.operations.traffic import SEND_RECV
 from hpcbench.traffic.calls import KnownGroup, RankCall, RankRecord, collective_of, strided

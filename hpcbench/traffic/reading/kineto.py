@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hpcbench.errors import NOT_AS_WRITTEN
 from hpcbench.formats.printed import whole, whole_or_none
-from hpcbench.formats.reading.source import NOT_AS_WRITTEN, ForeignFile
+from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.operations.traffic import MOST_NS, SEND_RECV
 from hpcbench.traffic.calls import (
     KnownGroup,
