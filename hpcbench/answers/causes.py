@@ -81,7 +81,8 @@ class CallCause:
         arrival, contention: shares of the time with 95 % intervals; None where not known.
         cause: ``transfer``, ``arrival``, ``contention``, ``mixed`` or ``inconclusive``.
         parts: the causes of ``mixed``; else none.
-        late: ranks that arrive last more often than the others.
+        late: ranks that arrive last more often than the others, where arrival is a cause or a part
+            of `PART`: of two ranks one that is late by a transfer makes a third of the time.
         missing: why there is no cause; else empty.
         signature: index in the record's `signatures`.
     """
@@ -244,7 +245,8 @@ def judged(recorded: CallCause, calls: CallTimes, alone: CallTimes) -> CallCause
     cause, several = _verdict(shares)
     return replace(recorded, isolated_s=float(alone.transfer_s.mean()), arrival=shares[ARRIVAL],
                    contention=shares[CONTENTION], cause=cause,
-                   parts=several, late=_late(calls.last) if ARRIVAL in (cause, *several) else ())
+                   parts=several, late=_late(calls.last) if (
+                       shares[ARRIVAL].ends[0] >= PART or ARRIVAL in several) else ())
 
 
 def _means(values: Times, seed: int) -> Times:

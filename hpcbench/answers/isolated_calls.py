@@ -22,8 +22,8 @@ from hpcbench.plan.support import traits_of
 from hpcbench.reduce.kind_facts import IsolatedCall
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.stack import counts
+from hpcbench.statistics.hypothesis_tests import shifts_of
 from hpcbench.statistics.order import Interval, Values, median, t_quantile, t_tail
-from hpcbench.statistics.overlap import chance_of_mean, mean_interval
 from hpcbench.units import format_seconds, grouped
 
 FEWEST = 3
@@ -266,8 +266,8 @@ def ratio_of(parts: Sequence[ComparedCalls], proofs: Container[int]) -> Ratio:
     for common, is_proof in ((proving, True), (every, False)):
         if len(common) >= FEWEST:
             logs = _by_launch(common, _logs(other, common) - _logs(present, common))
-            return Ratio(mean_interval(logs).map(math.exp), chance_of_mean(logs), logs.size,
-                         is_proof)
+            (shift,) = shifts_of([logs], independent=logs.size < len(common))
+            return Ratio(shift.interval.map(math.exp), shift.chance, logs.size, is_proof)
     sides = []
     for side in (present, other):
         keys = _common(side)

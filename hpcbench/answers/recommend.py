@@ -450,8 +450,8 @@ def _undecided(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
         return f"{short(one.key)}: not enough data {which}; use at least {ENOUGH} passes"
     keep = f"; keep the default {short(one.key)}" if one.has_default else ""
     more = "more" if max(other.paired.n for other in alike) >= ENOUGH else f"at least {ENOUGH}"
-    return (f"{short(one.key)}: undecided {which}, too noisy ({_nearest(alike)}); use {more} passes"
-            f"{keep}")
+    return (f"{short(one.key)}: undecided {which}, too noisy ({_nearest(alike)}); use {more} "
+            f"{one.paired.unit}{keep}")
 
 
 def _in_tasks(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:

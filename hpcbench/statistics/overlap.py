@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 
 from hpcbench.statistics.interval import t_of_normal
-from hpcbench.statistics.order import Interval, Values, median, t_tail
+from hpcbench.statistics.order import Interval, Values, median
 
 LEVEL = 0.95
 NEGLIGIBLE = 0.05
@@ -97,12 +97,6 @@ def mean_interval(values: Values) -> Interval:
         return Interval(mean)
     half = _student(values.size - 1) * float(values.std(ddof=1)) / math.sqrt(values.size)
     return Interval(mean, mean - half, mean + half)
-
-
-def chance_of_mean(values: Values) -> float:
-    """Return the p-value of a mean of two values (n,) or more against 0: Student's t."""
-    mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(values.size)
-    return 2 * t_tail(abs(mean) / error, values.size - 1) if error > 0 else float(mean == 0)
 
 
 def _student(degrees: int) -> float:

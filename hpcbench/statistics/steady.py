@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg
 from hpcbench.statistics.interval import (
+    MIN_N_DEPENDENT,
     MedianInterval,
     dependence,
     inflation_of_sum,
@@ -66,7 +67,8 @@ def steady_from(passes: Sequence[Values]) -> list[int]:
     after it. Changes: batches count by their median; the first cut within 5 % of the least is
     taken; and only if the first 5 values rank otherwise than those after it (rank sum, of values
     as correlated as the later halves of the passes are; p < 0.01 for all passes together, Simes,
-    Biometrika 73, 1986)."""
+    Biometrika 73, 1986). Halves of fewer than `MIN_N_DEPENDENT` values do not show how long a state
+    lasts: there, most passes have to begin alike with p < 0.01."""
     later = [values[values.size // 2:] for values in passes if values.size >= BATCH]
     every = np.concatenate([np.empty(0), *(part - median(part) for part in later)])
     correlation = rank_correlation(ranks(every), [part.size for part in later],
@@ -74,18 +76,22 @@ def steady_from(passes: Sequence[Values]) -> list[int]:
     if not is_significant(correlation, every.size):
         correlation = 0.0
     deviation = math.sqrt(inflation_of_sum(BATCH, correlation))
-    cuts, chances = zip(*(_cut(values, deviation) for values in passes), strict=True)
-    return [cut if share < SIGNIFICANT_P else 0
-            for cut, share in zip(cuts, benjamini_hochberg(chances), strict=True)]
+    cuts, scores = zip(*(_cut(values, deviation) for values in passes), strict=True)
+    chances = [math.erfc(abs(score) / math.sqrt(2)) for score in scores]
+    alike = [sum(chance < SIGNIFICANT_P and score * other > 0 for chance, other in zip(
+        chances, scores, strict=True)) > len(passes) / 2 for score in scores]
+    return [cut if share < SIGNIFICANT_P and (is_alike or values.size // 2 >= MIN_N_DEPENDENT)
+            else 0 for cut, share, is_alike, values in zip(
+                cuts, benjamini_hochberg(chances), alike, passes, strict=True)]
 
 
 def _cut(values: Values, deviation: float) -> tuple[int, float]:
-    """Return the cut, and its p-value; ``deviation`` is that of sums over independent ones'."""
+    """Return the cut, and its normal score; ``deviation`` is that of sums over independent ones'.
+    """
     cut = BATCH * _mser_batches(_block_medians(values, BATCH)) if values.size >= MIN_N_STEADY else 0
     if not cut:
-        return 0, 1.0
-    start_and_rest = np.concatenate([values[:BATCH], values[cut:]])
-    return cut, math.erfc(abs(_rank_sum_z(start_and_rest, BATCH)) / deviation / math.sqrt(2))
+        return 0, 0.0
+    return cut, _rank_sum_z(np.concatenate([values[:BATCH], values[cut:]]), BATCH) / deviation
 
 
 def _mser_batches(batches: Values) -> int:

@@ -168,6 +168,7 @@ def noisy(call: int) -> int:
 @pytest.mark.parametrize(("durations", "cause", "late"), [
     (lambda rank, call: noisy(call), "transfer", ()),
     (lambda rank, call: noisy(call) + 5_000_000 * (rank == 0), "arrival", (1,)),
+    (lambda rank, call: noisy(call) * (1 + (rank == 1)), "transfer", (0,)),
     (lambda rank, call: 8 * noisy(call), "contention", ()),
     (lambda rank, call: 8 * noisy(call) + 160_000 * (rank == 1), "mixed", (0,)),
 ])

@@ -25,6 +25,7 @@ from hpcbench.statistics.hypothesis_tests import (
     holm,
     largest_correlation,
     pass_medians,
+    shifts_of,
     tail_of_two,
 )
 from hpcbench.statistics.order import t_quantile, t_tail
@@ -51,6 +52,21 @@ def test_tails_of_both_sides_add_up_and_quantiles_are_inverse(t: float, degrees:
 def test_of_two_degrees_the_tail_is_that_of_the_closed_form() -> None:
     for t in (0.5, 10.0, 1e4):
         assert t_tail(t, 2) == pytest.approx(0.5 - t / (2 * math.sqrt(2 + t * t)), rel=1e-6)
+
+
+def test_passes_count_as_dependent_where_the_rows_of_a_report_depend() -> None:
+    random = np.random.default_rng(3)
+    noise = 0.05 * random.standard_normal((30, 9))
+    for row, shift in zip(noise, shifts_of([*noise]), strict=True):
+        t = abs(row.mean()) / row.std(ddof=1) * 3
+        assert shift.chance == pytest.approx(2 * t_tail(t, 8), rel=0.01)
+        low, high = shift.interval.ends
+        assert high - low == pytest.approx(2 * t_quantile(0.025, 8) * row.std(ddof=1) / 3, rel=0.01)
+    for at in range(1, 9):
+        noise[:, at] = 0.8 * noise[:, at - 1] + 0.6 * noise[:, at]
+    assert min(shift.chance for shift in shifts_of([*noise])) > 0.01
+    (alone,) = shifts_of([0.7 + 1e-4 * random.standard_normal(9)])
+    assert alone.chance == pytest.approx(2 / 2 ** 9, rel=0.5)  # no other row bears it out
 
 
 def test_a_family_of_tests_is_stricter_than_each() -> None:

@@ -141,3 +141,14 @@ def test_a_step_under_five_per_cent_is_no_finding() -> None:
     noise = np.exp(0.001 * np.random.default_rng(0).standard_normal(200))
     noise[100:] *= 1.04
     assert change_point(noise) is None
+
+
+@pytest.mark.parametrize(("slow", "cuts"), [((0, 1), 2), ((0, 1, 2), 3), ((0,), 0)])
+def test_few_samples_are_cut_where_most_passes_begin_alike(
+    slow: tuple[int, ...], cuts: int,
+) -> None:
+    random = np.random.default_rng(4)
+    passes = [1 + 0.02 * random.random(30) for _ in range(3)]
+    for number in slow:
+        passes[number][:10] *= 1.5
+    assert np.count_nonzero(steady_from(passes)) == cuts

@@ -49,7 +49,7 @@ from hpcbench.trace.schema import Header, Record
 from synthetic import make_case, plan_of, with_rows, write_synthetic_run
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "what_if.py"
-PASSES, CALLS, RECORDED_NS = 5, 20, 40_000
+PASSES, CALLS, RECORDED_NS = 9, 20, 40_000
 TREE = (("NCCL_ALGO", "Tree"),)
 
 
@@ -79,7 +79,7 @@ def record(
 def run(
     folder: Path, cases: Mapping[Case, float], ranks: int = 2, node: str = "",
 ) -> Path:
-    """Measure cases that take so many us, 5 % more in each further pass, of which there are 5."""
+    """Measure cases that take so many us, 5 % more in each further pass, of which there are 9."""
     def change(rank: int, one: Record) -> Iterable[Record]:
         rows = one.samples.rows()
         at = next(time_us for case, time_us in cases.items() if case.case_id == one.case_id)
@@ -127,7 +127,7 @@ def test_a_setting_changes_the_isolated_part_of_the_recorded_time(settings: Path
     assert found.time_s == pytest.approx(CALLS * 40e-6)
     tree = named(found, "NCCL_ALGO=Tree")
     assert tree.change and tree.change.low is not None and tree.change.high is not None
-    isolated_us = 20 * 1.05 ** 2 * 1.00125
+    isolated_us = 20 * 1.05 ** 4 * 1.00125
     assert tree.change.value == pytest.approx(-isolated_us / 2 / 40, rel=0.002)
     assert tree.time_s == pytest.approx(found.time_s * (1 + tree.change.value))
     assert tree.change.low <= tree.change.value <= tree.change.high < -0.25
@@ -165,10 +165,10 @@ def test_passes_with_any_number_of_calls_prove_nothing(settings: Path, tmp_path:
                                    case(1, env=TREE, min_iterations=5): 15})
     one = named(asked(record(), auto), "NCCL_ALGO=Tree")
     assert (one.verdict, one.pairs) == (PREDICTED, PASSES)
-    assert one.change and one.change.value == pytest.approx(-22.05 / 4 / 40, rel=0.01)
+    assert one.change and one.change.value == pytest.approx(-24.31 / 4 / 40, rel=0.01)
     both = named(asked(record(), auto, settings), "NCCL_ALGO=Tree")
     assert (both.verdict, both.pairs) == (REAL, PASSES)
-    assert both.change and both.change.value == pytest.approx(-22.05 / 2 / 40, rel=0.01)
+    assert both.change and both.change.value == pytest.approx(-24.31 / 2 / 40, rel=0.01)
 
 
 def test_equal_settings_are_no_gain(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_calls_that_are_not_measured_keep_their_time(settings: Path) -> None:
 
 def test_calls_without_durations_take_their_isolated_time(settings: Path) -> None:
     found = asked(record(duration_ns=lambda rank: None), settings)
-    assert found.time_s == pytest.approx(CALLS * 20e-6 * 1.05 ** 2, rel=0.01)
+    assert found.time_s == pytest.approx(CALLS * 20e-6 * 1.05 ** 4, rel=0.01)
     tree = named(found, "NCCL_ALGO=Tree")
     assert tree.change and tree.change.value == pytest.approx(-0.5, abs=0.01)
     other = asked(record(signature("broadcast"), duration_ns=lambda rank: None), settings)
@@ -258,7 +258,7 @@ def test_a_node_is_left_out_if_that_was_measured(tmp_path: Path) -> None:
     less = run(tmp_path / "less", {case(): 10}, ranks=2, node="host0")
     one = named(asked(traffic, less, whole), "without host1")
     assert (one.verdict, one.pairs) == (PREDICTED, 0)
-    assert one.change and -0.3 < one.change.value < -0.25
+    assert one.change and -0.32 < one.change.value < -0.29
 
 
 def test_a_size_between_two_lies_on_the_line_of_their_logarithms() -> None:
@@ -286,10 +286,10 @@ def test_passes_of_two_runs_are_compared_as_by_welch() -> None:
 
 
 def test_launches_count_once() -> None:
-    keys = [(0, launch, number) for launch in range(4) for number in range(3)]
+    keys = [(0, launch, number) for launch in range(8) for number in range(3)]
     found = ratio_of([ComparedCalls(1, dict.fromkeys(keys, 2.0), {
         key: 1 + 0.01 * key[1] for key in keys})], {0})
-    assert found.pairs == 4 and verdict_of(found) == REAL
+    assert found.pairs == 8 and verdict_of(found) == REAL
     assert verdict_of(found._replace(is_proof=False)) == PREDICTED
     assert verdict_of(found._replace(chance=0.02), family=3) == UNDECIDED
 
@@ -333,4 +333,4 @@ def test_the_command_writes_the_proof(settings: Path, tmp_path: Path) -> None:
 def test_the_benchmark_meets_its_goals() -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), "--jobs", "100", "--seed", "1"],
                           capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0 and done.stdout.count("named in 100.0%") == 2, done.stdout
+    assert done.returncode == 0 and done.stdout.count("named in 100.0%") == 1, done.stdout
