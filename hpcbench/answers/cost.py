@@ -40,6 +40,7 @@ class CostChoice:
     """One way to train the samples.
 
     Attributes:
+        way: the setting, without its ranks; ``batch`` are the samples of its step.
         time_s, device_hours, cost, kwh: for all samples; the last two None where unknown.
         price: of a device-hour.
         energy_of: the devices whose counters give the energy; ``power_w`` is their mean power
@@ -53,6 +54,8 @@ class CostChoice:
 
     case_id: str
     label: str
+    way: str
+    batch: float
     ranks: int
     nodes: int
     samples_per_s: float
@@ -127,8 +130,9 @@ class TrainingTask:
 
 def task_of(cases: Sequence[Worked], options: TopicOptions) -> TrainingTask:
     """Return the task of ``cases``, of which there is at least one."""
-    choices = [_choice(case, options, label) for case, label in zip(
-        cases, _labels(cases), strict=True)]
+    ways = short_ways(cases)
+    choices = [_choice(case, options, label, ways[case.work.way]) for case, label in zip(
+        cases, _labels(cases, ways), strict=True)]
     priced = all(one.cost for one in choices)
     if not priced:  # one unit for all
         choices = [replace(one, price=None, cost=None) for one in choices]
@@ -157,8 +161,7 @@ def _beats(one: CostChoice, other: CostChoice) -> bool:
     return mine != its and mine[0] <= its[0] and mine[1] <= its[1]
 
 
-def _labels(cases: Sequence[Worked]) -> list[str]:
-    names = short_ways(cases)
+def _labels(cases: Sequence[Worked], names: Mapping[Any, str]) -> list[str]:
     labels = [f"{names[case.work.way]} on {plural(case.ranks, 'rank')}, "
               f"{case.work.amount:g} samples a step" for case in cases]
     return [f"{label} ({case.case.case_id})" if labels.count(label) > 1 else label
@@ -181,7 +184,7 @@ def _price(case: Worked, options: TopicOptions) -> float | None:
     return None if price is None else float(price)
 
 
-def _choice(case: Worked, options: TopicOptions, label: str) -> CostChoice:
+def _choice(case: Worked, options: TopicOptions, label: str, way: str) -> CostChoice:
     rate = case.work.amount / case.time_s
     time_s, price, usage = options.samples / rate, _price(case, options), case.item.usage
     hours = time_s * case.ranks / HOUR_S
@@ -189,8 +192,8 @@ def _choice(case: Worked, options: TopicOptions, label: str) -> CostChoice:
     timing = case.item.timing
     setup = [timing.communicator_s, timing.first_call_s] if timing else []
     return CostChoice(
-        case.case.case_id, label, case.ranks, case.nodes, rate, time_s, hours, price,
-        None if price is None else hours * price,
+        case.case.case_id, label, way, case.work.amount, case.ranks, case.nodes, rate, time_s,
+        hours, price, None if price is None else hours * price,
         None if power_w is None else power_w * time_s / J_PER_KWH, power_w,
         usage.energy_of if usage is not None else "",
         sum(part for part in setup if part is not None) if any(setup) else None,
@@ -383,7 +386,8 @@ def _without(runs: Sequence[Run], tasks: Sequence[TrainingTask]) -> Iterator[Ans
 
 _INTERVAL = "95 % CI"
 _FORMULA = ("device-hours = samples / (samples/s) x nodes x devices a node / 3600; "
-            "cost = device-hours x price; times are without set-up")
+            "cost = device-hours x price; times are without set-up; fastest?: noise hides "
+            "which of those it is")
 
 
 def cost_tables(record: Costs) -> Iterator[Table]:
@@ -406,8 +410,9 @@ def cost_charts(record: Costs) -> Iterator[LineChart]:
 def _columns(task: TrainingTask) -> tuple[Column, ...]:
     money = task.unit
     return (
-        Column("choice", "choice"), Column("nodes", "nodes", Show.COUNT, detail=True),
-        Column("devices", "devices", Show.COUNT, detail=True),
+        Column("choice", "choice"), Column("nodes", "nodes", Show.COUNT),
+        Column("devices", "devices", Show.COUNT),
+        Column("batch", "a step", Show.COUNT, "samples"),
         Column("time", "time", Show.DURATION),
         Column("device_hours", "device-hours", Show.NUMBER, better="less", detail=True),
         Column("cost", "cost", Show.NUMBER, money, better="less", optional=True, first_to_go=True),
@@ -417,8 +422,8 @@ def _columns(task: TrainingTask) -> tuple[Column, ...]:
         Column("per_million_tokens", "10^6 tokens", Show.NUMBER, money, better="less",
                optional=True, detail=True),
         Column("time_saved", "time saved", Show.PERCENT, "%", "against the default, the first row",
-               "more", optional=True),
-        Column("time_interval", _INTERVAL, Show.PERCENT, "%", optional=True),
+               "more", optional=True, first_to_go=True),
+        Column("time_interval", _INTERVAL, Show.PERCENT, "%", optional=True, first_to_go=True),
         Column("cost_saved", "cost saved", Show.PERCENT, "%", "against the default, the first row",
                "more", optional=True, first_to_go=True),
         Column("cost_interval", _INTERVAL, Show.PERCENT, "%", optional=True, first_to_go=True),
@@ -427,18 +432,26 @@ def _columns(task: TrainingTask) -> tuple[Column, ...]:
 
 def _row(task: TrainingTask, one: CostChoice) -> Row:
     tokens = one.tokens_a_sample
-    notes = [*(name for name, best in (("fastest", task.fastest), ("cheapest", task.cheapest))
-               if best.labels == (one.label,) and len(task.choices) > 1),
+    notes = [*(_rank_text(name, best) for name, best in (
+                   ("fastest", task.fastest), ("cheapest", task.cheapest))
+               if one.label in best.labels and len(task.choices) > 1),
              *(["default"] if one.label == task.default else []),
              *(["Pareto front"] if one.on_front else []),
              *(["ranks share cores"] if one.shares_cores else [])]
     saved = [beside and beside.map(_saved) for beside in (one.time_beside, one.cost_beside)]
     return Row((
-        one.label, one.nodes, one.ranks, one.time_s, one.device_hours, one.cost, one.kwh,
-        one.spent / task.samples * 1000,
+        one.way, one.nodes, one.ranks, int(one.batch), one.time_s, one.device_hours, one.cost,
+        one.kwh, one.spent / task.samples * 1000,
         None if tokens is None else one.spent / (task.samples * tokens) * 1e6,
         *(cell for share in saved for cell in (share.value if share else None, range_of(share))),
         "; ".join(notes) or None), case_id=one.case_id)
+
+
+def _rank_text(name: str, best: Best) -> str:
+    """Return ``fastest``, or how it shares this with others."""
+    if len(best.labels) == 1:
+        return name
+    return f"{name}, as others are" if best.alike else f"{name}?"
 
 
 def _chart(task: TrainingTask) -> LineChart:

@@ -153,12 +153,19 @@ def test_table_and_chart() -> None:
     run = run_of(*items(), hardware=PRICED)
     record = cost([run], TopicOptions())
     (table,) = cost_tables(record)
-    assert [column.title for column in table.without_empty().columns][:8] == [
-        "choice", "nodes", "devices", "time", "device-hours", "cost", "1,000 samples",
+    assert [column.title for column in table.without_empty().columns][:9] == [
+        "choice", "nodes", "devices", "a step", "time", "device-hours", "cost", "1,000 samples",
         "10^6 tokens"]
+    task = only(record)
+    assert [(row.cells[0], row.cells[2:4]) for row in table.rows] == [
+        ("data", (one.ranks, 4 * one.ranks)) for one in task.choices]
+    notes = {f"{row.cells[0]} on {row.cells[2]} rank": str(row.cells[-1]) for row in table.rows}
+    for name, best in (("fastest", task.fastest), ("cheapest", task.cheapest)):
+        assert [place for place, note in notes.items() if name in note] == [
+            label.partition(",")[0].removesuffix("s") for label in best.labels]
     row = table.rows[0].cells
-    assert row[7] == pytest.approx(1000 / 500 / 3600 * 2)
-    assert row[8] == pytest.approx(1e6 / (500 * 32) / 3600 * 2)
+    assert row[8] == pytest.approx(1000 / 500 / 3600 * 2)
+    assert row[9] == pytest.approx(1e6 / (500 * 32) / 3600 * 2)
     (chart,) = cost_charts(record)
     text = texts_of(figure_of(chart, run.results))
     assert "cost (EUR)" in text and "Pareto front" in text
