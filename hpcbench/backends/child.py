@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hpcbench.measurement.process import KernelFiles, die_with_parent
+from hpcbench.operations.gpu_nodes import nvidia_gpus
 
 ChildTask = Callable[[], Iterable[tuple[str, Any]]]
 """Yields names and plain JSON values, each when it is known."""
@@ -41,13 +42,9 @@ _MOST_FILES = 1 << 16
 _LAST_LINE = re.compile(rb'(^|\n){"end": .*\n$')
 
 
-def gpus_of_driver(root: Path = Path("/")) -> int:
-    return len([*root.glob("dev/nvidia[0-9]*")])
-
-
 def gpus_start_s(root: Path = Path("/")) -> float:
     """Return how long a driver may take to start this machine's GPUs."""
-    return _START_OF_A_GPU_S * gpus_of_driver(root)
+    return _START_OF_A_GPU_S * nvidia_gpus(root)
 
 
 @dataclass(frozen=True, slots=True)

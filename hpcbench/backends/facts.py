@@ -21,7 +21,6 @@ from hpcbench.backends.child import (
     QUIET_S,
     Answers,
     ChildTask,
-    gpus_of_driver,
     gpus_start_s,
     kept_child,
     run_in_children,
@@ -39,6 +38,7 @@ from hpcbench.backends.gpus import (
 )
 from hpcbench.backends.groups import cuda_task, ucc_facts, ucc_loss_reason, ucc_task
 from hpcbench.measurement.environment import loaded_libraries
+from hpcbench.operations.gpu_nodes import nvidia_gpus
 from hpcbench.trace.schema import UNKNOWN_VERSION
 
 
@@ -150,7 +150,7 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
 def _quiet_s(cuda: Mapping[str, Any]) -> float:
     """Return after how long without an answer a library that reads GPUs hangs: one that CUDA has
     not started yet takes longer."""
-    gpus = max(len(cuda["uuids"]), gpus_of_driver())
+    gpus = max(len(cuda["uuids"]), nvidia_gpus())
     return QUIET_S + (_QUIET_OF_A_GPU_S * gpus if cuda["available"] else gpus_start_s())
 
 

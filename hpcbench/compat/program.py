@@ -22,6 +22,7 @@ from hpcbench.__main__ import end_with
 from hpcbench.compat.options import OPTIONS, NcclTestsOptions, parse, to_sweep
 from hpcbench.errors import UsageError
 from hpcbench.launch.launcher import announced_rank, announced_size
+from hpcbench.operations.gpu_nodes import has_gpu
 from hpcbench.texts import Verbosity, path_of, say, say_all, to_json
 from hpcbench.units import plural
 
@@ -37,8 +38,6 @@ LEAST = "NCCL_TESTS_MIN_BW"
 KEPT_IN = "HPCBENCH_OUTPUT"
 """Variable with the folder that keeps the results; without it they are gone with the program."""
 _FIRST_GPU = "NCCL_TESTS_DEVICE"
-_KFD = Path("/dev/kfd")
-"""Exists where ROCm's driver is."""
 _ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 _QUICK: Mapping[str, Mapping[str, Any]] = {
     "measure": {"order": "planned", "canary": False, "noise_check_s": 0},
@@ -110,21 +109,11 @@ def _start_here(
 
     ranks = options.ranks_per_process
     if not options.given & {"t", "g"}:
-        ranks = _visible_gpus() if _has_gpu(environ) else RANKS_WITHOUT_GPUS
+        ranks = _visible_gpus() if has_gpu(environ) else RANKS_WITHOUT_GPUS
     if os.geteuid() == 0:  # as health checks are: Open MPI would refuse
         environ = {**_ROOT_MAY, **environ}
     if ranks > 1:
         exec_mpirun(ranks, words, environ, module=f"hpcbench.compat.{options.program}")
-
-
-def _has_gpu(environ: Mapping[str, str]) -> bool:
-    """Return whether a GPU is there and not hidden; a driver that crashes counts as one."""
-    from hpcbench.launch.session import count_gpus
-
-    if environ.get("CUDA_VISIBLE_DEVICES") == "":
-        return False
-    counted = count_gpus()
-    return bool(counted.lost or counted.values.get("gpus") or _KFD.exists())
 
 
 def _visible_gpus() -> int:
@@ -163,7 +152,7 @@ class _Job:
         file = self.options.text("J")
         if file and not path_of(file).absolute().parent.is_dir():
             raise UsageError(f"{self.options.program}: -J {file}: its folder does not exist")
-        on_gpu = _has_gpu(os.environ)
+        on_gpu = has_gpu(os.environ)
         content, remarks = to_sweep(self.options, ranks, "nccl" if on_gpu else "gloo")
         for section, keys in _QUICK.items():
             content[section] = {**content.get(section, {}), **keys}

@@ -43,6 +43,7 @@ from hpcbench.config.section import Dialect, Replaceable
 from hpcbench.config.yaml_text import from_yaml, unique
 from hpcbench.errors import ConfigError, FileError, command_line
 from hpcbench.kinds.registry import kinds
+from hpcbench.operations.gpu_nodes import has_gpu
 from hpcbench.texts import holds_halves, say, valid
 from hpcbench.units import shortened
 
@@ -287,10 +288,7 @@ def native_backend(
     torch that can use them; else gloo. It is asked before torch is there."""
     if hardware.device_type is not None:
         return "nccl" if hardware.device_type == "cuda" else "gloo"
-    if environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return "gloo"
-    devices = any((root / "dev").glob("nvidia[0-9]*")) or (root / "dev/kfd").exists()
-    return "nccl" if devices and not _torch_is_for_cpus() else "gloo"
+    return "nccl" if has_gpu(environ, root) and not _torch_is_for_cpus() else "gloo"
 
 
 def _torch_is_for_cpus() -> bool:
