@@ -220,7 +220,7 @@ def bandwidth_charts(found: BandwidthTruth) -> Iterator[DotChart]:
             "Bandwidth against the declared links", "share of what the declared links allow",
             "bandwidth", ("More than 1 is impossible: see the note.",),
             tuple(case.case_id for case in found.cases), Axis("share of link", Show.RATIO),
-            (Column("problem", "note"),), rows)
+            (Column("problem", "note"),), rows, reference=1.0)
 
 
 TOPIC = Topic("bandwidth", "link use, and bandwidths that are too high",

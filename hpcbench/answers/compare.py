@@ -530,7 +530,7 @@ def comparison_chart(found: SideComparison) -> DotChart | None:
         f"{found.second} against {found.first}", "time of the second side over that of the first",
         "comparison", (
             f"Whisker: 95 % interval. Smallest effect that matters: {100 * found.smallest:g} %.",),
-        (), Axis("ratio of times", Show.RATIO), (Column("verdict", "verdict"),), rows)
+        (), Axis("ratio of times", Show.RATIO), (Column("verdict", "verdict"),), rows, 1.0)
 
 
 def totals_line(found: SideComparison) -> str:

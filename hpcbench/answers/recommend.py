@@ -584,7 +584,8 @@ def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
             shared or "time of each way over that of the one ahead", f"recommend_{kind}",
             ("Whisker: 95 % interval of the ratio over pairs of a pass.", *left_out(len(rows))), (),
             Axis("times as long as the way ahead, by pairs", Show.RATIO, scale=scale),
-            (Column("verdict", "against the way ahead"),), tuple(rows[:MOST_ROWS]))
+            (Column("verdict", "against the way ahead"),), tuple(rows[:MOST_ROWS]),
+            reference=1.0)
 
 
 def _way(ranking: Ranking, name: str) -> str:

@@ -34,7 +34,7 @@ from hpcbench.answers.scaling_series import (
 from hpcbench.statistics.order import Interval
 from hpcbench.statistics.scaling_laws import Law
 from hpcbench.units import digits, format_seconds, grouped, plural, three_digits
-from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel, Scale
+from hpcbench.views.chart import PLAIN, Axis, ChartPoint, LineChart, Panel, Scale
 from hpcbench.views.chart import Curve as TimeSeries
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 
@@ -313,7 +313,7 @@ def _speed_ups(found: Sequence[ScalingSeries]) -> Panel:
     base = min(series.members[0].ranks for series in shown)
     places = sorted({one.ranks for series in shown for one in series.members})
     ideal = TimeSeries(f"ideal from {plural(base, 'rank')}",
-                   tuple((ranks, ChartPoint(ranks / base)) for ranks in places))
+                   tuple((ranks, ChartPoint(ranks / base)) for ranks in places), colour=PLAIN)
     return Panel(Axis("speed-up", Show.RATIO),
                  (ideal, *(_course(series, shown) for series in shown)), _left_out(found))
 

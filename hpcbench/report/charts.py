@@ -8,7 +8,6 @@ shortest that distinguish the charts.
 from __future__ import annotations
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from itertools import cycle
 from typing import TypeVar
 
 from hpcbench.answers.topics import TopicResult
-from hpcbench.answers.winners import winners_among, with_winners
+from hpcbench.answers.winners import Winners, winners_among, with_winners
 from hpcbench.config.axes import quote, unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.kinds.registry import kind_aliases, kinds
@@ -33,9 +32,11 @@ from hpcbench.reduce.results import (
     fold_text,
 )
 from hpcbench.reduce.stack import SampleMap, SampleTimeline, sample_map, sample_timelines
-from hpcbench.units import grouped, plural
+from hpcbench.report.colours import colours_of, line_colours, with_colours
+from hpcbench.units import grouped, plural, with_sizes
 from hpcbench.views.chart import (
-    COLOURS,
+    PART_COLOURS,
+    PLAIN,
     Axis,
     Bar,
     BarChart,
@@ -49,9 +50,9 @@ from hpcbench.views.chart import (
     LineChart,
     Look,
     Panel,
-    RooflineChart,
     Scale,
     file_name,
+    in_fields,
     is_wide,
 )
 from hpcbench.views.columns import clock_text, telemetry_chart
@@ -137,7 +138,7 @@ def _numbers(cells: Iterable[Cell]) -> Iterator[float]:
 MOST_RANKS = 32
 """More ranks than this are no longer distinguishable in one picture."""
 _BEFORE = Look("before it begins", "#ffffff", 0.0)
-_WHOLE, _REST = Look("in the call", COLOURS[0]), Look("other", "#bbbbbb")
+_WHOLE, _REST = Look("in the call", PLAIN), Look("other", "#bbbbbb")
 _COLUMNS = (Column("whole", "takes", Show.US, "us"), Column("begin", "begins after", Show.US, "us"))
 
 
@@ -172,7 +173,7 @@ def _looks(names: Sequence[str], known: Mapping[str, Look]) -> dict[str, Look]:
         return {"": _WHOLE}
     own = {"": _REST, **known}
     used = {own[name].colour for name in names if name in own}
-    free = cycle([one for one in COLOURS if one not in used] or COLOURS)
+    free = cycle([one for one in PART_COLOURS if one not in used] or PART_COLOURS)
     return {name: own[name] if name in own else Look(name, next(free)) for name in names}
 
 
@@ -299,100 +300,32 @@ CANARY_FOLD = "local_max"
 
 def charts_of(
     results: Results, source: SampleSource, advice: Sequence[TopicResult] = (),
-    case: str | None = None,
+    case: str | None = None, among: Sequence[Results] = (),
 ) -> list[Chart]:
     """Return the charts of a run, and of its answers; none where no case is ok.
 
-    ``case`` names the one whose samples are shown. Raises UsageError for one that is not there.
+    ``case`` names the one whose samples are shown; ``among`` are the runs that share colours of
+    names. Raises UsageError for a case that is not there.
     """
     if case_to_map(results.cases) is None:
         return []
     named = None if case is None else named_case(results.cases, case)
     winners = winners_among(one.record for one in advice)
-    charts = [chart.without_empty() if isinstance(chart, BarChart) else chart
-              for chart in _charts(results, source, advice, named)]
-    colours = {**_line_colours(charts), **colours_of(results)}
-    shown = with_short_names([with_winners(with_fitting_units(chart), winners) for chart in charts])
-    return [with_colours(chart, colours, results) for chart in shown]
+    return with_short_names(finished(_charts(results, source, advice, named), among or [results],
+                                     winners))
 
 
-_COLOURED = ("backend", "implementation", "strategy")
-
-
-def colours_of(results: Results) -> Mapping[str, str]:
-    """Return the one colour of each backend, implementation and strategy of a run."""
-    names = dict.fromkeys(
-        str(setting[key]) for key in _COLOURED for item in results.cases
-        for setting in [_setting(item)] if item.status == "ok" and key in setting)
-    return dict(zip(names, cycle(COLOURS)))
-
-
-def _line_colours(charts: Iterable[Chart]) -> Mapping[str, str]:
-    """Return the colours of lines across bars by their labels, such as the product alone."""
-    return {look.label: look.colour for chart in charts if isinstance(chart, BarChart)
-            for section in chart.sections for _, look in section.lines}
-
-
-def _setting(item: CaseResult) -> Mapping[str, object]:
-    return {"backend": item.case.backend, **item.case.workload.choice().setting}
-
-
-def with_colours(chart: Chart, colours: Mapping[str, str], results: Results) -> Chart:
-    """Return the chart with its marks in the colours of the names that it compares."""
-    if isinstance(chart, DotChart):
-        found = _colours([row.label for row in chart.rows], colours)
-        return replace(chart, rows=tuple(
-            replace(row, colour=colour) for row, colour in zip(chart.rows, found, strict=True)))
-    if isinstance(chart, BarChart):
-        return _with_bar_colours(chart, colours)
-    if isinstance(chart, RooflineChart):
-        return replace(chart, panels=tuple(replace(panel, spots=tuple(
-            replace(spot, colour=_colour_of(spot.label, colours)) for spot in panel.spots))
-            for panel in chart.panels))
-    if not isinstance(chart, LineChart):
-        return chart
-    backends = {item.case.backend for item in results.cases if item.case.case_id in chart.case_ids}
-    alone = colours.get(next(iter(backends)), "") if len(backends) == 1 else ""
-
-    def of_panel(panel: Panel) -> Panel:
-        found = [alone] if len(panel.lines) == 1 else _colours(
-            [line.label for line in panel.lines], colours)
-        return replace(panel, lines=tuple(
-            replace(line, colour=colour) for line, colour in zip(panel.lines, found, strict=True)))
-
-    return replace(chart, panels=tuple(map(of_panel, chart.panels)))
-
-
-def _with_bar_colours(chart: BarChart, colours: Mapping[str, str]) -> BarChart:
-    """Return the chart with bars of one part, lines and labels in the colours of their names."""
-    def of_look(look: Look, label: str) -> Look:
-        return replace(look, colour=_colour_of(label, colours) or look.colour)
-
-    def of_bar(bar: Bar) -> Bar:
-        return replace(bar, colour=_colour_of(bar.label, colours), segments=tuple(
-            (length, look if look.label else of_look(look, bar.label))
-            for length, look in bar.segments))
-
-    lines = {look for section in chart.sections for _, look in section.lines}
-    return replace(
-        chart, legend=tuple(of_look(look, look.label) if look in lines else look
-                            for look in chart.legend),
-        sections=tuple(replace(
-            section, bars=tuple(map(of_bar, section.bars)),
-            lines=tuple((at, of_look(look, look.label)) for at, look in section.lines))
-            for section in chart.sections))
-
-
-def _colour_of(label: str, colours: Mapping[str, str]) -> str:
-    """Return the colour of the first name in a label, or nothing."""
-    return next((colours[word] for word in re.split(r"[\s:,]+", label) if word in colours), "")
-
-
-def _colours(labels: Sequence[str], colours: Mapping[str, str]) -> list[str]:
-    """Return the colour of each label by the names in it; none where they do not distinguish."""
-    found = [_colour_of(label, colours) for label in labels]
-    return found if len({*found}) == len(labels) or (
-        "" not in found and len({*found}) > 1) else [""] * len(labels)
+def finished(
+    charts: Iterable[Chart], several: Sequence[Results], winners: Winners | None = None,
+) -> list[Chart]:
+    """Return charts of runs in units that fit, with sizes such as 64KiB, their winners marked, and
+    with one colour for each name."""
+    items = [item for results in several for item in results.cases]
+    full = [chart.without_empty() if isinstance(chart, BarChart) else chart for chart in charts]
+    colours = {**line_colours(full), **colours_of(items)}
+    return [with_colours(with_winners(with_fitting_units(replace(
+        in_fields(chart, with_sizes), file_stem=chart.file_stem)), winners or {}), colours, items)
+        for chart in full]
 
 
 def _charts(

@@ -6,14 +6,16 @@ charts of rooflines (`reduce.roofline`) are the same for every kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.config.axes import BACKENDS
 from hpcbench.reduce.roofline import (
     COMMUNICATION,
     COMPUTE,
@@ -178,9 +180,19 @@ def _row(one: Shown) -> Row:
                 found.of_declared), case_id=one.case_id)
 
 
-# Okabe and Ito (2008), without yellow, which is too light for lines on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#E69F00")
-"""Colours that colour-blind readers can distinguish. Lines without a `Look` take them in turn."""
+# Okabe and Ito (2008) and Tol (2021), which colour-blind readers can distinguish.
+BACKEND_COLOURS: Mapping[str, str] = MappingProxyType(dict(zip(BACKENDS, (
+    "#0072B2", "#009E73", "#CC79A7", "#AA4499", "#E69F00", "#117733", "#D55E00", "#661100"),
+    strict=True)))
+"""Backend -> its colour, in each chart of each run."""
+COLOURS = ("#332288", "#999933", "#882255", "#44AA99", "#E07A96", "#5B7F2B", "#56B4E9", "#7B4B2A",
+           "#DDAA33", "#6D3A6D")
+"""Colours of all else that is compared: implementations, strategies, functions, other lines."""
+PART_COLOURS = ("#EEDD88", "#99DDFF", "#77AADD", "#EE8866", "#44BB99", "#FFAABB", "#BBCC33",
+                "#C4A6DC", "#D9B38C", "#A3D9A5", "#E3A0C8", "#9AA7B5")
+"""Colours of the parts of bars: of phases, then of memory."""
+PLAIN, DARK, PALE = "#5B6B7B", "#22303C", "#A9B4BF"
+"""Colours of marks that nothing else is compared with, of the best of them, and of others."""
 
 
 class Scale(Enum):
@@ -242,7 +254,7 @@ class Chart:
 class Curve:
     """Points by their place along x, ascending; apart from one another unless ``is_joined``.
 
-    ``colour`` is that of its backend, implementation or strategy; else curves take them in turn.
+    ``colour`` is that of its backend, implementation, strategy or function; else one of COLOURS.
     """
 
     label: str
@@ -304,11 +316,13 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class DotChart(Chart):
-    """Points to compare, one a row. A cell of None is left out."""
+    """Points to compare, one a row, and with the value of ``reference``. A cell of None is left
+    out."""
 
     x: Axis
     columns: tuple[Column, ...]
     rows: tuple[Dot, ...]
+    reference: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,15 +474,15 @@ class HeatMapCase:
 Part = TypeVar("Part")
 
 
-def in_fields(part: Part) -> Part:
-    """Return a chart, or a part of one, with each of its texts as `texts.as_field` shows it."""
+def in_fields(part: Part, text: Callable[[str], str] = as_field) -> Part:
+    """Return a chart, or a part of one, with each of its texts as ``text`` shows it."""
     shown: Any = part
     if isinstance(part, str):
-        shown = as_field(part)
+        shown = text(part)
     elif isinstance(part, tuple):
-        shown = tuple(map(in_fields, part))
+        shown = tuple(in_fields(one, text) for one in part)
     elif is_dataclass(part) and not isinstance(part, (type, Range, ChartPoint)):
-        shown = replace(part, **{one.name: in_fields(getattr(part, one.name))
+        shown = replace(part, **{one.name: in_fields(getattr(part, one.name), text)
                                  for one in fields(part)})
     return cast("Part", shown)
 

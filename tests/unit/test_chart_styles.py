@@ -16,18 +16,36 @@ from hpcbench.kinds.hardware.plan.test import Stream
 from hpcbench.kinds.hardware.present import HardwarePresenter
 from hpcbench.kinds.memory.present import MemoryPresenter
 from hpcbench.kinds.primitive.derive import PrimitiveDeriver
-from hpcbench.kinds.primitive.present import PrimitivePresenter
+from hpcbench.kinds.primitive.present import PARTS, PrimitivePresenter
 from hpcbench.kinds.training.present.charts import PART_LOOKS, PHASES
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
 from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.reduce.stack import RankTimeline, SampleTimeline
 from hpcbench.report.charts import charts_of, timeline_chart
+from hpcbench.report.colours import colours_of, with_colours
 from hpcbench.report.document import ReportDocument, ReportSection, html_text
 from hpcbench.report.plots import bare
 from hpcbench.report.plots.style import PlainFormatter
 from hpcbench.report.report_file import document_of
 from hpcbench.units import in_parts
-from hpcbench.views.chart import Axis, Bar, BarChart, BarSection, HeatMap, Look, RooflineChart
+from hpcbench.views.chart import (
+    BACKEND_COLOURS,
+    COLOURS,
+    DARK,
+    PALE,
+    PART_COLOURS,
+    PLAIN,
+    Axis,
+    Bar,
+    BarChart,
+    BarSection,
+    Curve,
+    HeatMap,
+    LineChart,
+    Look,
+    Panel,
+    RooflineChart,
+)
 from hpcbench.views.table import Column, Group, Line, Range, Row, Show, Table
 from results_factory import MemorySamples, make_case, make_primitive, make_primitive_case, ok
 from training_results import strategies, trained, training_case, with_peak
@@ -79,6 +97,23 @@ def test_a_phase_has_the_same_colour_in_each_chart() -> None:
         name: look.colour for name, look in of_steps.items() if name in found}
     assert TrainingPresenter().part_looks["forward"] == PHASES["forward"]
     assert MemoryPresenter().part_looks == TrainingPresenter().part_looks
+
+
+def test_a_colour_has_one_meaning() -> None:
+    """Backends, other names, parts and plain marks share no colour, and a backend keeps its own."""
+    meanings = [*BACKEND_COLOURS.values(), *COLOURS, *PART_COLOURS, PLAIN, DARK, PALE,
+                *(look.colour for look in PARTS.values())]
+    assert len({colour.lower() for colour in meanings}) == len(meanings)
+    for first in BACKEND_COLOURS:
+        items = [ok(make_case(index=at, backend=name), 1e-3)
+                 for at, name in enumerate((first, *BACKEND_COLOURS))]
+        assert colours_of(items)[first] == BACKEND_COLOURS[first]
+    chart = LineChart("", "", "", (), (), Axis("x"), (Panel(Axis("y"), tuple(
+        Curve(name, ()) for name in ("launch 1", "launch 2"))),))
+    coloured = with_colours(chart, BACKEND_COLOURS, ())
+    assert isinstance(coloured, LineChart)
+    found = {line.colour for line in coloured.panels[0].lines}
+    assert len(found) == 2 and found <= {*COLOURS}
 
 
 def test_parts_without_a_style_of_their_own_differ_in_colour() -> None:

@@ -87,3 +87,4 @@ def test_no_ratio_is_below_one_where_the_lowest_median_is_behind_by_pairs() -> N
     assert next(one for one in table.columns if one.name == "ratio").unit == "by pairs"
     assert [row.cells[2] for row in table.rows] == [1, rival.paired.ratio]
     assert "fastest" not in chart.x.title and "by pairs" in chart.x.title
+    assert chart.reference == 1

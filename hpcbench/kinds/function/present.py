@@ -10,7 +10,7 @@ from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import grouped, plural, to_gb_per_s, to_tflop_per_s
 from hpcbench.views import columns
-from hpcbench.views.chart import COLOURS, Axis, Bar, BarChart, BarSection, Chart, Look, file_name
+from hpcbench.views.chart import PLAIN, Axis, Bar, BarChart, BarSection, Chart, Look, file_name
 from hpcbench.views.presenter import Presenter, Words
 from hpcbench.views.table import (
     Cell,
@@ -80,10 +80,8 @@ class FunctionPresenter(Presenter[FunctionCall, FunctionRecord]):
         """Yield the meanings of the columns, and a chart for each comparison."""
         yield from map(Line, DEFINITION)
         timed = [item for item in items if item.statistics is not None]
-        looks = {name: Look(name, COLOURS[number % len(COLOURS)]) for number, name in enumerate(
-            dict.fromkeys(call_of(item).function for item in timed))}
         for task, same in grouped((call_of(item).task_name, item) for item in timed).items():
-            yield _chart(task, same[:MOST_BARS], len(same), looks)
+            yield _chart(task, same[:MOST_BARS], len(same))
 
     def row(self, item: CaseResult, record: FunctionRecord | None) -> Mapping[str, object]:
         work, known = call_of(item), record or _NOTHING
@@ -126,22 +124,20 @@ def _row(item: CaseResult, derived: Records, names: Sequence[str]) -> Row:
         columns.launches_cell(item), flag_cell(item)), item.status, item.case.case_id)
 
 
-def _chart(task: str, drawn: Items, count: int, looks: Mapping[str, Look]) -> BarChart:
-    used = dict.fromkeys(call_of(item).function for item in drawn)
-    sections = grouped((_problem(item), _bar(item, looks)) for item in drawn)
+def _chart(task: str, drawn: Items, count: int) -> BarChart:
+    sections = grouped((_problem(item), _bar(item)) for item in drawn)
     more = (f"The first {len(drawn)} of {count}.",) if count > len(drawn) else ()
     return BarChart(
         f"{task}: time of a call", "median of the timed samples", file_name(f"functions-{task}"),
         more, tuple(item.case.case_id for item in drawn), Axis("time p50", Show.MS, "ms"), (),
         tuple(BarSection(place, tuple(bars)) for place, bars in sections.items()),
-        tuple(looks[name] for name in used), whisker="95 % interval of the median")
+        (), whisker="95 % interval of the median")
 
 
-def _bar(item: CaseResult, looks: Mapping[str, Look]) -> Bar:
+def _bar(item: CaseResult) -> Bar:
     assert item.statistics is not None
     work = call_of(item)
     own = [f"{name}={value}" for name, value in work.shown.items() if name not in work.shared]
     ends = columns.interval_cell(item.statistics)
-    segment = item.statistics.median_s, looks[work.function]
-    return Bar(" ".join((work.function, *own)), (), (segment,),
+    return Bar(" ".join((work.function, *own)), (), ((item.statistics.median_s, Look("", PLAIN)),),
                ends if isinstance(ends, Range) else None, case_id=item.case.case_id)

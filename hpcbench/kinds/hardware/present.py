@@ -26,7 +26,9 @@ from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.units import grouped, plural, size_text, to_gb_per_s, to_tflop_per_s
 from hpcbench.views import columns
 from hpcbench.views.chart import (
-    COLOURS,
+    DARK,
+    PALE,
+    PLAIN,
     Axis,
     Bar,
     BarChart,
@@ -65,8 +67,8 @@ _CLOCK = Column("clock", "clock", meaning="whose time the rates are by, where no
                 optional=True)
 _END = (columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
 _DECLARED = Look("declared peak of all ranks", "#000000", dotted=True)
-_ALL_RANKS = Look("all ranks together", COLOURS[0])
-_BEST, _OTHER = Look("measured peak of its type", COLOURS[2]), Look("other shapes", COLOURS[0])
+_ALL_RANKS = Look("all ranks together", PLAIN)
+_BEST, _OTHER = Look("measured peak of its type", DARK), Look("other shapes", PALE)
 
 
 def _end_cells(item: CaseResult) -> tuple[Cell, ...]:

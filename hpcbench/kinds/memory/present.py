@@ -215,8 +215,8 @@ def _found(item: CaseResult, derived: Records) -> tuple[Cell, ...]:
             record.utilisation)
 
 
-_LOOKS = {part: chart.Look(TITLES[part], chart.COLOURS[at])
-          for part, at in zip(PARTS, (0, 1, 2, 4, 6), strict=True)}
+_LOOKS = {part: chart.Look(TITLES[part], colour)
+          for part, colour in zip(PARTS, chart.PART_COLOURS[-len(PARTS):], strict=True)}
 _MEMORY_FORM = chart.BarChart(
     "memory of a training by strategy", "", "memory", (
         "Bar: the most that the rank with most held at once, by what it was of. Dashed: what was "
@@ -235,7 +235,7 @@ def _memory_bar(item: CaseResult, record: derive.MemoryRecord, options: Options)
                      limit=record.predicted_peak_bytes)
 
 
-_LOOK = chart.Look("largest batch", chart.COLOURS[0])
+_LOOK = chart.Look("largest batch", chart.PLAIN)
 _LARGEST_FORM = chart.BarChart(
     "largest batch that fits, by strategy", "", "largest_batch", (
         "Bar: the most samples of a replica that fitted on every rank. Dashed: what was "

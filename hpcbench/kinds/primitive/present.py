@@ -35,7 +35,7 @@ from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.units import grouped, in_summary_units, plural
 from hpcbench.views import columns
 from hpcbench.views.chart import (
-    COLOURS,
+    PLAIN,
     Axis,
     Bar,
     BarChart,
@@ -342,7 +342,7 @@ def _notes(records: Sequence[PrimitiveRecord]) -> Iterator[Line]:
 
 MOST_ROWS = 30
 """More rows than this are split over several charts, by section."""
-WHOLE = Look("", COLOURS[0], 0.75)
+WHOLE = Look("", PLAIN, 0.75)
 COMPUTE_LINE = Look(COMPUTE_ONLY, "#6a4c93", width=1.6)
 COMMUNICATE_LINE = Look(COMM_ONLY, "#8a6d1d", width=1.6)
 """In colours that no implementation has; the bars of the parts are in those of their lines."""

@@ -38,7 +38,7 @@ from hpcbench.report.plots.style import (
     width,
 )
 from hpcbench.views.chart import (
-    COLOURS,
+    PLAIN,
     Bar,
     BarChart,
     BarSection,
@@ -325,7 +325,6 @@ def _handles(chart: BarChart) -> Iterator[Artist]:
                      label=chart.whisker)
 
 
-COLOUR = COLOURS[0]
 DOTS, NARROW_DOTS = (0.32, 1.05, 1.0), (0.32, 0.06, 0.42)
 """Inches of a row, above and below."""
 LEAST_ACROSS = 1.5
@@ -342,6 +341,8 @@ def draw_dots(chart: DotChart, style: Style) -> Figure:
     axes = (_narrow_axes if style.is_narrow else _wide_axes)(chart, rows, style)
     for at, row in enumerate(rows):
         _draw_row(axes, row, at, chart.x.show)
+    if chart.reference is not None:
+        axes.axvline(in_unit(chart.reference, chart.x.show), color=INK, linewidth=THIN, zorder=1)
     if chart.x.scale is Scale.LOG:
         plain_log_axis(axes, axes.xaxis)
     else:
@@ -418,9 +419,9 @@ def _draw_row(axes: Axes, row: Dot, at: int, show: Show) -> None:
     point = row.point
     for span, opacity, thick in ((point.band, 0.35, 9.0), (point.interval, 1.0, 2.5)):
         if span:
-            axes.hlines(at, *ends_in_unit(span, show), color=row.colour or COLOUR, alpha=opacity,
+            axes.hlines(at, *ends_in_unit(span, show), color=row.colour or PLAIN, alpha=opacity,
                         linewidth=thick)
-    axes.plot(in_unit(point.value, show), at, marker="o", markersize=6, color=row.colour or COLOUR)
+    axes.plot(in_unit(point.value, show), at, marker="o", markersize=6, color=row.colour or PLAIN)
 
 
 def _value_texts(chart: DotChart, row: Dot) -> Iterator[str]:

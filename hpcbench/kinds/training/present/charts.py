@@ -295,8 +295,8 @@ def values(record: TrainingRecord) -> dict[str, Any]:
 
 
 MOST_ROWS = 30  # more trainings than this are split over several charts
-PHASES = {name: chart.Look(title, chart.COLOURS[at])
-          for (name, title), at in zip(SHORT.items(), (6, 4, 0, 1, 3, 2, 5), strict=True)}
+PHASES = {name: chart.Look(title, colour)
+          for (name, title), colour in zip(SHORT.items(), chart.PART_COLOURS, strict=False)}
 IN_NO_PHASE = chart.Look(OTHER, "#bbbbbb")
 PART_LOOKS = {**PHASES, "": IN_NO_PHASE}
 _VARIED = ("batch_size", "accumulation", "optimizer")
@@ -409,7 +409,7 @@ def heat_map_case(case: Case) -> chart.HeatMapCase:
 
 
 MOST_BARS = 10  # of more ranks those that are ready last are shown
-WAITING = chart.Look("waits for the last rank", chart.COLOURS[5])
+WAITING = chart.Look("waits for the last rank", chart.DARK)
 _EXCHANGE = "exchange"
 _COLUMNS = (Column("step", "step", Show.MS, "ms", better="less"),
             Column("ready", "ready", Show.MS, "ms", better="less"))
