@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
 
+from hpcbench.answers.recommend import OPTION
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import (
     BACKEND_COLOURS,
@@ -21,14 +22,17 @@ from hpcbench.views.chart import (
     RooflineChart,
 )
 
-_COLOURED = ("backend", "implementation", "strategy", "function")
+_NO_NAMES = ("order", OPTION)
+"""Beginnings of keys of a setting whose values are no names of what is compared."""
 
 
 def colours_of(items: Iterable[CaseResult]) -> Mapping[str, str]:
-    """Return the one colour of each backend, implementation, strategy and function of cases."""
-    settings = [_setting(item) for item in items if item.status == "ok"]
-    names = dict.fromkeys(str(setting[key]) for key in _COLOURED for setting in settings
-                          if key in setting and setting[key] not in BACKEND_COLOURS)
+    """Return the one colour of each backend, and of each name that a setting of cases has, such as
+    that of an implementation or a strategy."""
+    settings = [{"backend": item.case.backend, **item.case.workload.choice().setting}
+                for item in items if item.status == "ok"]
+    names = dict.fromkeys(str(value) for setting in settings for key, value in setting.items()
+                          if not key.startswith(_NO_NAMES) and value not in BACKEND_COLOURS)
     return {**dict(zip(names, cycle(COLOURS))), **BACKEND_COLOURS}
 
 
@@ -36,10 +40,6 @@ def line_colours(charts: Iterable[Chart]) -> Mapping[str, str]:
     """Return the colours of lines across bars by their labels, such as the product alone."""
     return {look.label: look.colour for chart in charts if isinstance(chart, BarChart)
             for section in chart.sections for _, look in section.lines}
-
-
-def _setting(item: CaseResult) -> Mapping[str, object]:
-    return {"backend": item.case.backend, **item.case.workload.choice().setting}
 
 
 def with_colours(
