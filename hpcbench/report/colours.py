@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
 
-from hpcbench.answers.recommend import OPTION
+from hpcbench.answers.compare_inputs import OPTION
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import (
     BACKEND_COLOURS,

@@ -124,7 +124,7 @@ def _item(item: Item, figures: Collection[str]) -> str:
         text = escaped(f"{item.topic}: {item.text}" if item.topic else item.text)
         return f"- {f'**{text}**' if item.tone not in ('plain', 'quiet') else text}"
     if isinstance(item, Table):
-        return _table(item)
+        return "" if item.detail else _table(item)
     if isinstance(item, Cards):
         return "\n".join(f"- **{escaped(one.value)}** {escaped(one.title)}"
                          + (f" ({escaped(one.note)})" if one.note else "") for one in item.cards)
@@ -140,7 +140,8 @@ def _table(table: Table) -> str:
     """Return a table; the headings of groups are its first column."""
     table = table.without_empty()
     grouped = any(group.heading for group in table.groups)
-    heads = [""] * grouped + [escaped(column.label) for column in table.columns]
+    heads = [""] * grouped + [escaped(f"{column.span} {column.label}".strip())
+                              for column in table.columns]
     rules = [":--"] * grouped + [":--" if column.show is Show.TEXT else "--:"
                                  for column in table.columns]
     lines = [f"\n**{escaped(table.title)}**\n", *(

@@ -263,8 +263,10 @@ def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
 def brief_tables_of(results: Results) -> Iterator[Table]:
     """Yield the tables of a run with varying columns only, and without details."""
     passes = f", median of the samples of {repeats_text(results.plan)}"
-    for table in _blocks(results, results.cases, brief=True):
-        yield replace(table, title=f"{table.title}{passes}")
+    for tables in _blocks(results, results.cases, ""):
+        own = [table for table in tables if table.is_brief]
+        for table in own or [table.brief() for table in tables if not table.detail]:
+            yield replace(table, title=f"{table.title}{passes}")
     for kind, items in items_by_kind(results.cases).items():
         yield from (table.brief() for table in _overviews(results, kind, items)
                     if table.columns and not table.detail)
@@ -272,7 +274,8 @@ def brief_tables_of(results: Results) -> Iterator[Table]:
 
 def tables_of(results: Results) -> Iterator[Table]:
     """Yield the tables of all blocks in the order of the plan, then the overviews of each kind."""
-    yield from _blocks(results, results.cases)
+    yield from (table for tables in _blocks(results, results.cases, "block ") for table in tables
+                if not table.is_brief)
     below = [table for kind, items in items_by_kind(results.cases).items()
              for table in _overviews(results, kind, items)]
     yield from (table for table in below if table.columns)
@@ -281,14 +284,21 @@ def tables_of(results: Results) -> Iterator[Table]:
 
 
 def tables_of_kind(results: Results, kind: str) -> Iterator[Table]:
+    """Yield the tables of a kind: of a block that has one for the end of a run that one, before its
+    others, which then are details."""
     items = [item for item in results.cases if item.case.kind == kind]
-    yield from _blocks(results, items)
+    for tables in _blocks(results, items, "block "):
+        own = [table for table in tables if table.is_brief]
+        yield from own
+        yield from (replace(table, detail=table.detail or bool(own)) for table in tables
+                    if not table.is_brief)
     yield from _overviews(results, kind, items)
 
 
 def _blocks(
-    results: Results, items: Sequence[CaseResult], *, brief: bool = False,
-) -> Iterator[Table]:
+    results: Results, items: Sequence[CaseResult], before: str,
+) -> Iterator[Sequence[Table]]:
+    """Yield the tables of each block, whose titles begin with ``before``."""
     blocks = grouped(((item.case.block, item.case.kind), item) for item in items)
     presenters = {kind: _presenter(results, kind) for _, kind in blocks}
     # a case that the plan skips, such as one of more ranks than the job has, stands first in it
@@ -296,15 +306,8 @@ def _blocks(
                             if item.case.skip is None)
     for block, kind in dict.fromkeys((*planned, *blocks)):
         same, derived = blocks[block, kind], results.derived.get(kind, {})
-        title = block if brief else f"block {block}"
-        tables = presenters[kind].tables(title, same, derived)
-        found = list(any_results(title, same) if tables is None else tables)
-        if not brief:
-            yield from (table for table in found if not table.is_brief)
-        elif own := [table for table in found if table.is_brief]:
-            yield from own
-        else:
-            yield from (table.brief() for table in found if not table.detail)
+        tables = presenters[kind].tables(f"{before}{block}", same, derived)
+        yield list(any_results(f"{before}{block}", same) if tables is None else tables)
 
 
 def _overviews(results: Results, kind: str, items: Sequence[CaseResult]) -> Iterator[Table]:

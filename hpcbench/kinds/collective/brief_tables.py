@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hpcbench.kinds.collective.derive import CollectiveRecord, issue_s
 from hpcbench.kinds.collective.plan import Collective, collective_of, groups_text
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import format_seconds, grouped, plural
+from hpcbench.units import grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.table import (
     Cell,
@@ -18,6 +18,7 @@ from hpcbench.views.table import (
     Show,
     Table,
     WithInterval,
+    cell_text,
     device_memory_text,
     device_type,
     env_text,
@@ -100,17 +101,18 @@ def brief_tables(title: str, items: Sequence[CaseResult], derived: Records) -> I
 def _measured_columns(span: str, spans: Sequence[str]) -> Iterator[Column]:
     """Yield the columns of a backend, from the second on beside the first; without ``span`` also
     p95 and algbw."""
-    yield Column("time", "time", Show.US, span=span)
-    yield Column("interval", "95 % CI", Show.US, span=span)
+    yield Column("time", "time", Show.DURATION, better="less", span=span)
+    yield Column("interval", "95 % CI", Show.DURATION, span=span)
     if span != spans[0]:
         yield Column("speedup", f"x {spans[0]}", Show.NUMBER, "", f"t({spans[0]}) / t, of medians",
                      "more", span=span)
     if len(spans) < MOST_SIDE_BY_SIDE:
-        yield Column("issue", "issue", Show.US, span=span, optional=True)
+        yield Column("issue", "issue", Show.DURATION, span=span, optional=True)
     if not span:
-        yield Column("p95", "p95", Show.US)
+        yield Column("p95", "p95", Show.DURATION)
         yield Column("algbw", "algbw", Show.GB_PER_S, "GB/s")
-    yield Column("busbw", "busbw", Show.GB_PER_S, "GB/s", span=span, first_to_go=bool(span))
+    yield Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more", span=span,
+                 first_to_go=bool(span))
 
 
 def _brief_rows(
@@ -140,17 +142,16 @@ def _brief_cells(
         return
     stats, median = item.statistics, columns.median_cell(item.statistics)
     interval = columns.interval_cell(stats)
-    ends = (interval.least, interval.greatest) if isinstance(interval, Range) else (None, None)
-    time, ci = time_texts(stats.median_s, *ends)
-    yield time if item.status == "ok" else f"{item.status} {time}"
-    yield interval if isinstance(interval, str) else ci
+    yield median if item.status == "ok" else f"{item.status} {cell_text(median, Show.DURATION)}"
+    yield time_texts(stats.median_s, interval.least, interval.greatest)[1] if isinstance(
+        interval, Range) else interval
     if span != spans[0]:
         yield _times_as_fast(of_span.get(spans[0]), item)
     if len(spans) < MOST_SIDE_BY_SIDE:
-        yield None if (issued := issue_s(item)) is None else format_seconds(issued)
+        yield issue_s(item)
     rates = derived.get(item.case.case_id, CollectiveRecord()).bandwidth
     if not span:
-        yield _p95_text(stats.p95_s, median)
+        yield like_median(stats.p95_s, median)
         yield like_median(rates.algbw_bytes_per_s if rates else None, median)
     yield like_median(rates.busbw_bytes_per_s if rates else None, median)
 
@@ -165,10 +166,3 @@ def _times_as_fast(first: CaseResult | None, other: CaseResult) -> Cell:
     if not isinstance(above, Range) or not isinstance(below, Range) or below.least <= 0:
         return ratio
     return WithInterval(ratio, above.least / below.greatest, above.greatest / below.least)
-
-
-def _p95_text(p95_s: float | None, median: Cell) -> str | None:
-    cell = like_median(p95_s, median)
-    if isinstance(cell, WithInterval):
-        return time_texts(cell.value, cell.low, cell.high)[0]
-    return None if p95_s is None else format_seconds(p95_s)
