@@ -175,14 +175,15 @@ def html_text(document: ReportDocument, version: str, *, scripted: bool = True) 
     script = _joined(_SCRIPTS) if scripted else ""
     numbers = count(1)
 
-    def draw(chart: Chart) -> Markup:
+    def draw(chart: Chart, *, is_narrow: bool = False) -> Markup:
         from hpcbench.report.plots import drawn  # it takes half a second
 
-        return Markup(drawn(chart, next(numbers)))
+        return Markup(drawn(chart, next(numbers), is_narrow=is_narrow))
 
     return _template().render(
         document=document, version=version, style=Markup(style), script=Markup(script),
         policy=_policy(style, script), draw=draw, choices=_choices, is_long=_is_long,
+        is_spare=_is_spare, begins=_begins_span,
         meaning=_meaning, meanings=_meanings, sort_key=_sort_key,
         in_fields=in_fields, zoom=_zoom if scripted else lambda _: "",
         licences=[Lines(_asset(name)) for name in _LICENCES] if scripted else [])
@@ -214,6 +215,16 @@ def _choices(table: Table, at: int) -> list[str]:
 def _is_long(table: Table, at: int) -> bool:
     """Return whether a column has so long a text that it needs a least width."""
     return max(map(len, _column_texts(table, at)), default=0) > _LONG
+
+
+def _is_spare(table: Table, at: int) -> bool:
+    """Return whether a narrow page may hide a column: it is behind one to compare, and is none."""
+    return not table.columns[at].better and any(one.better for one in table.columns[:at])
+
+
+def _begins_span(table: Table, at: int) -> bool:
+    """Return whether a column is the first of neighbours with a title of their own, or behind."""
+    return at > 0 and table.columns[at].span != table.columns[at - 1].span
 
 
 def _column_texts(table: Table, at: int) -> list[str]:

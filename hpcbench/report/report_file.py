@@ -35,6 +35,7 @@ from hpcbench.answers.topics import (
     topic_results,
     verdict_line,
 )
+from hpcbench.answers.winners import Winners, winners_among, with_fastest
 from hpcbench.config.axes import RETRIED
 from hpcbench.errors import FileError, UsageError, command_line, how_to_install, job_command_line
 from hpcbench.plan.case import Case
@@ -43,7 +44,7 @@ from hpcbench.reduce.results_file import FILE_NAME
 from hpcbench.reduce.run_checks import flattened
 from hpcbench.reduce.suite_file import is_suite, read_suite
 from hpcbench.report.answer_lines import opened
-from hpcbench.report.charts import charts_of, origin_text
+from hpcbench.report.charts import charts_of, finished, origin_text
 from hpcbench.report.document import (
     Card,
     Cards,
@@ -70,9 +71,9 @@ from hpcbench.report.results_lines import (
 )
 from hpcbench.texts import Lines, from_json, printable
 from hpcbench.trace.container import whole_file
-from hpcbench.units import grouped, plural
+from hpcbench.units import grouped, plural, with_sizes
 from hpcbench.views.arrivals import arrival_tables
-from hpcbench.views.chart import Chart
+from hpcbench.views.chart import Chart, in_fields
 from hpcbench.views.columns import telemetry_tables
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, injected_text
 
@@ -100,13 +101,14 @@ _NEXT = ("next: for undecided cases run each side with the launches needed (key 
 def differences_section(runs: Sequence[Run], *, full: bool) -> ReportSection:
     """Return each other run beside the first, ``full`` with all cases, or that nothing matches."""
     try:
-        items = tuple(_items(compare_sides([run.path for run in runs], SMALLEST), full=full))
+        compared = compare_sides([run.path for run in runs], SMALLEST)
+        items = tuple(in_fields(item, with_sizes) for item in _items(compared, runs, full=full))
     except UsageError as error:
         items = (Line(str(error), "warning"),)
     return ReportSection("differences", "Differences", items)
 
 
-def _items(found: Compared, *, full: bool) -> Iterator[Item]:
+def _items(found: Compared, runs: Sequence[Run], *, full: bool) -> Iterator[Item]:
     for one in found.comparisons:
         yield Line(f"{one.second} against {one.first}: {totals_line(one)}", "title")
         if needed := needed_line(one):
@@ -115,7 +117,7 @@ def _items(found: Compared, *, full: bool) -> Iterator[Item]:
         if (unmatched := unmatched_table(one)) is not None:
             yield unmatched
         if (chart := comparison_chart(one)) is not None:
-            yield chart
+            yield from finished([chart], [run.results for run in runs])
     if any(case.more_launches for one in found.comparisons for case in one.having(INCONCLUSIVE)):
         yield Line(_NEXT, "quiet")
     if (table := difference_table(found.differences, found.sides, full=full)) is not None:
@@ -134,7 +136,7 @@ def _first_sections(run: Run, advice: Sequence[TopicResult]) -> Iterator[ReportS
         Line(header_line(results), "quiet")))
     yield ReportSection("best", "Best settings", tuple(best_lines(results, advice)))
     findings = Table("findings of the checks", _FINDINGS, (Group("", tuple(
-        Row((one.code, "warning" if one.scope == "note" else one.scope, one.message),
+        Row((one.code, "warning" if one.scope == "note" else one.scope, with_sizes(one.message)),
             "ok" if one.scope == "note" else "wrong")
         for one in results.findings)),))
     yield ReportSection("findings", "Findings", (
@@ -198,20 +200,24 @@ def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
                               origin_text(run.results))
     parts = [ReportSection(f"run-{number}", f"{_name(run)}: {run.path}",
                      (Line(_when(run), "quiet"), Line(origin_text(run.results), "quiet")),
-                     _with_data(_renamed(sections_of(run), f"run-{number}-")))
+                     _with_data(_renamed(sections_of(run, among=runs), f"run-{number}-")))
              for number, run in enumerate(runs, 1)]
     first = (differences_section(runs, full=full), *_answers(runs))
     return ReportDocument(f"{len(runs)} runs", ", ".join(run.path for run in runs),
                     _with_data([*first, *parts]))
 
 
-def sections_of(run: Run, *, answers: bool = False) -> Iterator[ReportSection]:
+def sections_of(
+    run: Run, *, answers: bool = False, among: Sequence[Run] = (),
+) -> Iterator[ReportSection]:
+    """Yield the sections of a run; ``among`` are the runs whose charts share colours of names."""
     results, advice = run.results, topic_results(run)
     of_answers = {chart.title for one in advice for chart in one.topic.charts(one.record)}
-    charts = [chart for chart in charts_of(results, run.samples, advice)
-              if chart.title not in of_answers]
+    charts = [chart for chart in charts_of(
+        results, run.samples, advice, among=[one.results for one in among])
+        if chart.title not in of_answers]
     yield from _first_sections(run, advice)
-    yield from _kinds(results, charts)
+    yield from _kinds(results, charts, winners_among(one.record for one in advice))
     if answers:
         yield from _answers([run], advice)
     yield ReportSection("course", "The run over time", tuple(_course(results, charts)))
@@ -256,9 +262,12 @@ def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterato
     Topics that can tell nothing and have nothing to show share a line.
     """
     known, without = {one.topic.name: one.record for one in advice}, list[str]()
+    several = [run.results for run in runs]
     for topic in TOPICS:
         record = known.get(topic.name) or topic.analysis(runs, TopicOptions())
-        shown: tuple[Item, ...] = (*topic.tables(record), *topic.charts(record))
+        shown: tuple[Item, ...] = (*(in_fields(table, with_sizes)
+                                     for table in topic.tables(record)),
+                                   *finished(topic.charts(record), several))
         if not shown and all(one.certainty == CANNOT_TELL for one in record.answers):
             without += [topic.question] if record.answers else []
         else:
@@ -273,16 +282,19 @@ def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterato
 
 
 def _answer_lines(answer: Answer) -> Iterator[Line]:
-    yield Line(answer.sentence, "title" if answer.certainty == CLEAR else "plain")
+    yield Line(with_sizes(answer.sentence), "title" if answer.certainty == CLEAR else "plain")
     if answer.evidence:
         more = len(answer.evidence) - _PHRASES
-        yield Line(f"from: {'; '.join(answer.evidence[:_PHRASES])}"
+        yield Line(with_sizes(f"from: {'; '.join(answer.evidence[:_PHRASES])}")
                    + (f"; and {more} more" if more > 0 else ""), "quiet")
 
 
-def _kinds(results: Results, charts: Sequence[Chart]) -> Iterator[ReportSection]:
+def _kinds(
+    results: Results, charts: Sequence[Chart], winners: Winners,
+) -> Iterator[ReportSection]:
     for kind, items in items_by_kind(results.cases).items():
-        tables = [table for table in tables_of_kind(results, kind) if table.columns]
+        tables = [with_fastest(table, winners) for table in tables_of_kind(results, kind)
+                  if table.columns]
         ids = {item.case.case_id for item in items}
         of_kind = [chart for chart in charts if chart.case_ids and set(chart.case_ids) <= ids
                    and not _is_course(chart)]
@@ -319,7 +331,7 @@ def _left_out(results: Results) -> Iterator[Row]:
 
 def _which(cases: Sequence[Case]) -> str:
     more = len(cases) - _LABELS
-    return "; ".join(case.label for case in cases[:_LABELS]) + (
+    return "; ".join(with_sizes(case.label) for case in cases[:_LABELS]) + (
         f"; and {more} more" if more > 0 else "")
 
 

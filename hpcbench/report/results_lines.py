@@ -289,7 +289,7 @@ def tables_of_kind(results: Results, kind: str) -> Iterator[Table]:
     items = [item for item in results.cases if item.case.kind == kind]
     for tables in _blocks(results, items, "block "):
         own = [table for table in tables if table.is_brief]
-        yield from own
+        yield from (table.shared_above() if len(table.rows) > 1 else table for table in own)
         yield from (replace(table, detail=table.detail or bool(own)) for table in tables
                     if not table.is_brief)
     yield from _overviews(results, kind, items)

@@ -127,6 +127,9 @@ def table_lines(table: Table, width: int | None = None) -> Iterator[Text]:
     if width:
         table = fitted(table, width)
     titles, texts = _head(table.columns), [table.texts(row) for row in table.rows]
+    if table.is_brief:  # its rows stand together by their first column
+        for above, below in [*zip(texts, texts[1:], strict=False)][::-1]:
+            below[0] = "" if below[0] == above[0] else below[0]
     widths = _widths([*titles, *texts])
     if width:
         widths = _narrowed(table.columns, widths, texts, width)

@@ -181,8 +181,9 @@ class Group:
 class Table:
     """A table: ``lead`` stands between title and columns, ``notes`` below the last row.
 
-    ``detail``: shown in detail only; ``is_brief``: at the end of a run only, instead of a block's
-    others. Raises ValueError for a row that has not one cell a column.
+    ``detail``: shown in detail only; ``is_brief``: of a block at the end of a run and in reports;
+    its rows are in the order of their first column. Raises ValueError for a row that has not one
+    cell a column.
     """
 
     title: str

@@ -118,18 +118,16 @@ def _measured_columns(span: str, spans: Sequence[str]) -> Iterator[Column]:
 def _brief_rows(
     rows: Mapping[tuple[Cell, ...], Sequence[CaseResult]], spans: Sequence[str], derived: Records,
 ) -> Iterator[Row]:
-    before: Cell = None
-    for (name, *labels), items in rows.items():
+    for labels, items in rows.items():
         of_span = {span: item for item in items for span in ("", item.case.backend)}
         cells = [cell for span in spans
                  for cell in _brief_cells(of_span, span, spans, derived)]
         flags = [f"{backend}: {flag}" if len(spans) > 1 else flag for backend, flag in (
             (item.case.backend, flag_words(item)) for item in items) if flag]
         bad = [item.status for item in items if item.status != "ok"]
-        yield Row(("" if name == before else name, *labels, *cells, "; ".join(flags)),
+        yield Row((*labels, *cells, "; ".join(flags)),
                   bad[0] if bad else "ok", None if spans[0] else items[0].case.case_id,
                   tuple((item.case.backend, item.case.case_id) for item in items if spans[0]))
-        before = name
 
 
 def _brief_cells(

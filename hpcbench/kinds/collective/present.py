@@ -422,8 +422,10 @@ def _dots(group: SeriesGroup, records: Records) -> DotChart:
 
 def _dot(label: str, item: CaseResult, records: Records) -> Dot:
     stats, rates = _stats(item), _known(item, records).bandwidth
+    median = columns.median_cell(stats)
     return Dot(label, _point(item, _times(item), _band([item])), (
-        stats.median_s, interval_share(stats), rates.busbw_bytes_per_s if rates else None),
+        median, interval_share(stats), like_median(rates.busbw_bytes_per_s if rates else None,
+                                                   median)),
         case_id=item.case.case_id)
 
 

@@ -31,10 +31,15 @@
     });
   }
 
-  // Of a table that is wider than the page, hide details until it fits; "columns" shows them again.
+  // Of a table that is wider than the page, hide details until it fits, on a narrow page then what
+  // nobody compares; "columns" shows them again.
   function fit(figure) {
     var around = figure.querySelector(".scroll"), hidden = 0;
-    all(figure, ".columns input[data-detail]").reverse().forEach(function (box) {
+    var boxes = all(figure, ".columns input[data-detail]").reverse();
+    if (window.matchMedia("(max-width: 48rem)").matches) {
+      boxes = boxes.concat(all(figure, ".columns input[data-spare]:not([data-detail])"));
+    }
+    boxes.forEach(function (box) {
       if (around.scrollWidth > around.clientWidth + 1) {
         box.checked = false;
         hidden += 1;
@@ -94,6 +99,9 @@
     });
     figure.querySelector(".copy").addEventListener("click", function () { copy(figure); });
     fit(figure);
+    if (figure.parentNode.tagName === "DETAILS") {
+      figure.parentNode.addEventListener("toggle", function () { fit(figure); });
+    }
   });
 
   // Zoom: the same points, drawn by uPlot; drag to zoom in, double click to see all again.

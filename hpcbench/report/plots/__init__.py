@@ -31,7 +31,16 @@ from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import ALL, Chosen, charts_of, chosen_charts, origin_text
 from hpcbench.report.plots.bars import draw_bars, draw_dots, draw_heat_map
 from hpcbench.report.plots.lines import draw_lines, draw_roofline
-from hpcbench.report.plots.style import REPORT, STYLES, Style, caption, footer, our_look, save
+from hpcbench.report.plots.style import (
+    PAPER,
+    REPORT,
+    STYLES,
+    Style,
+    caption,
+    footer,
+    our_look,
+    save,
+)
 from hpcbench.texts import as_field, valid
 from hpcbench.trace.container import whole_file
 from hpcbench.views.chart import (
@@ -167,23 +176,26 @@ _PLACED = frozenset({"d", "x", "y", "points"})
 """Attributes that hold places; a scale of glyphs, which is small, keeps its decimals."""
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 PNG_DPI = 100
-_BELOW_AXES_INCHES = 0.85
+_BELOW_AXES_INCHES, _TURNED_INCHES = 0.5, 0.85
 """Labels of ticks, which may be turned, and the title of the axis."""
 
 
-def drawn(chart: Chart, number: int) -> str:
-    """Return a chart as markup: the ``number``-th figure of a page."""
-    figure = bare(chart)
+def drawn(chart: Chart, number: int, *, is_narrow: bool = False) -> str:
+    """Return a chart as markup: the ``number``-th figure of a page. One that ``is_narrow`` is in
+    the style of a column of a paper, without its title: panels stand one above the other."""
+    figure = bare(chart, PAPER if is_narrow else REPORT)
+    inches = figure.bbox_inches if is_narrow else _cropped(figure)
     if isinstance(chart, HeatMap):
         picture = io.BytesIO()
         with our_look():
-            figure.savefig(picture, format="png", dpi=PNG_DPI, bbox_inches=_cropped(figure))
+            figure.savefig(picture, format="png", dpi=PNG_DPI * (1 + is_narrow),
+                           bbox_inches=inches)
         return ('<img alt="" src="data:image/png;base64,'
                 f'{base64.b64encode(picture.getvalue()).decode()}">')
     drawing = io.StringIO()
     with our_look({"svg.hashsalt": "hpcbench", "svg.fonttype": "path"}):
         figure.savefig(drawing, format="svg", transparent=True, metadata={"Date": None},
-                       bbox_inches=_cropped(figure))
+                       bbox_inches=inches)
     return _inline(drawing.getvalue(), f"f{number}-")
 
 
@@ -191,7 +203,9 @@ def _cropped(figure: Figure) -> Bbox:
     """Return the figure (inches) without the room for notes, which are text of the page."""
     width, height = figure.get_size_inches()
     lowest = min((axes.get_position().y0 for axes in figure.axes), default=0.0) * height
-    return Bbox([[0.0, max(0.0, lowest - _BELOW_AXES_INCHES)], [width, height]])
+    is_turned = any(axes.xaxis.get_tick_params().get("labelrotation") for axes in figure.axes)
+    below = _TURNED_INCHES if is_turned else _BELOW_AXES_INCHES
+    return Bbox([[0.0, max(0.0, lowest - below)], [width, height]])
 
 
 def _inline(text: str, prefix: str) -> str:

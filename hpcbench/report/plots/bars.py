@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -28,6 +28,7 @@ from hpcbench.report.plots.style import (
     dress,
     ends_in_unit,
     fitting,
+    in_lines,
     in_unit,
     legend_above,
     legend_rows,
@@ -140,8 +141,10 @@ def marked(label: str, mark: str) -> str:
     return f"{label} ({mark})" if mark else label
 
 
-BARS, NARROW_BARS = (0.26, 1.15, 1.0), (0.16, 0.06, 0.42)
-"""Inches of a row, above and below."""
+BARS, NARROW_BARS, TWO_LINES_INCHES = (0.26, 1.15, 1.0), (0.16, 0.06, 0.42), 0.36
+"""Inches of a row, above and below; of a row whose label has two lines."""
+BESIDE_AXIS = 0.012
+"""Where a text above a bar of a narrow figure begins: a share of the width of the axes."""
 NARROW_SIDE = 0.16
 """Beside the bars of a narrow figure: half of the number at the end of the axis."""
 HANDLE_INCHES = 0.62
@@ -171,16 +174,18 @@ class _Rows:
 
 
 def draw_bars(chart: BarChart, style: Style) -> Figure:
-    pitch = 2 if style.is_narrow else 1
+    labels = _labels(chart, style)
+    has_two_lines = any("\n" in text for text in labels.values())
+    pitch = 2 + has_two_lines if style.is_narrow else 1
     slots = sum(_slots(section, pitch) for section in chart.sections)
     handles = list(_handles(chart))
     rows = legend_rows([width(str(handle.get_label()), style.row) + HANDLE_INCHES
                         for handle in handles], style.width)
     row, above, below = NARROW_BARS if style.is_narrow else BARS
+    row = TWO_LINES_INCHES if has_two_lines and not style.is_narrow else row
     inside, above = row * (slots + 0.6), above + style.legend_row * rows
     height = above + inside + below
     figure = new_figure(chart, style, height)
-    labels = _labels(chart, style)
     left, (right, *ends) = _left(chart, labels, style), _column_ends(chart, style)
     axes = axes_at(figure, left * style.width, below, (right - left) * style.width, inside)
     axes.set_ylim(slots - 0.3, -0.9)
@@ -207,11 +212,12 @@ def _slots(section: BarSection, pitch: int) -> int:
 
 
 def _labels(chart: BarChart, style: Style) -> dict[str, str]:
-    """Return label -> the text shown for it, also for the headings of sections."""
-    labels = list(dict.fromkeys(text for section in chart.sections for text in (
-        section.title, *(bar.label for bar in section.bars))))
+    """Return label -> the lines shown for it, also for the headings of sections, of one line."""
+    bars = [*dict.fromkeys(bar.label for section in chart.sections for bar in section.bars)]
+    titles = [*dict.fromkeys(section.title for section in chart.sections)]
     longest = LONGEST_NARROW if style.is_narrow else LONGEST_BAR_LABEL
-    return dict(zip(labels, short_labels(labels, longest), strict=True))
+    return {**dict(zip(titles, short_labels(titles, LONGEST_BAR_LABEL), strict=True)),
+            **dict(zip(bars, in_lines(bars, longest), strict=True))}
 
 
 def _left(chart: BarChart, labels: dict[str, str], style: Style) -> float:
@@ -249,7 +255,7 @@ def _draw_section(
     if top:
         axes.axhline(top - 0.5, color=LIGHT_GREY, linewidth=0.8)
     if section.title:
-        axes.text(0.0 if style.is_narrow else -0.01, top, places.labels[section.title],
+        axes.text(BESIDE_AXIS if style.is_narrow else -0.01, top, places.labels[section.title],
                   transform=axes.get_yaxis_transform(), ha="left" if style.is_narrow else "right",
                   va="center", fontsize=style.row, fontweight="bold")
     first = top + bool(section.title)
@@ -272,8 +278,9 @@ def _write_row(axes: Axes, bar: Bar, chart: BarChart, at: int, places: _Rows) ->
         if chart.columns and bar.cells[0] is not None:
             first = chart.columns[0]
             value = f"{cell_text(bar.cells[0], first.show)} {first.unit}".rstrip()
-        for place, text, side in ((0.0, label, "left"), (1.0, value, "right")):
-            axes.text(place, at + 0.1, text, transform=across, ha=side, va="center",
+        middle = at + (places.pitch - 1.8) / 2
+        for place, text, side in ((BESIDE_AXIS, label, "left"), (1.0, value, "right")):
+            axes.text(place, middle, text, transform=across, ha=side, va="center",
                       color=bar.colour or INK if side == "left" else INK,
                       fontsize=style.row, fontweight=weight if side == "left" else "normal",
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})
@@ -330,8 +337,8 @@ DOTS, NARROW_DOTS = (0.32, 1.05, 1.0), (0.32, 0.06, 0.42)
 LEAST_ACROSS = 1.5
 """How wide the axes are at least, in inches."""
 LONGEST_DOT_LABEL = 60
-ABOVE_MARK = 0.42
-"""How far above its mark a label of a narrow figure stands, in rows."""
+ABOVE_MARK, TEXT_LINE = 0.135, 0.135
+"""Inches of a text of a narrow figure above its mark, and of a line of text."""
 PLUS_MINUS = "+-"
 """The unit of a column begins with it if its values give the precision of those before them."""
 
@@ -358,7 +365,7 @@ def _wide_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
     inside = row_inches * (len(rows) + 0.4)
     figure = new_figure(chart, style, above + inside + below)
     texts = ["".join(_value_texts(chart, row)) for row in rows]
-    short = short_labels([row.label for row in rows], LONGEST_DOT_LABEL)
+    short = in_lines([row.label for row in rows], LONGEST_DOT_LABEL)
     labels = [marked(label, row.mark) for label, row in zip(short, rows, strict=True)]
     heading = ", ".join(
         column.title for at, column in enumerate(chart.columns) if column.title and (
@@ -382,36 +389,29 @@ def _wide_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
 
 
 def _narrow_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
-    """Return axes with labels and values above the marks of rows: as much of each as fits."""
+    """Return axes with labels and values above the marks of rows, on a line each where both do not
+    fit into one."""
+    room = style.width - 2 * NARROW_SIDE
+    labels = [marked(row.label, row.mark) for row in rows]
+    values = [cut("".join(_value_texts(chart, row)), room, style.row) for row in rows]
+    is_split = any(width(label, style.row, bold=bool(row.mark)) + width(value, style.row) + 0.1
+                   > room for row, label, value in zip(rows, labels, values, strict=True))
     row_inches, above, below = NARROW_DOTS
+    row_inches += TEXT_LINE * is_split
     inside = row_inches * (len(rows) + 0.2)
     figure = new_figure(chart, style, above + inside + below)
-    room = style.width - 2 * NARROW_SIDE
     axes = axes_at(figure, NARROW_SIDE, below, room, inside)
-    across, labels = axes.get_yaxis_transform(), [row.label for row in rows]
     for at, row in enumerate(rows):
-        value = _fitting(_value_texts(chart, row), room / 2, style)
-        is_marked, left = bool(row.mark), room - width(value, style.row) - 0.1
-        label = marked(fitting(labels, labels.index(row.label), left - width(
-            marked("", row.mark), style.row, bold=is_marked), style.row, bold=is_marked), row.mark)
-        for place, text, side in ((0.0, label, "left"), (1.0, value, "right")):
-            axes.text(place, at + ABOVE_MARK, text, transform=across, ha=side, va="center",
-                      fontsize=style.row,
+        label = fitting(labels, at, room, style.row, bold=bool(row.mark))
+        for place, text, side, inches in (
+                (BESIDE_AXIS, label, "left", ABOVE_MARK + TEXT_LINE * is_split),
+                (1.0, values[at], "right", ABOVE_MARK)):
+            axes.text(place, at + inches / row_inches, text, transform=axes.get_yaxis_transform(),
+                      ha=side, va="center", fontsize=style.row,
                       fontweight="bold" if row.mark and side == "left" else "normal")
     axes.set_yticks([])
     axes.set_ylim(-0.4, len(rows) - 0.2)
     return axes
-
-
-def _fitting(values: Iterable[str], inches: float, style: Style) -> str:
-    """Return as many of the values as fit; the first one is cut where it does not."""
-    first, *others = [*values] or [""]
-    text = cut(first, inches, style.row)
-    for value in others:
-        if width(text + value, style.row) > inches:
-            break
-        text += value
-    return text
 
 
 def _draw_row(axes: Axes, row: Dot, at: int, show: Show) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -115,6 +116,13 @@ def short_labels(labels: Sequence[str], most: int) -> list[str]:
             ending = f" #{number}"
             short[label] = text[:most - len(ending)] + ending
     return [short[label] for label in labels]
+
+
+def in_lines(labels: Sequence[str], most: int) -> list[str]:
+    """Return labels in one or two lines of at most ``most`` characters; what is longer is left out
+    of their middle."""
+    return [label if len(label) <= most else textwrap.fill(label, most)
+            for label in short_labels(labels, 2 * most - most // 4)]
 
 
 def fitting(
