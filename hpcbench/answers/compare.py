@@ -460,7 +460,8 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
         cases = found.having(verdict)
         shown = cases if full else [] if verdict == SAME else cases[:_SHOWN]
         if shown:
-            groups.append(Group(f"{MEANINGS[verdict]} ({plural(len(cases), 'case')})",
+            winner = {FASTER: f": {second} wins", SLOWER: f": {first} wins"}.get(verdict, "")
+            groups.append(Group(f"{MEANINGS[verdict]} ({plural(len(cases), 'case')}){winner}",
                                 tuple(map(_row, shown))))
     hidden = len(found.cases) - sum(len(group.rows) for group in groups)
     notes = [Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet")]
@@ -524,7 +525,8 @@ def comparison_chart(found: SideComparison) -> DotChart | None:
     cases = [case for verdict in VERDICTS for case in found.having(verdict)]
     if not cases:
         return None
-    rows = tuple(Dot(case.label, ChartPoint(case.ratio, range_of(case.interval)), (case.verdict,))
+    rows = tuple(Dot(case.label, ChartPoint(case.ratio, range_of(case.interval)),
+                     (MEANINGS[case.verdict],))
                  for case in cases)
     return DotChart(
         f"{found.second} against {found.first}", "time of the second side over that of the first",

@@ -20,6 +20,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from hpcbench.answers.winners import FASTEST
 from hpcbench.texts import Lines, as_field, to_json
 from hpcbench.views.chart import Chart, LineChart, Panel, Scale, in_fields
 from hpcbench.views.table import (
@@ -28,6 +29,7 @@ from hpcbench.views.table import (
     Column,
     Line,
     Range,
+    Row,
     Show,
     Table,
     Tone,
@@ -159,6 +161,8 @@ def _row(cells: list[str]) -> str:
 
 _LONG = 20
 """Characters of a text from which on its column has a least width."""
+_SHORT = 8
+"""Characters of a title that stay on one line."""
 _MOST_CHOICES = 12
 """A column with more different texts than this is filtered by text only."""
 _FEWEST = 4
@@ -183,7 +187,7 @@ def html_text(document: ReportDocument, version: str, *, scripted: bool = True) 
     return _template().render(
         document=document, version=version, style=Markup(style), script=Markup(script),
         policy=_policy(style, script), draw=draw, choices=_choices, is_long=_is_long,
-        is_spare=_is_spare, begins=_begins_span,
+        is_spare=_is_spare, begins=_begins_span, heading=_heading, is_best=_is_best,
         meaning=_meaning, meanings=_meanings, sort_key=_sort_key,
         in_fields=in_fields, zoom=_zoom if scripted else lambda _: "",
         licences=[Lines(_asset(name)) for name in _LICENCES] if scripted else [])
@@ -220,6 +224,18 @@ def _is_long(table: Table, at: int) -> bool:
 def _is_spare(table: Table, at: int) -> bool:
     """Return whether a narrow page may hide a column: it is behind one to compare, and is none."""
     return not table.columns[at].better and any(one.better for one in table.columns[:at])
+
+
+def _is_best(table: Table, row: Row, at: int) -> bool:
+    """Return whether a cell is of the row, or of the span of a row, that a text calls fastest."""
+    marks = {mark for cell in row.cells if isinstance(cell, str) for mark in cell.split(", ")}
+    return f"{table.columns[at].span} {FASTEST}".strip() in marks
+
+
+def _heading(column: Column) -> str:
+    """Return the title of a column, on one line if it is short; else its name."""
+    title = column.title or column.name
+    return title if len(title) > _SHORT else title.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _begins_span(table: Table, at: int) -> bool:

@@ -185,8 +185,8 @@ BACKEND_COLOURS: Mapping[str, str] = MappingProxyType(dict(zip(BACKENDS, (
     "#0072B2", "#009E73", "#CC79A7", "#AA4499", "#E69F00", "#117733", "#D55E00", "#661100"),
     strict=True)))
 """Backend -> its colour, in each chart of each run."""
-COLOURS = ("#332288", "#999933", "#882255", "#44AA99", "#E07A96", "#5B7F2B", "#56B4E9", "#7B4B2A",
-           "#DDAA33", "#6D3A6D")
+COLOURS = ("#44AA99", "#882255", "#E07A96", "#5B7F2B", "#56B4E9", "#332288", "#7B4B2A", "#999933",
+           "#6D3A6D", "#DDAA33")
 """Colours of all else that is compared: implementations, strategies, functions, other lines."""
 PART_COLOURS = ("#EEDD88", "#99DDFF", "#77AADD", "#EE8866", "#44BB99", "#FFAABB", "#BBCC33",
                 "#C4A6DC", "#D9B38C", "#A3D9A5", "#E3A0C8", "#9AA7B5")

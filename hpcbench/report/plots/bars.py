@@ -143,6 +143,8 @@ def marked(label: str, mark: str) -> str:
 
 BARS, NARROW_BARS, TWO_LINES_INCHES = (0.26, 1.15, 1.0), (0.16, 0.06, 0.42), 0.36
 """Inches of a row, above and below; of a row whose label has two lines."""
+BACKGROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
+"""Of a text that stands in front of lines."""
 BESIDE_AXIS = 0.012
 """Where a text above a bar of a narrow figure begins: a share of the width of the axes."""
 NARROW_SIDE = 0.16
@@ -257,7 +259,8 @@ def _draw_section(
     if section.title:
         axes.text(BESIDE_AXIS if style.is_narrow else -0.01, top, places.labels[section.title],
                   transform=axes.get_yaxis_transform(), ha="left" if style.is_narrow else "right",
-                  va="center", fontsize=style.row, fontweight="bold")
+                  va="center", fontsize=style.row, fontweight="bold",
+                  bbox=BACKGROUND if style.is_narrow else None)
     first = top + bool(section.title)
     for number, bar in enumerate(section.bars):
         at = first + number * places.pitch
@@ -283,7 +286,7 @@ def _write_row(axes: Axes, bar: Bar, chart: BarChart, at: int, places: _Rows) ->
             axes.text(place, middle, text, transform=across, ha=side, va="center",
                       color=bar.colour or INK if side == "left" else INK,
                       fontsize=style.row, fontweight=weight if side == "left" else "normal",
-                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})
+                      bbox=BACKGROUND)
         return
     axes.text(-0.01, at, label, transform=across, ha="right", va="center", fontsize=style.row,
               fontweight=weight, color=bar.colour or INK)
@@ -408,7 +411,8 @@ def _narrow_axes(chart: DotChart, rows: Sequence[Dot], style: Style) -> Axes:
                 (1.0, values[at], "right", ABOVE_MARK)):
             axes.text(place, at + inches / row_inches, text, transform=axes.get_yaxis_transform(),
                       ha=side, va="center", fontsize=style.row,
-                      fontweight="bold" if row.mark and side == "left" else "normal")
+                      fontweight="bold" if row.mark and side == "left" else "normal",
+                      bbox=BACKGROUND)
     axes.set_yticks([])
     axes.set_ylim(-0.4, len(rows) - 0.2)
     return axes
