@@ -111,6 +111,27 @@ def test_find_leaves_the_rows_with_the_text(opened: Any) -> None:
     assert len(shown) == 1 and "SIGKILL" in shown[0]
 
 
+def test_a_narrow_page_shows_what_is_compared_and_charts_of_one_column(opened: Any) -> None:
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": 420, "height": 900, "deviceScaleFactor": 1, "mobile": False})
+    try:
+        opened.refresh()
+        seen = opened.execute_script("""
+            const table = document.querySelector("#kind-collective table");
+            const first = table.querySelector("tbody td");
+            const edges = [...table.querySelectorAll("thead th:not([hidden])")].filter(
+                one => one.textContent.includes("busbw")).map(
+                one => one.getBoundingClientRect().right);
+            const shown = name => [...document.querySelectorAll(name)].some(
+                one => one.offsetParent);
+            return [edges, getComputedStyle(first).position, shown(".drawing.broad"),
+                    shown(".drawing.narrow"), document.documentElement.scrollWidth]""")
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert seen[0] and max(seen[0]) <= 420 and seen[1:4] == ["sticky", False, True]
+    assert seen[4] <= 420
+
+
 def test_a_column_can_be_hidden_and_rows_copied(opened: Any) -> None:
     figure = opened.find_element("css selector", "#kind-collective figure.table")
     figure.find_element("css selector", ".columns summary").click()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import charts_of, origin_text
 from hpcbench.report.plots import DRAWERS
 from hpcbench.report.plots.style import caption
-from hpcbench.views.chart import Chart
+from hpcbench.views.chart import BACKEND_COLOURS, Chart
 
 GALLERY = Path(__file__).parents[2] / "plots"
 AGAIN = "python scripts/gallery.py draws the gallery again"
@@ -45,3 +46,12 @@ def test_captions_are_those_that_the_code_writes(found: tuple[list[Chart], str])
     for chart in charts:
         stored = (GALLERY / f"{chart.file_stem}.txt").read_text(encoding="utf-8")
         assert stored == caption(chart, origin), f"{chart.file_stem}: {AGAIN}"
+
+
+def test_the_figure_of_readme_is_that_of_its_summary() -> None:
+    script = runpy.run_path(str(GALLERY.parent / "scripts/gallery.py"))
+    chart, origin = script["readme_chart"]()
+    stored = (GALLERY / "readme/all_reduce.txt").read_text(encoding="utf-8")
+    assert stored == caption(chart, origin), AGAIN
+    colours = {line.label.split()[0]: line.colour for line in chart.panels[0].lines}
+    assert colours == {name: BACKEND_COLOURS[name] for name in ("gloo", "mpi")}
