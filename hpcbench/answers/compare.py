@@ -525,13 +525,12 @@ def comparison_chart(found: SideComparison) -> DotChart | None:
     cases = [case for verdict in VERDICTS for case in found.having(verdict)]
     if not cases:
         return None
-    rows = tuple(Dot(case.label, ChartPoint(case.ratio, range_of(case.interval)),
-                     (MEANINGS[case.verdict],))
-                 for case in cases)
+    rows = tuple(Dot(one.label, ChartPoint(one.ratio, range_of(one.interval)),
+                     (MEANINGS[one.verdict],)) for one in cases)
+    note = f"Whisker: 95 % interval. Smallest effect that matters: {100 * found.smallest:g} %."
     return DotChart(
         f"{found.second} against {found.first}", "time of the second side over that of the first",
-        "comparison", (
-            f"Whisker: 95 % interval. Smallest effect that matters: {100 * found.smallest:g} %.",),
+        "comparison", (note,),
         (), Axis("ratio of times", Show.RATIO), (Column("verdict", "verdict"),), rows, 1.0)
 
 
