@@ -8,11 +8,12 @@ follow from that record, so that every renderer shows the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from hpcbench.errors import command_line
 from hpcbench.operations.traffic import TrafficRecord
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import F, ReadSamples, facts_of
 from hpcbench.reduce.results import CaseResult, Results, SampleSource
 from hpcbench.statistics.order import Interval

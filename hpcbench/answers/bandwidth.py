@@ -7,7 +7,7 @@ interfaces counted with the bytes that ranks send by formula.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hpcbench.answers.answer import (
     CLEAR,
@@ -20,6 +20,7 @@ from hpcbench.answers.answer import (
     plain_table,
     with_command,
 )
+from hpcbench.records import dataclass
 from hpcbench.reduce.checks import MOST_OF_PEAK
 from hpcbench.reduce.kind_facts import kind_columns
 from hpcbench.reduce.results import CaseResult

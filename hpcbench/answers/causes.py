@@ -13,7 +13,7 @@ between two runs of a machine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from hpcbench.config.dialects.traffic import (
     left_out,
 )
 from hpcbench.operations.traffic import Signature, TrafficRecord, form_id
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import IsolatedCall, IsolatedForm
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics.interval import stretch_of_mean

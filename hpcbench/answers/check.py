@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
@@ -40,10 +39,10 @@ from hpcbench.answers.compare_inputs import (
 )
 from hpcbench.config.axes import nearest, quote
 from hpcbench.config.section import SCALES, Limit, Section, limit_below
-from hpcbench.config.yaml_text import commented_yaml, from_yaml
 from hpcbench.errors import ConfigError, ExitCode, FileError, PluginError, UsageError
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Plan
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import (
     ABSENT,
     COLUMNS,
@@ -71,6 +70,8 @@ def launches_needed(share: float, confidence: float = CONFIDENCE) -> int:
 def write_limits(results: Sequence[Path], output: Path | None, share: float) -> Path:
     """Write a file of limits from clean runs, and return its path. Raises UsageError, FileError.
     """
+    from hpcbench.config.yaml_text import commented_yaml  # few commands need yaml
+
     if output is None:
         raise UsageError("--learn writes a file of limits: name it with -o")
     if output.exists():
@@ -381,6 +382,8 @@ class LimitsFile(Section):
 def read_limits(path: Path) -> LimitsFile:
     """Return the limits of a YAML or JSON file. Raises FileError or ConfigError, a line a problem.
     """
+    from hpcbench.config.yaml_text import from_yaml
+
     try:
         if path.stat().st_size > MOST_BYTES:
             raise FileError(f"{path}: more than {MOST_BYTES:,} bytes is no file of limits")

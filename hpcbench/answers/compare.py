@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,7 @@ from hpcbench.answers.compare_inputs import (
     split_by,
 )
 from hpcbench.errors import UsageError
+from hpcbench.records import dataclass
 from hpcbench.reduce.results_file import without_latest
 from hpcbench.statistics.hypothesis_tests import (
     Shift,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,7 @@ from hpcbench.answers.answer import ends_of
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import DEFAULT_MODE, Case
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Results
 from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.run_checks import stable_facts

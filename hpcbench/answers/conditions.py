@@ -7,7 +7,6 @@ processes have their cost where passes show it, else a statement that they do no
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,6 +46,7 @@ from hpcbench.answers.disturbances import (
     shares_of_nodes,
     waiting_rank,
 )
+from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results import Canary
 from hpcbench.statistics.hypothesis_tests import FEWEST_PASSES

@@ -7,7 +7,7 @@ device-hours x price of a device-hour. A rank has a device of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hpcbench.answers.answer import (
@@ -25,6 +25,7 @@ from hpcbench.answers.answer import (
 )
 from hpcbench.answers.compare import FASTER, SAME, SLOWER, CaseComparison
 from hpcbench.answers.scaling_series import Worked, caveats, compared, scaled, short_ways, worked
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import SAMPLES
 from hpcbench.statistics.order import Interval
 from hpcbench.units import digits, format_seconds, grouped, plural, three_digits

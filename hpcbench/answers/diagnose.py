@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from hpcbench.answers.answer import (
     CANNOT_TELL,
@@ -31,6 +30,7 @@ from hpcbench.answers.answer import (
     with_command,
 )
 from hpcbench.operations.arrival import TOGETHER
+from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison
 from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, Lateness
 from hpcbench.reduce.results import CaseResult

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.answers.answer import EXPLAINS, Run, percent_text
+from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results import CaseResult, Results, TimeSeries
 from hpcbench.reduce.usage import WIDEST

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from hpcbench.config.dialects.traffic import form_of
 from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.operations.traffic import CallForm, Signature, TrafficRecord
 from hpcbench.plan.support import traits_of
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import IsolatedCall
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.stack import counts

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -39,6 +38,7 @@ from hpcbench.answers.answer import (
     plain_table,
     with_command,
 )
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import PairRates, RankRates
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.interval import inflation_of_sum

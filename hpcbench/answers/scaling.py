@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hpcbench.answers.answer import (
     CANNOT_TELL,
@@ -31,6 +31,7 @@ from hpcbench.answers.scaling_series import (
     series_of,
     worked,
 )
+from hpcbench.records import dataclass
 from hpcbench.statistics.order import Interval
 from hpcbench.statistics.scaling_laws import Law
 from hpcbench.units import digits, format_seconds, grouped, plural, three_digits

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 from hpcbench.answers.answer import Run
@@ -23,6 +23,7 @@ from hpcbench.answers.compare_inputs import (
     id_in_any_version,
 )
 from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CallWork
 from hpcbench.reduce.results import CaseResult, RunInfo
 from hpcbench.statistics.order import Interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from hpcbench.answers import (
     bandwidth,
@@ -20,6 +20,7 @@ from hpcbench.answers import (
 from hpcbench.answers.answer import CERTAINTIES, CLEAR, Run, Topic, TopicOptions, TopicRecord
 from hpcbench.answers.conditions import CANARY
 from hpcbench.answers.verdict import AMBER, GREEN, RED, verdict_of
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results
 from hpcbench.reduce.spread import launch_spreads
 from hpcbench.units import grouped, plural, with_sizes

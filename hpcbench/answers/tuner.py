@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +28,7 @@ from hpcbench.answers.recommend import (
 )
 from hpcbench.errors import UsageError
 from hpcbench.operations.arrival import TOGETHER
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import kind_columns
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen

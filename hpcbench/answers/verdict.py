@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import IMPORTED, QUALITIES, CaseResult, Finding, Results
 from hpcbench.reduce.spread import interval_share
 from hpcbench.units import plural

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from hpcbench.answers.answer import (
     with_command,
 )
 from hpcbench.answers.diagnose import RankComparison, diagnose
+from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.kind_facts import EXCHANGE, RankWork, Variation, Waiting
 from hpcbench.reduce.results import CaseResult

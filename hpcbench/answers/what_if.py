@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hpcbench.answers.answer import (
@@ -49,6 +49,7 @@ from hpcbench.answers.isolated_calls import (
 from hpcbench.config.dialects.traffic import sweep_of
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import TrafficRecord
+from hpcbench.records import dataclass
 from hpcbench.statistics.order import Interval
 from hpcbench.units import format_seconds, grouped, plural, three_digits
 from hpcbench.views.table import Column, Line, Range, Row, Show, Table

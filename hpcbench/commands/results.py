@@ -83,7 +83,6 @@ def show(
     from hpcbench.reduce.suite_file import is_suite, read_suite, suite_text
     from hpcbench.report.answer_lines import topic_results_of_file
     from hpcbench.report.console import print_results, print_suite
-    from hpcbench.report.summary import print_summary
 
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}"])
@@ -97,6 +96,8 @@ def show(
     with open_results(path) as file:
         advice = topic_results_of_file(file)
         if as_json:
+            from hpcbench.report.summary import print_summary  # with the page's template: jinja2
+
             print_summary(file.results, advice)
         else:
             is_of_run = path.is_file() and path.name == FILE_NAME

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
@@ -25,6 +25,7 @@ from hpcbench.compat.launchers import (
 from hpcbench.compat.shell import SETTING, SimpleCommand, in_shell, needs_shell, simple_commands
 from hpcbench.config.axes import MAX_WORLD_SIZE
 from hpcbench.errors import UsageError
+from hpcbench.records import dataclass
 from hpcbench.units import shortened
 
 _SHELLS = ("bash", "sh", "dash", "ksh", "zsh")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hpcbench.compat.command_line import CommandLaunch, Program, split_command
@@ -14,6 +14,7 @@ from hpcbench.compat.osu import PREFIX, osu_sweep
 from hpcbench.config.axes import MAX_WORLD_SIZE, NCCL_TESTS_SPLIT
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError, UsageError
+from hpcbench.records import dataclass
 from hpcbench.texts import first_line, masked, valid
 from hpcbench.units import format_bytes, plural
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from getopt import GetoptError, gnu_getopt
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from hpcbench.errors import UsageError
 from hpcbench.formats.reading.names import PROGRAMS, TYPES
 from hpcbench.operations.collectives import CollectiveSpec, collective_spec
+from hpcbench.records import dataclass
 
 PROGRAM_NAMES: Mapping[str, str] = MappingProxyType({
     program: collective for collective, program in PROGRAMS.items()})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from getopt import GetoptError, getopt
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from hpcbench.errors import UsageError
 from hpcbench.formats.reading.names import PARTS_IN_OSU, our_name
 from hpcbench.operations.collectives import DTYPE_BYTES, CollectiveSpec, collective_spec
+from hpcbench.records import dataclass
 
 PREFIX = "osu_"
 Remarks = tuple[str, ...]

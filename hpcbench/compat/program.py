@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from hpcbench.compat.options import OPTIONS, NcclTestsOptions, parse, to_sweep
 from hpcbench.errors import UsageError
 from hpcbench.launch.launcher import announced_rank, announced_size
 from hpcbench.operations.gpu_nodes import has_gpu
+from hpcbench.records import dataclass
 from hpcbench.texts import Verbosity, path_of, say, say_all, to_json
 from hpcbench.units import plural
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hpcbench.errors import UsageError
+from hpcbench.records import dataclass
 from hpcbench.units import shortened
 
 _NESTED = r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"

@@ -281,12 +281,12 @@ class Config(Section):
         (), "Run only trainings, with these strategies instead of those in blocks.")
     required_backends: Annotated[tuple[Requirable, ...], OneOrMany()] = key(
         (), "Fail where one is missing: names as backend has them, cuda or mps.")
-    hardware: Hardware = Hardware()
-    launch: Launch = Launch()
-    measure: Measure = Measure()
-    profiling: Profiling = Profiling()
-    telemetry: Telemetry = Telemetry()
-    output: Output = Output()
+    hardware: Hardware = Hardware.model_construct()
+    launch: Launch = Launch.model_construct()
+    measure: Measure = Measure.model_construct()
+    profiling: Profiling = Profiling.model_construct()
+    telemetry: Telemetry = Telemetry.model_construct()
+    output: Output = Output.model_construct()
     benchmarks: tuple[Block, ...] = key((), "The sweeps, in order.")
     limits: tuple[Limit, ...] = key(
         (), "Limits of results, as in a file of limits (docs/compare.md); exit code 1 if missed.")

@@ -68,7 +68,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 class Section(BaseModel):
     """Base of all sections: frozen, no unknown keys, no silent conversions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Key of the version before -> its name now."""
     renamed_values: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from hpcbench.formats.tables import CommTable, Half
 from hpcbench.operations.collectives import collectives
+from hpcbench.records import dataclass
 
 MOST_RANKS = 2**20
 _SLACK = 1e-9

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.plan.case import Case, case_id, planned_canary
 from hpcbench.plan.support import resolve_device
 from hpcbench.plan.workload import Workload
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Timing
 from hpcbench.reduce.timing import order_statistics
 from hpcbench.units import plural

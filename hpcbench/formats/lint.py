@@ -7,7 +7,7 @@ breaks none, however few digits it has. A fact that a table lacks is not checked
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hpcbench.formats.implied_ranks import (
     MOST_RANKS,
@@ -31,6 +31,7 @@ from hpcbench.formats.tables import (
     ProductTable,
 )
 from hpcbench.operations.collectives import collectives
+from hpcbench.records import dataclass
 
 RULES: Mapping[str, str] = {
     "factor": "busbw is algbw times the factor of the collective and n",

@@ -6,11 +6,11 @@ Times are microseconds and rates GB/s (1e9 bytes/s) where names do not state oth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from hpcbench.formats.own_table import OwnTable
 from hpcbench.formats.printed import Printed
+from hpcbench.records import dataclass
 
 ELEMENT_BYTES: Mapping[str, int] = {
     "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from inspect import isroutine
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 
 import hpcbench.kinds
 from hpcbench.errors import ConfigError, PluginError
+from hpcbench.records import dataclass
 from hpcbench.registry import Registry
 
 S = TypeVar("S")

@@ -8,7 +8,6 @@ import secrets
 import socket
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from hpcbench.launch.communicator import (
     own_address_towards,
 )
 from hpcbench.launch.session import AgreedError, RankIdentity, on_all, on_root
+from hpcbench.records import dataclass
 
 _LOOPBACKS = ("127.0.0.1", "::1")
 _MEETING_S, _ACCEPT_S = 5.0, 0.05

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from hpcbench.launch.session import RankIdentity
 from hpcbench.launch.worker_group import CaseOutcome, Rendezvous
 from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
 from hpcbench.plan.order import History, Turn, case_budget_s, turns
+from hpcbench.records import dataclass
 from hpcbench.telemetry.sampler import Sampler
 from hpcbench.trace.columns import TELEMETRY_NOTE
 from hpcbench.trace.journal import Journal

@@ -13,13 +13,14 @@ import math
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hpcbench.launch.communicator import Communicator, Pair
 from hpcbench.measurement.environment import clock_identity
+from hpcbench.records import dataclass
 from hpcbench.trace.clock import MAX_DRIFT, ClockCheck, ClockModel, Floats, SyncRecord
 from hpcbench.trace.schema import from_values
 

@@ -17,12 +17,12 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hpcbench.errors import CaseError, LaunchError, RankLostError
+from hpcbench.records import dataclass
 
 FIRST_PAUSE_S = 20e-6
 LONGEST_PAUSE_S = 2e-3

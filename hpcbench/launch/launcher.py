@@ -12,11 +12,12 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, BinaryIO
+
+from hpcbench.records import dataclass
 
 if TYPE_CHECKING:
     import psutil

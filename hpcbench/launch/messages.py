@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from multiprocessing.connection import Connection, wait
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAda
 from hpcbench.config.section import Fault
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.plan.case import Case, case_from_json, case_to_json
+from hpcbench.records import dataclass
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 

@@ -8,7 +8,7 @@ import os
 import platform
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from hpcbench import __version__
@@ -39,6 +39,7 @@ from hpcbench.measurement.control import SharedProgress
 from hpcbench.operations.collectives import Call
 from hpcbench.plan.case import Case, Plan, planner_of
 from hpcbench.plan.order import INLINE_BACKENDS
+from hpcbench.records import dataclass
 from hpcbench.trace.schema import same_version
 from hpcbench.units import plural
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -26,6 +26,7 @@ from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.session import RankIdentity, Session, from_root, on_all, on_root
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.order import History
+from hpcbench.records import dataclass
 from hpcbench.texts import from_json, path_of, say, to_json
 from hpcbench.trace.container import (
     LATEST,

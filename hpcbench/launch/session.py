@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
@@ -53,6 +53,7 @@ from hpcbench.measurement.process import (
     ranks_a_core,
     threads_of_rank,
 )
+from hpcbench.records import dataclass
 from hpcbench.texts import masked, say
 from hpcbench.units import by_value, rank_list
 

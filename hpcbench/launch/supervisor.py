@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from time import perf_counter_ns
 from typing import NamedTuple
@@ -57,6 +57,7 @@ from hpcbench.plan.order import (
 )
 from hpcbench.plan.workload import MOST_TRIES, TRIES, Ended, Tried
 from hpcbench.profiling.profiled_cases import medians_ns
+from hpcbench.records import dataclass
 from hpcbench.texts import as_field, masked, say_all
 from hpcbench.trace.schema import SampleColumns, Samples
 from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE

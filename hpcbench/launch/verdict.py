@@ -13,7 +13,7 @@ missing rank would name nobody.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import Enum
 
 from pydantic import TypeAdapter
@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 from hpcbench.launch.communicator import Communicator, Inbox
 from hpcbench.plan.workload import Ended
 from hpcbench.profiling.flight import in_flight
+from hpcbench.records import dataclass
 from hpcbench.units import by_value, rank_list
 
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import psutil
@@ -38,6 +38,7 @@ from hpcbench.measurement.process import KernelFiles, cgroup
 from hpcbench.plan.case import Case, planner_of
 from hpcbench.plan.workload import Ended
 from hpcbench.profiling.flight import FLIGHT, current_collective
+from hpcbench.records import dataclass
 from hpcbench.texts import masked, masked_json
 from hpcbench.trace.schema import LIBRARY, LibraryChoices, Samples, no_rows
 

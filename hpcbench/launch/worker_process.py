@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hpcbench.backends.child import ending
@@ -33,6 +32,7 @@ from hpcbench.launch.messages import (
 from hpcbench.launch.template_process import TemplateProcess
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.measurement.control import SharedProgress
+from hpcbench.records import dataclass
 from hpcbench.texts import masked, say
 
 KEPT_BYTES = 512 * 1024

@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from hpcbench.errors import PluginError
 from hpcbench.kinds.registry import kinds, spec_of
 from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.plan.workload import UnknownWorkload, Workload
+from hpcbench.records import dataclass
 from hpcbench.texts import as_field
 from hpcbench.units import equal_groups
 

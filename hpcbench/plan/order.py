@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Workload
+from hpcbench.records import dataclass
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Hardware

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +24,7 @@ from hpcbench.plan.support import (
     unfit_variables,
 )
 from hpcbench.plan.workload import Workload
+from hpcbench.records import dataclass
 from hpcbench.units import parse_duration_ns
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from hpcbench.config.axes import (
@@ -23,6 +23,7 @@ from hpcbench.config.axes import (
     torch_libraries,
 )
 from hpcbench.operations.collectives import NUMBER_BYTES, Call, collective_spec
+from hpcbench.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from hpcbench.operations.collectives import Call
+from hpcbench.records import dataclass
 
 MOST_TRIES = 40
 """Tries of one case at most, whatever its workload asks for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from hpcbench.errors import job_command_line
 from hpcbench.operations.collectives import Call, WireRate, collective_spec
 from hpcbench.operations.peaks import known_link
 from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
 from hpcbench.reduce import fold
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, is_timed

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hpcbench.records import dataclass
 from hpcbench.statistics.hypothesis_tests import MIN_PASSES, MIN_STEPS, Times, find_slowest, holm
 
 FALSE_ALARMS = 0.01

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import CaseSamples, Clocks, Finding
 from hpcbench.reduce.stack import Use, any_flags, counts, pass_slices
 from hpcbench.statistics.order import median, medians

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +15,7 @@ from typing import TypeVar
 from hpcbench.errors import FileError, HpcbenchError, UsageError, job_command_line
 from hpcbench.plan.case import Plan, status_of_run
 from hpcbench.plan.order import History, RunKey, turns
+from hpcbench.records import dataclass
 from hpcbench.reduce.arrival import together_of
 from hpcbench.reduce.checks import RESUME
 from hpcbench.reduce.fold import rank_clocks

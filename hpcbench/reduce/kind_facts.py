@@ -9,12 +9,13 @@ import math
 import re
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from hpcbench.kinds.registry import KindSpec, in_this_package, kinds
 from hpcbench.operations.traffic import CallForm
 from hpcbench.plan.case import STATUSES
+from hpcbench.records import dataclass
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.results import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from hpcbench.kinds.registry import in_this_package, kinds
 from hpcbench.plan.case import Case, status_of_case, status_of_run
 from hpcbench.plan.order import INLINE_BACKENDS, turns
+from hpcbench.records import dataclass
 from hpcbench.reduce import checks
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.fold import Edges, RankClocks, edges, extreme_durations, joined, uses_of_failed

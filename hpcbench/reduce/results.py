@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Annotated, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import PROGRAM_KIND, Case, Plan
+from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import Comparison
 from hpcbench.reduce.topology import Topology
 from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode

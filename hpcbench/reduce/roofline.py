@@ -7,9 +7,9 @@ that no ceiling explains is latency. Ceilings are measured in this run
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.records import dataclass
 from hpcbench.reduce.checks import MOST_OF_MEASURED, MOST_OF_PEAK, Violation
 from hpcbench.reduce.kind_facts import CaseColumn, MachineRate
 from hpcbench.reduce.results import CaseResult

@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from hpcbench.config.axes import library_of
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import Turn, generations, shuffled, turns
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import Canary, CanaryRun, CaseResult, Finding
 from hpcbench.reduce.stack import PassKey
 from hpcbench.reduce.timing import summarise

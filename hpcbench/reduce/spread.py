@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import CaseResult, Statistics, Timing
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.units import grouped

@@ -4,13 +4,13 @@ some samples."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, UNTIMED, Flag, Record
 

@@ -4,7 +4,7 @@ with the keys ``schema`` ("hpcbench.suite") and ``schema_version``."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hpcbench.errors import ExitCode, FileError
 from hpcbench.plan.case import STATUSES
+from hpcbench.records import dataclass
 from hpcbench.texts import from_json, to_json
 from hpcbench.trace.container import SUITE_FILE, whole_file
 from hpcbench.trace.container import is_suite as is_suite

@@ -9,13 +9,14 @@ the samples left. By chance at most 1 % of cases are flagged (`benchmarks/flags.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
 from hpcbench.reduce import arrival, fold, results
 from hpcbench.reduce.comparison import LATE_START, Comparison, compared
 from hpcbench.reduce.stack import Pass, PassKey, Use, has_flag, pass_slices

@@ -4,9 +4,9 @@ of traces. Unknown is None; nothing is guessed."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.records import dataclass
 from hpcbench.trace.columns import LINES, Contents, Described
 from hpcbench.trace.schema import Header, bare_uuid
 from hpcbench.units import rank_list

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import cycle
 from typing import TypeVar
@@ -21,6 +21,7 @@ from hpcbench.config.axes import quote, unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.kinds.registry import kind_aliases, kinds
 from hpcbench.plan.case import Case, Plan
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import (
     FEWEST_FOR_DRIFT,
     LEAST_DRIFT,

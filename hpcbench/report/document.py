@@ -11,7 +11,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import count
@@ -21,6 +20,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from hpcbench.answers.winners import FASTEST
+from hpcbench.records import dataclass
 from hpcbench.texts import Lines, as_field, to_json
 from hpcbench.views.chart import Chart, LineChart, Panel, Scale, in_fields
 from hpcbench.views.table import (

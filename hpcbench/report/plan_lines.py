@@ -9,7 +9,6 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -18,13 +17,13 @@ from rich.text import Text
 from hpcbench import __version__
 from hpcbench.config.axes import BACKENDS, DTYPE_BYTES, OPS, ORDERS, PASSED_ENV, SPLITS, UNEVEN
 from hpcbench.config.presets import HARDWARE
-from hpcbench.config.presets.preset import load_preset
 from hpcbench.config.section import fault_texts
 from hpcbench.errors import how_to_install
 from hpcbench.kinds.registry import catalogue, kinds
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import DEFAULT_MODE, Case, Plan, case_to_json
 from hpcbench.plan.order import MOST_OF_TIMEOUT, case_budget_s, within_timeout_s, workers_s
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import fold_text
 from hpcbench.report.terminal import Sentence, listing_lines, print_document, print_lines
 from hpcbench.texts import Verbosity
@@ -381,7 +380,7 @@ def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[
         "ops": list(OPS), "splits": list(SPLITS), "orders": list(ORDERS),
         "modes": {name: {"meaning": meaning, "fold": USUAL_FOLDS[name]}
                   for name, meaning in MODES.items()},
-        "hardware": {name: {"about": load_preset(name).about} for name in HARDWARE},
+        "hardware": {name: {"about": about} for name, about in _machines()},
         **{group: {name: {"available": None if unknown else reason is None, "reason": reason}
                    for name, reason in known[group].items()} for group in ("backends", "devices")},
         "device_names": list(known["device_names"]), "versions": dict(known["versions"]),
@@ -418,8 +417,8 @@ def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
         yield _line(name, f"{meaning}; its time: {fold_text(USUAL_FOLDS[name])}")
     yield Text()
     yield Text("hardware of gen-config", style="bold")
-    for name in HARDWARE:
-        yield _line(name, load_preset(name).about)
+    for name, about in _machines():
+        yield _line(name, about)
     yield Text()
     yield Text("backends", style="bold")
     for name in BACKENDS:
@@ -446,3 +445,10 @@ def _available(name: str, reasons: Mapping[str, str | None]) -> Text:
     reason = reasons[name]
     return (_line(name, f"not available: {reason}", "yellow") if reason else
             _line(name, "available", "green"))
+
+
+def _machines() -> Iterator[tuple[str, str]]:
+    """Yield the machines of `gen-config`, each with what it is."""
+    from hpcbench.config.presets.preset import load_preset  # imports how sweep files are read
+
+    yield from ((name, load_preset(name).about) for name in HARDWARE)

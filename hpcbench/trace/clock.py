@@ -5,12 +5,14 @@ are int64, floats hold only differences and rates."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from hpcbench.records import dataclass
 
 MAX_DRIFT = 200e-6
 """No real clock runs further off than this (free drift is 5-30 us/s: Huygens, NSDI 2018)."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cache
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.records import dataclass
 from hpcbench.texts import to_json, valid
 
 PURE, TEXT, LINES = "1", "text", "JSON lines"

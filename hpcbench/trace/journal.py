@@ -16,7 +16,6 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +24,7 @@ import numpy as np
 
 from hpcbench.errors import FileError, TraceError, command_line
 from hpcbench.plan.case import Plan, plan_to_json
+from hpcbench.records import dataclass
 from hpcbench.texts import from_json, to_json
 from hpcbench.trace import schema, source
 from hpcbench.trace.clock import SyncRecord

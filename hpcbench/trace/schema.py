@@ -4,7 +4,7 @@ out of JSON are checked against their declared types: a checksum does not prove 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from enum import IntFlag
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from hpcbench.records import dataclass
 from hpcbench.texts import from_json, holds_halves, to_json
 
 Read = TypeVar("Read")

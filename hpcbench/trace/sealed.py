@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import STATUSES
+from hpcbench.records import dataclass
 from hpcbench.texts import from_json, printable
 from hpcbench.trace import columns as stored
 from hpcbench.trace import container, schema, source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ import numpy as np
 from hpcbench.errors import TraceError
 from hpcbench.operations.collectives import MAX_WORLD_SIZE
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
+from hpcbench.records import dataclass
 from hpcbench.texts import from_json, to_json
 from hpcbench.trace import schema
 from hpcbench.trace.clock import SyncRecord

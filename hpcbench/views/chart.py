@@ -7,7 +7,7 @@ charts of rooflines (`reduce.roofline`) are the same for every kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.config.axes import BACKENDS
+from hpcbench.records import dataclass
 from hpcbench.reduce.roofline import (
     COMMUNICATION,
     COMPUTE,

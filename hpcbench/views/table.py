@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.points import Option, Values
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import CaseResult, RunInfo
 from hpcbench.reduce.spread import late_share, ramp_share
 from hpcbench.reduce.timing import CI_LEVEL

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
-BASE = ("hpcbench", "registry", "errors", "import_path", "limits", "texts", "units")
+BASE = ("hpcbench", "registry", "errors", "import_path", "limits", "records", "texts", "units")
 INTERFACES = ("kinds", "kinds.registry")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
@@ -16,9 +16,9 @@ READING = (*RECORDS, "measurement", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": ("texts",), "import_path": (), "limits": ("errors",),
     "texts": ("units",),
-    "units": (), "kinds": (),
+    "records": (), "units": (), "kinds": (),
     "registry": ("errors",),
-    "kinds.registry": ("kinds", "registry", "errors"),
+    "kinds.registry": ("kinds", "records", "registry", "errors"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),

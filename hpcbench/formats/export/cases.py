@@ -6,11 +6,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Any
 
 from hpcbench.errors import UsageError
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CaseColumn, KindColumns, kind_columns
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.reduce.results_file import ResultsFile

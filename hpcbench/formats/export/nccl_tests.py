@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean, pstdev
 from typing import Any
@@ -31,6 +30,7 @@ from hpcbench.formats.reading.names import PROGRAMS, TYPES
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import DEFAULT_MODE
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import PRINTED_FOLD
 from hpcbench.reduce.stack import counts
 from hpcbench.texts import to_json

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,6 +18,7 @@ from hpcbench.answers.recommend import Paired
 from hpcbench.answers.tuner import TunedRange, TunerTable, tuner_table
 from hpcbench.errors import UsageError, command_line, job_command_line, shell_line
 from hpcbench.formats.export.cases import Exported, LeftOut, joined, left_out_lines
+from hpcbench.records import dataclass
 from hpcbench.report.answer_lines import opened
 from hpcbench.units import plural, size_text
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,6 +24,7 @@ from hpcbench.formats.export.prometheus import as_prometheus
 from hpcbench.formats.export.tables import as_csv, as_parquet
 from hpcbench.formats.export.tensorboard import as_tensorboard
 from hpcbench.formats.export.timeline import as_perfetto
+from hpcbench.records import dataclass
 from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.suite_file import refuse_suite
 from hpcbench.trace.container import whole_file

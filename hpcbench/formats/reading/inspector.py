@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hpcbench.formats.printed import Printed, whole
@@ -16,6 +15,7 @@ from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.nccl_json import number_of
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.formats.tables import CommRow, CommTable, Half
+from hpcbench.records import dataclass
 from hpcbench.texts import printable
 
 PROGRAM = "NCCL Inspector"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hpcbench.formats.own_table import OWN_LINE, OwnTable, read_own
 from hpcbench.formats.printed import Printed, is_no_number, printed, printed_or_none, whole
@@ -17,6 +17,7 @@ from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.prefixes import nearest, source_of
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.formats.tables import ELEMENT_BYTES, CommRow, CommTable, DeviceLine, Half
+from hpcbench.records import dataclass
 
 PROGRAM = "nccl-tests"
 NEWEST_MAJOR = 2

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hpcbench.formats.printed import Printed, printed, whole
 from hpcbench.formats.reading.names import our_name
 from hpcbench.formats.reading.prefixes import pattern_of
 from hpcbench.formats.reading.source import ForeignFile
 from hpcbench.formats.tables import CommRow, CommTable, Half
+from hpcbench.records import dataclass
 from hpcbench.texts import printable
 
 PROGRAM = "OSU"

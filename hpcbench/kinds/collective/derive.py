@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any
 
 from hpcbench.kinds.collective.plan import ISSUE, Collective, collective_of
@@ -15,6 +15,7 @@ from hpcbench.operations.collectives import (
     wire_rate,
 )
 from hpcbench.operations.traffic import CallForm
+from hpcbench.records import dataclass
 from hpcbench.reduce.checks import Violation, bandwidth_problem
 from hpcbench.reduce.kind_facts import (
     CallWork,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,6 +44,7 @@ from hpcbench.plan.points import (
 )
 from hpcbench.plan.support import resolve_device, traits_of, unsupported
 from hpcbench.plan.workload import Choice, Features, Label, Workload
+from hpcbench.records import dataclass
 from hpcbench.units import plural
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from hpcbench.kinds.collective.brief_tables import (
@@ -21,6 +21,7 @@ from hpcbench.kinds.collective.derive import CollectiveRecord, column_values
 from hpcbench.kinds.collective.plan import USUAL, Collective, collective_of, groups_text
 from hpcbench.operations.collectives import collective_spec, summary_keys
 from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
 from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.operations.collectives import collectives
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import (
     CaseColumn,
     ColumnValues,

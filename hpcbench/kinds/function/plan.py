@@ -10,7 +10,6 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,6 +50,7 @@ from hpcbench.plan.points import (
 )
 from hpcbench.plan.support import resolve_device, unfit_world
 from hpcbench.plan.workload import Choice, Features, Label, Workload
+from hpcbench.records import dataclass
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Launch

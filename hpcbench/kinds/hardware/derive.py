@@ -7,7 +7,7 @@ the call): the host's time also holds the wait for the device, 10 to 20 us of a 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
 from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of, phase_name, rounds
 from hpcbench.kinds.hardware.plan.test import storage_of, stream_of, work_of
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import (
     CaseColumn,
     ColumnValues,

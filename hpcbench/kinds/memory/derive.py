@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hpcbench.kinds.memory import plan as workload
@@ -13,6 +13,7 @@ from hpcbench.kinds.training.plan.memory import Memory
 from hpcbench.kinds.training.plan.predict import is_predicted, predict
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.workload import TRIES
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import CaseColumn, ColumnValues, Deriver, Fact, ReadSamples
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.columns import PURE, TEXT

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.section import Block
@@ -30,6 +30,7 @@ from hpcbench.plan.case import Case, PlanRequest, case_id
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.plan.points import too_large
 from hpcbench.plan.workload import Choice, Ended, Features, Label, Tried, Workload
+from hpcbench.records import dataclass
 from hpcbench.units import format_bytes
 
 

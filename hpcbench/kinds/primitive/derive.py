@@ -9,7 +9,7 @@ primitive do: ``comm_only`` and ``torch`` have no others, so whatever options a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hpcbench.kinds.primitive.plan.demands import product_bytes
@@ -17,6 +17,7 @@ from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.collectives import Bandwidth, WireRate, collective_spec
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
+from hpcbench.records import dataclass
 from hpcbench.reduce.checks import MOST_OF_PEAK, Violation, bandwidth_problem
 from hpcbench.reduce.kind_facts import (
     CallWork,

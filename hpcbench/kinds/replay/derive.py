@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from hpcbench.kinds.replay.plan.planner import Replay
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import (
     CaseColumn,
     ColumnValues,

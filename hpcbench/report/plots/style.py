@@ -12,7 +12,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import lru_cache
 from os.path import commonprefix
 from pathlib import Path
@@ -32,6 +31,7 @@ from matplotlib.markers import TICKDOWN, TICKLEFT, MarkerStyle
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, LogLocator, NullLocator
 
+from hpcbench.records import dataclass
 from hpcbench.trace.container import whole_file
 from hpcbench.views.chart import Chart
 from hpcbench.views.table import NUMBERS, Range, Show, cell_text, format_number

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 
@@ -21,6 +20,7 @@ from hpcbench.plan.order import CASE_S, DRAWN_PER_S, FLOPS_PER_S, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world
 from hpcbench.plan.workload import Features, Label
+from hpcbench.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

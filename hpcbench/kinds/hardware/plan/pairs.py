@@ -7,7 +7,6 @@ ranks leaves one place empty: the rank opposite sits the round out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from types import MappingProxyType
@@ -26,6 +25,7 @@ from hpcbench.plan.order import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Features, Label
+from hpcbench.records import dataclass
 from hpcbench.units import format_bytes, plural
 
 Pair = tuple[int, int]

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from hpcbench.plan.order import CASE_S, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world
 from hpcbench.plan.workload import Features, Label, Workload
+from hpcbench.records import dataclass
 from hpcbench.units import format_bytes
 
 W = TypeVar("W", bound="HardwareWork")

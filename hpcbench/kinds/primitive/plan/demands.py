@@ -16,11 +16,11 @@ one product of whole matrices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.records import dataclass
 
 SIGNIFICAND_BITS = MappingProxyType({"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8})
 """IEEE 754 binary64, 32, 16 and bfloat16, with the hidden bit."""

@@ -8,7 +8,6 @@ Which primitives and implementations there are: ours, and those of plug-ins (doc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
@@ -24,6 +23,7 @@ from hpcbench.kinds.primitive.plan.spec import (
 )
 from hpcbench.operations.collectives import weights
 from hpcbench.plan.points import Values
+from hpcbench.records import dataclass
 from hpcbench.registry import Offer
 from hpcbench.registry import Registry as Named
 from hpcbench.units import grouped

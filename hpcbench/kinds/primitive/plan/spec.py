@@ -8,7 +8,7 @@ weight of (k, n); biases and the attention itself are not products with a weight
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import product
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.primitive.block import PrimitiveBlock
 from hpcbench.operations.models import layer_of
 from hpcbench.plan.points import NO_OPTIONS, Option, Values
+from hpcbench.records import dataclass
 
 
 class Shape(NamedTuple):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hpcbench.operations.collectives import calls_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
 from hpcbench.plan.workload import Choice, Features, Label, Workload
+from hpcbench.records import dataclass
 
 _AXES = ("primitive", "implementation", "order", "dtype", "m", "n", "k", "groups")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from hpcbench.plan.points import (
 )
 from hpcbench.plan.support import resolve_device, traits_of, unfit_world
 from hpcbench.plan.workload import Choice, Features, Label, Workload
+from hpcbench.records import dataclass
 from hpcbench.units import plural
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from hpcbench.config.axes import library_of
@@ -25,6 +25,7 @@ from hpcbench.operations.traffic import (
     read_with_content,
 )
 from hpcbench.plan.support import unsupported
+from hpcbench.records import dataclass
 
 IN_FLIGHT = 64
 """Calls that a rank has in flight at most, unless its record needs more (`most_in_flight`)."""

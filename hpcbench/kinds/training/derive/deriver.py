@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median
 from typing import Any
 
@@ -14,6 +14,7 @@ from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.models import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
+from hpcbench.records import dataclass
 from hpcbench.reduce import roofline
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison, clear

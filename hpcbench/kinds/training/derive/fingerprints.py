@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from hpcbench.kinds.training.plan.workload import (
     weight_beside,
 )
 from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import device_of
 from hpcbench.units import grouped, plural, three_digits

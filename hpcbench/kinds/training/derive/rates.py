@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from hpcbench.kinds.training.plan.memory import moments
@@ -27,6 +27,7 @@ from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import SAMPLES, CallWork
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import Demand, Roofline, ceilings_of, roofline

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from types import MappingProxyType
@@ -30,6 +30,7 @@ from hpcbench.kinds.training.plan.spec import pipelining
 from hpcbench.kinds.training.plan.step import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
 from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import Comparison, compared
 from hpcbench.reduce.records import median_s, nearest, pass_medians_s, why_unpaired

@@ -11,7 +11,7 @@ and communication. Where they meet within a pass, only steps without communicati
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from hpcbench.kinds.training.derive import slow_ranks
 from hpcbench.kinds.training.derive.rates import ScalingRecord
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
 from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import NEEDED, Comparison
 from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples

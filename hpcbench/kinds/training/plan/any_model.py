@@ -13,7 +13,6 @@ arithmetic, unlike the residual of a transformer under autocast.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from hpcbench.kinds.training.plan import models
 from hpcbench.kinds.training.plan.spec import adapters_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import MODELS, ModelShape
+from hpcbench.records import dataclass
 
 FAMILY = "resnet"
 EXPANSION = 4  # how many times as many channels a block returns as it has inside

@@ -8,7 +8,6 @@ rank are laid out once for all batches, dtypes and optimizers of a sweep.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -30,6 +29,7 @@ from hpcbench.kinds.training.plan.step import (
 )
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import ModelShape
+from hpcbench.records import dataclass
 
 _KEPT = 256  # layouts that are kept: of a few models, one of them in the stages of a large pipeline
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import MODELS, OWN_LIBRARY, ModelShape
+from hpcbench.records import dataclass
 
 
 def with_extents(name: str, **extents: int | None) -> ModelShape | str:

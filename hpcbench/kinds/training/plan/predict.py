@@ -9,7 +9,7 @@ reduce-scatter, with an all-gather on the other side, of the same bytes on the w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +28,7 @@ from hpcbench.kinds.training.plan.step import Stage, Step, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import ModelShape
 from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
 
 _GRADIENT = 4
 _LOSS_SUMS = 3

@@ -13,7 +13,7 @@ defaults are used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, lru_cache
 from importlib import import_module
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from hpcbench.kinds.training.plan.models import Adapters, Parameters, Tensor, of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.points import NO_OPTIONS, Option, Values, in_order
+from hpcbench.records import dataclass
 from hpcbench.registry import Registry
 
 

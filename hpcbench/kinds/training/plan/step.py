@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hpcbench.config.axes import DTYPE_BYTES
 from hpcbench.kinds.training.plan.any_model import AnyShape, end_tensors, part_tensors
@@ -21,6 +20,7 @@ from hpcbench.kinds.training.plan.models import Adapters, Tensor, block_adapters
 from hpcbench.kinds.training.plan.spec import Layout, Pipelining, layout_of, pipelining, stages_on
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
+from hpcbench.records import dataclass
 
 _LOGSUMEXP = 4
 _STATISTIC = 4

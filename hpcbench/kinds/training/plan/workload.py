@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hpcbench.operations.collectives import calls_of
@@ -11,6 +11,7 @@ from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
 from hpcbench.plan.workload import Choice, Features, Label, Workload
+from hpcbench.records import dataclass
 from hpcbench.units import plural
 
 CROSS_ENTROPY = "cross_entropy"  # torch's own loss: all logits together
