@@ -26,7 +26,7 @@ from rich.text import Text
 
 from hpcbench.plan.case import Case, status_of_case
 from hpcbench.texts import as_field, printable, say_all, to_json
-from hpcbench.units import format_seconds, rough_time, with_sizes
+from hpcbench.units import digits, format_seconds, rough_time, with_sizes
 from hpcbench.views.labels import short_labels
 from hpcbench.views.table import Column, Line, Show, Table, distinct
 
@@ -397,8 +397,8 @@ class Progress:
         if max(ratio, 1 / ratio) < FAR_OFF or abs(all_s - planned_all_s) < QUIET_S:
             return
         why = f" ({self.slow_reason})" if ratio > 1 and self.slow_reason else ""
-        self.message(f"{self._which(*its_turn)}took {rough_time(took_s)}, {ratio:.2g} times its "
-                     f"estimate{why}: about {rough_time(all_s)} in all, not "
+        self.message(f"{self._which(*its_turn)}took {rough_time(took_s)}, {digits(ratio, 2)} times "
+                     f"its estimate{why}: about {rough_time(all_s)} in all, not "
                      f"{rough_time(planned_all_s)}")
 
     def _elapsed_s(self) -> float:

@@ -143,6 +143,8 @@ def test_after_the_first_pass_an_estimate_that_is_far_off_is_corrected_once_with
                     "3.7 min in all, not 60 s")
     (quick,) = corrections(took_s=1.0, estimate_s=10.0)
     assert quick == "pass 1/3  took 2 s, 0.1 times its estimate: about 6 s in all, not 60 s"
+    (late,) = corrections(took_s=100.0, estimate_s=0.1)
+    assert ", 1000 times its estimate" in late
     (between,) = corrections(took_s=10.0, estimate_s=10.0, between_s=10.0)
     assert "took 40 s, 2 times" in between  # new workers, clocks and the canary take time, too
     assert not corrections(took_s=12.0, estimate_s=10.0)

@@ -36,6 +36,7 @@ from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
+from hpcbench.units import three_digits
 
 COUNTED_STEPS = 2.5
 """The time of the counted step, in steps, at most; measured on the CPU: 1.2 to 2.5."""
@@ -225,7 +226,7 @@ def _mildest(work: Training, budget: int, name: str, values: Sequence[int]) -> I
 
 
 def _gb(size: int) -> str:
-    return f"{size / 1e9:.3g} GB"
+    return f"{three_digits(size / 1e9)} GB"
 
 
 if TYPE_CHECKING:

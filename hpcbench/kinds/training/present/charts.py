@@ -16,7 +16,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.reduce.roofline import roofline_values
-from hpcbench.units import grouped, in_parts, plural
+from hpcbench.units import grouped, in_parts, plural, three_digits
 from hpcbench.views import chart
 from hpcbench.views.chart import Shown
 from hpcbench.views.columns import any_profile, pass_range
@@ -101,7 +101,7 @@ def parity_text(item: CaseResult, record: TrainingRecord) -> str | None:
         return None if item.case.validate else "unchecked"
     if item.n_wrong:
         return f"{item.n_wrong} wrong"
-    return "ok" if record.parity_share is None else f"{100 * record.parity_share:.3g}%"
+    return "ok" if record.parity_share is None else f"{three_digits(100 * record.parity_share)}%"
 
 
 def counterpart_text(found: Counterpart) -> str:

@@ -17,7 +17,7 @@ from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.kinds.training.present import charts
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import grouped, plural
+from hpcbench.units import digits, grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.table import (
     Column,
@@ -203,7 +203,9 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
 
 def _parity_cell(item: CaseResult, record: TrainingRecord) -> str | None:
     text = charts.parity_text(item, record)
-    return f"ok ({float(text[:-1]):.2g} % of tolerance)" if text and text[-1] == "%" else text
+    if not text or text[-1] != "%":
+        return text
+    return f"ok ({digits(float(text[:-1]), 2)} % of tolerance)"
 
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
