@@ -258,7 +258,7 @@ def sample_findings(
               if item.timing and item.statistics and "late_starts" in item.timing.quality]
     if shares:
         shares.sort(key=lambda pair: -pair[0])
-        most = "at most " if len(shares) > 1 else ""
+        most = "up to " if len(shares) > 1 else ""
         yield Finding("HB125", "note", f"late starts move the median of "
                       f"{_first_of([item for _, item in shares])}: a rank began over 10 us late in "
                       f"{most}{100 * shares[0][0]:.0f} % of the samples{_crowding(headers)}")
