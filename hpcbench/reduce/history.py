@@ -293,8 +293,8 @@ def _resumptions(intakes: Sequence[Intake]) -> Iterator[Finding]:
         resumption = notes[0] if notes else {}
         left = (f", {resumption['left']} of {resumption['planned']} runs of cases were left"
                 if resumption else "")
-        yield Finding("HB150", "note", f"attempt {number} {_how_ended(earlier.sources)}{left}; "
-                      f"attempt {number + 1} went on: cases of different attempts are compared "
+        yield Finding("HB150", "note", f"attempt {number + 1} {_how_ended(earlier.sources)}{left}; "
+                      f"attempt {number + 2} went on: cases of different attempts are compared "
                       "across a change of processes, maybe of machines")
         for change in resumption.get("changes", ()):
             yield Finding("HB151", "note", f"resumed with --force in spite of a change: {change}: "

@@ -393,7 +393,7 @@ def _misplaced(
 ) -> Iterator[Violation]:
     if twice:
         yield Violation("HB113", f"rank {rank}: two records of pass {record.pass_index}, launch "
-                      f"{record.launch}, attempt {record.attempt}: which one holds is unknown; "
+                      f"{record.launch}, attempt {record.attempt + 1}: which one holds is unknown; "
                       "run the case again")
     if not (0 <= record.pass_index < context.passes and 0 <= record.launch < context.launches):
         yield Violation("HB116", f"rank {rank}: a record of launch {record.launch}, pass "

@@ -64,7 +64,7 @@ def print_results(
 
     Quietly only the tables and failures. ``explain``: also the meaning of the columns.
     """
-    full = verbosity.is_verbose
+    full, results = verbosity.is_verbose, lines.with_commands(results, folder)
     tables = [*(tables_of(results) if full or explain else brief_tables_of(results)),
               *arrival_tables(results)]
     if verbosity.is_quiet:

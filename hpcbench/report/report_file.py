@@ -68,6 +68,7 @@ from hpcbench.report.results_lines import (
     skip_rules,
     start_up_tables,
     tables_of_kind,
+    with_commands,
 )
 from hpcbench.texts import Lines, from_json, printable
 from hpcbench.trace.container import whole_file
@@ -138,7 +139,7 @@ def _first_sections(run: Run, advice: Sequence[TopicResult]) -> Iterator[ReportS
     findings = Table("findings of the checks", _FINDINGS, (Group("", tuple(
         Row((one.code, "warning" if one.scope == "note" else one.scope, with_sizes(one.message)),
             "ok" if one.scope == "note" else "wrong")
-        for one in results.findings)),))
+        for one in with_commands(results, run.path).findings)),))
     yield ReportSection("findings", "Findings", (
         *(Line(f"Kind {kind} {reason}; its rows lack what the kind derives.", "warning")
           for kind, reason in results.lacking_kinds.items()),

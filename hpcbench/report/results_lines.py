@@ -15,8 +15,9 @@ from rich.text import Text
 from hpcbench.answers.check import check_own_limits
 from hpcbench.answers.topics import flag_meaning
 from hpcbench.answers.verdict import checked_text
-from hpcbench.errors import command_line
+from hpcbench.errors import command_line, job_command_line
 from hpcbench.plan.case import Case
+from hpcbench.reduce.checks import RESUME
 from hpcbench.reduce.results import (
     CANARY_QUALITIES,
     FEWEST_FOR_DRIFT,
@@ -230,6 +231,13 @@ def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
         for message in shown:
             text = f"warning[{code}]" if scope == "note" else f"error[{code}] ({scope})"
             yield Sentence(f"  {text}: {message}", 4, "" if scope == "note" else "red")
+
+
+def with_commands(results: Results, folder: Path | str) -> Results:
+    """Return the results with their ranks and folder in the commands that their findings name."""
+    again = job_command_line(results.run.world_size, "run", "--resume", folder)
+    return replace(results, findings=tuple(
+        replace(one, message=one.message.replace(RESUME, again)) for one in results.findings))
 
 
 def closing_lines(results: Results, folder: Path) -> Iterator[Text]:

@@ -77,6 +77,7 @@ def print_lines(
                           soft_wrap=True)
 
 
+_COMMAND = re.compile(r"mpirun -np \S+ python -m \S+ \S+ --resume (?:'[^']*'|[^\s'])+")
 _NUMBER = re.compile(r"(?<![^\s(])([\d.,]+) (?=[A-Za-z%])")
 
 
@@ -96,9 +97,10 @@ class Sentence(Text):
         width = width or self.room
         if not width or len(self) <= width or width < 2 * self.indent:
             return self
-        space = "\N{NO-BREAK SPACE}"  # no line ends between a number and its unit
+        space = "\N{NO-BREAK SPACE}"  # no line ends within a command, or between number and unit
+        whole = _COMMAND.sub(lambda found: found[0].replace(" ", space), self.plain)
         return Text(textwrap.fill(
-            _NUMBER.sub(rf"\1{space}", self.plain), width, subsequent_indent=" " * self.indent,
+            _NUMBER.sub(rf"\1{space}", whole), width, subsequent_indent=" " * self.indent,
             break_long_words=False, break_on_hyphens=False).replace(space, " "), style=self.style)
 
 

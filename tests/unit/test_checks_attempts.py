@@ -94,7 +94,7 @@ def test_hb150_a_resumed_run_is_whole(killed: Path) -> None:
     results = reduce_folder(killed)
     assert exit_code(results) is ExitCode.OK
     (finding,) = [item for item in results.findings if item.code == "HB150"]
-    assert "attempt 0 was ended from outside (rank 0-1), 5 of 8 runs" in finding.message
+    assert "attempt 1 was ended from outside (rank 0-1), 5 of 8 runs" in finding.message
     assert not {"HB110", "HB112", "HB139", "HB141"} & {item.code for item in results.findings}
     assert [item.statistics and item.statistics.n for item in results.cases] == [40] * 4
 
@@ -222,7 +222,7 @@ def test_hb150_an_attempt_without_traces_costs_nothing(killed: Path) -> None:
     write_attempt(killed, 2, change=only_these(*LATER, attempt=2), notes=resumed_note())
     results = reduce_folder(killed)
     assert exit_code(results) is ExitCode.OK, results.findings
-    assert "attempt 1 left no usable trace" in str(results.findings)
+    assert "attempt 2 left no usable trace" in str(results.findings)
 
 
 @pytest.mark.parametrize("left", [

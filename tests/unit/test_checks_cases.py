@@ -98,7 +98,7 @@ def test_hb112_record_of_a_rank_that_is_no_member(tmp_path: Path) -> None:
 
 def test_hb113_two_records_of_one_attempt(tmp_path: Path) -> None:
     results = reduced(tmp_path, lambda rank, record: (record,) * (2 if rank == 2 else 1))
-    assert_rejected(results, "HB113", "rank 2", "two records of pass 0, launch 0, attempt 0")
+    assert_rejected(results, "HB113", "rank 2", "two records of pass 0, launch 0, attempt 1")
 
 
 def test_hb114_failed_on_one_rank_is_failed(tmp_path: Path) -> None:

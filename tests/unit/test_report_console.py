@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.answers.winners import with_fastest
+from hpcbench.errors import job_command_line
 from hpcbench.plan.case import STATUSES
+from hpcbench.reduce.checks import RESUME
 from hpcbench.reduce.results import Finding, Results, Usage
 from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
@@ -67,6 +69,18 @@ def test_a_resumed_run_is_not_called_as_short_as_its_last_attempt(
     first, second = (line for line in capsys.readouterr().out.splitlines() 
                      if line.startswith("1 of 1 case meas"))
     assert " in 3 s" in first and " in 3 s" not in second
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_the_command_of_a_finding_can_be_copied(
+    columns: int, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    folder = tmp_path / "a run"
+    found = Finding("HB141", "note", f"pass 3-5 of 6 not run; resume with {RESUME}")
+    print_results(make_results((ok(make_case()),), (found,)), folder)
+    command = job_command_line(4, "run", "--resume", folder)
+    assert any(command in line for line in capsys.readouterr().out.splitlines())
 
 
 def test_a_run_without_any_trace_is_reported(capsys: Capture, tmp_path: Path) -> None:
