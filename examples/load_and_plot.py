@@ -22,7 +22,8 @@ def main(results, picture="times.png"):
     axes.set_ylabel("slowest rank (s)")
     axes.figure.savefig(picture, bbox_inches="tight")
     print(f"written: {picture}")
-    print(runs.to_pandas()[["label", "median_s", "ci_low_s", "ci_high_s", "status"]].to_string())
+    columns = ["label", "median_s", "ci_low_s", "ci_high_s", "ci_reliable", "status"]
+    print(runs.to_pandas()[columns].to_string())  # an interval with ci_reliable 0 is not to be used
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ class LoadedCase:
         parameters: its setting: kind, backend, world_size, sizes and so on.
         metrics: column of /cases -> value, those that it has: docs/results-file.md has the units.
         median_s: median time of a sample in seconds, folded over ranks; None without times.
-        interval: ends of the median's 95 % interval in seconds; None where there is none.
+        interval: ends of the median's 95 % interval in seconds; None without a reliable one.
         samples: seconds of a call by rank and sample, float64 (rank, sample), warm-ups included;
             read when asked for.
         counted: which samples are in the statistics, bool (sample,).
@@ -149,7 +149,7 @@ class LoadedCase:
         found = self._item.statistics
         if found is None or found.ci_low_s is None or found.ci_high_s is None:
             return None
-        return found.ci_low_s, found.ci_high_s
+        return (found.ci_low_s, found.ci_high_s) if found.ci_reliable else None
 
     @property
     def samples(self) -> Seconds:

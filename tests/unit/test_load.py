@@ -40,7 +40,7 @@ def test_values_are_those_of_the_summary(name: str, tmp_path: Path) -> None:
             assert frame.loc[case.case_id, "median_s"] == case.median_s == case.metrics["median_s"]
         else:
             assert case.median_s is None and math.isnan(frame.loc[case.case_id, "median_s"])
-        assert (case.interval is None) == (not row["ci_low_s"])
+        assert (case.interval is None) == (row["ci_reliable"] != "True")
     assert frame.attrs["runs"][0]["run"] == runs.runs[0].run_id
 
 
