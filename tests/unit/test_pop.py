@@ -85,9 +85,10 @@ def test_steps_without_communication_give_two_factors() -> None:
     assert from_partner(trained(CASE, 0.01), Exposure()) is None
 
 
-def test_times_that_contradict_have_no_score() -> None:
+def test_times_that_contradict_have_no_score_and_no_factor() -> None:
     found = from_partner(trained(CASE, 0.01), Exposure(own_s=(over(0.02), over(0.02))))
     assert found and found.score is None and found.efficiency.parallel == pytest.approx(2)
+    assert found.factor("communication") is None and found.factor("load_balance") == 1
 
 
 @pytest.mark.parametrize(("kind", "own", "factor"), [

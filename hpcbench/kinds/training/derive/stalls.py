@@ -250,7 +250,12 @@ class Pop:
     @property
     def score(self) -> float | None:
         """Return useful over consumed device time, from 0 to 1; None where the two contradict."""
-        return self.efficiency.parallel if self.efficiency.parallel <= 1 else None
+        return self.factor("parallel")
+
+    def factor(self, name: str) -> float | None:
+        """Return a factor of the efficiency, from 0 to 1; None where times contradict it."""
+        share: float | None = getattr(self.efficiency, name)
+        return share if share is not None and share <= 1 else None
 
     @property
     def limit(self) -> str | None:

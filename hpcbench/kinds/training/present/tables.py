@@ -356,7 +356,7 @@ def efficiencies(items: charts.Items, derived: charts.Records) -> Iterator[Table
         named = charts.titles([item for item, _ in rated])
         yield Table("parallel efficiency of trainings", _COLUMNS, (Group("", tuple(
             Row((named[item.case.case_id], item.case.world_size, pop.score,
-                 *(getattr(pop.efficiency, factor) for factor in FACTORS),
+                 *map(pop.factor, FACTORS),
                  pop.computation_scaling, pop.global_efficiency, FACTORS.get(pop.limit or ""),
                  pop.source), case_id=item.case.case_id) for item, pop in rated)),))
 
