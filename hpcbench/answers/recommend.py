@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -106,8 +106,7 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The ways of a task that differ in ``key``: the one ahead by pairs, and the others from fast
-    to slow.
+    """The ways of a task that differ in ``key``: the one ahead by pairs, then the others by time.
 
     ``value`` and ``ends_s`` are the first way's; rivals of the same value differ in their options.
     """
@@ -272,10 +271,10 @@ class Task:
 
 
 def tasks_of(runs: Sequence[Run]) -> Iterator[Task]:
-    """Yield the tasks with times for at least two values of a key.
+    """Yield the tasks with times for at least two values of a key, all other keys being the same.
 
-    All other keys are the same. Options are free, since each value has its own, unless the key is
-    an option. More or fewer ranks do the same task only where its kind allows it.
+    Options are free, since each value has its own; beside an option those that some of its values
+    lack, as bucket_mb is only of over=data. More or fewer ranks: where the kind allows it.
     """
     for across_ranks in (False, True):
         found = [*_done(runs, across_ranks=across_ranks)]
@@ -302,14 +301,17 @@ def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[Done]:
 
 
 def _tasks(found: Iterable[Done], key: str) -> Iterator[Task]:
-    def others(one: Done) -> str:
+    def others(one: Done, kept: Container[str] = ()) -> str:
         return _text({name: value for name, value in one.setting.items() if name != key and (
-            key.startswith(OPTION) or not name.startswith(OPTION))})
+            name in kept or not name.startswith(OPTION))})
 
     groups = grouped(((one.task, others(one)), one) for one in found if one.value(key) is not None)
-    for same in groups.values():
-        if len({one.value(key) for one in same}) > 1:
-            yield _task(same, key)
+    for alike in groups.values():
+        names = grouped((one.value(key), name) for one in alike for name in one.setting).values()
+        kept = set.intersection(*map(set, names)) if key.startswith(OPTION) else set[str]()
+        for same in grouped((others(one, kept), one) for one in alike).values():
+            if len({one.value(key) for one in same}) > 1:
+                yield _task(same, key)
 
 
 def _task(same: Sequence[Done], key: str) -> Task:

@@ -30,6 +30,7 @@ from results_factory import (
     make_results,
     make_workload,
 )
+from training_results import training_case
 
 DRIFT = (1.0, 1.3, 0.8, 1.1, 0.9, 1.2, 1.0, 0.7, 1.1)
 """Of the machine, from pass to pass: of all cases alike."""
@@ -176,3 +177,21 @@ def test_the_command() -> None:
     assert wrong.exception and 'did you mean "recommend"?' in str(wrong.exception)
     quiet = CliRunner().invoke(app, ["advise", file, "-q", "--only", "recommend"])
     assert all(line.startswith("recommend: ") for line in quiet.output.splitlines())
+
+
+@pytest.mark.parametrize(("factor", "certainty"), [(1.5, CLEAR), (1.0, CANNOT_TELL)])
+def test_an_option_is_compared_where_its_values_have_options_of_their_own(
+    factor: float, certainty: str,
+) -> None:
+    def way(index: int, *options: tuple[str, str | int | bool], slower: float = 1.0) -> CaseResult:
+        case = training_case("qlora", index=index, options=(("rank", 16), *options))
+        return in_passes(case, *(1e-3 * slower * drift for drift in DRIFT[:9 if factor > 1 else 2]))
+
+    found = asked([way(0, ("over", "data"), ("bucket_mb", 25)),
+                   way(1, ("over", "data"), ("bucket_mb", 100)),
+                   way(2, ("over", "fsdp"), ("reshard", True), slower=factor)])
+    each = {one.key: one for one in found.preferences}
+    assert set(each) == {"options.over", "options.bucket_mb"}
+    assert (each["options.over"].certainty, each["options.over"].value) == (certainty, "data")
+    (ranking,) = (one for one in found.rankings if one.key == "options.over")
+    assert {rival.value for rival in ranking.rivals} == {"data", "fsdp"}
