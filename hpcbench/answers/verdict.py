@@ -10,6 +10,7 @@ from hpcbench.records import dataclass
 from hpcbench.reduce.results import IMPORTED, QUALITIES, CaseResult, Finding, Results
 from hpcbench.reduce.spread import interval_share
 from hpcbench.units import plural
+from hpcbench.views.columns import missing_passes_text
 from hpcbench.views.table import FLAGS
 
 _OF_MEDIANS = frozenset(FLAGS) - {IMPORTED, "repeats"}
@@ -116,7 +117,9 @@ def _incomplete(results: Results) -> str:
     counts = Counter(item.status for item in results.cases)
     parts = [f"{counts[status]} {status.replace('_', ' ')}"
              for status in ("failed", "timeout", "not_run") if counts[status]]
-    return f"{_of_cases(counts['ok'], results)} measured, {', '.join(parts)}" if parts else ""
+    passes = missing_passes_text(results)
+    measured = f"{_of_cases(counts['ok'], results)} measured{' in ' if passes else ''}{passes}"
+    return ", ".join((measured, *parts)) if parts or passes else ""
 
 
 def _lacking(results: Results) -> str:

@@ -528,6 +528,16 @@ class Results:
             spans) else None
 
     @property
+    def passes_run(self) -> tuple[int, int, int] | None:
+        """Return the fewest and the most passes of a case, and those planned, over all launches;
+        None where every timed case has all."""
+        planned = self.plan.launches * self.plan.passes
+        counts = [sum(one is not None for one in item.timing.pass_medians_s) for item in self.cases
+                  if item.timing and len(item.timing.pass_medians_s) == planned]
+        return (min(counts), max(counts), planned) if min(counts, default=planned) < planned else (
+            None)
+
+    @property
     def lacking_kinds(self) -> Mapping[str, str]:
         """Return `missing_kinds` that an installed package would bring."""
         return {kind: reason for kind, reason in self.missing_kinds.items()

@@ -56,7 +56,7 @@ from hpcbench.views.chart import (
     in_fields,
     is_wide,
 )
-from hpcbench.views.columns import clock_text, telemetry_chart
+from hpcbench.views.columns import clock_text, passes_text, telemetry_chart
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import (
     INTERVAL_TITLE,
@@ -399,7 +399,7 @@ def _with_timing(chart: Chart, results: Results) -> Chart:
     pairs = dict.fromkeys(mode_and_fold(item) for item in items)
     modes = "; ".join(f"{mode}, fold {fold} ({fold_text(fold)})" for mode, fold in pairs)
     return replace(chart, notes=(*chart.notes, f"Mode {modes}; {clock_text(results, items)}; "
-                                               f"{repeats_text(results.plan)}."))
+                                               f"{passes_text(results)}."))
 
 
 def case_to_map(items: Iterable[CaseResult]) -> CaseResult | None:

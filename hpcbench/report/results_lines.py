@@ -40,6 +40,8 @@ from hpcbench.views.columns import (
     TABLED,
     any_results,
     clock_text,
+    missing_passes_text,
+    passes_text,
     slow_rank_lines,
     telemetry_tables,
 )
@@ -60,7 +62,6 @@ from hpcbench.views.table import (
     injected_text,
     launches_title,
     mode_and_fold,
-    repeats_text,
     timed_text,
 )
 
@@ -111,6 +112,7 @@ def count_lines(results: Results) -> Iterator[str]:
     took_s = None if is_resumed(results) else results.lasted_s
     parts = [f"{counts['ok']} of {plural(len(results.cases), 'case')} measured"
              + ("" if took_s is None else f" in {rough_time(took_s)}")]
+    parts += [f"incomplete: {passes}"] if (passes := missing_passes_text(results)) else []
     parts += [f"{counts[status]} {status.replace('_', ' ')}" for status in FAILED if counts[status]]
     parts += [f"{counts['skipped']} skipped"] if counts["skipped"] else []
     reasons = [f"{len(cases)} x {short_reason(rule)}" for rule, cases in sorted(
@@ -270,7 +272,7 @@ def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
 
 def brief_tables_of(results: Results) -> Iterator[Table]:
     """Yield the tables of a run with varying columns only, and without details."""
-    passes = f", median of the samples of {repeats_text(results.plan)}"
+    passes = f", median of the samples of {passes_text(results)}"
     for tables in _blocks(results, results.cases, ""):
         own = [table for table in tables if table.is_brief]
         for table in own or [table.brief() for table in tables if not table.detail]:
@@ -331,7 +333,7 @@ def _presenter(results: Results, kind: str) -> Presenter[Any, Any]:
 def how_lines(results: Results) -> Iterator[str]:
     """Yield repeats, clock and order, and the meaning of the modes that tables name."""
     ran = _ran(results)
-    yield (f"{repeats_text(results.plan)}, after {_warmups_text(ran)}; {clock_text(results, ran)}"
+    yield (f"{passes_text(results)}, after {_warmups_text(ran)}; {clock_text(results, ran)}"
            f"{_order_text(results)}")
     timed = {timed_text(item): fold_of(item) for item in ran if item.statistics is not None}
     yield from (f"{text}: {fold_text(fold)}" for text, fold in timed.items())
@@ -355,7 +357,7 @@ def definition_lines(results: Results) -> Iterator[str]:
         yield f"mode {mode}: {MODES[mode]}{calls};"
         yield f"  its time, fold {fold}: {fold_text(fold)}"
     judged = any(item.timing is not None for item in results.cases)
-    yield (f"time p50 = median over the n timed samples of {repeats_text(results.plan)}, "
+    yield (f"time p50 = median over the n timed samples of {passes_text(results)}, "
            f"after {_warmups_text(ran)}"
            + (f"; {_left_out(results)}" if judged else ""))
     yield f"95 % CI = {INTERVAL_TITLE}, from its lower to its upper end;"

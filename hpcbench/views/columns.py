@@ -40,6 +40,7 @@ from hpcbench.views.table import (
     device_type,
     distinct,
     flag_cell,
+    repeats_text,
     timed_text,
 )
 
@@ -175,6 +176,19 @@ def cost_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
     samples = distinct(case.iterations if case.is_fixed else "auto" for case in cases)
     return (f"{samples} {batch_text(cases[0])}", ",".join(cases[0].needs) or None,
             sum(case.estimate_s for case in cases))
+
+
+def passes_text(results: Results) -> str:
+    """Return `repeats_text`, or ``2 to 3 of 6 passes`` where cases lack some."""
+    return missing_passes_text(results) or repeats_text(results.plan)
+
+
+def missing_passes_text(results: Results) -> str:
+    """Return ``2 to 3 of 6 passes`` where cases lack some, else nothing."""
+    if (passes := results.passes_run) is None:
+        return ""
+    least, most, planned = passes
+    return f"{least if least == most else f'{least} to {most}'} of {plural(planned, 'pass')}"
 
 
 def clock_text(results: Results, items: Iterable[CaseResult]) -> str:

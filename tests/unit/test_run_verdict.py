@@ -15,6 +15,7 @@ from hpcbench.reduce.results import CaseResult, Finding, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.document import markdown_text
 from hpcbench.report.report_file import document_of
+from hpcbench.report.results_lines import brief_tables_of, count_lines
 from hpcbench.report.summary import case_rows, summary_document
 from results_factory import MemorySamples, flagged, make_case, make_results, not_ok, ok, sweep
 
@@ -34,6 +35,10 @@ def bad(status: str) -> CaseResult:
 
 
 CLEAN, UNCHECKED = ok(make_case()), ok(make_case(validate=False))
+PASSES_LEFT = run_of(flagged(CLEAN, pass_medians_s=(1e-4,) * 2 + (None,) * 4), findings=(FEW,))
+PASSES_LEFT = replace(PASSES_LEFT, plan=replace(PASSES_LEFT.plan, passes=6), cases=(
+    flagged(CLEAN, pass_medians_s=(1e-4,) * 3 + (None,) * 3), *PASSES_LEFT.cases[1:]))
+"""Its job was killed in pass 3."""
 RUNS: Mapping[str, tuple[str, str, Results]] = {
     "clean": (GREEN, "1 of 1 case", run_of()),
     "skipped by plan": (GREEN, "1 of 2 cases", run_of(bad("skipped"))),
@@ -55,6 +60,7 @@ RUNS: Mapping[str, tuple[str, str, Results]] = {
     "imported": (AMBER, "nccl-tests", run_of(imported=("nccl-tests",))),
     "incomplete": (AMBER, "1 of 4 cases", run_of(bad("failed"), bad("timeout"), bad("not_run"),
                                                  findings=(FEW,))),
+    "passes left": (AMBER, "2 of 2 cases measured in 2 to 3 of 6 passes", PASSES_LEFT),
     "unchecked": (AMBER, "1 of 2 cases", run_of(UNCHECKED)),
     "drift": (AMBER, "canary", run_of(findings=(FEW, Finding("HB145", "note", "the canary x: y")))),
     "flags": (AMBER, "1 of 2 cases", run_of(flagged(CLEAN, "two_modes"), findings=(FEW,))),
@@ -72,6 +78,12 @@ def test_the_first_rule_that_matches_is_the_verdict(name: str) -> None:
     assert found.state == state and figure in found.sentence, found.sentence
     assert found.sentence.startswith("Do not quote: ") is (state == RED)
     assert "\n" not in found.sentence and len(found.sentence) < 160
+
+
+def test_headline_and_headings_name_the_passes_that_there_are() -> None:
+    (line,), table = count_lines(PASSES_LEFT), next(brief_tables_of(PASSES_LEFT))
+    assert "incomplete" in line and "2 to 3 of 6 passes" in line
+    assert "2 to 3 of 6 passes" in table.title
 
 
 @pytest.mark.parametrize(("kind", "state", "figure"), [
