@@ -54,6 +54,8 @@ PLAIN = {"NO_COLOR": "1", "FORCE_COLOR": "", "TERM": "dumb", "MPLBACKEND": "agg"
 _FOLDER = "FOLDER"
 _BOXES = re.compile("[\u2500-\u257f]+")
 _SVG_TEXT = re.compile(r"<!-- (.*?) -->", re.DOTALL)
+_AGAIN = re.compile(rf"\s+mpirun -np \d+ python -m hpcbench run --resume {_FOLDER}"
+                    r"(?:\s+\(and\s+\d+\s+more:\s+hpcbench\s+show\s+-v\))?")
 _READER = re.compile(r'(?<="hpcbench_version": ")[^"]*')
 
 
@@ -181,8 +183,9 @@ def _blank(figure: object, target: Path | io.StringIO | io.BytesIO, **_: object)
 
 def _named(name: str, folder: Path, texts: Mapping[str, str]) -> dict[str, str]:
     """Return texts by path, without what differs from reading to reading: place and version."""
-    return {f"{name}/{file}": _READER.sub("VERSION", text.replace(str(folder), _FOLDER))
-            for file, text in texts.items()}
+    return {f"{name}/{file}": _AGAIN.sub(
+        lambda found: f" {' '.join(found[0].split())}",  # it wraps as the place's name is long
+        _READER.sub("VERSION", text.replace(str(folder), _FOLDER))) for file, text in texts.items()}
 
 
 def _summaries(folder: Path) -> dict[str, str]:

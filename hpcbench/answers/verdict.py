@@ -33,8 +33,12 @@ class RunVerdict:
 
 
 def verdict_of(results: Results) -> RunVerdict:
-    """Return the verdict on a run by the first of RULES that holds."""
-    state, reason = next((state, reason) for state, rule in RULES if (reason := rule(results)))
+    """Return the verdict on a run by the first of RULES that holds; flagged rows are named beside
+    another reason for care."""
+    state, rule, reason = next(
+        (state, rule, reason) for state, rule in RULES if (reason := rule(results)))
+    if state == AMBER and rule != _flagged and (rows := _flags_of_rows(results)):
+        reason += f"; {sum(map(bool, rows))} of {plural(len(rows), 'case')} flagged"
     return RunVerdict(state, f"{_BEGIN[state]}: {reason}")
 
 
@@ -133,12 +137,18 @@ def _unchecked(results: Results) -> str:
         unchecked) else ""
 
 
+def _flags_of_rows(results: Results) -> list[list[str]]:
+    """Return the flags of each median; nothing where none has any."""
+    each = [[flag for flag in item.timing.quality if flag in _OF_MEDIANS]
+            for item in results.cases if item.timing is not None]
+    return each if any(each) else []
+
+
 def _flagged(results: Results) -> str:
-    timed = [item.timing for item in results.cases if item.timing is not None]
-    each = [[flag for flag in timing.quality if flag in _OF_MEDIANS] for timing in timed]
+    each = _flags_of_rows(results)
     flags = Counter(flag for flags in each for flag in flags)
     why = "".join(QUALITIES[flag].split("; ")[0] for flag, _ in flags.most_common(1))
-    return f"{sum(map(bool, each))} of {plural(len(timed), 'case')} flagged, most: {why}" if (
+    return f"{sum(map(bool, each))} of {plural(len(each), 'case')} flagged, most: {why}" if (
         flags) else ""
 
 

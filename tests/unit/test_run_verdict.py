@@ -62,6 +62,8 @@ RUNS: Mapping[str, tuple[str, str, Results]] = {
                                                  findings=(FEW,))),
     "passes left": (AMBER, "2 of 2 cases measured in 2 to 3 of 6 passes", PASSES_LEFT),
     "unchecked": (AMBER, "1 of 2 cases", run_of(UNCHECKED)),
+    "unchecked, flagged": (AMBER, "2 of 3 cases flagged", run_of(
+        flagged(UNCHECKED, "late_starts"), flagged(CLEAN, "trend"))),
     "drift": (AMBER, "canary", run_of(findings=(FEW, Finding("HB145", "note", "the canary x: y")))),
     "flags": (AMBER, "1 of 2 cases", run_of(flagged(CLEAN, "two_modes"), findings=(FEW,))),
     "no interval": (AMBER, "1 of 2 medians", run_of(
