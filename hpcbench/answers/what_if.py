@@ -11,7 +11,7 @@ differences between runs are unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -282,7 +282,8 @@ def _answers(job: RecordedJob, found: Sequence[Alternative]) -> Iterator[Answer]
         return
     gains = [one for one in others if one.is_gain]
     for one in sorted(gains, key=lambda one: one.verdict != REAL)[:1]:
-        proof = f", {one.pairs} pairs" if one.verdict == REAL else "; prove it: --prove FILE"
+        proof = f", {one.pairs} pairs" if one.verdict == REAL else (
+            "; prove it: --prove FILE" if _provable([one]) else "")
         yield Answer(CLEAR, f"gain {one.verdict}: {_less(one)}{proof}", (_step(one),))
     if lateness.is_gain:
         yield Answer(CLEAR, f"delays: {_less(lateness)}", (_step(lateness),))
@@ -297,7 +298,8 @@ def _no_gain(measured: Sequence[Alternative]) -> Answer:
                            "several values (hpcbench gen-config --from)")
     if all(one.verdict == SLOWER for one in measured):
         return Answer(NONE, f"{none} faster")
-    remedy = ("use more passes" if max(one.pairs for one in measured) >= PROOF_PASSES
+    has_pairs = max(one.pairs for one in measured) >= PROOF_PASSES
+    remedy = ("use more passes" if has_pairs or not _provable(measured)
               else "--prove FILE measures the best in pairs")
     return Answer(CANNOT_TELL, f"{none} clearly faster; {remedy}")
 
@@ -360,16 +362,21 @@ class Proof:
     ranks: int
 
 
+def _provable(found: Iterable[Alternative]) -> list[tuple[float, Alternative]]:
+    """Return the alternatives that a sweep can measure and that may be faster, by their change."""
+    return [(one.change.value, one) for one in found
+            if one.what in (SETTING, BALANCE) and one.change and one.verdict != SLOWER]
+
+
 def proof_of(record: TrafficRecord, found: WhatIf) -> Proof:
     """Return the sweep of the best alternative that a sweep can measure.
 
-    Raises UsageError if none is predicted to be faster.
+    Raises UsageError if none is measured that may be faster.
     """
-    able = [(one.change.value, one) for one in found.alternatives
-            if one.what in (SETTING, BALANCE) and one.change and one.change.value < 0]
+    able = _provable(found.alternatives)
     if not able:
-        raise UsageError("--prove: no setting that is measured is faster; give backend or env of "
-                         "the sweep several values (hpcbench gen-config --from) and run it")
+        raise UsageError("--prove: no setting that is measured may be faster; give backend or env "
+                         "of the sweep several values (hpcbench gen-config --from) and run it")
     _, best = min(able, key=lambda one: one[0])
     calls = [record.signatures[index] for index in best.signatures]
     if best.what == BALANCE:

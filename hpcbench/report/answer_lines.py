@@ -75,7 +75,7 @@ def advice(
 def proof(options: TopicOptions, results: Sequence[TopicResult]) -> Proof:
     """Return the sweep that proves the best alternative of ``what-if``, one of ``results``.
 
-    Raises UsageError if none is predicted to be faster.
+    Raises UsageError if none is measured that may be faster.
     """
     found = next(one.record for one in results if one.topic is WHAT_IF)
     assert isinstance(found, WhatIf)

@@ -305,6 +305,10 @@ def test_the_proof_has_both_settings(settings: Path, tmp_path: Path) -> None:
     faster = run(tmp_path / "mpi", {case(): 20, case(1, backend="mpi"): 10})
     path.write_text(json.dumps(proof_of(record(), asked(record(), faster)).sweep))
     assert [case.backend for case in make_plan(load_config(path), 2).cases] == ["gloo", "mpi"]
+    near = run(tmp_path / "near", {case(): 20, case(1, backend="mpi"): 20.1})
+    undecided = asked(record(), near)
+    assert named(undecided, "backend mpi").verdict == UNDECIDED
+    assert proof_of(record(), undecided).name == "backend mpi"
     slower = run(tmp_path / "slow", {case(): 20, case(1, backend="mpi"): 30})
     with pytest.raises(UsageError):
         proof_of(record(), asked(record(), slower))
