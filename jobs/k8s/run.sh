@@ -11,7 +11,7 @@
 # copy and delete it are printed. --render prints the manifest, and needs no cluster.
 #
 #     bash jobs/k8s/run.sh 4                              # Mistral-7B QLoRA on 1, 2 and 4 A10
-#     bash jobs/k8s/run.sh 2 4 1024 50                    # batch 4, sequence 1024, 50 steps; 8 512 100
+#     bash jobs/k8s/run.sh 2 4 1024 50                    # batch 4, sequence 1024, 50 steps a pass; 8 512 8
 #     HPCBENCH_CONFIG=my.json bash jobs/k8s/run.sh 2      # any sweep, by mpijob.yaml
 #
 # HPCBENCH_IMAGE         the image, of jobs/k8s/Dockerfile; must be set

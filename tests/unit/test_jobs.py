@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hpcbench.answers.compare import ENOUGH_PASSES
 from hpcbench.config.load import check_config, load_config, parse_assignment
 from hpcbench.config.presets.preset import load_preset
 from hpcbench.kinds.training.plan.any_model import parameters_of, published
@@ -70,6 +71,12 @@ def test_a_job_about_the_machine_takes_two_minutes_on_cpus(name: str) -> None:
     plan = planned(ROOT / "jobs" / name, MACHINE[name])
     assert [case.label for case in plan.cases if case.skip] == []
     assert sum(case.estimate_s for case in plan.cases) * plan.passes < 180
+
+
+def test_the_qlora_job_has_passes_to_tell_its_nodes_apart_within_two_hours() -> None:
+    plan = planned(ROOT / "jobs/mistral7b_qlora.yaml", 4)
+    assert plan.passes * plan.launches >= ENOUGH_PASSES
+    assert sum(case.estimate_s for case in plan.cases) * plan.passes * plan.launches < 7200
 
 
 FILES = {**{path: 8 for path in (ROOT / "slurm").glob("*.json")},
