@@ -93,6 +93,8 @@ def test_a_plan_has_the_least_step_and_its_cost_at_the_declared_rates(
     plan = make_plan(config, 2)
     table, = case_tables(plan, full=True)
     names = [column.name for column in table.columns]
+    (cost,) = (column for column in table.columns if column.name == "least_cost")
+    assert cost.unit == "currency units/1K samples, at least"
     row = dict(zip(names, table.groups[0].rows[0].cells, strict=True))
     expected = predict(training_of(plan.cases[0]))
     unit = expected.hardware_flops / 1e12 if "peak_flops" in hardware else (

@@ -120,7 +120,7 @@ _RATES = (
     CaseColumn("mfu", PURE, "share of the declared peak of the devices, by the FLOPs of the model"),
     CaseColumn("mfu_of_measured", PURE, "the same, of the best product measured in the run"),
     CaseColumn("hfu", PURE, "share of the declared peak, with what checkpointing computes again"),
-    CaseColumn("cost_per_step", "currency", "cost of a step at the price in the sweep file"),
+    CaseColumn("cost_per_step", "currency units", "cost of a step at the price in the sweep file"),
 )
 PHASES = {"data_wait_s": "data", **{f"{name}_s": name for name in (
     "forward", "backward", "exchange", "forward_backward", "optimizer", "balance", "other")}}

@@ -109,7 +109,7 @@ def training_plan_table(
     if listed:
         options = charts.distinguishing_options(training_of(case) for case in cases)
         rows = tuple(_case_row(case, options[training_of(case)], hardware) for case in cases)
-        unit = f"{hardware.get('currency') or 'currency'}/1K samples"
+        unit = f"{hardware.get('currency') or 'currency units'}/1K samples, at least"
         columns = tuple(replace(column, unit=unit) if column.name == "least_cost" else column
                         for column in _CASE_COLUMNS)
         return Table(title, columns, (Group("", rows),), notes=tuple(
