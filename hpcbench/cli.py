@@ -22,7 +22,7 @@ from typer.models import CommandInfo
 
 from hpcbench import __version__
 from hpcbench.commands.export import export
-from hpcbench.commands.flags import PRINTED, TOPICS, verbosity_of
+from hpcbench.commands.flags import PRINTED, RECORDED_TOPICS, TOPICS, verbosity_of
 from hpcbench.commands.generate import from_command, gen_config, gen_data, list_, schema
 from hpcbench.commands.imports import import_, lint
 from hpcbench.commands.jobs import plan, profile, run, suite, validate
@@ -77,6 +77,9 @@ class _Summary(TyperGroup):
         """Find the command; a topic of ``advise`` is answered with the line that it takes."""
         if args and args[0] in TOPICS and not ctx.resilient_parsing:
             raise UsageError(f"{args[0]} is a topic: hpcbench advise RESULTS --only {args[0]}")
+        if args and args[0] in RECORDED_TOPICS and not ctx.resilient_parsing:
+            raise UsageError(f"{args[0]} is a topic: hpcbench advise RESULTS --traffic FILE --only "
+                             f"{args[0]}")
         with _in_a_line(ctx):
             return super().resolve_command(ctx, args)
 

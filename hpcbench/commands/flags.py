@@ -86,7 +86,9 @@ dtypes = _named_in(_AXES, "DTYPES")
 primitives_of_ddlb = _one_of("tp_columnwise", "tp_rowwise")
 TOPICS = ("recommend", "diagnose", "waits", "conditions", "machine", "scaling", "cost", "bandwidth")
 """Topics of ``advise`` that need no job's recorded calls."""
-topics = _one_of(*TOPICS)
+RECORDED_TOPICS = ("causes", "what-if")
+"""Those that need them: ``--traffic``."""
+topics = _one_of(*TOPICS, *RECORDED_TOPICS)
 
 
 MOST_RANKS = 2**17

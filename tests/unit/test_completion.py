@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from hpcbench.answers.causes import TOPIC as CAUSES
 from hpcbench.answers.topics import TOPICS
+from hpcbench.answers.what_if import TOPIC as WHAT_IF
 from hpcbench.cli import COMMANDS, app
 from hpcbench.commands import flags as completion
 from hpcbench.config.axes import MODES, REQUIRABLE
@@ -83,7 +85,7 @@ def test_every_list_of_values_is_that_of_the_program() -> None:
     assert completion.strategies("f") == ["fsdp"]
     assert completion.benchmarks("tr") == ["training", "train"]
     assert "resnet50" not in completion.models_with_vocabulary("")
-    assert completion.topics("") == [one.name for one in TOPICS]
+    assert completion.topics("") == [*(one.name for one in TOPICS), CAUSES.name, WHAT_IF.name]
 
 
 def test_every_command_completes_values_where_another_does() -> None:
