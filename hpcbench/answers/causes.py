@@ -311,8 +311,8 @@ def _answer(
         return cannot_tell(label, "the record has fewer than two ranks")
     if not shares:
         return cannot_tell(label, "the record has no durations")
-    ordered = sorted(shares.items(), key=lambda one: -one[1])
-    if ordered[0][0] == INCONCLUSIVE:
+    ordered = sorted(shares.items(), key=lambda one: (one[0] == INCONCLUSIVE, -one[1]))
+    if not any(one.arrival for one in forms):
         reasons = dict.fromkeys(one.missing for one in forms if one.missing)
         return cannot_tell(label, "; ".join(reasons) or "too few calls")
     seconds = sum(one.time_s for one in forms)
@@ -321,7 +321,8 @@ def _answer(
     by = f"; rank {rank_list(late)} arrives last" if late else ""
     recorded = f"{three_digits(seconds)} s recorded" + (f", {of_span}" if of_span else "")
     return Answer(CLEAR, f"{label}: {words} of {recorded}{by}", tuple(
-        f"{one.form}: {' + '.join(one.parts) or one.cause}" for one in forms[:8]))
+        f"{one.form}: {' + '.join(one.parts) or one.missing or one.cause}"
+        for one in forms[:8]))
 
 
 def _tables(found: Causes) -> Iterator[Table]:

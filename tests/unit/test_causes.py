@@ -244,6 +244,20 @@ def test_how_a_form_is_measured(isolated: Path, other: Signature, missing: str) 
     assert missing in found.forms[0].missing and bool(missing) == bool(found.forms[0].missing)
 
 
+def test_a_long_call_that_is_not_measured_leaves_the_shares_of_the_others(isolated: Path) -> None:
+    """One start-up call takes most of the time; 40 calls of the other form are explained."""
+    traffic = record((signature(), signature(16, "all_gather", operator=None, count=1)),
+                     duration_ns=lambda rank, call: noisy(call))
+    orders = tuple(replace(
+        one, signature=(*one.signature, 1), sequence=(*one.sequence, 40),
+        gap_ns=(*one.gap_ns, None), duration_ns=(*one.duration_ns, 2_000_000),
+        wait_ns=(*one.wait_ns, None)) for one in traffic.order)
+    found = explained(isolated, replace(traffic, order=orders))
+    assert found.forms[0].missing and 0.5 < found.shares["inconclusive"] < 0.9
+    assert found.answers[0].certainty == CLEAR
+    assert "% transfer, " in found.answers[0].sentence
+
+
 def test_the_command_prints_it(isolated: Path, tmp_path: Path) -> None:
     path = tmp_path / "traffic.json"
     path.write_text(traffic_text(record(
