@@ -76,6 +76,11 @@ def test_fastest_cheapest_front_and_savings() -> None:
     assert sentences(record, "cheapest:") and "it is the default" in evidence[1]
 
 
+def test_choices_are_named_by_what_differs() -> None:
+    task = only(costs(on_ranks(2, 8e-3), on_ranks(2, 20e-3, strategy="fsdp")))
+    assert [one.label for one in task.choices] == ["data", "fsdp"]
+
+
 @pytest.mark.parametrize(("second_s", "certainty", "why"), [
     (8e-3, NONE, "equal within"),
     (8.22e-3, CANNOT_TELL, "undecided")])
