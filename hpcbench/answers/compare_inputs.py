@@ -111,12 +111,12 @@ def aligned(
 ) -> dict[str, CaseOfSide]:
     """Return the second side's cases, under the first side's keys where both measured the same.
 
-    The same key is the same case. Others match if they have one label, with the timing mode in it
-    or else without, no second case of a side has it, and they differ in the protocol alone. Of a
-    table that another program printed only the label is certain.
+    The same key is the same case. Others match if they have one label, with the timing mode and
+    the number of checks in it or else without, no second case of a side has it, and they differ in
+    the protocol alone. Of a table that another program printed only the label is certain.
     """
     keys = {key: key for key in second if key in first}
-    for label in (attrgetter("label"), label_of):
+    for label in (attrgetter("label"), _unchecked_label, label_of):
         mine, others = (grouped((label(found.case), key) for key, found in side.items()
                                 if key not in taken)
                         for side, taken in ((first, {*keys.values()}), (second, {*keys})))
@@ -129,9 +129,13 @@ def aligned(
     return {keys.get(key, key): found for key, found in second.items()}
 
 
+def _unchecked_label(case: Case) -> str:
+    return replace(case, checks=0).label
+
+
 def label_of(case: Case) -> str:
-    """Return the label of a case without its timing mode."""
-    return replace(case, mode=DEFAULT_MODE).label
+    """Return the label of a case without its timing mode and its number of checks."""
+    return replace(case, mode=DEFAULT_MODE, checks=0).label
 
 
 def other_parameters(first: Case, second: Case) -> list[str]:
@@ -173,8 +177,8 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     Options that only some values have, such as those of an implementation, belong to the value.
     Implementations of a part alone, such as compute_only, are left out if two others are there;
     the fastest implementation in most tasks comes first. Cases that differ in their number of
-    calls alone are distinguished by it, imported ones by their block. Raises UsageError where no
-    case has such a key, or all have the same value.
+    calls or checks alone are distinguished by it, imported ones by their block. Raises UsageError where
+    no case has such a key, or all have the same value.
     """
     alike = [(value, rest, found) for cases in _same_tasks(side, key).values()
              for value, rest, found in _labelled(cases, key)]
@@ -187,7 +191,8 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     for value, rest, found in alike:
         case = found.case
         more = "" if rest not in twice else f" {case.block}" if found.is_imported else (
-            f" iterations={case.iterations} warmup={case.warmup} batch={case.batch}")
+            f" iterations={case.iterations} warmup={case.warmup} batch={case.batch}"
+            f" {case.check_text}")
         values.setdefault(value, {})[rest + more] = found
     if len(values) < 2:
         known = varying(side)
