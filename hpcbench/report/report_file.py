@@ -260,7 +260,7 @@ def _renamed(sections: Iterable[ReportSection], prefix: str) -> Iterator[ReportS
 def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
     """Yield a section a topic that has an answer, one of ``advice`` or computed here.
 
-    Topics that can tell nothing and have nothing to show share a line.
+    Topics that can tell nothing, of no data, and have nothing to show share a line.
     """
     known, without = {one.topic.name: one.record for one in advice}, list[str]()
     several = [run.results for run in runs]
@@ -269,7 +269,8 @@ def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterato
         shown: tuple[Item, ...] = (*(in_fields(table, with_sizes)
                                      for table in topic.tables(record)),
                                    *finished(topic.charts(record), several))
-        if not shown and all(one.certainty == CANNOT_TELL for one in record.answers):
+        if not shown and all(one.certainty == CANNOT_TELL and not one.evidence
+                             for one in record.answers):
             without += [topic.question] if record.answers else []
         else:
             commands = dict.fromkeys(answer.command for answer in record.answers if answer.command)

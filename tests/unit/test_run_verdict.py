@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 
 from golden import RESULTS
-from hpcbench.answers.answer import Run
-from hpcbench.answers.topics import summary_lines
+from hpcbench.answers import diagnose
+from hpcbench.answers.answer import CANNOT_TELL, Answer, Run
+from hpcbench.answers.diagnose import Diagnosis
+from hpcbench.answers.topics import TopicResult, summary_lines
 from hpcbench.answers.verdict import AMBER, GREEN, RED, verdict_of
 from hpcbench.reduce.results import CaseResult, Finding, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.document import markdown_text
-from hpcbench.report.report_file import document_of
+from hpcbench.report.report_file import _answers, document_of
 from hpcbench.report.results_lines import brief_tables_of, count_lines
 from hpcbench.report.summary import case_rows, summary_document
 from results_factory import MemorySamples, flagged, make_case, make_results, not_ok, ok, sweep
@@ -115,3 +117,15 @@ def test_topics_without_data_share_one_line() -> None:
     keys = [section.key for section in document.sections]
     (without,) = (one for one in document.sections if one.key == "no-data")
     assert len(without.items) == 1 and "answer-machine" not in keys and "answer-cost" not in keys
+
+
+def test_a_topic_that_can_tell_nothing_of_its_data_is_not_without_data() -> None:
+    results = make_results((ok(make_case()),))
+    run = Run("run", results, MemorySamples(results))
+    unsure = Answer(CANNOT_TELL, "stragglers: cannot tell", ("their intervals are wide",))
+    for answer, key in ((unsure, "answer-diagnose"), (replace(unsure, evidence=()), "no-data")):
+        advice = [TopicResult(diagnose.TOPIC, Diagnosis((), (), (answer,)))]
+        shown = {one.key: one for one in _answers([run], advice)}
+        text = diagnose.TOPIC.question
+        assert ("answer-diagnose" in shown) == (key == "answer-diagnose")
+        assert (text in str(shown["no-data"].items)) == (key == "no-data")
