@@ -30,6 +30,9 @@ def test_a_shape_is_one_number_or_three() -> None:
     cases = plan(test="gemm", shape=["64", "1x2x3"]).cases
     assert {(work.m, work.n, work.k) for work in map(gemm_of, cases)} == {(64, 64, 64), (1, 2, 3)}
     assert {gemm_of(case).flops for case in cases} == {2 * 64**3, 2 * 1 * 2 * 3}
+    numbers = plan(test="gemm", shape=[64, "1x2x3"]).cases
+    assert [case.case_id for case in numbers] == [case.case_id for case in cases]
+    assert len(plan(test="gemm", shape=64).cases) == 1
 
 
 def test_without_a_shape_there_is_a_search() -> None:
@@ -50,6 +53,8 @@ def test_a_models_layers_give_n_and_k() -> None:
     ({"test": "gemm", "size": 4}, "size: only test stream, pairs, storage reads it"),
     ({"test": "gemm", "shape": "4x4"}, '"4x4" is no shape; write MxNxK'),
     ({"test": "gemm", "shape": "0"}, '"0" is no shape'),
+    ({"test": "gemm", "shape": -4}, '"-4" is no shape'),
+    ({"test": "gemm", "shape": True}, "must be text"),
     ({"test": "gemm", "model": "gpt2"}, "model needs tokens"),
     ({"test": "gemm", "tokens": 3}, "layer and tokens go with model"),
     ({"test": "gemm", "model": "gpt2", "tokens": 3, "shape": "4"}, "both give the shape"),

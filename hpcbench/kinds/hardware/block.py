@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import BUFFERS, DTYPE_ALIASES, Axis, Sizes, named, number_or
@@ -32,6 +32,8 @@ Messages = Annotated[int, Field(ge=1, le=10_000)]
 Threads = Annotated[int | str, number_or("all", "number of threads", 4096)]
 TestName = Annotated[str, named(TESTS)]
 TypeName = Annotated[str, named(GEMM_TYPES, DTYPE_ALIASES)]
+Shape = Annotated[Text, BeforeValidator(
+    lambda value: str(value) if type(value) is int else value, json_schema_input_type=Text | int)]
 
 
 class HardwareBlock(Block):
@@ -51,7 +53,7 @@ class HardwareBlock(Block):
     test: Axis[TestName] = Field(description="The test; hpcbench list names them.")
     dtype: Axis[TypeName] = key(("fp32",), "Element type; of gemm also tf32, fp8_e4m3, "
                                 "fp8_e5m2 and int8.")
-    shape: Axis[Text] | None = key(
+    shape: Axis[Shape] | None = key(
         None, "gemm: MxNxK, or one number for all three; default: a search over sizes.")
     model: Axis[Text] | None = key(None, "gemm: the model whose layers give N and K.")
     layer: Axis[Text] | None = key(None, "gemm: layers of the model; default: all.")
