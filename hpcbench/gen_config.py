@@ -37,12 +37,14 @@ class Sweep:
 
     ``remarks`` become comments at the top, ``sources`` comments before the keys of section
     ``hardware``; in JSON both become ``notes``. ``text`` is the YAML where it is already written.
+    ``ranks`` are those that it is for; None: the devices that it declares, if any.
     """
 
     content: Mapping[str, Any]
     remarks: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     text: str = ""
+    ranks: int | None = None
 
 
 def generate(
@@ -127,7 +129,7 @@ def sweep_here(machine: Mapping[str, Any], ranks: int | None) -> Sweep:
         "assumed rates.",
         *(f"{name} is left out: {machine['backends'][name].removeprefix(f'{name}: ')}"
           for name in ("nccl", "mpi", "ucc")
-          if machine["backends"][name] and (gpus or name != "nccl"))))
+          if machine["backends"][name] and (gpus or name != "nccl"))), ranks=ranks)
 
 
 MOST_RANKS_OF_CORES = 8
@@ -162,7 +164,9 @@ def _written(sweep: Sweep, output: Path | None) -> str:
     text = as_json(sweep) if output.suffix.lower() == ".json" else as_yaml(sweep)
     with whole_file(output) as part:
         part.write_text(text, encoding="utf-8")
-    return as_field(f"{output}: written; {command_line('plan', output)} shows its cases")
+    ranks = sweep.ranks or (sweep.content.get("hardware") or {}).get("num_devices", 1)
+    more = ("--world-size", ranks) if ranks > 1 else ()  # a node of a cluster may have one device
+    return as_field(f"{output}: written; {command_line('plan', output, *more)} shows its cases")
 
 
 def _check_output(path: Path, *, force: bool) -> None:

@@ -95,7 +95,8 @@ def from_command(
     from hpcbench.gen_config import Sweep, write_sweep
 
     found = translate(command, ranks, str(output or "FILE"))
-    about = write_sweep(Sweep(found.content, found.remarks), output, force=force).rstrip("\n")
+    sweep = Sweep(found.content, found.remarks, ranks=found.ranks)
+    about = write_sweep(sweep, output, force=force).rstrip("\n")
     say_all(as_field(str(output)) if output and quiet else about)
 
 

@@ -28,10 +28,11 @@ _SPLIT = re.compile(r"\s*(DIV|/|MOD|%)\s*(\d{1,9})\s*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A sweep for `check_config`, and remarks: how to run it, then what is not carried over."""
+    """A sweep for `check_config`, remarks (how to run it, then what is not carried over), ranks."""
 
     content: Mapping[str, Any]
     remarks: tuple[str, ...]
+    ranks: int
 
 
 def translate(text: str, ranks: int | None = None, file: str = "FILE") -> Translated:
@@ -61,7 +62,7 @@ def _translated(text: str, ranks: int | None, file: str) -> Translated:
     if any(word.startswith("--container") for word in launch.kept):
         lost.append("the container of the job needs hpcbench")
     every = (f"Run it: {launch.command(ranks, '-c', file)}", *remarks, *of_env, *lost)
-    return Translated(content, tuple(masked(remark, {}) for remark in every))
+    return Translated(content, tuple(masked(remark, {}) for remark in every), ranks)
 
 
 def _readable(size: Any) -> Any:

@@ -30,7 +30,7 @@ from hpcbench.config.presets.preset import load_preset
 from hpcbench.config.schema import Config, Hardware
 from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, FileError, UsageError
-from hpcbench.gen_config import generate, generate_here, sweep_here
+from hpcbench.gen_config import Sweep, generate, generate_here, sweep_here, write_sweep
 from hpcbench.plan.expand import make_plan
 from launcher import ROOT
 
@@ -177,6 +177,19 @@ def test_a_file_for_another_device_takes_no_machine(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="hardware.device_type is mps, but v100-nvlink has cuda"):
         generate("v100-nvlink", source, None, force=False)
     assert "device_type: mps" in generate("m4-metal", source, None, force=False)
+
+
+@pytest.mark.parametrize(("sweep", "ranks"), [
+    (Sweep({"hardware": {"num_devices": 8}}), "8"), (Sweep({}, ranks=2), "2"),
+    (Sweep({"hardware": {"device_type": "cpu"}}), None),
+    (Sweep({"hardware": {"num_devices": 1}}), None),
+])
+def test_the_printed_command_plans_for_the_ranks_of_the_file(
+    tmp_path: Path, sweep: Sweep, ranks: str | None,
+) -> None:
+    words = write_sweep(sweep, tmp_path / "a.json", force=False).split()
+    assert ("--world-size" in words) == (ranks is not None)
+    assert ranks is None or words[words.index("--world-size") + 1] == ranks
 
 
 def test_nothing_is_written_over_without_force(tmp_path: Path) -> None:
