@@ -177,8 +177,8 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     Options that only some values have, such as those of an implementation, belong to the value.
     Implementations of a part alone, such as compute_only, are left out if two others are there;
     the fastest implementation in most tasks comes first. Cases that differ in their number of
-    calls or checks alone are distinguished by it, imported ones by their block. Raises UsageError where
-    no case has such a key, or all have the same value.
+    calls or checks alone are distinguished by it, imported ones by their block. Raises UsageError
+    where no case has such a key, or all have the same value.
     """
     alike = [(value, rest, found) for cases in _same_tasks(side, key).values()
              for value, rest, found in _labelled(cases, key)]
