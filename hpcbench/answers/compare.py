@@ -2,7 +2,7 @@
 
 The unit is a launch: samples of one launch depend on one another far more than those of two. A case
 is slower, or faster, only if all of this holds: the change is significant among all cases of the
-comparison (Benjamini and Hochberg, a share of `FALSE_SHARE`), it is at least the smallest effect,
+comparison (Benjamini and Hochberg, a share of `most_false`), it is at least the smallest effect,
 and its interval excludes `NEAR`. A case is the same only if the whole interval is within the
 smallest effect. All else is inconclusive, with the number of launches that would suffice. The
 interval is of the shift between launches (Hodges and Lehmann); the change is that of the two times
@@ -22,23 +22,29 @@ import numpy as np
 from hpcbench.answers.answer import range_of, with_ends
 from hpcbench.answers.compare_inputs import (
     CaseOfSide,
+    PhaseChange,
     SideDifference,
     aligned,
     cases_of,
     differences,
     label_of,
     other_parameters,
+    phase_changes,
+    protocol_between,
     protocol_differences,
     read_side,
     split_by,
 )
 from hpcbench.errors import UsageError
 from hpcbench.records import dataclass
+from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results_file import without_latest
 from hpcbench.statistics.hypothesis_tests import (
+    MOST_PASSES,
     Shift,
     benjamini_hochberg,
     least_chance,
+    pairs_wanted,
     shift_of,
     shifts_of,
 )
@@ -60,17 +66,6 @@ SUSPECT = 0.05
 """The least gap, as a share, between pass medians of two single launches that is suspicious."""
 LOOKS = "looks"
 """First word of the reason of suspicious launches."""
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseChange:
-    """A phase of a training step: its time on both sides in seconds, and its share of the change.
-    """
-
-    name: str
-    first_s: float
-    second_s: float
-    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +114,11 @@ class CaseComparison:
     @property
     def interval(self) -> Interval:
         return Interval(self.ratio, self.low, self.high)
+
+    @property
+    def most_false(self) -> float:
+        """Return the share of false verdicts: of ways in one launch that of `recommend`."""
+        return FALSE_ALARMS if self.in_launch else FALSE_SHARE
 
     @property
     def takes_launches(self) -> bool:
@@ -228,22 +228,13 @@ def _compared(
     return CaseComparison(
         key, second.case.label, first_s, second_s, second_s / first_s, ends.low, ends.high,
         (len(a), len(b)), chance=chance if several else None,
-        reason=reason, phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs),
+        reason=reason, phases=tuple(phase_changes(first, second)), jobs=(first.jobs, second.jobs),
         imported=(first.is_imported, second.is_imported), ends_s=(first.ends_s, second.ends_s),
-        protocol=_protocol(first, second, in_launch=in_launch))
+        protocol=protocol_between(first, second, in_launch=in_launch))
 
 
 def _time_of(side: CaseOfSide) -> float:
     return float(np.exp(np.median(np.log(np.array(side.launch_s)))))
-
-
-def _protocol(
-    first: CaseOfSide, second: CaseOfSide, *, in_launch: bool,
-) -> tuple[SideDifference, ...]:
-    """Return `protocol_differences`; none of cases of one run, whose sides have one sweep."""
-    if in_launch and not (first.is_imported and second.is_imported):
-        return ()
-    return protocol_differences(first, second, of_one_task=not in_launch)
 
 
 def _pairs(first: CaseOfSide, second: CaseOfSide) -> list[tuple[float, float]]:
@@ -265,9 +256,9 @@ def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide, shift: Shift) -> 
         ratio.value, ratio.low, ratio.high, (len(pairs), len(pairs)), in_launch=True,
         chance=shift.chance if several else None,
         reason="" if several else "fewer than 3 passes have both",
-        phases=tuple(_phases(first, second)), jobs=(first.jobs, second.jobs),
+        phases=tuple(phase_changes(first, second)), jobs=(first.jobs, second.jobs),
         imported=(first.is_imported, second.is_imported), ends_s=(first.ends_s, second.ends_s),
-        protocol=_protocol(first, second, in_launch=True))
+        protocol=protocol_between(first, second, in_launch=True))
 
 
 def _judged(
@@ -279,27 +270,43 @@ def _judged(
                            "interval excludes the change of the medians")
         if 1 / (1 + smallest) <= case.low and case.high <= 1 + smallest:
             return replace(case, verdict=SAME)
-        if case.false_share is not None and case.false_share <= FALSE_SHARE:
+        if case.false_share is not None and case.false_share <= case.most_false:
             if case.ratio >= 1 + smallest and case.low > 1 + NEAR:
                 return replace(case, verdict=SLOWER)
             if case.ratio <= 1 / (1 + smallest) and case.high < 1 / (1 + NEAR):
                 return replace(case, verdict=FASTER)
     wanted = _launches_wanted(case, smallest, max(family, 1)) if case.takes_launches else None
-    return replace(case, more_launches=wanted, reason=case.reason or _unclear(case, tested))
+    return replace(case, more_launches=wanted,
+                   reason=case.reason or _unclear(case, smallest, tested))
 
 
-def _unclear(case: CaseComparison, tested: int) -> str:
+def _unclear(case: CaseComparison, smallest: float, tested: int) -> str:
     """Return why a case that is one of ``tested`` comparisons has no verdict."""
     if case.low is None or case.high is None:
         return "too few launches for an interval"
-    passes = "" if not case.in_launch else (
-        f"; use {ENOUGH_PASSES} passes" if max(case.launches) < ENOUGH_PASSES else
-        "; use more passes")
+    passes = f"; use {_passes_wanted(case, smallest, tested)} passes" if case.in_launch else ""
     if case.low <= 1 <= case.high:
         return f"the interval includes 0 % and a change that matters{passes}"
-    if case.false_share is not None and case.false_share <= FALSE_SHARE:
+    if case.false_share is not None and case.false_share <= case.most_false:
         return f"the interval includes changes too small to matter{passes}"
-    return f"not significant among {plural(tested, 'comparison')}{passes}"
+    return (f"not significant, with at most {100 * case.most_false:.0f} % false, among "
+            f"{plural(tested, 'comparison')}{passes}")
+
+
+def _passes_wanted(case: CaseComparison, smallest: float, tested: int) -> str:
+    """Return the passes of one launch that would probably decide, as text."""
+    assert case.low is not None and case.high is not None
+    ratio = case.ratio
+    wanted = pairs_wanted(Interval(ratio, case.low, case.high).map(math.log),
+                          case.launches[0], _room(case, smallest),
+                          case.most_false / tested if max(ratio, 1 / ratio) >= 1 + smallest else 1)
+    return f"over {MOST_PASSES}" if wanted is None else str(max(wanted, ENOUGH_PASSES))
+
+
+def _room(case: CaseComparison, smallest: float) -> float:
+    """Return half the width that an interval may have to decide, as a logarithm."""
+    change, matters = abs(math.log(case.ratio)), math.log1p(smallest)
+    return change - math.log1p(NEAR) if change >= matters else matters - change
 
 
 def _launches_wanted(case: CaseComparison, smallest: float, family: int) -> int:
@@ -309,9 +316,7 @@ def _launches_wanted(case: CaseComparison, smallest: float, family: int) -> int:
     root of their number, lies on one side of the smallest effect.
     """
     k = max(min(case.launches) + 1, FEWEST_LAUNCHES)
-    change = abs(math.log(case.ratio))
-    matters = math.log1p(smallest)
-    room = change - math.log1p(NEAR) if change >= matters else matters - change
+    room = _room(case, smallest)
     half = (math.log(case.high / case.low) / 2 if case.low and case.high else None)
     while k <= MOST_LAUNCHES:
         narrow = half is None or half * math.sqrt(min(case.launches) / k) <= room
@@ -334,17 +339,6 @@ def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
                 return f"{LOOKS} {verdict} in every pass, but one launch a side proves nothing"
     where = "a side" if len(first.launch_s) == len(second.launch_s) else "on one side"
     return f"one launch {where}: the spread between launches is unknown"
-
-
-def _phases(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange]:
-    """Yield the phases that both sides have, the largest part of the change first."""
-    a, b = first.phases_s or {}, second.phases_s or {}
-    times = [(name, float(np.median(a[name])), float(np.median(b[name])))
-             for name in a if name in b]
-    change = sum(later - earlier for _, earlier, later in times)
-    for name, earlier, later in sorted(times, key=lambda one: -abs(one[2] - one[1])):
-        if change:
-            yield PhaseChange(name, earlier, later, (later - earlier) / change)
 
 
 def _unmatched(

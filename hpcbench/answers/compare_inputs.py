@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from hpcbench.answers.answer import ends_of
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
@@ -144,6 +146,28 @@ def other_parameters(first: Case, second: Case) -> list[str]:
     return [name for name in {**a, **b} if name not in PROTOCOL and a.get(name) != b.get(name)]
 
 
+@dataclass(frozen=True, slots=True)
+class PhaseChange:
+    """A phase of a training step: its time on both sides in seconds, and its share of the change.
+    """
+
+    name: str
+    first_s: float
+    second_s: float
+    share: float
+
+
+def phase_changes(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange]:
+    """Yield the phases that both sides have, the largest part of the change first."""
+    a, b = first.phases_s or {}, second.phases_s or {}
+    times = [(name, float(np.median(a[name])), float(np.median(b[name])))
+             for name in a if name in b]
+    change = sum(later - earlier for _, earlier, later in times)
+    for name, earlier, later in sorted(times, key=lambda one: -abs(one[2] - one[1])):
+        if change:
+            yield PhaseChange(name, earlier, later, (later - earlier) / change)
+
+
 def protocol_differences(
     first: CaseOfSide, second: CaseOfSide, *, of_one_task: bool = True,
 ) -> tuple[SideDifference, ...]:
@@ -159,6 +183,15 @@ def protocol_differences(
                     if None in (mine.get(name), others.get(name))]
         pairs += [(name, _stated(mine.get(name)), _stated(others.get(name))) for name in unstated]
     return tuple(SideDifference(name, (one, other)) for name, one, other in pairs)
+
+
+def protocol_between(
+    first: CaseOfSide, second: CaseOfSide, *, in_launch: bool,
+) -> tuple[SideDifference, ...]:
+    """Return `protocol_differences`; none of cases of one run, whose sides have one sweep."""
+    if in_launch and not (first.is_imported and second.is_imported):
+        return ()
+    return protocol_differences(first, second, of_one_task=not in_launch)
 
 
 def _stated(value: object) -> str:

@@ -453,7 +453,9 @@ def _undecided(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
         return f"{short(one.key)}: not enough data {which}; use at least {ENOUGH} passes"
     keep = f"; keep the default {short(one.key)}" if one.has_default else ""
     more = "more" if max(other.paired.n for other in alike) >= ENOUGH else f"at least {ENOUGH}"
-    return (f"{short(one.key)}: undecided {which}, too noisy ({_nearest(alike)}); use {more} "
+    why = (f"not clear at {100 * FALSE_ALARMS:.0f} % false in all comparisons"  # its interval: 95 %
+           if (one.paired.low or 0) > 1 + NEAR else "too noisy")
+    return (f"{short(one.key)}: undecided {which}, {why} ({_nearest(alike)}); use {more} "
             f"{one.paired.unit}{keep}")
 
 

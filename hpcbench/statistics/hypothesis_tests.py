@@ -310,6 +310,25 @@ def shifts_of(rows: Sequence[Values], *, independent: bool = False) -> list[Shif
     return [found[at] for at in range(len(rows))]
 
 
+MOST_PASSES = 200
+"""More passes are not requested."""
+
+
+def pairs_wanted(shift: Interval, n: int, room: float, chance: float) -> int | None:
+    """Return how many passes would probably narrow the 95 % interval of ``n`` differences to
+    ``room`` on either side, and the p-value to ``chance``; None if over MOST_PASSES. The
+    differences are taken as independent."""
+    low, high = shift.ends
+    deviation = (high - low) / 2 / t_quantile(0.025, n - 1) * math.sqrt(n)
+    for k in range(n + 1, MOST_PASSES + 1):
+        error = deviation / math.sqrt(k)
+        if t_quantile(0.025, k - 1) * error <= room and chance >= max(
+                2 * t_tail(abs(shift.value) / max(error, 1e-12), k - 1),
+                chance_of_one_side(k, 0.0)):
+            return k
+    return None
+
+
 def _shifts(rows: Times, independent: bool) -> Iterator[Shift]:
     count, n = rows.shape
     if n == 1:

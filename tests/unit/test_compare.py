@@ -212,10 +212,18 @@ def test_why_passes_of_one_launch_do_not_decide() -> None:
     wide = compare(first, second, ("A", "B"), in_launch=True).cases
     assert [one.verdict for one in wide] == [INCONCLUSIVE] * 2 and (wide[0].low or 0) > 1
     assert [one.reason for one in wide] == [
-        "not significant among 2 comparisons; use 9 passes",
-        "the interval includes 0 % and a change that matters; use 9 passes"]
+        "not significant, with at most 1 % false, among 2 comparisons; use 9 passes",
+        "the interval includes 0 % and a change that matters; use over 200 passes"]
     small = compared((1.0,), (1.0,), in_launch=True, passes=((1.0,) * 12, passes["small"]))
-    assert small.reason == "the interval includes changes too small to matter; use more passes"
+    assert small.reason == "the interval includes changes too small to matter; use over 200 passes"
+
+
+def test_ways_in_one_launch_have_the_error_rate_that_recommendations_have() -> None:
+    factors = np.exp(0.5 + 0.6 * np.array([1, -1, 0.5, -0.5, 1.2, -1.2, 0.2, -0.2, 0.0]))
+    found = compared((1.0,), (1.6,), in_launch=True, passes=((1.0,) * 9, factors.tolist()))
+    assert found.low and found.low > 1.01 and found.false_share is not None
+    assert 0.01 < found.false_share <= 0.05 and found.verdict == INCONCLUSIVE
+    assert 9 < int(found.reason.split()[-2]) < 20
 
 
 def test_single_launches_are_at_most_suspect() -> None:
@@ -227,9 +235,9 @@ def test_single_launches_are_at_most_suspect() -> None:
 
 
 def test_passes_of_one_launch_are_compared_in_pairs() -> None:
-    slow_machine = np.array([1.0, 3.0, 1.5, 2.0, 1.2, 2.5])
+    slow_machine = np.array([1.0, 3.0, 1.5, 2.0, 1.2, 2.5, 1.0, 2.0, 3.0])
     found = compared((1.0,), (1.1,), in_launch=True, passes=(
-        slow_machine.tolist(), (slow_machine * [1.1, 1.11, 1.09, 1.1, 1.1, 1.1]).tolist()))
+        slow_machine.tolist(), (slow_machine * [1.1, 1.11, 1.09, *[1.1] * 6]).tolist()))
     assert found.verdict == SLOWER and found.ratio == pytest.approx(1.1, rel=0.01)
     assert found.in_launch and found.more_launches is None
 
