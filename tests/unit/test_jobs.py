@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -136,3 +138,24 @@ def test_the_workflow_of_github_calls_commands_that_there_are() -> None:
     called = re.findall(r"hpcbench (run|check) \S+ (?:\S+ )*?(--?[a-z]+)?", runs)
     assert {name for name, _ in called} == {"run", "check"} and "--baseline" in runs
     assert all(f"${name}" in runs or f"${{{name}" in runs for name in job["env"])
+
+
+@pytest.mark.parametrize(("code", "ends"), [(0, 0), (10, 10), (14, 0)])
+def test_the_workflow_fails_on_what_is_decided_only(tmp_path: Path, code: int, ends: int) -> None:
+    workflow = yaml.safe_load((ROOT / "jobs/ci/github_actions.yaml").read_text())
+    (job,) = workflow["jobs"].values()
+    (script,) = [step["run"] for step in job["steps"] if step.get("name") == "compare"]
+    for folder in ("results/old/1", "results/new/1", "old"):
+        (tmp_path / folder).mkdir(parents=True)
+    check = f"hpcbench() {{ echo \"$@\"; return {code}; }}\n"
+
+    def ended() -> tuple[int, str]:
+        done = subprocess.run(  # as GitHub does
+            ["bash", "-ec", check + script], cwd=tmp_path, capture_output=True, text=True,
+            timeout=30, check=False, env={**os.environ, "SWEEP": "ops.py", "SMALLEST": "0.1"})
+        return done.returncode, done.stdout
+
+    first, _ = ended()  # the pull request that adds the file
+    (tmp_path / "old/ops.py").touch()
+    later, said = ended()
+    assert (first, later) == (0, ends) and "--smallest-effect 0.1" in said
