@@ -467,8 +467,9 @@ class Progress:
         return f"{' '.join(parts)}  " if parts else ""
 
     def message(self, text: str) -> None:
-        """Print one line immediately: above the bar, or in the log."""
-        self._console.print(Text(as_field(text)), soft_wrap=True)
+        """Print one line immediately: above the bar, where it wraps, or in the log."""
+        width = self._console.width if self._console.is_terminal else None
+        self._console.print(Sentence(as_field(text), 2 * len(GAP)).wrapped(width), soft_wrap=True)
         self._console.file.flush()
 
     def time_left(self) -> str:

@@ -50,6 +50,17 @@ def test_below_open_mpi_only_force_color_makes_a_terminal(monkeypatch: pytest.Mo
         assert open_console(stream).is_terminal
 
 
+def test_a_message_wraps_at_the_width_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMPI_COMM_WORLD_RANK", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    log = Log()
+    with Progress(sweep(sizes=(8,)), log) as progress:
+        progress.message("a word " * 12)
+    assert "a word a word a\n    word a word" in log.getvalue()
+
+
 def test_log_lines_count_name_and_time_each_case() -> None:
     log, cases = Log(), sweep(sizes=(8,))
     with Progress(cases, log) as progress:
