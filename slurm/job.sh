@@ -56,23 +56,29 @@ pass_on() {
 # Put the job back into the queue if the time limit's signal stopped its run, it has got further,
 # and something is left of it.
 requeue() {
-    if [ "$asked" = USR1 ] && python -m hpcbench.reduce.history "results/$name"; then
+    if [ "$asked" = USR1 ] && python -m hpcbench.reduce.history "$folder"; then
         echo "stopped before the time limit: goes on as soon as job $SLURM_JOB_ID starts again"
         scontrol requeue "$SLURM_JOB_ID"
     fi
 }
 
 run_hpcbench() {
-    local config=$1 name where code launcher launcher_pid interrupted asked= mpi
+    local config=$1 name folder word before= code launcher launcher_pid interrupted asked= mpi
     shift
     case ${1:--} in -*) ;; *) config=$1 && shift ;; esac
     find_launcher
     name=$SLURM_JOB_NAME-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}
     name+=${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
     # the same folder whenever the job starts: one that was put back into the queue goes on there
-    where=(--resume "results/$name")
-    echo "${launcher[*]} python -m hpcbench run $config ${where[*]} $*"
-    "${launcher[@]}" python -m hpcbench run "$config" "${where[@]}" "$@" &
+    folder=results/$name
+    for word; do # or that of an older job, which --resume names
+        if [ "$before" = --resume ]; then folder=$word; fi
+        case $word in --resume=*) folder=${word#*=} ;; esac
+        before=$word
+    done
+    if [ "$folder" = "results/$name" ]; then set -- --resume "$folder" "$@"; fi
+    echo "${launcher[*]} python -m hpcbench run $config $*"
+    "${launcher[@]}" python -m hpcbench run "$config" "$@" &
     launcher_pid=$!
     trap 'pass_on USR1' USR1 # of #SBATCH --signal: finish the case, seal, report
     trap 'interrupted=yes; asked=TERM' TERM # of scancel, which has sent it to the ranks, too: seal at once
@@ -82,7 +88,7 @@ run_hpcbench() {
         code=$?
         [ "$interrupted" ] # by a signal: then that was not the launcher's exit code
     do :; done
-    echo "exit code $code, results in $PWD/results/$name"
+    echo "exit code $code, results in $(realpath -m "$folder")"
     requeue
     return "$code"
 }

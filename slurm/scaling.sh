@@ -6,6 +6,7 @@
 #     results/scaling-TIME/scaling.csv and scaling.png     time and bandwidth against ranks
 # Prints the numbers of the jobs. SCALING_ARGUMENTS are given to each run: SCALING_ARGUMENTS="--launches 3"
 set -eu
+[ -f slurm/scaling.py ] || { echo "slurm/scaling.sh: run it in the checkout, which has slurm/scaling.py" >&2; exit 2; }
 file=$1
 shift
 name=scaling-$(date +%Y%m%d-%H%M%S)

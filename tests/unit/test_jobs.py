@@ -159,3 +159,35 @@ def test_the_workflow_fails_on_what_is_decided_only(tmp_path: Path, code: int, e
     (tmp_path / "old/ops.py").touch()
     later, said = ended()
     assert (first, later) == (0, ends) and "--smallest-effect 0.1" in said
+
+
+def job_file(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a job file as of a job submitted in a folder; its mpirun prints what it is given."""
+    for program, text in (("mpirun", 'case $1 in --version) echo HYDRA;; *) echo "ran $*";; esac'),
+                          ("python", "exit 0")):
+        path = folder / "bin" / program
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+    return subprocess.run(
+        ["bash", str(ROOT / "slurm" / name), *words], capture_output=True, text=True, timeout=60,
+        cwd=folder, env={"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "SLURM_JOB_NAME": "new",
+                         "SLURM_SUBMIT_DIR": str(folder), "SLURM_NTASKS": "2", "SLURM_JOB_ID": "8"})
+
+
+@pytest.mark.parametrize("path", [*(ROOT / "slurm").glob("*.sbatch")], ids=lambda path: path.name)
+def test_a_job_file_that_is_submitted_from_elsewhere_says_so_in_a_line(
+    path: Path, tmp_path: Path,
+) -> None:
+    done = job_file(path.name, tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and str(tmp_path) in done.stderr
+
+
+def test_a_job_goes_on_in_the_folder_of_an_older_one(tmp_path: Path) -> None:
+    (tmp_path / "slurm").symlink_to(ROOT / "slurm")
+    done = job_file("v100_nvlink.sbatch", tmp_path, "--resume", "results/old")
+    assert done.returncode == 0, done.stderr
+    assert f"results in {tmp_path}/results/old" in done.stdout
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("ran "))
+    assert line.endswith("run slurm/v100_nvlink.json --resume results/old")
