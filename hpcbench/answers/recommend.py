@@ -146,7 +146,6 @@ class Preference:
 @dataclass(frozen=True, slots=True)
 class Recommendations:
     """The record of the topic."""
-
     rankings: tuple[Ranking, ...]
     preferences: tuple[Preference, ...]
     answers: tuple[Answer, ...]
@@ -235,7 +234,6 @@ def _preference(ranking: Ranking) -> Preference:
 @dataclass(frozen=True, slots=True)
 class Done:
     """A case with times, its task as text, and its setting."""
-
     run: int
     item: CaseResult
     task: str

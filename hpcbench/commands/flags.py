@@ -88,6 +88,7 @@ TOPICS = ("recommend", "diagnose", "waits", "conditions", "machine", "scaling", 
 """Topics of ``advise`` that need no job's recorded calls."""
 RECORDED_TOPICS = ("causes", "what-if")
 """Those that need them: ``--traffic``."""
+ABOUT_TOPICS = f"Only {', '.join(TOPICS)}; with --traffic {', '.join(RECORDED_TOPICS)}."
 topics = _one_of(*TOPICS, *RECORDED_TOPICS)
 
 

@@ -253,8 +253,7 @@ def advise(
         help="results.h5 or its folder; several are analysed together.")],
     only: Annotated[Optional[list[str]], typer.Option(
         "--only", metavar="TOPIC", autocompletion=completion.topics,
-        help=f"Only {', '.join(completion.TOPICS)}; with --traffic "
-             f"{', '.join(completion.RECORDED_TOPICS)}.")] = None,
+        help=completion.ABOUT_TOPICS)] = None,
     to: Annotated[Optional[str], typer.Option(
         "--to", metavar="LIBRARY", autocompletion=completion.tuners, rich_help_panel=_TUNER,
         help="Write only the tuner table of nccl, rccl or ncclx.")] = None,
