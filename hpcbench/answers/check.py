@@ -34,6 +34,7 @@ from hpcbench.answers.compare_inputs import (
     Side,
     aligned,
     cases_of,
+    change_text,
     launch_times,
     side_of,
 )
@@ -458,7 +459,7 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
                 for key, case in old.items() if case.launch_s and ids[key] not in named and not (
                     key in new and new[key].launch_s)]
     for case in found.cases:
-        change = f"{100 * (case.ratio - 1):+.1f} % against the baseline"
+        change = f"{change_text(case.ratio)} against the baseline"
         if scope := scope_of([case]):
             change += f" {scope}"
         if protocol := protocol_text(case):

@@ -21,19 +21,21 @@ import numpy as np
 
 from hpcbench.answers.answer import range_of, with_ends
 from hpcbench.answers.compare_inputs import (
+    TIMES_FROM,
     CaseOfSide,
     PhaseChange,
     SideDifference,
     aligned,
     cases_of,
+    change_text,
     differences,
+    differs_from_nearest,
     label_of,
-    other_parameters,
     phase_changes,
     protocol_between,
-    protocol_differences,
     read_side,
     split_by,
+    why_absent,
 )
 from hpcbench.errors import UsageError
 from hpcbench.records import dataclass
@@ -351,21 +353,13 @@ def _unmatched(
             (label_of(one.case), one) for one in other.values())
         for key, found in mine.items():
             if key not in other:
-                absent = _absent(found, alike.get(label_of(found.case), ()))
+                absent = why_absent(found, alike.get(label_of(found.case), ()))
                 yield found.case.label, (f"{absent} in {there}" if found.launch_s else
                                          f"{found.problem} in {here}")
             elif not found.launch_s and other[key].problem != found.problem:
                 yield found.case.label, f"{found.problem} in {here}"
             elif not found.launch_s and mine is first:
                 yield found.case.label, f"{found.problem} on both sides"
-
-
-def _absent(found: CaseOfSide, alike: Sequence[CaseOfSide]) -> str:
-    """Return in which way a case is not among those of the other side with its label."""
-    of_case = {name for one in alike for name in other_parameters(found.case, one.case)}
-    names = of_case or {one.key for other in alike for one in protocol_differences(found, other)}
-    several = "" if of_case else "one of several with its label, "
-    return f"{several}only with another {', '.join(sorted(names))}" if names else "not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,10 +385,10 @@ def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
     if len(texts) < 2:
         raise UsageError("compare needs two sides, such as A B; or --by KEY inside one")
     sides = [read_side(text) for text in texts]
-    labels, first = tuple(side.label for side in sides), cases_of(sides[0])
-    found = tuple(compare(first, aligned(first, cases_of(side)), (labels[0], side.label), smallest)
-                  for side in sides[1:])
-    _refuse_nothing(found)
+    labels, (first, *others) = tuple(side.label for side in sides), [*map(cases_of, sides)]
+    found = tuple(compare(first, aligned(first, cases), (labels[0], label), smallest)
+                  for label, cases in zip(labels[1:], others, strict=True))
+    _refuse_nothing(found, first, others[0])
     return Compared(labels, found, tuple(differences(sides)))
 
 
@@ -410,16 +404,24 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
     first, *others = values.values()
     found = tuple(compare(first, cases, (labels[0], label), smallest, in_launch=True)
                   for label, cases in zip(labels[1:], others, strict=True))
-    _refuse_nothing(found)
+    _refuse_nothing(found, {}, {})
     return Compared(labels, found, (), in_launch=True)
 
 
-def _refuse_nothing(found: Sequence[SideComparison]) -> None:
+def _refuse_nothing(
+    found: Sequence[SideComparison], first: Mapping[str, CaseOfSide],
+    second: Mapping[str, CaseOfSide],
+) -> None:
     if not any(one.cases for one in found):
         one = found[0]
         label, why = one.unmatched[0] if one.unmatched else ("there is none", "")
-        raise UsageError(f"nothing to compare between {one.first} and {one.second}: no case has "
-                         f"times on both; first: {label} {why}".rstrip())
+        absent = next((each.case for each in first.values()
+                       if each.case.label == label and why.startswith("not ")), None)
+        differs = absent and differs_from_nearest(absent, (each.case for each in second.values()))
+        raise UsageError(
+            f"nothing to compare between {one.first} and {one.second}: no case has times on both; "
+            f"first: {label} {why}".rstrip()
+            + (f", where the nearest case differs in {differs}" if differs else ""))
 
 
 MEANINGS = {
@@ -577,7 +579,8 @@ def _row(case: CaseComparison) -> Row:
     why = [*filter(None, (case.reason,)), *(
         f"{phase.name} is {100 * phase.share:.0f} % of the change" for phase in phases)]
     return Row((
-        case.label, *map(with_ends, (case.first_s, case.second_s), case.ends_s), case.ratio - 1,
+        case.label, *map(with_ends, (case.first_s, case.second_s), case.ends_s),
+        case.ratio - 1 if case.ratio < TIMES_FROM else change_text(case.ratio),
         range_of(case.interval.map(lambda ratio: ratio - 1)),
         str(n) if n == m else f"{n}, {m}", protocol_text(case) or None, wanted,
         "; ".join(why) or None))

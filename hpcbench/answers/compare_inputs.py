@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -168,6 +168,24 @@ def phase_changes(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange
             yield PhaseChange(name, earlier, later, (later - earlier) / change)
 
 
+def differs_from_nearest(case: Case, others: Iterable[Case]) -> str:
+    """Return in which parameters a case differs from the one that differs in fewest; or ""."""
+    mine = parameters(case)
+    every = ([(name, mine.get(name), own.get(name)) for name in {**mine, **own}
+              if mine.get(name) != own.get(name)] for own in map(parameters, others))
+    least = min(every, key=len, default=[])
+    return ", ".join(f"{name} ({_stated(a)}, {_stated(b)})" for name, a, b in least)
+
+
+TIMES_FROM = 10
+"""A change of so many times is no longer given in %."""
+
+
+def change_text(ratio: float) -> str:
+    """Return a change of times: ``+12.3 %``, from ten times on ``269x``."""
+    return f"{ratio:.0f}x" if ratio >= TIMES_FROM else f"{100 * (ratio - 1):+.1f} %"
+
+
 def protocol_differences(
     first: CaseOfSide, second: CaseOfSide, *, of_one_task: bool = True,
 ) -> tuple[SideDifference, ...]:
@@ -192,6 +210,14 @@ def protocol_between(
     if in_launch and not (first.is_imported and second.is_imported):
         return ()
     return protocol_differences(first, second, of_one_task=not in_launch)
+
+
+def why_absent(found: CaseOfSide, alike: Sequence[CaseOfSide]) -> str:
+    """Return in which way a case is not among those of the other side with its label."""
+    of_case = {name for one in alike for name in other_parameters(found.case, one.case)}
+    names = of_case or {one.key for other in alike for one in protocol_differences(found, other)}
+    several = "" if of_case else "one of several with its label, "
+    return f"{several}only with another {', '.join(sorted(names))}" if names else "not"
 
 
 def _stated(value: object) -> str:

@@ -463,7 +463,8 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
     file_path = file_of(path)
     if not file_path.exists():
         raise FileError(_no_results(path, file_path))
-    verify(file_path, FORMAT, records.SCHEMA_VERSION)
+    verify(file_path, FORMAT, records.SCHEMA_VERSION, "; if another benchmark wrote it: "
+           + command_line("import", file_path, "-o", "imported.h5"))
     with open_container(file_path) as file:
         with expected_content(file_path):
             results = ResultsFile(file, _read_results(file, file_path))

@@ -187,8 +187,11 @@ def expected_content(path: Path) -> Iterator[None]:
         raise UnreadableTrace("HB103", f"{path}: not the content expected: {error}") from error
 
 
-def verify(path: Path, file_format: str, known_version: int) -> None:
-    """Read a whole sealed file and raise UnreadableTrace unless it is as it was written."""
+def verify(path: Path, file_format: str, known_version: int, remedy: str = "") -> None:
+    """Read a whole sealed file and raise UnreadableTrace unless it is as it was written.
+
+    ``remedy`` says what can be done with a file of another format.
+    """
     with open_regular(path) as descriptor:
         size, first = os.fstat(descriptor).st_size, os.pread(descriptor, _FIRST_BYTES, 0)
         first_line = f"format {file_format}\n".encode()
@@ -196,7 +199,7 @@ def verify(path: Path, file_format: str, known_version: int) -> None:
         seal = first[offset:offset + SEAL_BYTES]
         missing_bytes = _claimed_bytes(first) - size
         if missing_bytes <= 0 and not first_line.startswith(seal[:len(first_line)]):
-            raise UnreadableTrace("HB103", f"{path}: not a {file_format} file")
+            raise UnreadableTrace("HB103", f"{path}: not a {file_format} file{remedy}")
         match = _SEAL.fullmatch(seal)
         claimed_bytes = int(match[3]) + SEAL_BYTES if match else offset + SEAL_BYTES
         missing_bytes = max(missing_bytes, claimed_bytes - size)

@@ -41,7 +41,9 @@ from hpcbench.answers.compare_inputs import (
     _fastest_first,
     aligned,
     cases_of,
+    change_text,
     differences,
+    differs_from_nearest,
     read_side,
     split_by,
 )
@@ -304,6 +306,19 @@ def test_the_number_of_checks_is_no_part_of_what_is_compared() -> None:
                 for backend in ("gloo", "mpi") for checks in (1, 10)]
     of_value = split_by(measured("A", *backends), "backend")
     assert [len(cases) for cases in of_value.values()] == [2, 2]
+
+
+def test_the_nearest_case_is_named_by_what_differs() -> None:
+    case = make_case(backend="gloo")
+    near = make_case(backend="nccl", device="cuda")
+    far = make_case(backend="nccl", device="cuda", world_size=2, mode="pipelined")
+    text = differs_from_nearest(case, (far, near))
+    assert text == "backend (gloo, nccl), device (cpu, cuda)"
+    assert differs_from_nearest(case, ()) == ""
+
+
+def test_a_change_is_in_percent_up_to_ten_times() -> None:
+    assert [change_text(ratio) for ratio in (0.5, 9.9, 269.4)] == ["-50.0 %", "+890.0 %", "269x"]
 
 
 def test_no_case_is_chosen_among_several_of_one_label() -> None:
