@@ -195,8 +195,8 @@ def _advice(one: RankComparison) -> str:
     place = one.host or "its host"
     check = (f"see what else runs on {place} between calls" if one.phase == BEFORE_THE_CALL else
              f"see its share of the work and what else runs on {place}")
-    return (f"{check}; reorder the hosts and run again: if the delay stays with {place}, it is the "
-            "host, else the work of this rank")
+    return (f"{check}; with several hosts reorder them, with one bind ranks to other cores, and "
+            f"run again: if the delay stays with {place} or core, it is that, else the rank's work")
 
 
 def _unknown(

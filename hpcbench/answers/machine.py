@@ -529,7 +529,7 @@ def _answers(
     seen = [one for one in able if one[0] <= MOST_UNSEEN]
     if seen and not parts:
         yield Answer(NONE, f"slow links: none ({plural(len(seen), 'check')}; each would show a "
-                     f"drop of {_percent(seen[0][0])})", (seen[0][1],))
+                     f"drop of {_percent(seen[0][0])} that lasts all passes)", (seen[0][1],))
     if blind := able[:len(able) - len(seen)]:
         yield cannot_tell("slow links", f"noise hides any drop below {_percent(blind[0][0])}; use "
                           "more passes", (label for _, label in blind[:MOST_NAMED]))

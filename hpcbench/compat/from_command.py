@@ -14,6 +14,7 @@ from hpcbench.compat.osu import PREFIX, osu_sweep
 from hpcbench.config.axes import MAX_WORLD_SIZE, NCCL_TESTS_SPLIT
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError, UsageError
+from hpcbench.launch.session import RANKS_WITHOUT_GPUS
 from hpcbench.records import dataclass
 from hpcbench.texts import first_line, masked, valid
 from hpcbench.units import format_bytes, plural
@@ -103,6 +104,9 @@ def _of_nccl_tests(
         f"{_FEWEST_SAMPLES}, so raise measure.iterations",)
     if "J" in options.given:
         few = (*few, f"-J {options.text('J')}: export the results to nccl-tests-json")
+    if started == 1 and not launch.launcher:
+        few = (*few, "one rank, as that command starts; without a GPU hpcbench.compat starts "
+               f"{RANKS_WITHOUT_GPUS}: --ranks {RANKS_WITHOUT_GPUS} writes such a job")
     return content, started, (*few, *remarks)
 
 

@@ -302,6 +302,7 @@ def test_given_ranks_replace_those_of_the_command() -> None:
     ("cd /opt/osu && mpirun -np 2 ./osu_bcast", "left out: cd /opt/osu"),
     ("timeout -k 5 60 mpirun -np 2 osu_bcast", "left out: timeout -k 5 60"),
     ("A=1; mpirun -np 2 osu_bcast", "left out: A=1"),
+    ("all_reduce_perf -b 8", "one rank, as that command starts"),
     ("mpirun -np 2 -x NCCL_IB_HCA=$HCA osu_bcast", "left out: NCCL_IB_HCA=$HCA"),
     ("srun -n 2 --container-image=i.sqsh osu_bcast", "the container "),
 ])
