@@ -81,12 +81,13 @@ def run_tries(
     tries: list[Tried] = []
     best: TriedCase | None = None
     last: TriedCase | None = None
-    while len(tries) < MOST_TRIES and (work := case.workload.next_try(tries)) is not None:
+    while len(tries) < MOST_TRIES and (following := case.workload.next_try(tries)) is not None:
         workers.dismiss()  # nothing of an earlier try is left, neither memory nor its limit
-        one, began = replace(case, workload=work), time.monotonic()
+        one, began = replace(case, workload=following[0]), time.monotonic()
         outcome = run(one)
         last = TriedCase(outcome, workers.rows)
-        tries.append(Tried(work, outcome.ended, outcome.verdict.reason, time.monotonic() - began))
+        tries.append(Tried(*following, outcome.ended, outcome.verdict.reason,
+                           time.monotonic() - began))
         if outcome.ended is Ended.OK:
             best = last
         if outcome.ended is Ended.ERROR or outcome.stop:

@@ -124,7 +124,7 @@ def _scaled(titled: Sequence[tuple[str, Block]], world_size: int) -> list[tuple[
 
 def _labels(case: Case) -> tuple[str, ...]:
     first = case.workload.next_try(())
-    return (case.label, *([replace(case, workload=first).label] if first else []))
+    return (case.label, *([replace(case, workload=first[0]).label] if first else []))
 
 
 def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:

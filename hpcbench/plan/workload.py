@@ -35,15 +35,17 @@ class Ended(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One run of a case: of which workload, how it ended and why, and how long it took."""
+    """One run of a case: of which workload, which values distinguish it, how it ended and why, and
+    how long it took."""
 
     workload: Workload
+    values: Mapping[str, Any]
     ended: Ended
     reason: str
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.workload.tried, "ended": self.ended.value, "reason": self.reason,
+        return {**self.values, "ended": self.ended.value, "reason": self.reason,
                 "seconds": round(self.seconds, 3)}
 
 
@@ -172,15 +174,9 @@ class Workload(ABC):
         """
         return ""
 
-    @property
-    def tried(self) -> Mapping[str, Any]:
-        """Return the JSON values that distinguish it from the other tries of a case."""
-        return {}
-
-    def next_try(self, tries: Sequence[Tried]) -> Workload | None:
-        """Return the next run, by new workers, after these; None: the case is done, or is one run.
-
-        Pure: all ranks call it.
+    def next_try(self, tries: Sequence[Tried]) -> tuple[Workload, Mapping[str, Any]] | None:
+        """Return the next run, by new workers, after these, and the JSON values that distinguish
+        it; None: the case is done, or is one run. Pure: all ranks call it.
         """
         return None
 

@@ -283,6 +283,6 @@ def test_of_other_cases_and_without_the_tries_nothing_was_found() -> None:
     record = MemoryDeriver().derive([searched(case)], {})[case.case_id]
     assert record.largest is None
     assert case.workload.next_try(()) is None
-    tried = planned().workload.next_try(())
+    tried, _ = planned().workload.next_try(()) or (None, {})
     assert isinstance(tried, MemoryWork) and tried.next_try(()) is None
     assert f"batch={tried.training.batch_size} " in " ".join(tried.label(2).words)

@@ -134,7 +134,7 @@ def test_listing_without_a_probe_names_everything(capsys: pytest.CaptureFixture[
     print_listing(probe=False)
     text = capsys.readouterr().out
     for word in ("all_to_all", "bf16 (2 B)", "avg", "gloo", "nccl", "ucc/tl/ucp", "barrier_start",
-                 "pipelined", "fold global", "shuffled", "not probed"):
+                 "pipelined", "first rank's start", "shuffled", "not probed"):
         assert word in text
     for name in [*MODELS, *(spec.name for spec in strategies())]:
         assert f"\n  {name} " in text

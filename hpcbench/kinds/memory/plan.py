@@ -145,18 +145,14 @@ class MemoryWork(Workload):
             rest[at:at + 1] = [what, *limit]
         return Label("memory", [f"memory {first}", *rest])
 
-    @property
-    def tried(self) -> Mapping[str, Any]:
-        return {"batch": self.training.batch_size}
-
-    def next_try(self, tries: Sequence[Tried]) -> MemoryWork | None:
+    def next_try(self, tries: Sequence[Tried]) -> tuple[MemoryWork, Mapping[str, Any]] | None:
         search = self.search
         if search is None or search.batch:
             return None
         batch = next_batch(search, [
-            (one.workload.tried["batch"], one.ended is Ended.OK) for one in tries])
-        return None if batch is None else MemoryWork(
-            with_batch(self.training, batch), replace(search, batch=batch))
+            (one.values["batch"], one.ended is Ended.OK) for one in tries])
+        return None if batch is None else (MemoryWork(
+            with_batch(self.training, batch), replace(search, batch=batch)), {"batch": batch})
 
     def choice(self) -> Choice:
         """Return the axes without a task: memory counts, not time."""
