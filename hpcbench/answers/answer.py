@@ -7,10 +7,11 @@ follow from that record, so that every renderer shows the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from hpcbench.answers.verdict import is_busy
 from hpcbench.errors import command_line
 from hpcbench.operations.traffic import TrafficRecord
 from hpcbench.records import dataclass
@@ -122,7 +123,17 @@ def with_command(
     """
     command = command_line("advise", *(run.path for run in runs), "--only", topic, *more)
     return tuple(replace(one, command=command, evidence=(*one.evidence, *beside))
-                 for one in answers)
+                 for one in cores_first(answers, runs))
+
+
+def cores_first(answers: Iterable[Answer], runs: Sequence[Run]) -> Iterator[Answer]:
+    """Yield the answers; where other processes keep the cores of a run busy, more passes are the
+    second remedy."""
+    busy = any(is_busy(run.results) for run in runs)
+    for one in answers:
+        yield replace(one, sentence=one.sentence.replace(
+            "; use ", "; free the cores first, then use ")) if (
+                busy and one.certainty == CANNOT_TELL) else one
 
 
 def cannot_tell(

@@ -33,6 +33,7 @@ from hpcbench.answers.answer import (
     Run,
     Topic,
     TopicOptions,
+    cores_first,
     ends_of,
     left_out,
     range_of,
@@ -47,14 +48,7 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen, shifts_of
 from hpcbench.statistics.order import Interval
 from hpcbench.units import grouped, plural, size_text
-from hpcbench.views.chart import (
-    Axis,
-    ChartPoint,
-    Dot,
-    DotChart,
-    Scale,
-    is_wide,
-)
+from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart, Scale, is_wide
 from hpcbench.views.columns import median_cell
 from hpcbench.views.labels import without_shared
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
@@ -156,7 +150,8 @@ def recommend(runs: Sequence[Run], options: TopicOptions) -> Recommendations:
     passes = [run.results.plan.passes for run in runs]
     rankings = _judged([_ranking(*one) for one in _ordered([*tasks_of(runs)], passes)])
     preferences = tuple(map(_preference, rankings))
-    return Recommendations(rankings, preferences, tuple(recommend_answers(preferences, runs)))
+    return Recommendations(rankings, preferences, tuple(
+        cores_first(recommend_answers(preferences, runs), runs)))
 
 
 def _ordered(

@@ -33,13 +33,20 @@ class RunVerdict:
 
 
 def verdict_of(results: Results) -> RunVerdict:
-    """Return the verdict on a run by the first of RULES that holds; flagged rows are named beside
-    another reason for care."""
+    """Return the verdict on a run by the first of RULES that holds; beside another reason, flagged
+    rows are named for care, and busy cores against quoting."""
     state, rule, reason = next(
         (state, rule, reason) for state, rule in RULES if (reason := rule(results)))
     if state == AMBER and rule != _flagged and (rows := _flags_of_rows(results)):
         reason += f"; {sum(map(bool, rows))} of {plural(len(rows), 'case')} flagged"
+    if state == RED and rule != _busy and (load := _busy(results)):
+        reason += f"; {load}"
     return RunVerdict(state, f"{_BEGIN[state]}: {reason}")
+
+
+def is_busy(results: Results) -> bool:
+    """Return whether other processes took so much of the cores that nothing is quoted."""
+    return bool(_busy(results))
 
 
 def checked_text(results: Results) -> str:
@@ -170,12 +177,13 @@ def _good(results: Results) -> str:
     return ", ".join(filter(None, parts))
 
 
+_busy = _lost_core("HB144", unknown=1.0)
 RULES: tuple[tuple[str, Callable[[Results], str]], ...] = (
     (RED, _nothing), (RED, _faults), (RED, _not_sound), (RED, _lost), (RED, _wrong), (RED, _alone),
     (RED, _finding("HB127", "replicas end a training with different weights")),
     (RED, _finding("HB128", "a bus bandwidth is above what the declared link allows")),
     (RED, _finding("HB146", "more FLOP/s than the device can do")),
-    (RED, _lost_core("HB144", unknown=1.0)), (RED, _lost_core("HB143", _ONE_LOSES)),
+    (RED, _busy), (RED, _lost_core("HB143", _ONE_LOSES)),
     (AMBER, _imported), (AMBER, _incomplete), (AMBER, _lacking), (AMBER, _unchecked),
     (AMBER, _finding("HB143", _ONE_LOSES)), (AMBER, _finding("HB144")),
     (AMBER, _finding("HB145")), (AMBER, _finding("HB130")), (AMBER, _flagged),

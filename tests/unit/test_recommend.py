@@ -20,7 +20,7 @@ from hpcbench.answers.recommend import (
     spans_text,
 )
 from hpcbench.cli import app
-from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.views.chart import Scale
 from results_factory import (
     MemorySamples,
@@ -133,6 +133,14 @@ def test_too_few_pairs_are_inconclusive() -> None:
     assert answer.certainty == CANNOT_TELL and "at least 8 passes" in answer.sentence
     (answer,) = asked([timed("gloo")]).answers
     assert answer.certainty == CANNOT_TELL and "nothing to compare" in answer.sentence
+
+
+def test_where_other_processes_keep_the_cores_busy_these_are_freed_first() -> None:
+    results = make_results((timed("gloo", n=2), timed("mpi", 3, n=2)))
+    for share, is_first in ((0.05, False), (0.7, True)):
+        noisy = replace(results, findings=(Finding("HB144", "note", "others: tails", share),))
+        (answer,) = recommend([Run("FILE", noisy, MemorySamples(noisy))], TopicOptions()).answers
+        assert ("free the cores first" in answer.sentence) is is_first
 
 
 def test_of_several_launches_each_is_one_number() -> None:

@@ -49,7 +49,8 @@ RUNS: Mapping[str, tuple[str, str, Results]] = {
     "not one run": (RED, "plan.json was", run_of(findings=(Finding(
         "HB140", "run", "plan.json was changed: so"),))),
     "lost ranks": (RED, "2 of 4 ranks", run_of(bad("wrong"), ranks_present=(0, 3))),
-    "wrong": (RED, "1 of 2 cases", run_of(bad("wrong"), findings=(NOISE,))),
+    "wrong": (RED, "1 of 2 cases gave wrong results; other processes used 81 %",
+              run_of(bad("wrong"), findings=(NOISE,))),
     "one rank": (RED, "one rank", make_results((ok(make_case(world_size=1)),), world_size=1,
                                                ranks_present=(0,))),
     "weights differ": (RED, "replicas", run_of(findings=(Finding("HB127", "note", "x: y"),))),
