@@ -163,9 +163,10 @@ def _of_counters(cases: Sequence[Carried]) -> Iterator[Answer]:
                 "bytes on the network interfaces: the data bypassed them (shared memory)"),
                 evidence, subject=backend)
         else:
+            span = " to ".join(dict.fromkeys(f"{end(shares)[0]:.2f}" for end in (min, max)))
             yield Answer(NONE if max(shares)[0] <= MOST_COUNTED else CLEAR, (
-                f"bytes sent by {backend}: {min(shares)[0]:.2f} to {max(shares)[0]:.2f}x the "
-                f"predicted bytes, most in {max(shares)[1]}"), evidence, subject=backend)
+                f"bytes sent by {backend}: {span}x the predicted bytes, most in "
+                f"{max(shares)[1]}"), evidence, subject=backend)
 
 
 def _of_library(cases: Sequence[Carried]) -> Answer:

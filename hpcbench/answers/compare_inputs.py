@@ -183,7 +183,8 @@ TIMES_FROM = 10
 
 def change_text(ratio: float) -> str:
     """Return a change of times: ``+12.3 %``, from ten times on ``269x``."""
-    return f"{ratio:.0f}x" if ratio >= TIMES_FROM else f"{100 * (ratio - 1):+.1f} %"
+    return f"{ratio:.0f}x" if ratio >= TIMES_FROM else (
+        f"{round(100 * (ratio - 1), 1) + 0.0:+.1f} %")  # no -0.0
 
 
 def protocol_differences(

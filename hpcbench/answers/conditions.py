@@ -237,7 +237,7 @@ def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
         return
     if "clocks" in read.missing:
         missing = read.missing["clocks"]
-        yield cannot_tell("throttling", "no clock frequency was read; -v says why",
+        yield cannot_tell("throttling", "no clock frequency was read",
                           (*([missing] if missing else ()), *reasons))
     elif lowered or _may_cost(compared, lost := _lost(seen, CLOCKS), LEAST_EFFECT):
         yield cannot_tell("throttling", f"clocks fell, no case follows them; {_FEW}", reasons)
@@ -274,7 +274,7 @@ def noise_answers(
         return
     if "waits" in seen.read.missing and "cores" in seen.read.missing:
         missing = seen.read.missing["waits"]
-        yield cannot_tell("host noise", "no waits for cores were read; -v says why",
+        yield cannot_tell("host noise", "no waits for cores were read",
                           (*([missing] if missing else ()), *before))
     elif shares:
         yield Answer(CANNOT_TELL, f"host noise: {'; '.join(shares)}; cost unknown",

@@ -194,7 +194,8 @@ def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     memory = max((case.memory_bytes + case.host_bytes for case in runs), default=0)
     text = _total_text(plan)
     text += f" ({_estimated(depends)} of that only if all needs are met)" if depends else ""
-    return f"{text} from assumed rates; memory at most {round_bytes(memory)} per rank"
+    most = f"; memory at most {round_bytes(memory)} per rank" if memory else ""
+    return f"{text} from assumed rates{most}"
 
 
 def case_tables(plan: Plan, *, full: bool = False) -> Iterator[Table]:
@@ -238,10 +239,10 @@ def span_line(cases: Sequence[Case]) -> str:
     ranks_word = ranks.pop() if len(ranks) == 1 else "ranks"
     parts = [
         distinct(case.workload.name for case in cases),
-        *(part for words in shown for part in words.what),
+        *dict.fromkeys(part for words in shown for part in words.what),
         distinct(case.backend for case in cases),
         distinct(name for words in shown for name in words.types),
-        *(part for words in shown for part in words.sizes),
+        *dict.fromkeys(part for words in shown for part in words.sizes),
         f"{ranks_word}={distinct(sorted({case.world_size for case in cases}))}",
         distinct(env_text(case) or None for case in cases),
     ]

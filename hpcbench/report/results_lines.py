@@ -345,7 +345,8 @@ def _ran(results: Results) -> Sequence[CaseResult]:
 
 def _warmups_text(ran: Sequence[CaseResult]) -> str:
     counts = sorted({item.case.warmup for item in ran})
-    return plural(counts[0], "warm-up") if len(counts) == 1 else f"{distinct(counts)} warm-ups"
+    return plural(counts[0], "warm-up") if len(counts) == 1 else (
+        f"{' or '.join(map(str, counts))} warm-ups")
 
 
 def definition_lines(results: Results) -> Iterator[str]:

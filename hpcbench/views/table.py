@@ -1,9 +1,7 @@
 """Tables as every renderer gets them: columns that state their meaning, and rows of raw values.
 
-The text of a cell is the same in every renderer.
-
-Short words for cases, results and numbers, the same in every table, figure and message: the
-timing of cases (mode, fold, interval, clock, flags), injected faults and declared links.
+The text of a cell is the same in every renderer, as are short words for cases, results and numbers:
+the timing of cases (mode, fold, interval, clock, flags), injected faults and declared links.
 """
 
 from __future__ import annotations
@@ -253,8 +251,10 @@ class Table:
         shown = [table.texts(row) for row in table.rows]
         same = [at for at in range(2, len(table.columns) - 1)
                 if len({texts[at] for texts in shown}) == 1 and not table.columns[at].span]
-        words = ", ".join(f"{table.columns[at].label} {shown[0][at]}" for at in same
-                          if shown[0][at] != MISSING)
+        labels = [column.label for column in table.columns]
+        words = ", ".join(  # of several with one label the title before them says which
+            f"{table.columns[at - 1].title} " * (labels.count(labels[at]) > 1)
+            + f"{labels[at]} {shown[0][at]}" for at in same if shown[0][at] != MISSING)
         kept = table.with_columns([at for at in range(len(table.columns)) if at not in same])
         return replace(kept, lead=(*table.lead, Line(f"  {words}", "quiet"))) if words else kept
 
@@ -344,7 +344,7 @@ NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
 _TEXTS: Mapping[Show, Callable[[float], str]] = MappingProxyType({
     Show.TEXT: str, Show.COUNT: str, Show.DURATION: format_seconds,
     Show.SIZE: lambda value: size_text(int(value)), Show.RATIO: lambda value: f"{value:.2f}",
-    Show.PERCENT: lambda value: f"{100 * value:.1f}",
+    Show.PERCENT: lambda value: f"{round(100 * value, 1) + 0.0:.1f}",  # 0.0, never -0.0
     Show.WHOLE_PERCENT: lambda value: str(round(100 * value)),
 })
 

@@ -46,7 +46,7 @@ def test_a_share_above_one_is_impossible() -> None:
 
 
 def test_counters_stand_beside_the_formula() -> None:
-    assert "1.00 to 1.00x the predicted bytes" in analysed(case(1e6)).answers[1].sentence
+    assert ": 1.00x the predicted bytes" in analysed(case(1e6)).answers[1].sentence
     bypassed = analysed(case(1e3))
     assert "shared memory" in bypassed.answers[1].sentence and bypassed.cases[0].problem
     (table,) = bandwidth_tables(bypassed)

@@ -318,7 +318,8 @@ def test_the_nearest_case_is_named_by_what_differs() -> None:
 
 
 def test_a_change_is_in_percent_up_to_ten_times() -> None:
-    assert [change_text(ratio) for ratio in (0.5, 9.9, 269.4)] == ["-50.0 %", "+890.0 %", "269x"]
+    assert [change_text(ratio) for ratio in (0.5, 0.9999, 9.9, 269.4)] == [
+        "-50.0 %", "+0.0 %", "+890.0 %", "269x"]
 
 
 def test_no_case_is_chosen_among_several_of_one_label() -> None:

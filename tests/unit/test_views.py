@@ -27,6 +27,7 @@ SLEEP = UnknownWorkload({"milliseconds": 5, "dtype": "uint8", "groups": 1})
     (None, Show.US, "-"), ("?", Show.PERCENT, "?"), (0, Show.COUNT, "0"),
     (1.5e-6, Show.US, "1.50"), (0.25, Show.MS, "250"), (0.0, Show.DURATION, "0 ns"),
     (12.5e9, Show.GB_PER_S, "12.5"), (2**21, Show.MIB, "2.00"), (0.125, Show.PERCENT, "12.5"),
+    (-0.0001, Show.PERCENT, "0.0"),
     (-0.625, Show.WHOLE_PERCENT, "-62"), (0.00125, Show.SIGNIFICANT_PERCENT, "0.125"),
     (Range(1e-3, 2e-3), Show.US, "1000..2000"), (Range(2, 8), Show.COUNT, "2..8"),
     (Range(0.5, 1.5, 1), Show.RATIO, "1.00 (0.50..1.50)"),
@@ -154,5 +155,11 @@ def test_what_all_rows_share_stands_above_them_and_their_names_and_times_stay() 
     assert [line.text.strip() for line in found.lead] == ["ranks 4"]
     alone = Table("t", columns, (Group("", rows[:1]),)).shared_above()
     assert [line.text.strip() for line in alone.lead] == ["ranks 4, size (MiB) 1"]
+    twice = tuple(Column(name, title) for name, title in (
+        ("#", "#"), ("w", "w"), ("a", "a"), ("a_dev", "dev."), ("b", "b"), ("b_dev", "dev."),
+        ("s", "s")))
+    of_which = Table("t", twice, (Group("", tuple(
+        Row((at, at, at, "0", at, "1", at)) for at in "12")),)).shared_above()
+    assert [line.text.strip() for line in of_which.lead] == ["a dev. 0, b dev. 1"]
     apart = Table("t", columns[:2], (Group("", (Row(("0", "x")), Row(("1", "y")))),))
     assert apart.shared_above() == apart
