@@ -262,3 +262,12 @@ def test_no_program_of_others_is_written_over(tmp_path: Path) -> None:
     for words in ([], ["a", "b"], ["--bin"]):
         with pytest.raises(UsageError):
             write_programs(words)
+
+
+def test_what_other_processes_used_of_the_cores_is_a_comment(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = parse("all_reduce_perf", ["-b", "8"])
+    program._Job(options, ("all_reduce_perf",), None, None)._printed(RESULTS["collective"], ())
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if "of each core" in line]
+    assert told.startswith("# hpcbench: other processes used 29 % to 49 %")
