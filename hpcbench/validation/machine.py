@@ -11,6 +11,7 @@ from typing import Any
 
 from hpcbench.backends.availability import RankFacts, gpu_indices, lost_lines, own_gpu, visible_gpus
 from hpcbench.errors import how_to_install
+from hpcbench.measurement.process import KernelFiles, own_cores
 from hpcbench.texts import valid
 from hpcbench.trace.schema import UNKNOWN_VERSION
 from hpcbench.units import plural, rank_list, round_bytes
@@ -70,6 +71,48 @@ def affinity_lines(job: JobReport) -> Iterator[CheckLine]:
     yield _cores(job.ranks)
     yield _overlap(job)
     yield _quota(job)
+    yield _load(job)
+
+
+_MOST_USED = 0.1
+"""Share of the cores: with more a run of all cores is not quoted (`answers.verdict`)."""
+
+
+def core_use() -> dict[str, Any]:
+    """Return since boot, in ticks: [busy, all] of each core of this process, and its own use."""
+    lines = [line.split() for line in (KernelFiles().text("proc/stat") or "").splitlines()]
+    ticks = {line[0]: [int(value) for value in line[1:9]] for line in lines
+             if line and line[0].startswith("cpu")}
+    spent = os.times()  # of its children, too, once they have ended
+    return {"own": sum(spent[:4]) * os.sysconf("SC_CLK_TCK"), "cores": {
+        str(core): [sum(found) - sum(found[3:5]), sum(found)] for core in own_cores()
+        if (found := ticks.get(f"cpu{core}"))}}
+
+
+def use_since(began: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `core_use` says now less what it said."""
+    now = core_use()
+    return {"own": now["own"] - began["own"], "cores": {
+        core: [after - before for after, before in zip(now["cores"][core], found, strict=True)]
+        for core, found in began["cores"].items() if core in now["cores"]}}
+
+
+def _load(job: JobReport) -> CheckLine:
+    shares = {}
+    for ranks in job.by_node.values():
+        cores = {core: use for report in ranks
+                 for core, use in report.core_use.get("cores", {}).items()}
+        busy, whole = (sum(use[at] for use in cores.values()) for at in (0, 1))
+        if whole > 0:
+            others = busy - sum(report.core_use["own"] for report in ranks if report.core_use)
+            shares[ranks[0].hostname] = max(others, 0) / whole
+    if not shares:
+        return not_applicable("load", "/proc/stat does not tell what other processes use")
+    host, most = max(shares.items(), key=lambda one: one[1])
+    text = f"other processes used {100 * most:.0f} % of the cores during this check"
+    if most <= _MOST_USED:
+        return ok("load", text)
+    return warn("load", f"{text} on {host}", "see what else runs there (top), and free the cores")
 
 
 def _cores(ranks: Sequence[RankReport]) -> CheckLine:

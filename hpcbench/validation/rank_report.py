@@ -185,7 +185,7 @@ class RankReport:
     ``facts`` of `backends.facts`, None without torch; ``interface`` of the job's sockets; ``clock``
     a `SyncRecord`; ``storage`` of `probe`; ``shm_bytes`` free in /dev/shm; ``not_utf8`` of
     `validation.machine`; ``core_files`` the limit in bytes, "unlimited", or 0 where none is
-    written.
+    written. ``core_use`` of `use_since` over the report.
     """
 
     rank: int
@@ -205,6 +205,7 @@ class RankReport:
     shm_bytes: int | None = None
     core_files: int | str = 0
     not_utf8: tuple[str, ...] = ()
+    core_use: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, *names: str) -> Any:
         value: Any = self.machine

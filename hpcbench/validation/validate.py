@@ -68,12 +68,14 @@ from hpcbench.validation.job import (
 )
 from hpcbench.validation.machine import (
     affinity_lines,
+    core_use,
     device_lines,
     limit_lines,
     not_utf8,
     probe_lines,
     software_lines,
     text_lines,
+    use_since,
 )
 from hpcbench.validation.rank_report import (
     RANK_REPORT,
@@ -163,7 +165,7 @@ def report_rank(
     tools: Sequence[str], *, complete: bool,
 ) -> RankReport:
     """Return the report of this rank; collective where all ranks have answered (``complete``)."""
-    env = worker_environment(os.environ, launch.pass_env, {})
+    env, began = worker_environment(os.environ, launch.pass_env, {}), core_use()
     missing = (None, "not all ranks answer")
     interface, network_error = _or_why(lambda: choose_network(
         comm, topology, launch, os.environ).interface) if complete else missing
@@ -185,7 +187,7 @@ def report_rank(
         facts_error=facts_error.replace("launch.init_timeout_s", "--timeout"),
         interface=interface, network_error=network_error, clock=clock, clock_error=clock_error,
         storage=storage, shm_bytes=shm_bytes, core_files=core_files,
-        not_utf8=not_utf8(os.environ, str(storage["folder"])))
+        not_utf8=not_utf8(os.environ, str(storage["folder"])), core_use=use_since(began))
 
 
 def _or_why(attempt: Callable[[], Answer]) -> tuple[Answer | None, str]:

@@ -36,7 +36,7 @@ TWO_NODES = (good(0), good(1, node="b"))
 
 
 @pytest.mark.parametrize(("lines", "expected"), [
-    (affinity_lines, {"cores": "ok", "binding": "ok", "CPU quota": "ok"}),
+    (affinity_lines, {"cores": "ok", "binding": "ok", "CPU quota": "ok", "load": "n/a"}),
     (network_lines, {"interface": "ok", "link": "n/a", "RDMA": "n/a"}),
     (clock_lines, {"clock source": "ok", "clock offset": "ok"}),
     (storage_lines, {"results folder": "ok", "shared folder": "ok", "file system": "ok",
@@ -79,6 +79,15 @@ def test_cores_that_nobody_reports_are_not_judged() -> None:
 def test_cpu_quota(cpus: object, state: str) -> None:
     of = job(changed(good(), "machine.process.cgroup.cpus", cpus))
     assert line(affinity_lines, of, "CPU quota")[0] == state
+
+
+@pytest.mark.parametrize(("busy", "state", "share"), [(30, "ok", "5 %"), (88, "warn", "63 %")])
+def test_what_other_processes_use_of_the_cores(busy: int, state: str, share: str) -> None:
+    ranks = [good(rank, core_use={"own": own, "cores": {
+        str(core): [busy, 100] for core in (0, 1)}}) for rank, own in ((0, 20), (1, 30))]
+    found = line(affinity_lines, job(*ranks), "load")
+    assert found[0] == state and share in found[1]
+    assert states(affinity_lines, job())["load"] == "n/a"
 
 
 def test_loopback_across_nodes_fails_with_what_the_run_would_report() -> None:
