@@ -13,6 +13,7 @@ from hpcbench.config.load import check_config, load_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.memory.derive import PARTS, MemoryDeriver, MemoryRecord
 from hpcbench.kinds.memory.plan import least_bytes, work_of
+from hpcbench.kinds.memory.present import _MEASURED, _PREDICTED
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case, case_from_json, case_to_json
@@ -21,7 +22,9 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import write_summary
+from hpcbench.report.terminal import table_lines
 from hpcbench.trace.schema import check_types
+from hpcbench.views.table import Column, Group, Row, Show, Table
 from launcher import ROOT
 from results_factory import make_results, ok
 from training_results import trained, training_case
@@ -191,3 +194,15 @@ def test_tables_show_measured_beside_predicted(
     for words in ("deviation %", "efficiency", ": predicted", "dev. %", "checkpointing=full",
                   "the capacity is the node's", "temporary = copies of weights"):
         assert words in text, words
+
+
+@pytest.mark.parametrize("columns", [_MEASURED, _PREDICTED])
+def test_tables_of_memory_fit_100_columns(columns: tuple[Column, ...]) -> None:
+    def cell(column: Column, row: int) -> str | float:
+        if column.show is Show.TEXT:
+            return "word" * (1 + row)
+        return 1.234 * 2**(32 - row) if column.show is Show.MIB else 1 + row
+
+    rows = tuple(Row(tuple(cell(column, row) for column in columns)) for row in range(2))
+    lines = [*table_lines(Table("memory", columns, (Group("", rows),)), 100)]
+    assert max(len(line) for line in lines if "left out" not in line.plain) <= 100

@@ -61,21 +61,25 @@ TITLES = {"parameters": "parameters", "gradients": "gradients", "optimizer_state
           "activations": "activations", "temporary": "temporary"}
 """Part -> its title."""
 _MEASURED = (
-    *_WHO, *(Column(name, title, Show.MIB, "MiB", _OF) for name, title in TITLES.items()),
+    *_WHO, *(Column(name, title, Show.MIB, "MiB", _OF, first_to_go=True)
+               for name, title in TITLES.items()),
     Column("overhead", "overhead", Show.MIB, "MiB", "taken by the allocator beyond the peak",
-           "less", optional=True),
+           "less", optional=True, first_to_go=True),
     Column("peak", "peak", Show.MIB, "MiB", "the sum without overhead", "less"),
     Column("predicted", "predicted", Show.MIB, "MiB", "what the plan says of the peak",
            optional=True),
-    Column("deviation", "deviation %", Show.PERCENT, "", "peak / predicted - 1", optional=True),
-    Column("utilisation", "of capacity %", Show.PERCENT, "", "peak / capacity", optional=True),
+    Column("deviation", "deviation %", Show.PERCENT, "", "peak / predicted - 1", optional=True,
+           first_to_go=True),
+    Column("utilisation", "of capacity %", Show.PERCENT, "", "peak / capacity", optional=True,
+           first_to_go=True),
     Column("efficiency", "efficiency", Show.RATIO, "", "least memory / memory of all ranks", "more",
            optional=True), columns.STATUS)
 _PREDICTED = (
     *_WHO, *(column for name, title in TITLES.items() for column in (
-        Column(name, title, Show.MIB, "MiB", "what the plan says of it"),
+        Column(name, title, Show.MIB, "MiB", "what the plan says of it",
+               first_to_go=True),
         Column(f"{name}_deviation", "dev. %", Show.PERCENT, "", "measured / predicted - 1",
-               optional=True))),
+               optional=True, first_to_go=True))),
     Column("moment", "at the"))
 MEMORY_DEFINITIONS = (
     "memory: parts of the most that the rank with most held at once, in a step that was followed;",
