@@ -118,7 +118,7 @@ for number in {numbers}:
         assert before == (signal.SIG_DFL, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), signal.SIGKILL)
-    print(os.waitpid(child, 0)[1] & 127)
+    print(os.waitpid(child, 0)[1] & 127, flush=True)
 """
     code, without, err = ended(home, {**variables(home), "TORCH_FR_BUFFER_SIZE": "4"},
                                "-c", program)
