@@ -22,9 +22,9 @@ from hpcbench.formats.export.cases import (
     not_measured,
 )
 from hpcbench.formats.export.timeline import aligned_samples
+from hpcbench.reduce.fold import durations, extreme_durations
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import counts
-from hpcbench.trace.schema import ARRIVAL
 
 Curves = Mapping[str, npt.NDArray[np.float64]]
 _VERSION = "brain.Event:2"
@@ -87,7 +87,7 @@ def _curves(
             one.name, one.value * median_s / time_s)
     if not request.metrics:
         yield from ((f"{name}_s", values.mean(axis=0) / 1e9)
-                    for name, values in samples.phases.items() if not name.startswith(ARRIVAL))
+                    for name, values in durations(samples).items())
 
 
 def _times_s(case: ExportedCase, samples: CaseSamples) -> npt.NDArray[np.float64]:
@@ -96,4 +96,4 @@ def _times_s(case: ExportedCase, samples: CaseSamples) -> npt.NDArray[np.float64
     if timing and timing.fold == "global":
         return np.asarray((samples.end_ns.max(axis=0) - samples.start_ns.min(axis=0)) / 1e9)
     calls = case.item.case.batch if timing and timing.fold == "per_call" else 1
-    return np.asarray((samples.end_ns - samples.start_ns).max(axis=0) / (1e9 * calls))
+    return np.asarray(extreme_durations(samples).longest_ns / (1e9 * calls))
