@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from hpcbench.records import dataclass
 from hpcbench.reduce.results import IMPORTED, QUALITIES, CaseResult, Finding, Results
 from hpcbench.reduce.spread import interval_share
+from hpcbench.trace.schema import MOST_LOST
 from hpcbench.units import plural
 from hpcbench.views.columns import missing_passes_text
 from hpcbench.views.table import FLAGS
@@ -17,10 +18,6 @@ _OF_MEDIANS = frozenset(FLAGS) - {IMPORTED, "repeats"}
 """Flags of a median; the others are of its interval, or stated otherwise."""
 GREEN, AMBER, RED = "green", "amber", "red"
 _BEGIN = {GREEN: "Good to quote", AMBER: "Quote with care", RED: "Do not quote"}
-
-MOST_LOST = 0.1
-"""Share of its core that a rank may lose to others in a run that is quoted, with care: of 7 such
-ranks one is away in every second moment, so that the median of their calls holds the wait."""
 _ONE_LOSES = "one rank loses more of its core to other processes than the rest"
 
 

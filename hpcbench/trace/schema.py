@@ -264,6 +264,11 @@ class Record:
         return (self.case_id, self.pass_index, self.launch, self.attempt)
 
 
+MOST_LOST = 0.1
+"""Share of its core that a rank may lose to others in a run that is quoted, with care: of 7 such
+ranks one is away in every second moment, so that the median of their calls holds the wait."""
+
+
 @dataclass(frozen=True, slots=True)
 class Noise:
     """Time lost to others while a rank only read the clock. ``stolen_share`` is in detours (gaps

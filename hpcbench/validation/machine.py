@@ -13,7 +13,7 @@ from hpcbench.backends.availability import RankFacts, gpu_indices, lost_lines, o
 from hpcbench.errors import how_to_install
 from hpcbench.measurement.process import KernelFiles, own_cores
 from hpcbench.texts import valid
-from hpcbench.trace.schema import UNKNOWN_VERSION
+from hpcbench.trace.schema import MOST_LOST, UNKNOWN_VERSION
 from hpcbench.units import plural, rank_list, round_bytes
 from hpcbench.validation.rank_report import (
     CheckLine,
@@ -74,10 +74,6 @@ def affinity_lines(job: JobReport) -> Iterator[CheckLine]:
     yield _load(job)
 
 
-_MOST_USED = 0.1
-"""Share of the cores: with more a run of all cores is not quoted (`answers.verdict`)."""
-
-
 def core_use() -> dict[str, Any]:
     """Return since boot, in ticks: [busy, all] of each core of this process, and its own use."""
     lines = [line.split() for line in (KernelFiles().text("proc/stat") or "").splitlines()]
@@ -110,7 +106,7 @@ def _load(job: JobReport) -> CheckLine:
         return not_applicable("load", "/proc/stat does not tell what other processes use")
     host, most = max(shares.items(), key=lambda one: one[1])
     text = f"other processes used {100 * most:.0f} % of the cores during this check"
-    if most <= _MOST_USED:
+    if most <= MOST_LOST:
         return ok("load", text)
     return warn("load", f"{text} on {host}", "see what else runs there (top), and free the cores")
 
