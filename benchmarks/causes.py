@@ -17,7 +17,7 @@ from collections import Counter
 
 import numpy as np
 
-from hpcbench.answers.causes import (
+from hpcbench.interop.answers.causes import (
     ARRIVAL,
     CONTENTION,
     INCONCLUSIVE,

@@ -39,7 +39,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from hpcbench.answers.answer import Run, TopicOptions  # noqa: E402
-from hpcbench.answers.causes import (  # noqa: E402
+from hpcbench.interop.answers.causes import (  # noqa: E402
     ARRIVAL,
     CONTENTION,
     INCONCLUSIVE,
@@ -48,9 +48,9 @@ from hpcbench.answers.causes import (  # noqa: E402
     CallCause,
     causes,
 )
+from hpcbench.interop.traffic.imported import import_traffic  # noqa: E402
 from hpcbench.operations.traffic import read_traffic  # noqa: E402
 from hpcbench.reduce.results_file import open_results  # noqa: E402
-from hpcbench.traffic.imported import import_traffic  # noqa: E402
 from launching import ROOT, fail, mpirun  # noqa: E402
 from link import exchange  # noqa: E402
 from virtual_hosts import SCRIPT, inside, one_rank_each, why_not  # noqa: E402

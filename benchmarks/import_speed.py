@@ -177,8 +177,8 @@ def written(name: str, size_bytes: int, folder: Path) -> Path:
 
 def read_once(name: str, path: Path) -> dict[str, float]:
     """Read a file; return the processor's seconds, the peak in MiB, and how much was in it."""
-    from hpcbench.formats.reading.detect import tables_of
-    from hpcbench.traffic.imported import import_traffic
+    from hpcbench.interop.formats.reading.detect import tables_of
+    from hpcbench.interop.traffic.imported import import_traffic
 
     began_s = time.process_time()
     if name in (LOG, "inspector"):

@@ -33,11 +33,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.answers.answer import CLEAR, Run, TopicOptions
-from hpcbench.answers.causes import INCONCLUSIVE, TRANSFER, CallCause, CallTimes, judged
 from hpcbench.answers.compare import FASTER, SLOWER, compare
 from hpcbench.answers.compare_inputs import CaseOfSide
 from hpcbench.answers.machine import cells_of, slow_links, slow_ranks
 from hpcbench.answers.recommend import recommend
+from hpcbench.interop.answers.causes import INCONCLUSIVE, TRANSFER, CallCause, CallTimes, judged
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import shuffled
 from hpcbench.reduce.comparison import compared, holm_corrected

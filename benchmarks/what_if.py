@@ -15,8 +15,8 @@ import sys
 
 import numpy as np
 
-from hpcbench.answers.isolated_calls import ComparedCalls, ratio_of
-from hpcbench.answers.what_if import PREDICTED, PROOF_PASSES, REAL, verdict_of
+from hpcbench.interop.answers.isolated_calls import ComparedCalls, ratio_of
+from hpcbench.interop.answers.what_if import PREDICTED, PROOF_PASSES, REAL, verdict_of
 
 OTHER = {"20 % less": 0.8, "equal": 1.0, "20 % more": 1.2}
 SHARED, OWN = 0.10, (0.02, 0.08)

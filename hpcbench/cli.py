@@ -21,10 +21,8 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from hpcbench import __version__
-from hpcbench.commands.export import export
 from hpcbench.commands.flags import PRINTED, RECORDED_TOPICS, TOPICS, verbosity_of
 from hpcbench.commands.generate import from_command, gen_config, gen_data, list_, schema
-from hpcbench.commands.imports import import_, lint
 from hpcbench.commands.jobs import plan, profile, run, suite, validate
 from hpcbench.commands.results import (
     advise,
@@ -36,8 +34,10 @@ from hpcbench.commands.results import (
     report,
     show,
 )
-from hpcbench.commands.traffic import record
 from hpcbench.errors import ExitCode, HpcbenchError, UsageError
+from hpcbench.interop.commands.export import export
+from hpcbench.interop.commands.imports import import_, lint
+from hpcbench.interop.commands.traffic import record
 from hpcbench.units import grouped
 
 _GROUPS: Mapping[str, Mapping[str, Callable[..., None]]] = {

@@ -1,6 +1,7 @@
 """Correct tables of other programs, written from the grammar of their formats, to any numbers.
 
-Written apart from the readers in `hpcbench.formats`: what these get wrong must not be right here.
+Written apart from the readers in `hpcbench.interop.formats`: what these get wrong must not be
+right here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The one file of a session to send back: verdicts, versions, logs, results; no secrets, no names.
 
-Secrets are masked as `hpcbench.texts` does; what `hpcbench.pseudonyms` replaces has other names.
+Secrets are masked as `hpcbench.texts` does; what `hpcbench.interop.pseudonyms` replaces has
+other names.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from typing import Any
 import psutil
 
 from gpu.running import ROOT
-from hpcbench.anonymize import copy_sealed, names_in
 from hpcbench.errors import TraceError
+from hpcbench.interop.anonymize import copy_sealed, names_in
+from hpcbench.interop.pseudonyms import Pseudonyms
 from hpcbench.measurement.environment import recorded_variables
-from hpcbench.pseudonyms import Pseudonyms
 from hpcbench.reduce.results import SCHEMA_VERSION
 from hpcbench.reduce.results_file import FORMAT, open_results
 from hpcbench.trace.container import verify

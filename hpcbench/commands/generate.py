@@ -91,8 +91,8 @@ def from_command(
         hpcbench from-command "srun -n 4 osu_bcast -m 1024" -o sweep.yaml
         hpcbench from-command --ranks 8 "ds_bench --scan --all-reduce"
     """
-    from hpcbench.compat.from_command import translate
     from hpcbench.gen_config import Sweep, write_sweep
+    from hpcbench.interop.compat.from_command import translate
 
     found = translate(command, ranks, str(output or "FILE"))
     sweep = Sweep(found.content, found.remarks, ranks=found.ranks)

@@ -24,7 +24,7 @@ from hpcbench.measurement.process import rare_collection
 from hpcbench.texts import Lines, as_field, say, say_all
 
 if TYPE_CHECKING:
-    from hpcbench.answers.what_if import Proof
+    from hpcbench.interop.answers.what_if import Proof
 
 
 @rare_collection()
@@ -219,8 +219,8 @@ _TUNER = "Tuner table"
 
 
 def _write_tuner(runs: list[Path], to: str, output: Path | None, *, force: bool) -> None:
-    from hpcbench.formats.export.tuner_tables import dialect_of, tuner_file
-    from hpcbench.formats.export.write import free_target, write_target
+    from hpcbench.interop.formats.export.tuner_tables import dialect_of, tuner_file
+    from hpcbench.interop.formats.export.write import free_target, write_target
 
     dialect_of(to)
     target = free_target(output, force=force) if output is not None else None
@@ -421,8 +421,8 @@ def anonymize(
         hpcbench anonymize results/latest -o for-others
         hpcbench anonymize results/latest -o for-others --hide projectx
     """
-    from hpcbench.anonymize import anonymize as copy_run
-    from hpcbench.anonymize import write_mapping
+    from hpcbench.interop.anonymize import anonymize as copy_run
+    from hpcbench.interop.anonymize import write_mapping
     from hpcbench.units import plural
 
     if mapping is not None and output.resolve() in mapping.resolve().parents:

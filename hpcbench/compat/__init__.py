@@ -1,1 +1,3 @@
-"""Programs under the names, and with the options and texts, of other benchmarks."""
+"""``python -m hpcbench.compat``: the name that users know for `hpcbench.interop.compat`."""
+
+from hpcbench.interop.compat import __path__ as __path__

@@ -19,10 +19,6 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from hpcbench.config.axes import as_tuple, quote
-from hpcbench.config.dialects.candle import CandleFile
-from hpcbench.config.dialects.ddlb import DdlbFile
-from hpcbench.config.dialects.torchscale import TorchScaleFile
-from hpcbench.config.dialects.traffic import TrafficFile
 from hpcbench.config.schema import (
     BLOCKS,
     Config,
@@ -42,6 +38,10 @@ from hpcbench.config.schema import (
 from hpcbench.config.section import Dialect, Replaceable
 from hpcbench.config.yaml_text import from_yaml, unique
 from hpcbench.errors import ConfigError, FileError, command_line
+from hpcbench.interop.dialects.candle import CandleFile
+from hpcbench.interop.dialects.ddlb import DdlbFile
+from hpcbench.interop.dialects.torchscale import TorchScaleFile
+from hpcbench.interop.dialects.traffic import TrafficFile
 from hpcbench.kinds.registry import kinds
 from hpcbench.operations.gpu_nodes import has_gpu
 from hpcbench.texts import holds_halves, say, valid

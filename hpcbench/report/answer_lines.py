@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 from rich.text import Text
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
-from hpcbench.answers.causes import TOPIC as CAUSES
 from hpcbench.answers.check import CANNOT_TELL as UNDECIDED
 from hpcbench.answers.check import CheckResult
 from hpcbench.answers.compare import (
@@ -27,10 +26,11 @@ from hpcbench.answers.compare import (
     unmatched_table,
 )
 from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
-from hpcbench.answers.what_if import TOPIC as WHAT_IF
-from hpcbench.answers.what_if import Proof, WhatIf, proof_of
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
+from hpcbench.interop.answers.causes import TOPIC as CAUSES
+from hpcbench.interop.answers.what_if import TOPIC as WHAT_IF
+from hpcbench.interop.answers.what_if import Proof, WhatIf, proof_of
 from hpcbench.operations.traffic import read_traffic
 from hpcbench.reduce.results_file import ResultsFile, each_once, open_results
 from hpcbench.report.terminal import Sentence, print_document, print_lines

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.formats.linted import Linting
+from hpcbench.interop.formats.linted import Linting
 from launcher import EVERY_MPI, Finished, MpiLauncher
 from unit.test_export import cloudai, dcgm_passes, superbench
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.mpi
 
 FAULTY = """
 import sys
-from hpcbench.compat import program
+from hpcbench.interop.compat import program
 translated = program.to_sweep
 def with_fault(*given):
     sweep, remarks = translated(*given)

@@ -10,7 +10,7 @@ import pytest
 from reading import NOT_DRAWN, ONCE, Outcome, read
 
 from hpcbench.answers.answer import Run, TopicOptions
-from hpcbench.answers.causes import causes
+from hpcbench.interop.answers.causes import causes
 from hpcbench.operations.traffic import (
     CallGroup,
     RankOrder,

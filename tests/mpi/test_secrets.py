@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from hpcbench.errors import UsageError
-from hpcbench.formats.export.cases import ExportRequest
-from hpcbench.formats.export.write import FORMATS, export_files
+from hpcbench.interop.formats.export.cases import ExportRequest
+from hpcbench.interop.formats.export.write import FORMATS, export_files
 from hpcbench.trace.journal import read_journal
 from hpcbench.trace.source import header_to_json
 from launcher import Finished, MpiLauncher

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from hpcbench.cli import app
 from hpcbench.config.load import check_config
+from hpcbench.interop.traffic.imported import import_traffic
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.operations.traffic import TrafficRecord, read_traffic
 from hpcbench.plan.expand import make_plan
-from hpcbench.traffic.imported import import_traffic
 from launcher import EVERY_MPI, ROOT, MpiLauncher, launcher_for
 
 pytestmark = pytest.mark.mpi

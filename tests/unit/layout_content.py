@@ -18,23 +18,25 @@ ORDINARY: Mapping[str, str] = {
 NAMES = (*(name for name in rooms() if name not in ORDINARY), "comm", "train")
 SPELLED: Mapping[str, str] = {
     **dict.fromkeys((
-        "hpcbench/compat/ds_bench.py: 'collective'", "hpcbench/compat/options.py: 'collective'",
-        "hpcbench/compat/osu.py: 'collective'"),
+        "hpcbench/interop/compat/ds_bench.py: 'collective'",
+        "hpcbench/interop/compat/options.py: 'collective'",
+        "hpcbench/interop/compat/osu.py: 'collective'"),
         "translates options of another program into a block of ours"),
-    "hpcbench/config/dialects/ddlb.py: 'primitive'": "translates files of DDLB into our blocks",
-    "hpcbench/config/dialects/torchscale.py: 'training'":
+    "hpcbench/interop/dialects/ddlb.py: 'primitive'": "translates files of DDLB into our blocks",
+    "hpcbench/interop/dialects/torchscale.py: 'training'":
         "translates files of TorchScale into our blocks",
-    "hpcbench/config/dialects/candle.py: 'training'":
+    "hpcbench/interop/dialects/candle.py: 'training'":
         "translates files of the Candle suite, which have a section of that name",
-    "hpcbench/answers/tuner.py: 'collective'": "a column of results: the collective's name",
-    "hpcbench/config/dialects/traffic.py: 'collective'":
+    "hpcbench/interop/answers/tuner.py: 'collective'": "a column of results: the collective's name",
+    "hpcbench/interop/dialects/traffic.py: 'collective'":
         "translates recorded communication into our blocks",
-    "hpcbench/config/dialects/traffic.py: 'replay'": "the name of that sweep",
-    "hpcbench/formats/export/cases.py: 'collective'":
+    "hpcbench/interop/dialects/traffic.py: 'replay'": "the name of that sweep",
+    "hpcbench/interop/formats/export/cases.py: 'collective'":
         "a column of results, and a label of NCCL Inspector: the collective's name",
-    "hpcbench/formats/imported_collectives.py: 'collective'":
+    "hpcbench/interop/formats/imported_collectives.py: 'collective'":
         "rows of other programs are cases of that kind",
-    "hpcbench/formats/imported_products.py: 'primitive'": "rows of DDLB are cases of that kind",
+    "hpcbench/interop/formats/imported_products.py: 'primitive'":
+        "rows of DDLB are cases of that kind",
     "hpcbench/report/summary.py: 'collective'": "a column of summary.csv: the collective's name",
 }
 """Where shared code may write a word that is also a kind's name."""
@@ -137,8 +139,7 @@ def long_functions() -> Iterator[tuple[str, str]]:
 
 def long_parameter_lists() -> Iterator[tuple[str, str]]:
     """Yield functions that take too much; the parameters of a command are its flags."""
-    for module in (one for name, one in modules().items()
-                   if not name.startswith(f"{PACKAGE}.commands.")):
+    for module in (one for name, one in modules().items() if ".commands." not in name):
         for node in module.functions():
             count, found = parameters(node), f"{module.file}: {node.name}"
             if count > MOST_PARAMETERS and found not in LONG_LISTS:

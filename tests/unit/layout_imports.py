@@ -21,7 +21,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "kinds.registry": ("kinds", "records", "registry", "errors"),
     "statistics": BASE,
     "operations": BASE,
-    "config": (*BASE, *INTERFACES, "operations"),
+    "config": (*BASE, *INTERFACES, "operations", "interop.dialects"),
     "plan": PLANNING,
     "trace": (*PLANNING, "plan"),
     "measurement": RECORDS,
@@ -32,7 +32,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "answers": (*READING, "reduce", "views"),
     "profiling": (*READING, "views"),
     "views": (*PLANNING, "plan", "trace", "reduce"),
-    "report": (*PLANNING, "plan", "trace", "reduce", "views", "answers"),
+    "report": (*PLANNING, "plan", "trace", "reduce", "views", "answers", "interop.answers"),
     # the sides of a kind; each may import its own room's plan side, too
     "kinds.*": ("kinds.registry",),
     "kinds.*.block": (*PLANNING, "kinds.*.plan"),
@@ -49,25 +49,34 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "resume": (*READING, "launch"),
     "gen_config": (*MACHINE, "launch"),
     "gen_data": READING,
-    "anonymize": (*READING, "report", "pseudonyms"),
-    "pseudonyms": BASE,
     "dry_run": (*MACHINE, "launch", "report"),
     "run": (*MACHINE, "launch", "reduce", "answers", "report", "resume", "profiling"),
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measurement", "reduce", "answers",
-                 "report", "anonymize", "compat", "formats", "traffic", "run", "dry_run",
-                 "gen_config", "gen_data", "profiling", "resume", "suite", "validation"),
-    "cli": (*BASE, "commands"),
+                 "report", "run", "dry_run", "gen_config", "gen_data", "profiling", "resume",
+                 "suite", "validation", "interop.*"),
+    "cli": (*BASE, "commands", "interop.commands"),
     "__main__": (*BASE, "cli", "launch"),
     # what programs of others call: `hpcbench.measure`, `hpcbench.load`
     "api": (*MACHINE, "reduce", "answers", "launch"),
+    "interop": (),
+    "interop.answers": (*READING, "reduce", "answers", "views", "interop.dialects"),
+    "interop.commands": (*BASE, *INTERFACES, "config", "commands", "measurement", "reduce",
+                         "report", "interop.*"),
+    # sweeps of other tools
+    "interop.dialects": (*PLANNING,),
     # files of other programs: what they read, and what they wrote
-    "formats": (*READING, "reduce", "answers", "views", "report", "kinds.*.plan"),
+    "interop.formats": (*READING, "reduce", "answers", "views", "report", "kinds.*.plan",
+                        "interop.answers"),
     # programs under the names of nccl-tests'
-    "compat": (*PLANNING, "measurement", "launch", "reduce", "formats", "resume", "run",
-               "__main__"),
+    "interop.compat": (*PLANNING, "measurement", "launch", "reduce", "interop.formats", "resume",
+                       "run", "__main__"),
+    "compat": ("interop.compat",),
     # what a job communicated: its file, and other programs' records of it
-    "traffic": (*PLANNING, "statistics", "trace", "formats", "launch", "profiling"),
+    "interop.traffic": (*PLANNING, "statistics", "trace", "interop.formats", "launch",
+                        "profiling"),
+    "interop.anonymize": (*READING, "report", "interop.pseudonyms"),
+    "interop.pseudonyms": BASE,
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
                 "kinds.*.present"),
@@ -94,6 +103,8 @@ def unit_of(name: str) -> str:
     parts = name.split(".")[1:]
     if not parts:
         return PACKAGE
+    if parts[0] == "interop":
+        return ".".join(parts[:2])
     if parts[0] != "kinds":
         return parts[0]
     return ".".join(parts[:3] if room_of(name) else parts[:2])

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hpcbench.anonymize import Pseudonyms, anonymize
 from hpcbench.cli import app
 from hpcbench.errors import FileError, UsageError
-from hpcbench.formats.export.cases import ExportRequest
-from hpcbench.formats.export.write import FORMATS, export_files
+from hpcbench.interop.anonymize import Pseudonyms, anonymize
+from hpcbench.interop.formats.export.cases import ExportRequest
+from hpcbench.interop.formats.export.write import FORMATS, export_files
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
 from planted import (

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.config.dialects import candle as candle_translated
-from hpcbench.config.dialects.candle import CandleFile
 from hpcbench.config.load import check_config, load_config
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
+from hpcbench.interop.dialects import candle as candle_translated
+from hpcbench.interop.dialects.candle import CandleFile
 from hpcbench.kinds.training.plan.models import parameters
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.operations.models import MODELS

@@ -14,7 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Run, TopicOptions
-from hpcbench.answers.causes import (
+from hpcbench.cli import app
+from hpcbench.config.load import load_config
+from hpcbench.errors import ConfigError
+from hpcbench.interop.answers.causes import (
     INCONCLUSIVE,
     CallCause,
     CallTimes,
@@ -22,9 +25,6 @@ from hpcbench.answers.causes import (
     causes,
     judged,
 )
-from hpcbench.cli import app
-from hpcbench.config.load import load_config
-from hpcbench.errors import ConfigError
 from hpcbench.kinds.replay.block import ReplayBlock
 from hpcbench.operations.traffic import (
     CallGroup,

@@ -15,14 +15,14 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from hpcbench.cli import app
-from hpcbench.compat.ds_bench import OPERATIONS
-from hpcbench.compat.osu import OPTIONS
-from hpcbench.config.dialects.candle import CandleFile
-from hpcbench.config.dialects.ddlb import DdlbFile
-from hpcbench.config.dialects.torchscale import TorchScaleFile
-from hpcbench.config.dialects.traffic import TrafficFile
 from hpcbench.config.load import DIALECTS
 from hpcbench.config.schema import keys_of
+from hpcbench.interop.compat.ds_bench import OPERATIONS
+from hpcbench.interop.compat.osu import OPTIONS
+from hpcbench.interop.dialects.candle import CandleFile
+from hpcbench.interop.dialects.ddlb import DdlbFile
+from hpcbench.interop.dialects.torchscale import TorchScaleFile
+from hpcbench.interop.dialects.traffic import TrafficFile
 from launcher import ROOT
 
 DOC = (ROOT / "docs/coming-from.md").read_text(encoding="utf-8")

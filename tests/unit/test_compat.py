@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from golden import RESULTS
-from hpcbench.compat import program
-from hpcbench.compat.__main__ import main as write_programs
-from hpcbench.compat.options import OPTIONS, PROGRAM_NAMES, parse, to_sweep
 from hpcbench.config.load import check_config
 from hpcbench.errors import FileError, UsageError
-from hpcbench.formats.export.cases import ExportedRun, exported_run
-from hpcbench.formats.export.nccl_tests import Launched, own_json, own_table, own_text
-from hpcbench.formats.reading.names import PROGRAMS
+from hpcbench.interop.compat import program
+from hpcbench.interop.compat.__main__ import main as write_programs
+from hpcbench.interop.compat.options import OPTIONS, PROGRAM_NAMES, parse, to_sweep
+from hpcbench.interop.formats.export.cases import ExportedRun, exported_run
+from hpcbench.interop.formats.export.nccl_tests import Launched, own_json, own_table, own_text
+from hpcbench.interop.formats.reading.names import PROGRAMS
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results_file import open_results

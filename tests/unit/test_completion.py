@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import typer
 
-from hpcbench.answers.causes import TOPIC as CAUSES
 from hpcbench.answers.topics import TOPICS
-from hpcbench.answers.what_if import TOPIC as WHAT_IF
 from hpcbench.cli import COMMANDS, app
 from hpcbench.commands import flags as completion
 from hpcbench.config.axes import MODES, REQUIRABLE
+from hpcbench.interop.answers.causes import TOPIC as CAUSES
+from hpcbench.interop.answers.what_if import TOPIC as WHAT_IF
 from hpcbench.kinds.registry import catalogue
 from launcher import ROOT
 

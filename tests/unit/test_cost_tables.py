@@ -18,14 +18,14 @@ import pytest
 
 from golden import RESULTS
 from hpcbench.errors import UsageError
-from hpcbench.formats.export.cases import (
+from hpcbench.interop.formats.export.cases import (
     ExportedRun,
     ExportRequest,
     exported_run,
 )
-from hpcbench.formats.export.cost_tables import as_aiconfigurator, as_torch_estimates
-from hpcbench.formats.export.nccl_tests import as_text
-from hpcbench.formats.export.write import FORMATS, export_files
+from hpcbench.interop.formats.export.cost_tables import as_aiconfigurator, as_torch_estimates
+from hpcbench.interop.formats.export.nccl_tests import as_text
+from hpcbench.interop.formats.export.write import FORMATS, export_files
 from hpcbench.kinds.collective.plan import Collective
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import ResultsFile

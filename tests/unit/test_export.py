@@ -26,21 +26,21 @@ from bad_input_process import hpcbench
 from golden import EXPECTED, RESULTS, ROOT
 from hpcbench import __version__
 from hpcbench.errors import FileError, HpcbenchError, UsageError
-from hpcbench.formats.export.cases import (
+from hpcbench.interop.formats.export.cases import (
     ExportedRun,
     ExportRequest,
     exported_run,
     left_out_lines,
     plain_number,
 )
-from hpcbench.formats.export.histories import as_otava
-from hpcbench.formats.export.nccl_tests import as_json, as_text
-from hpcbench.formats.export.prometheus import as_prometheus, size_range
-from hpcbench.formats.export.timeline import as_perfetto
-from hpcbench.formats.export.write import FORMATS, export_files
-from hpcbench.formats.imported import import_files
-from hpcbench.formats.imported_rows import Given
-from hpcbench.formats.linted import Linting
+from hpcbench.interop.formats.export.histories import as_otava
+from hpcbench.interop.formats.export.nccl_tests import as_json, as_text
+from hpcbench.interop.formats.export.prometheus import as_prometheus, size_range
+from hpcbench.interop.formats.export.timeline import as_perfetto
+from hpcbench.interop.formats.export.write import FORMATS, export_files
+from hpcbench.interop.formats.imported import import_files
+from hpcbench.interop.formats.imported_rows import Given
+from hpcbench.interop.formats.linted import Linting
 from hpcbench.reduce.results import PRINTED_MEDIAN_FOLD
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.stack import counts

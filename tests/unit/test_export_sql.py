@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import pytest
 
-from hpcbench.formats.export.cases import ExportedRun, ExportRequest, exported_run
-from hpcbench.formats.export.tables import as_csv, as_parquet
+from hpcbench.interop.formats.export.cases import ExportedRun, ExportRequest, exported_run
+from hpcbench.interop.formats.export.tables import as_csv, as_parquet
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import ResultsFile

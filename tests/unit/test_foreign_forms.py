@@ -16,12 +16,12 @@ import pytest
 
 from foreign_tables import fit
 from hpcbench.errors import FileError
-from hpcbench.formats.implied_ranks import most_likely
-from hpcbench.formats.lint import contradicting, lint
-from hpcbench.formats.printed import Printed, printed
-from hpcbench.formats.reading.detect import tables_of
-from hpcbench.formats.reading.source import Unread
-from hpcbench.formats.tables import CommRow, CommTable, Half
+from hpcbench.interop.formats.implied_ranks import most_likely
+from hpcbench.interop.formats.lint import contradicting, lint
+from hpcbench.interop.formats.printed import Printed, printed
+from hpcbench.interop.formats.reading.detect import tables_of
+from hpcbench.interop.formats.reading.source import Unread
+from hpcbench.interop.formats.tables import CommRow, CommTable, Half
 
 FORMS_A_SEED = 50
 Values = tuple[float, ...]

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 import foreign_tables as written
 from bad_input_process import hpcbench
 from hpcbench.errors import FileError, HpcbenchError
-from hpcbench.formats.imported import import_files
-from hpcbench.formats.imported_rows import Given
-from hpcbench.formats.lint import RULES
-from hpcbench.formats.lint import lint as lint_table
-from hpcbench.formats.reading.detect import tables_of
-from hpcbench.formats.reading.source import Unread
-from hpcbench.formats.tables import CommTable, MatrixTable, NodeTable, ProductTable
+from hpcbench.interop.formats.imported import import_files
+from hpcbench.interop.formats.imported_rows import Given
+from hpcbench.interop.formats.lint import RULES
+from hpcbench.interop.formats.lint import lint as lint_table
+from hpcbench.interop.formats.reading.detect import tables_of
+from hpcbench.interop.formats.reading.source import Unread
+from hpcbench.interop.formats.tables import CommTable, MatrixTable, NodeTable, ProductTable
 from launcher import ROOT
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"

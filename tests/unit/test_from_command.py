@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hpcbench.cli import app
-from hpcbench.compat.from_command import translate
-from hpcbench.compat.options import PROGRAM_NAMES
 from hpcbench.config.load import check_config
 from hpcbench.errors import UsageError
+from hpcbench.interop.compat.from_command import translate
+from hpcbench.interop.compat.options import PROGRAM_NAMES
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bad_input_process import hpcbench as in_this_process
-from hpcbench.config.dialects.traffic import TrafficFile
 from hpcbench.config.load import (
     DIALECTS,
     check_config,
@@ -31,6 +30,7 @@ from hpcbench.config.schema import Config, Hardware
 from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, FileError, UsageError
 from hpcbench.gen_config import Sweep, generate, generate_here, sweep_here, write_sweep
+from hpcbench.interop.dialects.traffic import TrafficFile
 from hpcbench.plan.expand import make_plan
 from launcher import ROOT
 

@@ -12,8 +12,8 @@ from golden import RESULTS
 from hpcbench.answers.check import CANNOT_TELL, GOOD, SLOW, check_baseline, check_file
 from hpcbench.answers.compare import INCONCLUSIVE, SLOWER, compare_by, compare_sides
 from hpcbench.errors import FileError, HpcbenchError, UsageError
-from hpcbench.formats.imported import import_files
-from hpcbench.formats.imported_rows import Given
+from hpcbench.interop.formats.imported import import_files
+from hpcbench.interop.formats.imported_rows import Given
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results

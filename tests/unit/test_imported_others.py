@@ -16,9 +16,9 @@ import foreign_tables as written
 from bad_input_process import hpcbench
 from hpcbench.answers.compare import INCONCLUSIVE, compare_sides
 from hpcbench.errors import FileError, UsageError
-from hpcbench.formats import imported_operations, imported_rows
-from hpcbench.formats.imported import import_files
-from hpcbench.formats.imported_rows import Given
+from hpcbench.interop.formats import imported_operations, imported_rows
+from hpcbench.interop.formats.imported import import_files
+from hpcbench.interop.formats.imported_rows import Given
 from hpcbench.reduce.results import OPERATION_FOLD, PRINTED_FOLD, CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results

@@ -14,14 +14,14 @@ from bad_inputs import places
 from golden import RUNS
 from hpcbench import limits
 from hpcbench.errors import FileError
-from hpcbench.formats.reading import source
+from hpcbench.interop.formats.reading import source
+from hpcbench.interop.traffic import calls
+from hpcbench.interop.traffic.imported import import_traffic
 from hpcbench.operations import traffic
 from hpcbench.operations.traffic import read_traffic
 from hpcbench.trace import container
 from hpcbench.trace.sealed import open_trace
 from hpcbench.trace.source import UnreadableTrace
-from hpcbench.traffic import calls
-from hpcbench.traffic.imported import import_traffic
 from launcher import ROOT
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import foreign_tables as written
-from hpcbench.formats.lint import lint
-from hpcbench.formats.reading.detect import tables_of
+from hpcbench.interop.formats.lint import lint
+from hpcbench.interop.formats.reading.detect import tables_of
 
 FAST = settings(max_examples=40, deadline=None,
                 suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

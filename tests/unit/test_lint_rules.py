@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import foreign_tables as written
-from hpcbench.formats.lint import RULES, BrokenRule, lint
-from hpcbench.formats.linted import Linting
-from hpcbench.formats.reading.detect import tables_of
+from hpcbench.interop.formats.lint import RULES, BrokenRule, lint
+from hpcbench.interop.formats.linted import Linting
+from hpcbench.interop.formats.reading.detect import tables_of
 from launcher import ROOT
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"

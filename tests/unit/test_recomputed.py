@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.formats.imported import import_files
-from hpcbench.formats.imported_rows import Given
+from hpcbench.interop.formats.imported import import_files
+from hpcbench.interop.formats.imported_rows import Given
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan as plan_config
 from hpcbench.reduce.reduce import reduce_folder

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from hpcbench.cli import app
 from hpcbench.config.yaml_text import commented_yaml, from_yaml
 from hpcbench.errors import ConfigError, shell_line
-from hpcbench.formats.export.write import FORMATS
+from hpcbench.interop.formats.export.write import FORMATS
 from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results

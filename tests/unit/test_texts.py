@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.errors import ConfigError
-from hpcbench.formats.printed import Printed, printed
+from hpcbench.interop.formats.printed import Printed, printed
 from hpcbench.launch.template_process import process_state
 from hpcbench.launch.worker_process import text_of
 from hpcbench.measurement.environment import machine, recorded_variables
@@ -252,7 +252,7 @@ NOT_WRITTEN = {"hpcbench.config.axes", "hpcbench.config.schema",
                "hpcbench.kinds.function.plan", "hpcbench.plan.case", "hpcbench.reduce.records",
                "hpcbench.reduce.run_checks",
                "hpcbench.operations.token_file", "hpcbench.gen_data",
-               "hpcbench.profiling.flight", "hpcbench.traffic.startup.sitecustomize"}
+               "hpcbench.profiling.flight", "hpcbench.interop.traffic.startup.sitecustomize"}
 """JSON that is hashed, checked, quoted in a message, or of numbers and names of the package; and
 ASCII of a program that has the standard library only."""
 

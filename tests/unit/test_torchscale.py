@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.config.dialects.torchscale import TorchScaleFile
 from hpcbench.config.load import check_config, load_config
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
+from hpcbench.interop.dialects.torchscale import TorchScaleFile
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.expand import make_plan
 

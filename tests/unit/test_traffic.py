@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from hpcbench.errors import FileError
+from hpcbench.interop.traffic.imported import import_traffic, write_traffic
+from hpcbench.interop.traffic.startup.sitecustomize import ask_ras
 from hpcbench.operations.traffic import TrafficRecord, problem_of, read_traffic, traffic_text
-from hpcbench.traffic.imported import import_traffic, write_traffic
-from hpcbench.traffic.startup.sitecustomize import ask_ras
 
 MS = 1_000_000
 

@@ -16,11 +16,11 @@ import pytest
 
 from hpcbench.config.load import load_config
 from hpcbench.errors import ConfigError, FileError
+from hpcbench.interop.traffic.calls import dtype_of, item_bytes
+from hpcbench.interop.traffic.imported import ImportedTraffic, import_traffic
 from hpcbench.kinds.replay.plan.sequence import Request, sequence_of
 from hpcbench.operations.traffic import TrafficRecord, read_traffic, traffic_text
 from hpcbench.profiling.flight import current_collective, joined
-from hpcbench.traffic.calls import dtype_of, item_bytes
-from hpcbench.traffic.imported import ImportedTraffic, import_traffic
 
 BYTES = {"fp32": 4, "bf16": 2, "int64": 8, "uint8": 1, "complex64": 8, "int8": 1}
 IN_C10 = {"fp32": "Float", "bf16": "BFloat16", "int64": "Long", "uint8": "Byte",

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from hpcbench.commands.traffic import profiled_steps
 from hpcbench.errors import FileError, UsageError
-from hpcbench.traffic.cost import SETTINGS, cost_lines
-from hpcbench.traffic.imported import import_traffic
-from hpcbench.traffic.recording import STARTUP, Recording, recorded_environment
+from hpcbench.interop.commands.traffic import profiled_steps
+from hpcbench.interop.traffic.cost import SETTINGS, cost_lines
+from hpcbench.interop.traffic.imported import import_traffic
+from hpcbench.interop.traffic.recording import STARTUP, Recording, recorded_environment
 
 TORCH = {
     "__init__": "__version__ = '2.13.0'",

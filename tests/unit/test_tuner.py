@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.tuner import TunedChoice, TunerTable, spans, tuner_table
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
-from hpcbench.formats.export.tuner_tables import DIALECTS, _written
+from hpcbench.interop.answers.tuner import TunedChoice, TunerTable, spans, tuner_table
+from hpcbench.interop.formats.export.tuner_tables import DIALECTS, _written
 from hpcbench.plan.case import Case
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, Results

@@ -17,9 +17,12 @@ from scipy.stats import ttest_ind
 from typer.testing import CliRunner
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Run, TopicOptions
-from hpcbench.answers.causes import causes
-from hpcbench.answers.isolated_calls import ComparedCalls, IsolatedTimes, ratio_of
-from hpcbench.answers.what_if import (
+from hpcbench.cli import app
+from hpcbench.config.load import load_config
+from hpcbench.errors import UsageError
+from hpcbench.interop.answers.causes import causes
+from hpcbench.interop.answers.isolated_calls import ComparedCalls, IsolatedTimes, ratio_of
+from hpcbench.interop.answers.what_if import (
     PREDICTED,
     REAL,
     SLOWER,
@@ -30,9 +33,6 @@ from hpcbench.answers.what_if import (
     verdict_of,
     what_if,
 )
-from hpcbench.cli import app
-from hpcbench.config.load import load_config
-from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import (
     CallForm,
     CallGroup,

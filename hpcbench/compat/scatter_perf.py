@@ -1,6 +1,0 @@
-"""``python -m hpcbench.compat.scatter_perf``: runs as nccl-tests' program of this name."""
-
-from hpcbench.compat.program import main
-
-if __name__ == "__main__":
-    main("scatter_perf")

@@ -1,0 +1,1 @@
+"""What other programs read, wrote and called: one optional part; nothing outside imports it."""

@@ -1,0 +1,1 @@
+"""Commands for files, jobs and readers outside hpcbench."""

@@ -1,0 +1,120 @@
+"""The commands for files that other programs wrote: ``hpcbench import`` and ``lint``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from hpcbench.commands import flags as completion
+from hpcbench.commands.flags import (
+    MOST_RANKS,
+    JsonOption,
+    QuietOption,
+    VerboseOption,
+    verbosity_of,
+)
+from hpcbench.errors import ExitCode, UsageError
+from hpcbench.texts import say
+
+CollectiveOption = Annotated[str, typer.Option(
+    "--collective", metavar="NAME", autocompletion=completion.collectives,
+    help="The collective of tables that name none.")]
+
+
+def lint(
+    files: Annotated[list[Path], typer.Argument(
+        metavar="FILE...", help="Output of another program: text, JSON or CSV; also .gz.")],
+    link: Annotated[Optional[float], typer.Option(
+        "--link", min=0.001, metavar="GB/S",
+        help="Report rates above this declared rate of a link.")] = None,
+    collective: CollectiveOption = "",
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
+) -> None:
+    """Check another program's tables against their own arithmetic.
+
+    Examples:
+        hpcbench lint nccl.log
+        hpcbench lint node1.log node2.log.gz --link 450
+    """
+    from hpcbench.interop.formats.linted import Linting
+    from hpcbench.interop.formats.reading.names import known_collective
+    from hpcbench.report.terminal import print_document
+
+    verbosity = verbosity_of(verbose, quiet)
+    linting = Linting(known_collective(collective), link, as_json=as_json)
+    for file in files:
+        verbosity.details([f"reads {file.absolute()}"])
+        linting.read(file)
+    if as_json:
+        print_document(linting.document())
+    elif not verbosity.is_quiet:
+        verbosity.announce(linting.summary())
+    raise typer.Exit(ExitCode.FINDINGS if linting.count else ExitCode.OK)
+
+
+def import_(
+    files: Annotated[list[Path], typer.Argument(
+        metavar="FILE|DIR...",
+        help="Output of another program, or records of a job's calls; also .gz.")],
+    output: Annotated[Path, typer.Option(
+        "-o", "--output", metavar="FILE", callback=completion.not_dash,
+        help="Results file to write (results.h5), or traffic.json of records.")],
+    collective: CollectiveOption = "",
+    ranks: Annotated[Optional[int], typer.Option(
+        "--ranks", min=1, max=MOST_RANKS, metavar="N",
+        help="Ranks, where the file does not say how many.")] = None,
+    backend: Annotated[str, typer.Option(
+        "--backend", metavar="NAME",
+        help="Backend, where the file does not name it.")] = "",
+    dtype: Annotated[str, typer.Option(
+        "--dtype", metavar="NAME", autocompletion=completion.dtypes,
+        help="Element type, where the file does not say it; uint8 for bytes of any.")] = "",
+    primitive: Annotated[str, typer.Option(
+        "--primitive", metavar="NAME", autocompletion=completion.primitives_of_ddlb,
+        help="Primitive of DDLB's rows: tp_columnwise or tp_rowwise.")] = "",
+    verbose: VerboseOption = False, quiet: QuietOption = False,
+) -> None:
+    """Make a results file of another program's tables, or traffic.json of a job's records.
+
+    Records are flight records of torch, Kineto and execution traces, and NCCL Inspector's lines.
+
+    Examples:
+        hpcbench import nccl.log -o imported.h5
+        hpcbench import ddlb.csv --primitive tp_columnwise -o ddlb.h5
+        hpcbench import rec -o traffic.json
+    """
+    verbosity = verbosity_of(verbose, quiet)
+    verbosity.details(f"reads {file.absolute()}" for file in files)
+    if output.suffix == ".json":
+        for flag, value in (("--collective", collective), ("--ranks", ranks),
+                            ("--dtype", dtype), ("--primitive", primitive)):
+            if value:
+                raise UsageError(f"{flag} is for tables, which make a results file (.h5)")
+        _import_traffic(files, output, backend, is_quiet=verbosity.is_quiet)
+        return
+    from hpcbench.interop.formats.imported import import_files
+    from hpcbench.interop.formats.imported_rows import Given
+    from hpcbench.interop.formats.reading.names import known_collective
+
+    *notes, done = import_files(files, output, Given(
+        known_collective(collective), ranks, backend, dtype, primitive))
+    for note in notes:
+        say(f"hpcbench: {note}", sys.stderr)
+    say(output if verbosity.is_quiet else done)
+
+
+def _import_traffic(files: list[Path], output: Path, backend: str, *, is_quiet: bool) -> None:
+    from hpcbench.config.axes import BACKENDS
+    from hpcbench.interop.traffic.imported import import_traffic
+
+    if backend and backend not in BACKENDS:
+        raise UsageError(f"--backend {backend[:40]}: choose from {', '.join(BACKENDS)}")
+    found = import_traffic(files, output, backend or None)
+    for note in found.notes:
+        say(f"hpcbench: {note}", sys.stderr)
+    for line in (output,) if is_quiet else found.done:
+        say(line)

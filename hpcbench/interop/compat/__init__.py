@@ -1,0 +1,1 @@
+"""Programs under the names, and with the options and texts, of other benchmarks."""

@@ -1,0 +1,6 @@
+"""``python -m hpcbench.compat.broadcast_perf``: runs as nccl-tests' program of this name."""
+
+from hpcbench.interop.compat.program import main
+
+if __name__ == "__main__":
+    main("broadcast_perf")

@@ -1,0 +1,131 @@
+"""Files of histories of benchmarks: Bencher, github-action-benchmark and Apache Otava."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from hpcbench.errors import UsageError
+from hpcbench.interop.formats.export.cases import (
+    TIME,
+    CaseMetric,
+    Exported,
+    ExportedCase,
+    ExportedRun,
+    ExportRequest,
+    chosen_metrics,
+    not_measured,
+)
+from hpcbench.texts import as_field, to_json
+from hpcbench.units import plural
+
+MOST_NAME = 1024
+"""Characters of a name in Bencher."""
+_OTAVA_HEAD = ("time", "commit")
+"""Columns before the metrics; the run's id stands for the commit."""
+
+
+def as_bencher(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+    """Return the Bencher Metric Format: the time as ``latency`` in ns, rates by their names."""
+    run = runs[0]
+    document = {
+        _bencher_name(case): dict(_measure(one) for one in chosen_metrics(case, request))
+        for case in run.measured if chosen_metrics(case, request)}
+    return _json(document, run)
+
+
+def _bencher_name(case: ExportedCase) -> str:
+    if len(case.name) <= MOST_NAME:
+        return case.name
+    ending = f" {case.item.case.case_id}"
+    return case.name[:MOST_NAME - len(ending)] + ending
+
+
+def _measure(one: CaseMetric) -> tuple[str, dict[str, float]]:
+    scale = 1e3 if one.name == TIME else 1.0
+    ends = {"lower_value": one.low, "upper_value": one.high}
+    return "latency" if one.name == TIME else one.name, {
+        "value": one.value * scale,
+        **{name: end * scale for name, end in ends.items() if end is not None}}
+
+
+def as_github_benchmark(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+    """Return the list of a custom tool of github-action-benchmark; without a choice, of times.
+
+    Raises UsageError for metrics of both directions: a file holds one.
+    """
+    run, chosen = runs[0], ExportRequest(request.metrics or (TIME,))
+    entries = [(case, one) for case in run.measured for one in chosen_metrics(case, chosen)]
+    directions = {one.more_is_better for _, one in entries}
+    if len(directions) > 1:
+        raise UsageError("github-benchmark: a file holds one direction; export time "
+                         "(customSmallerIsBetter) and rates (customBiggerIsBetter) apart, by "
+                         "--metric")
+    several = len({one.name for _, one in entries}) > 1
+    exported = _json([_entry(case, one, several) for case, one in entries], run)
+    if not entries:
+        return exported
+    tool = "customBiggerIsBetter" if directions == {True} else "customSmallerIsBetter"
+    return Exported(exported.content, exported.left_out, (f"for tool: {tool}",))
+
+
+def _entry(case: ExportedCase, one: CaseMetric, several: bool) -> dict[str, Any]:
+    """Return one entry; a slash in a name makes a group, so the only one follows the kind."""
+    name = f"{case.item.case.kind}/{case.name.replace('/', ':')}{f' {one.name}' * several}"
+    entry = {"name": name, "unit": one.unit, "value": one.value,
+             "extra": f"case {case.item.case.case_id}"}
+    if one.low is not None and one.high is not None:
+        entry["range"] = f"{one.low:.6g} to {one.high:.6g}"
+    return entry
+
+
+def _json(document: Any, run: ExportedRun) -> Exported:
+    content = to_json(document, indent=1, allow_nan=False) + "\n" if document else ""
+    return Exported(content.encode(), (*not_measured(run),))
+
+
+def as_otava(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+    """Return a CSV with a row for each run, in order of time, and a column for each metric that all
+    of them have: one empty cell ends Otava's analysis of all columns, and a NaN hides any change.
+    """
+    ordered = sorted(runs, key=lambda run: run.results.run.started_at)
+    of_runs = [(run, dict(_otava_values(run, request))) for run in ordered]
+    rows = [(run, values) for run, values in of_runs if values]
+    counts = Counter(name for _, values in rows for name in values)
+    names = [name for name, count in counts.items() if count == len(rows)]
+    gaps = [name for name, count in counts.items() if count < len(rows)]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [*_OTAVA_HEAD, *names], extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for run, values in rows:
+        info = run.results.run
+        head = (as_field(_otava_time(info.started_at)), as_field(info.run_id))
+        writer.writerow({**dict(zip(_OTAVA_HEAD, head, strict=True)), **values})
+    notes = [f"left out: run {run.results.run.run_id}: no number"
+             for run, values in of_runs if not values]
+    if gaps:
+        notes.append(f"left out: {plural(len(gaps), 'column')} without a value in every run: "
+                     + ", ".join(gaps))
+    return Exported(out.getvalue().encode() if names else b"",
+                    tuple(one for run in ordered for one in not_measured(run)), (*notes,))
+
+
+def _otava_values(run: ExportedRun, request: ExportRequest) -> Iterator[tuple[str, float]]:
+    for case in run.measured:
+        for one in chosen_metrics(case, request):
+            if math.isfinite(one.value):
+                yield f"{case.slug}.{one.name}", one.value
+
+
+def _otava_time(started_at: str) -> str:
+    """Return ``2026.01.31 3:00:00 +0100``."""
+    try:
+        moment = datetime.strptime(started_at, "%Y-%m-%dT%H:%M:%S%z")
+    except ValueError:
+        return started_at
+    return f"{moment:%Y.%m.%d} {moment.hour}:{moment:%M:%S %z}"

@@ -1,0 +1,489 @@
+"""The output of nccl-tests: its text, and version 3 of its JSON (``-J FILE``).
+
+A table is what one of its programs would print: one collective, on one backend and number of ranks.
+Comments of ours hold none of the words by which readers find rows, headers and totals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from statistics import fmean, pstdev
+from typing import Any
+
+from hpcbench import __version__
+from hpcbench.errors import UsageError
+from hpcbench.interop.formats.export.cases import (
+    Exported,
+    ExportedCase,
+    ExportedRun,
+    ExportRequest,
+    LeftOut,
+    joined,
+    left_out_lines,
+    not_measured,
+    plain_number,
+)
+from hpcbench.interop.formats.own_table import MOST_TEXT, OwnTable, own_line, row_key
+from hpcbench.interop.formats.reading.names import PROGRAMS, TYPES
+from hpcbench.operations.arrival import TOGETHER
+from hpcbench.operations.collectives import collective_spec
+from hpcbench.plan.case import DEFAULT_MODE
+from hpcbench.records import dataclass
+from hpcbench.reduce.results import PRINTED_FOLD
+from hpcbench.reduce.stack import counts
+from hpcbench.texts import to_json
+from hpcbench.units import grouped, plural
+
+LAYOUT = "2.19.6"
+"""The version of nccl-tests whose layout this is."""
+JSON_VERSION = 3
+_NAMES = ("#       size         count      type   redop    root "
+          "    time   algbw   busbw  #wrong     time   algbw   busbw  #wrong")
+_UNITS = ("#        (B)    (elements)                           "
+          "    (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)        ")
+_PLACES = f"#{'':52} {'out-of-place':^31} {'in-place':^31}".rstrip()
+_NO_BUS = "0000:00:00"
+
+
+@dataclass(frozen=True, slots=True)
+class NcclRow:
+    """A line of a table; at least one half was measured."""
+
+    first: ExportedCase
+    out_of_place: ExportedCase | None
+    in_place: ExportedCase | None
+
+    @property
+    def halves(self) -> tuple[ExportedCase, ExportedCase]:
+        """Return both halves; a half that was not measured is the other one."""
+        return (self.out_of_place or self.first, self.in_place or self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The command line of a program of nccl-tests, where hpcbench runs under its name.
+
+    ``words`` are its name and arguments, ``config`` keys of JSON's ``config`` as they were typed,
+    ``remarks`` lines for people, ``least_busbw`` NCCL_TESTS_MIN_BW in GB/s.
+    """
+
+    words: tuple[str, ...]
+    config: Mapping[str, int]
+    remarks: tuple[str, ...] = ()
+    least_busbw: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PerfTable:
+    """The output of one program. ``bad`` are its cases that are wrong, failed or timed out.
+
+    ``left_out`` are cases that hpcbench measured under a program's name, and that have no row.
+    """
+
+    rows: tuple[NcclRow, ...]
+    bad: tuple[ExportedCase, ...]
+    launched: Launched | None = None
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def cases(self) -> tuple[ExportedCase, ...]:
+        return (*(row.first for row in self.rows), *self.bad)
+
+    @property
+    def program(self) -> str:
+        return self.words[0]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.launched.words if self.launched else (PROGRAMS[self.cases[0].collective],)
+
+    @property
+    def ranks(self) -> int:
+        return self.cases[0].item.case.group_size
+
+    @property
+    def n_wrong(self) -> int:
+        return sum(case.item.n_wrong or 0 for case in self.bad)
+
+    @property
+    def mean_busbw(self) -> float:
+        """Return the mean bus bandwidth of all halves in GB/s, 0 without a row."""
+        return fmean(_numbers(half)[2] for row in self.rows for half in row.halves) if (
+            self.rows) else 0.0
+
+    @property
+    def is_fast_enough(self) -> bool | None:
+        """Return whether the mean is at least 0.9 of the limit, as nccl-tests has it, or None."""
+        least = self.launched.least_busbw if self.launched else None
+        return None if least is None else self.mean_busbw >= 0.9 * least
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(sorted({int(case.columns["size_bytes"]) for case in self.cases}))
+
+    @property
+    def title(self) -> str:
+        if not self.cases:
+            return "nothing was measured"
+        case = self.cases[0].item.case
+        return " ".join([
+            self.cases[0].collective, case.backend, f"n={self.ranks}",
+            *([case.mode] if case.mode != DEFAULT_MODE else []),
+            *(["async"] if self.cases[0].columns.get("asynchronous") else []),
+            *([f"late={case.arrival}"] if case.arrival != TOGETHER else [])])
+
+
+def as_text(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+    """Return the tables of a run, one after another as programs print them."""
+    tables, left_out = _tables(runs[0])
+    lines = [line for table in tables for line in _text(runs[0], table)]
+    notes = [f"{plural(len(tables), 'table')}, one after another; for programs that read one, "
+             "choose it by --only"] if len(tables) > 1 else []
+    halves = sum(row.in_place is None or row.out_of_place is None
+                 for table in tables for row in table.rows)
+    if halves:
+        notes.append(f"{plural(halves, 'row')} measured in one place only: both halves of the "
+                     "line show it")
+    return Exported(joined(lines), left_out, tuple(notes))
+
+
+def as_json(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+    """Return the one table of a run. Raises UsageError where there are several."""
+    tables, left_out = _tables(runs[0])
+    if len(tables) > 1:
+        titles = "; ".join(f"{table.title} of block {table.cases[0].item.case.block}"
+                           for table in tables[:4])
+        raise UsageError(f"nccl-tests-json holds one table, and there are {len(tables)}: {titles}"
+                         f"{'; ...' if len(tables) > 4 else ''}. Choose one by --only, such as "
+                         '--only "all_reduce * n=2"')
+    document = _document(runs[0], tables[0]) if tables else {}
+    return Exported((to_json(document, indent=1) + "\n").encode() if tables else b"", left_out)
+
+
+def own_table(run: ExportedRun, launched: Launched) -> PerfTable:
+    """Return the one table of a run that was started as ``launched``, also of a single rank.
+
+    Its ``bad`` also holds cases that did not run.
+    """
+    tables, left_out = _tables(run, least_ranks=1)
+    bad = [case for table in tables for case in table.bad]
+    bad += [case for case in run.cases if case.item.status == "not_run"]
+    names = {case.name for case in bad}
+    reasons = {case.name: case.item.reason for case in run.cases}
+    return PerfTable(tuple(row for table in tables for row in table.rows), tuple(bad), launched,
+                     tuple(LeftOut(reasons[one.name] or one.reason, one.name)
+                           for one in left_out if one.name not in names))
+
+
+def own_text(run: ExportedRun, table: PerfTable) -> str:
+    return joined(_text(run, table)).decode()
+
+
+def own_json(run: ExportedRun, table: PerfTable) -> bytes:
+    return (to_json(_document(run, table), indent=1) + "\n").encode()
+
+
+def _tables(run: ExportedRun, least_ranks: int = 2) -> tuple[list[PerfTable], tuple[LeftOut, ...]]:
+    """Return the tables that have a row or a bad case, and the cases without a row."""
+    left_out = [*not_measured(run)]
+    fitting: list[ExportedCase] = []
+    for case in run.cases:
+        reason = _unfit(case, least_ranks)
+        if reason is None:
+            fitting.append(case)
+        elif case.is_ok:
+            left_out.append(LeftOut(reason, case.name))
+    tables = []
+    for cases in grouped((_table_key(case), case) for case in fitting).values():
+        bad = tuple(case for case in cases if case.is_bad)
+        again: Sequence[ExportedCase] = [case for case in cases if case.is_ok]
+        while again or bad:
+            rows, again = _rows(again)
+            tables.append(PerfTable(tuple(rows), bad))
+            bad = ()
+    return tables, tuple(left_out)
+
+
+def _unfit(case: ExportedCase, least_ranks: int) -> str | None:
+    """Return why nccl-tests has no line for a case, or None."""
+    columns, work = case.columns, case.item.case.workload
+    name = case.collective
+    if not name or "count" not in columns or "busbw_factor" not in columns:
+        return "no collective"
+    if name not in PROGRAMS:
+        return f"{name} is no program of nccl-tests"
+    if columns.get("split") != "even":
+        return "parts of different sizes (split)"
+    if work.groups > 1:
+        return "groups of ranks"
+    if case.item.case.group_size < least_ranks:
+        return "a single rank"
+    return None if work.dtype in TYPES else f"nccl-tests has no {work.dtype}"
+
+
+def _table_key(case: ExportedCase) -> tuple[object, ...]:
+    planned = case.item.case
+    return (case.collective, planned.group_size, planned.backend, planned.device,
+            planned.mode, planned.env, planned.cuda_graph, planned.arrival,
+            case.columns.get("buffers"), case.columns.get("asynchronous"))
+
+
+def _rows(cases: Sequence[ExportedCase]) -> tuple[list[NcclRow], list[ExportedCase]]:
+    """Return rows by dtype, operator and root, with growing sizes; and cases whose row is taken."""
+    rows: list[NcclRow] = []
+    again: list[ExportedCase] = []
+    by_type = grouped((_row_key(case)[:3], case) for case in cases)
+    for of_type in by_type.values():
+        for _, same in sorted(grouped((_row_key(case)[3:], case) for case in of_type).items()):
+            halves: dict[bool, ExportedCase] = {}
+            for case in same:
+                place = case.columns["in_place"] == 1
+                if place in halves:
+                    again.append(case)
+                halves.setdefault(place, case)
+            rows.append(NcclRow(same[0], halves.get(False), halves.get(True)))
+    return rows, again
+
+
+def _row_key(case: ExportedCase) -> tuple[Any, ...]:
+    columns = case.columns
+    return (case.item.case.workload.dtype, columns["op"], columns["root"],
+            columns["size_bytes"], columns["count"])
+
+
+def _text(run: ExportedRun, table: PerfTable) -> Iterator[str]:
+    version = _nccl_number(run)
+    config = _config(table)
+    step = (f"{config['step_factor']}(factor)" if "step_factor" in config
+            else f"{config['step_bytes']}(bytes)")
+    yield f"# nccl-tests version {LAYOUT} nccl-headers={version} nccl-library={version}"
+    yield f"# Collective test starting: {table.program}"
+    yield (f"# nThread 1 nGpus 1 minBytes {config['minimum_bytes']} maxBytes "
+           f"{config['maximum_bytes']} step: {step} warmup iters: {config['warmup_iters']} iters: "
+           f"{config['iterations']} agg iters: {config['aggregated_iterations']} validation: "
+           f"{config['validation']} graph: {config['graph']} unalign: 0")
+    yield "# " + own_line(f"{table.title}; {_what(run)}", _facts(run, table),
+                          run_id=run.results.run.run_id)
+    yield from (f"# hpcbench: {one}" for one in (table.launched.remarks if table.launched else ()))
+    if table.cases:
+        yield from _measured(run, table)
+    else:
+        yield "# Test failure: nothing was measured"
+    yield from (f"# hpcbench: {line}" for line in left_out_lines(table.left_out))
+    yield "#"
+    yield f"# Collective test concluded: {table.program}"
+    yield ""
+
+
+def _measured(run: ExportedRun, table: PerfTable) -> Iterator[str]:
+    yield from _one_place(table)
+    yield from ("#", "# Using devices")
+    for one in _devices(run, table):
+        yield (f"#  Rank {one['rank']:2d} Group {one['group']:2d} Pid {one['pid']:6d} on "
+               f"{one['hostname']:>10} device {one['device']:2d} [{one['device_hex']}] "
+               f"{one['device_info']}")
+    yield from ("#", _PLACES, _NAMES, _UNITS)
+    yield from map(_line, table.rows)
+    yield f"# Out of bounds values : {table.n_wrong} {'FAILED' if table.bad else 'OK'}"
+    verdict = {None: "", True: "OK", False: "FAILED"}[table.is_fast_enough]
+    yield f"# Avg bus bandwidth    : {plain_number(table.mean_busbw)} {verdict}"
+    for case in table.bad:
+        yield f"# Test failure: {case.item.status}: {case.name}"
+
+
+def _what(run: ExportedRun) -> str:
+    """Return the origin of the numbers, without the words that readers search for."""
+    programs = run.results.run.imported
+    return f"imported from {' and '.join(programs)}" if programs else "medians"
+
+
+def _facts(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
+    """Return what the rows do not say, as plain JSON values (`own_table.OwnTable`)."""
+    if not table.cases:
+        return {}
+    items = [case.item for case in table.cases]
+    case, columns = items[0].case, table.cases[0].columns
+    warmup, batch = ({getattr(item.case, name) for item in items} for name in ("warmup", "batch"))
+    facts = OwnTable(
+        backend=case.backend, device=case.device, mode=case.mode, env=case.env,
+        warmup=warmup.pop() if len(warmup) == 1 else 0,
+        batch=batch.pop() if len(batch) == 1 else 1, cuda_graph=case.cuda_graph,
+        arrival=case.arrival, buffers=columns.get("buffers", "warm"),
+        asynchronous=bool(columns.get("asynchronous")),
+        printed_by=" and ".join(run.results.run.imported)[:MOST_TEXT],
+        is_mean=any(item.timing and item.timing.fold == PRINTED_FOLD for item in items),
+        only_in_place=tuple(_key_text(row) for row in table.rows if row.out_of_place is None),
+        only_out_of_place=tuple(_key_text(row) for row in table.rows if row.in_place is None))
+    return facts.model_dump(exclude_defaults=True)
+
+
+def _key_text(row: NcclRow) -> str:
+    dtype, op, root, size_bytes, _ = _row_key(row.first)
+    return row_key(size_bytes, TYPES[dtype], op or "none", root)
+
+
+def _one_place(table: PerfTable) -> Iterator[str]:
+    """Yield a remark on rows that were measured in one place only."""
+    for place, missing in (("in place", [row.out_of_place for row in table.rows]),
+                           ("out of place", [row.in_place for row in table.rows])):
+        if copies := missing.count(None):
+            yield (f"# hpcbench: {plural(copies, 'row')} of {len(table.rows)} measured {place} "
+                   "only: both halves show it")
+
+
+def _line(row: NcclRow) -> str:
+    columns, work = row.first.columns, row.first.item.case.workload
+    parts = [f"{columns['size_bytes']:12d}", f"{columns['count']:12d}", f"{TYPES[work.dtype]:>8}",
+             f"{columns['op'] or 'none':>6}", f"{columns['root']:6d}"]
+    for half in row.halves:
+        time_us, algbw, busbw = _numbers(half)
+        wrong = half.item.n_wrong
+        parts += [f"{_fitted(time_us, 7):>7}", f"{_fitted(algbw, 6):>6}", f"{_fitted(busbw, 6):>6}",
+                  "   N/A" if wrong is None else f"{wrong:6d}"]
+    return "  ".join(parts)
+
+
+def _fitted(value: float, width: int) -> str:
+    """Return two decimals, or as few as the column has room for; a wide number widens it."""
+    digits = len(str(int(value))) if value >= 1 else 0
+    decimals = 2 if digits < width - 2 else 1 if digits < width - 1 else 0
+    return f"{value:.{decimals}f}"
+
+
+def _numbers(case: ExportedCase) -> tuple[float, float, float]:
+    """Return time in us, algorithm and bus bandwidth in GB/s; for one rank as nccl-tests has it."""
+    named = {one.name: one.value for one in case.metrics}
+    factor = collective_spec(case.collective).busbw
+    if case.item.case.group_size == 1 and factor:
+        return named["time"], named["algbw"], named["algbw"] * factor(1)
+    return named["time"], named["algbw"], named["busbw"]
+
+
+def _nccl_number(run: ExportedRun) -> int:
+    """Return the version of NCCL as one number (2.27.5: 22705), 0 where there was none."""
+    parts = run.results.run.versions.get("nccl", "").split(".")[:3]
+    if len(parts) < 3 or not all(part.isdigit() for part in parts):
+        return 0
+    major, minor, patch = map(int, parts)
+    return major * 10_000 + minor * 100 + patch
+
+
+def _config(table: PerfTable) -> dict[str, Any]:
+    return {"nthreads": 1, "ngpus": 1, **(
+        table.launched.config if table.launched else _config_of(table))}
+
+
+def _config_of(table: PerfTable) -> dict[str, int]:
+    """Return the settings that a program would need, as far as cases show them."""
+    cases, sizes = [case.item.case for case in table.cases], table.sizes
+    taken = [row.first.item.statistics.n for row in table.rows if row.first.item.statistics]
+    return {
+        "minimum_bytes": sizes[0], "maximum_bytes": sizes[-1],
+        **_step(sizes), "warmup_iters": cases[0].warmup,
+        "iterations": min(taken, default=cases[0].iterations),
+        "aggregated_iterations": 1, "validation": int(any(case.validate for case in cases)),
+        "graph": int(cases[0].cuda_graph)}
+
+
+def _step(sizes: Sequence[int]) -> dict[str, int]:
+    """Return the factor or the bytes by which sizes grow; 0 bytes if neither is constant."""
+    pairs = [*zip(sizes, sizes[1:], strict=False)]
+    factors = {after // before if before and after % before == 0 else 0 for before, after in pairs}
+    if len(factors) == 1 and 0 not in factors:
+        return {"step_factor": factors.pop()}
+    apart = {after - before for before, after in pairs}
+    return {"step_bytes": apart.pop() if len(apart) == 1 else 0}
+
+
+def _devices(run: ExportedRun, table: PerfTable) -> list[dict[str, Any]]:
+    """Return the known facts of each rank's device; the process id is not recorded, so 0."""
+    environment = run.results.run.environment
+    on_gpu = table.cases[0].item.device.startswith("cuda")
+    of_gpus = environment.get("gpu_topology") or {}
+    part = (environment.get("gpu") if on_gpu else environment.get("cpu")) or {}
+    places = {place.rank: place for place in run.results.topology.ranks}
+    first, seen = places.get(0), dict[str, int]()
+    devices = []
+    for rank in table.cases[0].item.case.group_ranks[0]:
+        place = places.get(rank)
+        host = (place.hostname if place else "unknown").replace(" ", "_")
+        seen[host] = seen.get(host, -1) + 1
+        gpu = place.gpu if place and on_gpu else None
+        known = of_gpus.get("pci", ()) if place and first and place.matrix == first.matrix else ()
+        bus = known[gpu] if gpu is not None and gpu < len(known) else None
+        devices.append({
+            "rank": rank, "group": 0, "pid": 0, "hostname": host,
+            "device": seen[host] if gpu is None else gpu, "device_hex": _bus_text(bus),
+            "device_info": str(part.get("name") or "unknown")})
+    return devices
+
+
+def _bus_text(address: str | None) -> str:
+    """Return ``0000:1b:00`` of ``0000:1b:00.0``; zeros where it is not known."""
+    parts = str(address or "").partition(".")[0].lower().split(":")
+    return ":".join([parts[0][-4:], *parts[1:]]) if len(parts) == 3 else _NO_BUS
+
+
+def _document(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
+    """Return the JSON object; ``env`` stays empty, because an environment is private."""
+    begun = _begin(run.results.run.started_at)
+    okay = {None: "unchecked", True: "true", False: "false"}[table.is_fast_enough]
+    return {
+        "version": JSON_VERSION, "start_time": begun, "args": [*table.words], "env": [],
+        "nccl_version": _nccl_number(run),
+        "hpcbench": {"version": __version__, **_facts(run, table)},
+        "config": {**_config(table), "blocking_collectives": "false", "per_iter_timing": 1,
+                   "per_iter_skip": 0, "parallel_init": "false",
+                   "devices": _devices(run, table) if table.cases else []},
+        "results": [_result(run, row) for row in table.rows],
+        "out_of_bounds": {"count": table.n_wrong, "okay": "false" if table.bad else "true"},
+        "average_bus_bandwidth": {"bandwidth": table.mean_busbw, "okay": okay},
+        "errors": [f"{case.item.status}: {case.name}" for case in table.bad], "end_time": begun}
+
+
+def _begin(started_at: str) -> str:
+    try:
+        return datetime.strptime(started_at, "%Y-%m-%dT%H:%M:%S%z").strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return started_at
+
+
+def _result(run: ExportedRun, row: NcclRow) -> dict[str, Any]:
+    columns, case = row.first.columns, row.first.item
+    result: dict[str, Any] = {
+        "size": columns["size_bytes"], "count": columns["count"],
+        "type": TYPES[case.case.workload.dtype], "redop": columns["op"] or "none",
+        "root": f"{columns['root']:6d}"}
+    for name, half in (("out_of_place", row.out_of_place), ("in_place", row.in_place)):
+        result[name] = half and dict(zip(
+            ("time", "alg_bw", "bus_bw", "nwrong"), (*_numbers(half), half.item.n_wrong),
+            strict=True))
+        if half and (samples := _per_iteration(run, half)):
+            result[f"{name}_per_iter"] = samples
+    result["actual_iterations"] = case.statistics.n if case.statistics else 0
+    result["experiment_name"] = row.first.name
+    return result
+
+
+def _per_iteration(run: ExportedRun, case: ExportedCase) -> dict[str, Any]:
+    """Return the samples that count: each rank's own time of a call, and the longest of them."""
+    samples = run.source.samples(case.item.case.case_id)
+    if samples is None or samples.use is None:
+        return {}
+    kept = counts(samples.use)
+    calls = case.item.timing.calls if case.item.timing else 1
+    own_us = (samples.end_ns - samples.start_ns)[:, kept] / 1e3 / calls
+    longest = own_us.max(axis=0).tolist()
+    ordered, mean = sorted(longest), fmean(longest)
+    deviation = pstdev(longest)
+
+    def percentile(share: int) -> float:
+        return float(ordered[min(len(ordered), math.ceil(len(ordered) * share / 100)) - 1])
+
+    return {
+        "skipped_iterations": 0, "min_us": ordered[0], "max_us": ordered[-1], "avg_us": mean,
+        "p50_us": ordered[len(ordered) // 2], "p95_us": percentile(95), "p99_us": percentile(99),
+        "stdev_us": deviation, "cv_pct": deviation / mean * 100 if mean else 0.0,
+        "times_us": longest, "per_process_max_times_us": own_us.tolist()}

@@ -1,0 +1,93 @@
+"""Tables of cases for pandas, spreadsheets and SQL: a row a case, a column a variable.
+
+The columns are those of ``/cases`` in results.h5, behind what identifies the run.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from hpcbench.errors import UsageError, how_to_install
+from hpcbench.interop.formats.export.cases import Exported, ExportedCase, ExportedRun, ExportRequest
+from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, CaseColumn, plain, row_of
+from hpcbench.texts import as_field
+
+_LIBRARIES = ("torch", "mpi", "nccl")
+OF_RUN: Mapping[str, type] = MappingProxyType({
+    "run_id": str, "run": str, "started_at": str, "job_ranks": int, "nodes": int,
+    "first_node": str, "hosts": str, "hpcbench": str, **dict.fromkeys(_LIBRARIES, str),
+    "imported": str})
+"""Columns of the run, and their types; ``hosts`` are separated by spaces, ``imported`` names the
+program that printed the numbers."""
+_NO_BLOCK = (-1, 0, 0)
+
+
+def as_csv(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+    """Return a CSV; a value that a case lacks is empty."""
+    columns, rows = _table(runs)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: as_field(value) if isinstance(value, str) else value
+                      for name, value in row.items()} for row in rows)
+    return Exported(out.getvalue().encode() if rows else b"")
+
+
+def as_parquet(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+    """Return the same table in Parquet, with types; a value that a case lacks is null.
+
+    Raises UsageError without pyarrow.
+    """
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise UsageError(f"parquet needs pyarrow, which cannot be imported: {error}; "
+                         f"{how_to_install('parquet')}, or export csv") from error
+    columns, rows = _table(runs)
+    types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}
+    table = arrow.table({
+        name: arrow.array([row.get(name) for row in rows], types[kind])
+        for name, kind in columns.items()})
+    out = arrow.BufferOutputStream()
+    parquet.write_table(table, out)
+    return Exported(out.getvalue().to_pybytes() if rows else b"")
+
+
+def _table(runs: Sequence[ExportedRun]) -> tuple[dict[str, type], list[dict[str, Any]]]:
+    """Return the columns with their types, and the rows; absent values are left out or None."""
+    block = {column.name for column in BLOCK}
+    of_cases = [column for column in COLUMNS if column.name not in block]
+    of_kinds = {column.name: column for run in runs for column in run.columns}
+    columns = {**OF_RUN, **{column.name: column.type for column in of_cases},
+               **{name: column.type for name, column in of_kinds.items()}, "reason": str}
+    every = (*of_cases, *of_kinds.values())
+    return columns, [_row(run, case, every) for run in runs for case in run.cases]
+
+
+def _row(
+    run: ExportedRun, case: ExportedCase, columns: Sequence[CaseColumn],
+) -> dict[str, Any]:
+    info = run.results.run
+    values = row_of(case.item, _NO_BLOCK) | dict(case.columns)
+    row = {column.name: _present(column, values.get(column.name)) for column in columns}
+    return {"run_id": info.run_id, "run": info.name, "started_at": info.started_at,
+            "job_ranks": info.world_size, "nodes": len(info.nodes),
+            "first_node": info.nodes[0] if info.nodes else None,
+            "hosts": " ".join(info.nodes) or None, "hpcbench": info.hpcbench_version,
+            **{name: info.versions.get(name) for name in _LIBRARIES},
+            "imported": " and ".join(info.imported) or None, **row,
+            "reason": case.item.reason or None}
+
+
+def _present(column: CaseColumn, value: Any) -> Any:
+    """Return the value as stored, or None where it stands for no value."""
+    stored = plain(column, value)
+    if isinstance(stored, float):
+        return stored if math.isfinite(stored) else None
+    return None if stored == ABSENT[column.type] else stored

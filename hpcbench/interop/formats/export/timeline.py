@@ -1,0 +1,122 @@
+"""A timeline of ranks in Chrome's trace format, for ui.perfetto.dev."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hpcbench.interop.formats.export.cases import (
+    Exported,
+    ExportedCase,
+    ExportedRun,
+    ExportRequest,
+    LeftOut,
+    not_measured,
+)
+from hpcbench.reduce.results import CaseSamples
+from hpcbench.reduce.stack import counts
+from hpcbench.texts import to_json
+from hpcbench.trace.clock import to_global
+from hpcbench.trace.schema import ARRIVAL, Flag
+
+_CALLS, _PHASES = 0, 1
+"""Numbers of the two tracks of a rank."""
+
+
+def as_perfetto(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
+    """Return the middle sample and the longest ones of each case, ranks one below another.
+
+    Times are in us from the first of them, on the global clock.
+    """
+    run = runs[0]
+    left_out = [*not_measured(run)]
+    shown: list[tuple[ExportedCase, CaseSamples, list[int]]] = []
+    for case in run.measured:
+        samples = run.source.samples(case.item.case.case_id)
+        aligned = samples and aligned_samples(run, samples)
+        if aligned is None:
+            left_out.append(LeftOut("no samples" if samples is None else
+                                    "clocks of its ranks were not compared", case.name))
+        else:
+            shown.append((case, aligned, _chosen(aligned, request.samples)))
+    begins = [int(samples.start_ns[:, chosen].min()) for _, samples, chosen in shown if chosen]
+    if not begins:
+        return Exported(b"", tuple(left_out))
+    events = [event for case, samples, chosen in shown
+              for event in _events(case, samples, chosen, min(begins))]
+    document = {"displayTimeUnit": "ns", "traceEvents": [
+        *_tracks(run, {(event["pid"], event["tid"]) for event in events}), *events], "otherData": {
+            "program": "hpcbench", "run_id": run.results.run.run_id,
+            "begin_global_ns": str(min(begins))}}
+    return Exported((to_json(document, allow_nan=False) + "\n").encode(), tuple(left_out))
+
+
+def aligned_samples(run: ExportedRun, samples: CaseSamples) -> CaseSamples | None:
+    """Return stamps on the global clock, or None where a rank's clock is not known."""
+    if run.results.clocks is None or run.results.clocks.n_clocks == 1:
+        return samples if run.results.clocks or len(samples.ranks) == 1 else None
+    if not set(samples.ranks) <= run.clocks.keys():
+        return None
+    start_ns, end_ns = np.empty_like(samples.start_ns), np.empty_like(samples.end_ns)
+    for row, rank in enumerate(samples.ranks):
+        to_global(run.clocks[rank], samples.start_ns[row], start_ns[row])
+        to_global(run.clocks[rank], samples.end_ns[row], end_ns[row])
+    return replace(samples, start_ns=start_ns, end_ns=end_ns)
+
+
+def _chosen(samples: CaseSamples, most: int) -> list[int]:
+    """Return the indices of the middle sample and the longest ones, ``most`` in all, in order."""
+    if samples.use is None:
+        return []
+    places = np.flatnonzero(counts(samples.use))
+    time_ns = samples.end_ns.max(axis=0) - samples.start_ns.min(axis=0)
+    ordered = places[np.argsort(time_ns[places], kind="stable")].tolist()
+    if len(ordered) <= most:
+        return sorted(ordered)
+    return sorted({ordered[(len(ordered) - 1) // 2], *ordered[len(ordered) - most + 1:]})
+
+
+def _tracks(run: ExportedRun, tracks: set[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    """Yield the names of (rank, track) and the order of ranks."""
+    hosts = {place.rank: place.hostname for place in run.results.topology.ranks}
+    for rank, track in sorted(tracks):
+        if track == _CALLS:
+            host = f" ({hosts[rank]})" if rank in hosts else ""
+            yield _named("process_name", rank, {"name": f"rank {rank}{host}"})
+            yield _named("process_sort_index", rank, {"sort_index": rank})
+        name = "samples" if track == _CALLS else "phases"
+        yield {**_named("thread_name", rank, {"name": name}), "tid": track}
+
+
+def _named(name: str, rank: int, args: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "M", "name": name, "pid": rank, "args": args}
+
+
+def _events(
+    case: ExportedCase, samples: CaseSamples, chosen: Sequence[int], begin_ns: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield an event for each rank and sample, and below it those of its phases."""
+    for at in chosen:
+        for row, rank in enumerate(samples.ranks):
+            start_ns, end_ns = int(samples.start_ns[row, at]), int(samples.end_ns[row, at])
+            args = {"case_id": case.item.case.case_id, "sample": at,
+                    "launch": int(samples.launch[at]), "pass": int(samples.pass_index[at]),
+                    "late_start": bool(samples.flags[row, at] & Flag.LATE_START)}
+            yield _event(case.name, (rank, _CALLS), (start_ns - begin_ns, end_ns - start_ns), args)
+            for name, values in samples.phases.items():
+                if name.startswith(ARRIVAL):
+                    continue
+                lasted_ns = int(values[row, at])
+                yield _event(name, (rank, _PHASES), (start_ns - begin_ns, lasted_ns), {})
+                start_ns += lasted_ns
+
+
+def _event(
+    name: str, track: tuple[int, int], span_ns: tuple[int, int], args: dict[str, Any],
+) -> dict[str, Any]:
+    """Return a complete event on (rank, track); ``span_ns`` is (begin, duration)."""
+    return {"ph": "X", "cat": "hpcbench", "name": name, "pid": track[0], "tid": track[1],
+            "ts": span_ns[0] / 1e3, "dur": span_ns[1] / 1e3, "args": args}

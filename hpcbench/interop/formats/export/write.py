@@ -1,0 +1,124 @@
+"""The formats by name, and results files that become one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import MappingProxyType
+
+from hpcbench.errors import FileError, UsageError
+from hpcbench.interop.formats.export.cases import (
+    Exported,
+    ExportedRun,
+    ExportRequest,
+    exported_run,
+    left_out_lines,
+    metric_names,
+)
+from hpcbench.interop.formats.export.cost_tables import as_aiconfigurator, as_torch_estimates
+from hpcbench.interop.formats.export.histories import as_bencher, as_github_benchmark, as_otava
+from hpcbench.interop.formats.export.lines import as_fom, as_superbench
+from hpcbench.interop.formats.export.nccl_tests import as_json, as_text
+from hpcbench.interop.formats.export.prometheus import as_prometheus
+from hpcbench.interop.formats.export.tables import as_csv, as_parquet
+from hpcbench.interop.formats.export.tensorboard import as_tensorboard
+from hpcbench.interop.formats.export.timeline import as_perfetto
+from hpcbench.records import dataclass
+from hpcbench.reduce.results_file import each_once, open_results
+from hpcbench.reduce.suite_file import refuse_suite
+from hpcbench.trace.container import whole_file
+
+Writer = Callable[[Sequence[ExportedRun], ExportRequest], Exported]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFormat:
+    """A format's writer; ``many``: it holds several runs. ``is_binary``: not for a terminal."""
+
+    write: Writer
+    many: bool = False
+    is_binary: bool = False
+
+
+FORMATS: Mapping[str, ExportFormat] = MappingProxyType({
+    "nccl-tests": ExportFormat(as_text), "nccl-tests-json": ExportFormat(as_json),
+    "prometheus": ExportFormat(as_prometheus), "bencher": ExportFormat(as_bencher),
+    "github-benchmark": ExportFormat(as_github_benchmark),
+    "otava": ExportFormat(as_otava, many=True),
+    "superbench": ExportFormat(as_superbench, many=True),
+    "fom": ExportFormat(as_fom), "csv": ExportFormat(as_csv, many=True),
+    "parquet": ExportFormat(as_parquet, many=True, is_binary=True),
+    "tensorboard": ExportFormat(as_tensorboard, is_binary=True),
+    "perfetto": ExportFormat(as_perfetto), "torch-estimates": ExportFormat(as_torch_estimates),
+    "aiconfigurator": ExportFormat(as_aiconfigurator)})
+
+
+def chosen_export(name: str, n_runs: int) -> ExportFormat:
+    """Return the format. Raises UsageError for another name, or for more runs than it holds."""
+    if name not in FORMATS:
+        raise UsageError(f"--to {name}: allowed are {', '.join(FORMATS)}")
+    found = FORMATS[name]
+    if n_runs > 1 and not found.many:
+        several = ", ".join(name for name, one in FORMATS.items() if one.many)
+        raise UsageError(f"--to {name}: holds one run, and {n_runs} were given; {several} hold "
+                         "several")
+    return found
+
+
+def export_files(
+    paths: Sequence[Path], name: str, request: ExportRequest, only: Sequence[str] = (),
+) -> tuple[Exported, Sequence[str]]:
+    """Return the content in a format, and lines on what it lacks.
+
+    Raises UsageError for unknown names, a file that is given twice, and where the format can hold
+    nothing of the runs; FileError or TraceError for files that are no results.
+    """
+    paths = each_once(paths)
+    chosen = chosen_export(name, len(paths))
+    for path in paths:
+        refuse_suite(path)
+    with ExitStack() as stack:
+        runs = [exported_run(stack.enter_context(open_results(path)), only) for path in paths]
+        _check_metrics(runs, request)
+        exported = chosen.write(runs, request)
+    lines = [*exported.notes, *_warnings(runs), *left_out_lines(exported.left_out)]
+    if not exported.content:
+        why = (exported.notes or [*left_out_lines(exported.left_out)] or ["there is no case"])[-1]
+        raise UsageError(f"--to {name}: nothing that this format holds: {why}")
+    return exported, lines
+
+
+def _check_metrics(runs: Sequence[ExportedRun], request: ExportRequest) -> None:
+    known = dict.fromkeys(one for run in runs for one in metric_names(run))
+    for name in request.metrics:
+        if name not in known:
+            raise UsageError(f"--metric {name}: these results have "
+                             f"{', '.join(known) or 'no measured case'}")
+
+
+def _warnings(runs: Sequence[ExportedRun]) -> Iterator[str]:
+    """Yield warnings about the numbers of a run as a whole."""
+    for run in runs:
+        about = f"run {run.results.run.run_id}"
+        if faults := run.results.run.faults:
+            yield f"{about}: faults were injected on purpose: {'; '.join(faults)}"
+        if programs := run.results.run.imported:
+            yield f"{about}: imported: times that {' and '.join(programs)} printed"
+        yield from (f"{about}: {finding.code}: {finding.message}"
+                    for finding in run.results.findings if finding.scope == "run")
+
+
+def free_target(path: Path, *, force: bool) -> Path:
+    """Return the path of the file to write. Raises FileError if it is there, or is a folder."""
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder; give -o a file in it")
+    if path.exists() and not force:
+        raise FileError(f"{path}: is there already; give --force to replace it, or -o FILE")
+    return path
+
+
+def write_target(path: Path, exported: Exported) -> None:
+    """Write the file, whole or not at all. Raises FileError."""
+    with whole_file(path) as part:
+        part.write_bytes(exported.content)

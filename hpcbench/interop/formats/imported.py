@@ -1,0 +1,100 @@
+"""Files of other programs as a results file: each time is as the program printed it.
+
+A row has the mean of so many calls back to back, or the median of single operations, and never an
+interval. A collective, number of ranks or backend that a file lacks is asked for, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from hpcbench import __version__
+from hpcbench.errors import FileError, UsageError
+from hpcbench.interop.formats.imported_collectives import add_operations, take_collectives
+from hpcbench.interop.formats.imported_operations import Operations
+from hpcbench.interop.formats.imported_products import take_products
+from hpcbench.interop.formats.imported_rows import DTYPES, Gathered, Given
+from hpcbench.interop.formats.reading.detect import tables_of
+from hpcbench.interop.formats.reading.source import Unread
+from hpcbench.interop.formats.reading.superbench import comm_tables, other_metrics
+from hpcbench.interop.formats.tables import CommTable, ForeignTable, NodeTable, ProductTable
+from hpcbench.operations.collectives import DTYPE_BYTES
+from hpcbench.plan.case import Plan, case_id
+from hpcbench.plan.support import BACKEND_TRAITS
+from hpcbench.reduce.records import with_records
+from hpcbench.reduce.results import Results, RunInfo
+from hpcbench.reduce.results_file import new_results
+from hpcbench.units import plural
+
+_ONLY_RATES = "nvbandwidth prints rates without sizes and times: check them with hpcbench lint"
+
+
+def import_files(paths: Sequence[Path], output: Path, given: Given) -> list[str]:
+    """Write the rows of all files to a new results file; return lines on what was done.
+
+    Raises FileError for an existing output, or files without a row to import; UsageError
+    for facts that the user has to give.
+    """
+    if output.exists():
+        raise FileError(f"{output} exists: give another name with -o, or remove it")
+    if not output.parent.is_dir():
+        raise FileError(f"{output.parent} is no folder: make it, or give another name with -o")
+    _check(given)
+    found, operations, unread = Gathered(), Operations(), list[str]()
+    for path in paths:
+        left_out = Unread()
+        for table in tables_of(path, given.collective, left_out):
+            _take(table, given, found, operations)
+        unread += left_out.lines(str(path))
+    add_operations(operations, found)
+    if not found.items:
+        why = "; ".join([*found.left_out_lines(), *unread]) or "no rows"
+        raise FileError(f"{paths[0]}: nothing to import ({why})")
+    results = _results(found, [path.name for path in paths])
+    with new_results(output) as writer:
+        writer.finish(results)
+    return [*found.left_out_lines(), *unread, *found.notes,
+            f"{plural(len(results.cases), 'row')} of {' and '.join(results.run.imported)} in "
+            f"{output}: times as printed, without intervals"]
+
+
+def _check(given: Given) -> None:
+    """Raise UsageError for a backend or an element type that is not known."""
+    if given.backend and given.backend not in BACKEND_TRAITS:
+        raise UsageError(f"--backend {given.backend}: known are {', '.join(BACKEND_TRAITS)}")
+    if given.dtype and given.dtype not in DTYPES:
+        raise UsageError(f"--dtype {given.dtype}: known are {', '.join(DTYPE_BYTES)}")
+
+
+def _take(table: ForeignTable, given: Given, found: Gathered, operations: Operations) -> None:
+    """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
+    if isinstance(table, CommTable):
+        take_collectives(table, given, found, operations)
+    elif isinstance(table, ProductTable):
+        take_products(table, given, found)
+    elif isinstance(table, NodeTable):
+        for one in comm_tables(table):
+            take_collectives(one, given, found, operations)
+        if others := other_metrics(table):
+            found.left_out["a metric of SuperBench that is none of a collective"] += others
+    else:
+        found.left_out[_ONLY_RATES] += 1
+
+
+def _results(found: Gathered, names: Sequence[str]) -> Results:
+    items, programs = tuple(found.items.values()), tuple(found.programs)
+    cases = tuple(item.case for item in items)
+    ranks = max(case.world_size for case in cases)
+    identity = case_id({"cases": [case.case_id for case in cases], "programs": programs,
+                        "times": [item.statistics and asdict(item.statistics) for item in items]})
+    name = f"imported: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+    plan = Plan(name=name, world_size=ranks, passes=1, cases=cases, duplicates=0, config={},
+                plan_hash=case_id({"cases": [case.case_id for case in cases]}))
+    run = RunInfo(
+        name=name, run_id=identity, plan_hash=plan.plan_hash, world_size=ranks,
+        ranks_present=tuple(range(ranks)),
+        nodes=tuple(sorted(found.nodes)), started_at="", versions={}, environment={},
+        hpcbench_version=__version__, imported=programs)
+    return with_records(Results(run, plan, items, ()))

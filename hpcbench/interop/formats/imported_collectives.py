@@ -1,0 +1,195 @@
+"""Tables of collectives as rows: a mean of calls each, or single operations of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from hpcbench.config.axes import OPS
+from hpcbench.interop.formats.implied_ranks import ImpliedRanks, most_likely
+from hpcbench.interop.formats.imported_operations import Operations
+from hpcbench.interop.formats.imported_rows import (
+    DTYPES,
+    Gathered,
+    Given,
+    PrintedTimes,
+    RowPlace,
+    mean_of,
+    needed,
+)
+from hpcbench.interop.formats.lint import contradicting
+from hpcbench.interop.formats.own_table import PROGRAM as OWN
+from hpcbench.interop.formats.own_table import row_key
+from hpcbench.interop.formats.reading.names import PARTS_IN_OSU
+from hpcbench.interop.formats.tables import CommRow, CommTable, Half
+from hpcbench.kinds.collective.plan import Collective
+from hpcbench.operations.collectives import DTYPE_BYTES, CollectiveSpec, collectives
+from hpcbench.reduce.results import OPERATION_FOLD, PRINTED_MEDIAN_FOLD
+
+KIND = "collective"
+OSU, INSPECTOR, SUPERBENCH = "OSU", "NCCL Inspector", "SuperBench"
+_BACKENDS: Mapping[str, str] = {"nccl-tests": "nccl", INSPECTOR: "nccl"}
+_OF_NCCL = ("nccl-bw", "rccl-bw")
+"""SuperBench's benchmarks that run nccl-tests or rccl-tests, always with operator sum."""
+_FORMS: Mapping[bool | None, str] = {None: "", False: "out of place", True: "in place"}
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    OSU: PARTS_IN_OSU,
+    INSPECTOR: (*PARTS_IN_OSU, "reduce_scatter")}
+"""Collectives whose size is one rank's part in these programs, and that of all parts here."""
+_MOST_BYTES = 2**62
+
+
+def take_collectives(
+    table: CommTable, given: Given, found: Gathered, operations: Operations,
+) -> None:
+    """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
+    if why := _no_collective(table):
+        found.left_out[why] += len(table.rows)
+        return
+    if not table.collective:
+        raise needed(_where(table), "which collective", "--collective NAME")
+    judged = most_likely(table)
+    place = _place(table, given, judged)
+    _note_damage(table, found)
+    if given.backend not in ("", place.backend):
+        found.notes[f"{table.path}: a table states backend {place.backend}: --backend "
+                    f"{given.backend} is not used"] = None
+    found.programs[_printed_by(table)] = None
+    found.nodes.update(dict.fromkeys(one.host for one in table.devices))
+    wrong = contradicting(table, judged)
+    for row in table.rows:
+        if row.line in wrong:
+            found.left_out["it contradicts itself: hpcbench lint tells how"] += 1
+            continue
+        dtype = _dtype(table, row, given)
+        for half in _measured(table, row):
+            if half.time_us is None or half.time_us.value <= 0:
+                found.left_out["no time"] += 1
+            elif table.program == INSPECTOR:
+                operations.take(table, replace(place, dtype=dtype), row, half.time_us.value)
+            else:
+                _add_mean(replace(place, dtype=dtype), row, half, found)
+
+
+def _printed_by(table: CommTable) -> str:
+    if table.hpcbench:
+        return (table.own and table.own.printed_by) or f"{OWN} {table.hpcbench}"
+    return f"{table.program} {table.version}".rstrip()
+
+
+def _measured(table: CommTable, row: CommRow) -> Iterator[Half]:
+    """Yield the halves of a row that are no copies of the other one."""
+    kept = (False, True) if table.own is None else table.own.halves_of(row_key(
+        row.size_bytes, row.dtype, row.redop or "none", -1 if row.root is None else row.root))
+    yield from (half for half in row.halves if half.in_place is None or half.in_place in kept)
+
+
+def _note_damage(table: CommTable, found: Gathered) -> None:
+    if table.damaged:
+        found.left_out["cut, mixed with other output, or of another version"] += len(table.damaged)
+    if table.is_cut:
+        found.notes[f"{table.path}: cut off: a table without its end"] = None
+
+
+def add_operations(operations: Operations, found: Gathered) -> None:
+    """Add a row for all operations of one collective, size and communicator's name."""
+    for (place, size_bytes), series in operations.series.items():
+        work = _workload(place, CommRow(series.line, size_bytes, ()), Half())
+        if isinstance(work, str):
+            found.left_out[work] += 1
+        else:
+            found.add(place, work, PrintedTimes(
+                series.slowest_s(), series.line, fold=OPERATION_FOLD))
+    if operations.count:
+        found.notes[operations.note()] = None
+
+
+def _no_collective(table: CommTable) -> str:
+    """Return why a table has none of our collectives, or ""."""
+    if table.program == INSPECTOR and table.collective in ("", "send_recv"):
+        return "NCCL Inspector: sent from one rank to another, or of a collective unknown here"
+    if table.collective and (table.is_uneven or table.collective not in collectives()):
+        return f"no collective that hpcbench has in this form: {table.collective}"
+    return ""
+
+
+def _where(table: CommTable) -> str:
+    return f"{table.path}:{table.line}"
+
+
+def _place(table: CommTable, given: Given, judged: ImpliedRanks) -> RowPlace:
+    """Raises UsageError for a fact that neither the table nor the user gives."""
+    ranks = given.ranks or (
+        table.ranks if table.program == INSPECTOR else judged.chosen)
+    if not ranks:
+        raise needed(_where(table), "how many ranks", "--ranks N")
+    backend = table.backend or given.backend or (
+        "" if table.hpcbench else _BACKENDS.get(table.program, ""))
+    if not backend and table.program == SUPERBENCH and table.label.startswith(_OF_NCCL):
+        backend = "nccl"
+    if not backend:
+        raise needed(_where(table), "which backend", "--backend NAME")
+    own = table.own
+    return RowPlace(
+        OWN if table.hpcbench else table.program, KIND, table.collective, backend, ranks,
+        own.mode if own else "pipelined", label=table.label, device=table.device,
+        warmup=own.warmup if own else table.warmup,
+        own=own and own.model_copy(update={"only_in_place": (), "only_out_of_place": ()}))
+
+
+def _dtype(table: CommTable, row: CommRow, given: Given) -> str:
+    """Return the element type as the table writes it. Raises UsageError where nobody gives it."""
+    found = row.dtype or given.dtype or ("MPI_CHAR" if table.program == OSU else "")
+    if not found:
+        raise needed(_where(table), "which element type", "--dtype NAME, uint8 for bytes of any")
+    return found
+
+
+def _add_mean(place: RowPlace, row: CommRow, half: Half, found: Gathered) -> None:
+    assert half.time_us is not None
+    work = _workload(place, row, half)
+    if isinstance(work, str):
+        found.left_out[work] += 1
+        return
+    n_wrong = half.wrong if row.passed is None else int(not row.passed)
+    own, calls = place.own, row.iterations or 1
+    measured = mean_of(half.time_us.value * 1e-6, row.line, own.batch if own else calls, n_wrong)
+    if own and not own.is_mean:
+        measured = replace(measured, fold=PRINTED_MEDIAN_FOLD)
+    found.add(replace(place, form=_FORMS[half.in_place]), work, measured)
+
+
+def _workload(place: RowPlace, row: CommRow, half: Half) -> Collective | str:
+    """Return the workload that a row measured, or why it is none of ours."""
+    spec = collectives()[place.what]
+    dtype = DTYPES.get(place.dtype)
+    if dtype is None:
+        return f"element type {place.dtype[:40]}"
+    op = _operator(place, row, spec)
+    if op is not None and op not in OPS:
+        return f"reduction {op}"
+    size = row.size_bytes * (place.ranks if place.what in _PARTS.get(place.program, ()) else 1)
+    if size > _MOST_BYTES:
+        return "a size that no machine has"
+    parts = place.ranks if spec.split else 1
+    root = row.root or (None if place.program == INSPECTOR else 0)
+    return Collective(
+        collective=place.what, dtype=dtype, op=op, root=root if spec.has_root else None,
+        in_place=_in_place(place, half, spec), requested_bytes=size, size_bytes=size,
+        count=size // DTYPE_BYTES[dtype] // parts,
+        buffers=place.own.buffers if place.own else "warm",
+        asynchronous=place.own is not None and place.own.asynchronous)
+
+
+def _operator(place: RowPlace, row: CommRow, spec: CollectiveSpec) -> str | None:
+    """Return the reduction; None where there is none, or it is not known."""
+    if not spec.has_op:
+        return None
+    return row.redop or (None if place.program == INSPECTOR else "sum")
+
+
+def _in_place(place: RowPlace, half: Half, spec: CollectiveSpec) -> bool | None:
+    """Return whether a row was in place; None where there is no such form, or it is not known."""
+    if half.in_place is None and place.program not in (INSPECTOR, SUPERBENCH) and spec.in_place:
+        return spec.in_place[0]
+    return half.in_place

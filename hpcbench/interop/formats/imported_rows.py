@@ -1,0 +1,169 @@
+"""Common parts of imported rows: a case, a result without an interval, rows that were left out.
+
+Nothing is guessed: a fact that a file lacks is given by the user, or the row is left out, counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.config.axes import DTYPE_ALIASES
+from hpcbench.errors import FileError, UsageError
+from hpcbench.interop.formats.own_table import OwnTable
+from hpcbench.operations.collectives import DTYPE_BYTES
+from hpcbench.plan.case import Case, case_id, planned_canary
+from hpcbench.plan.support import resolve_device
+from hpcbench.plan.workload import Workload
+from hpcbench.records import dataclass
+from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Timing
+from hpcbench.reduce.timing import order_statistics
+from hpcbench.units import plural
+
+MOST_CASES = 100_000
+"""Rows of one results file: as many fit into a few hundred MB of memory."""
+MOST_REASONS = 10
+"""Lines on rows that are left out; further reasons are counted."""
+DTYPES: Mapping[str, str] = {
+    **DTYPE_ALIASES, **{name: name for name in DTYPE_BYTES}, "MPI_CHAR": "uint8",
+    "MPI_FLOAT": "fp32", "MPI_INT": "int32"}
+"""Types of 1 byte without a meaning, as OSU's char, are uint8 here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Facts that the user gives of tables that lack them; "" or None: not given."""
+
+    collective: str = ""
+    ranks: int | None = None
+    backend: str = ""
+    dtype: str = ""
+    primitive: str = ""
+
+
+def needed(place: str, what: str, flag: str) -> UsageError:
+    """Return the error of a fact that a table lacks; ``place`` is its file and line."""
+    return UsageError(f"{place}: {what}? The file does not say it; give {flag}")
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Where rows of a table were measured, and what; ``form`` is such as "in place".
+
+    ``dtype`` is as the table writes it. ``label`` distinguishes cases of the same work, such as
+    those of two communicators. ``device`` "" is the usual one of the backend. ``own`` is how
+    hpcbench says that it measured.
+    """
+
+    program: str
+    kind: str
+    what: str
+    backend: str
+    ranks: int
+    mode: str = "pipelined"
+    dtype: str = ""
+    form: str = ""
+    label: str = ""
+    device: str = ""
+    warmup: int = 0
+    own: OwnTable | None = None
+
+    @property
+    def title(self) -> str:
+        return " ".join(filter(None, (self.program, self.what, self.label, self.form)))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return the fields that identify a case only where they are not the usual."""
+        unusual: dict[str, Any] = {name: value for name, value, usual in (
+            ("label", self.label, ""), ("mode", self.mode, "pipelined")) if value != usual}
+        return {**unusual, **({} if self.own is None else self.own.case_fields)}
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedTimes:
+    """The times of a row in seconds, (n,): one mean, or those of single operations (``fold``).
+
+    ``n_wrong`` is None where nothing was checked; ``line`` is that of the row.
+    """
+
+    times_s: npt.NDArray[np.float64]
+    line: int
+    calls: int = 1
+    n_wrong: int | None = None
+    fold: str = PRINTED_FOLD
+
+
+def mean_of(time_s: float, line: int, calls: int = 1, n_wrong: int | None = None) -> PrintedTimes:
+    """Return a mean that a program printed, of so many calls; 1 if it does not state how many."""
+    return PrintedTimes(np.array([time_s]), line, calls, n_wrong)
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Results of cases by id, programs, nodes, how many rows were left out and why, and notes."""
+
+    items: dict[str, CaseResult] = field(default_factory=dict)
+    programs: dict[str, None] = field(default_factory=dict)
+    nodes: dict[str, None] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+    notes: dict[str, None] = field(default_factory=dict)
+    _seen: set[tuple[RowPlace, Workload]] = field(default_factory=set)
+
+    def add(self, place: RowPlace, work: Workload, measured: PrintedTimes) -> None:
+        """Add a row, unless its case is there. Raises FileError for more than MOST_CASES."""
+        is_again = (place, work) in self._seen  # most of a long log are: no case is made of them
+        case = None if is_again else _case(place, work, measured)
+        if case is None or case.case_id in self.items:
+            self.left_out["the same case again; import it to a file of its own"] += 1
+            return
+        self._seen.add((place, work))
+        if len(self.items) == MOST_CASES:
+            raise FileError(f"more than {MOST_CASES:,} rows: import fewer files at a time")
+        case = replace(case, index=len(self.items))
+        self.items[case.case_id] = _result(case, measured)
+
+    def left_out_lines(self) -> list[str]:
+        """Return a line for each reason why rows were left out, the most frequent first."""
+        shown = self.left_out.most_common(MOST_REASONS)
+        lines = [f"left out: {plural(count, 'row')}: {why}" for why, count in shown]
+        rest = self.left_out.total() - sum(count for _, count in shown)
+        return [*lines, *([f"left out: {plural(rest, 'row')} for other reasons"] if rest else [])]
+
+
+def _case(place: RowPlace, work: Workload, measured: PrintedTimes) -> Case:
+    """Return the case: the canary's, with all of the canary's own fields replaced."""
+    own = {} if place.own is None else place.own.case_fields
+    device = place.device or resolve_device(place.backend, "auto")
+    identity = {"imported": place.program, "work": work.to_json(), "device": device,
+                "backend": place.backend, "world_size": place.ranks, **place.identity}
+    return replace(
+        planned_canary(place.ranks), case_id=case_id(identity), block=place.title,
+        kind=place.kind, backend=place.backend, device=device, mode=place.mode,
+        warmup=place.warmup, iterations=len(measured.times_s),
+        min_iterations=0, batch=measured.calls,
+        validate=measured.n_wrong is not None, workload=work, memory_bytes=0, **own)
+
+
+def _result(case: Case, measured: PrintedTimes) -> CaseResult:
+    if measured.n_wrong:
+        return CaseResult(
+            case, "wrong", f"the program found wrong results (line {measured.line})", None,
+            case.device, measured.n_wrong, None, {})
+    statistics = order_statistics(measured.times_s)
+    return CaseResult(case, "ok", "", None, case.device, measured.n_wrong, statistics, {},
+                      _timing(case, measured, statistics.median_s))
+
+
+def _timing(case: Case, measured: PrintedTimes, median_s: float) -> Timing:
+    return Timing(
+        fold=measured.fold, calls=case.batch, n_warmup=0, n_ramp=0, n_late=0, n_outlier=0,
+        unflagged_n=0, unflagged_median_s=None, quality=(IMPORTED,), stop_reasons=(),
+        first_call_s=None, communicator_s=None, last_in_s=None, local_max_s=None, imbalance_s=None,
+        enqueue_s=None, device_s=None, clock_bound_s=None, quickest_rank=None, quickest_share=None,
+        launch_medians_s=(median_s,), pass_medians_s=(median_s,), all_count=True)

@@ -1,0 +1,342 @@
+"""A table of another program against its own arithmetic: a violation for each rule that it breaks.
+
+Numbers are compared as far as their digits go (`printed.Printed`), so that a correct table
+breaks none, however few digits it has. A fact that a table lacks is not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hpcbench.interop.formats.implied_ranks import (
+    MOST_RANKS,
+    ImpliedRanks,
+    allow,
+    factor_of,
+    has_factor,
+    implied,
+    most_likely,
+)
+from hpcbench.interop.formats.printed import Printed
+from hpcbench.interop.formats.reading.superbench import comm_tables, is_code
+from hpcbench.interop.formats.tables import (
+    ELEMENT_BYTES,
+    CommRow,
+    CommTable,
+    ForeignTable,
+    Half,
+    MatrixTable,
+    NodeTable,
+    ProductTable,
+)
+from hpcbench.operations.collectives import collectives
+from hpcbench.records import dataclass
+
+RULES: Mapping[str, str] = {
+    "factor": "busbw is algbw times the factor of the collective and n",
+    "ranks": "busbw / algbw means the n that the file states",
+    "size": "size is count x element (x n)",
+    "rate": "a rate is size / time",
+    "average": "an average, sum or extreme is that of its rows",
+    "order": "sizes rise",
+    "spread": "least <= mean <= greatest, and percentiles in order",
+    "columns": "columns and fields are those of the known version",
+    "wrong": "wrong results are 0 or were not checked",
+    "failed": "the program itself calls nothing failed",
+    "cut": "the end that belongs to a heading is there",
+    "link": "no rate is above the declared link",
+}
+"""Rule -> what holds in a correct table."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRule:
+    """A rule that a table breaks, with the numbers. ``line`` counts rows in a JSON document."""
+
+    rule: str
+    path: str
+    line: int
+    message: str
+
+
+def lint(table: ForeignTable, link_gbs: float | None = None) -> Iterator[BrokenRule]:
+    """Yield the rules that a table breaks; ``link_gbs`` is the declared rate of a link."""
+    if isinstance(table, CommTable):
+        yield from _lint_comm(table, link_gbs)
+    elif isinstance(table, MatrixTable):
+        yield from _lint_matrix(table, link_gbs)
+    elif isinstance(table, ProductTable):
+        yield from _lint_products(table)
+    else:
+        yield from _lint_node(table, link_gbs)
+
+
+def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[BrokenRule]:
+    judged = most_likely(table)
+    yield from _ranks(table, judged)
+    known = replace(table, ranks=judged.chosen)
+    yield from _factors(known, judged)
+    yield from _sizes(known, judged)
+    for check in (_odd, _rates, _average, _order, _spreads, _columns, _wrongs, _ends):
+        yield from check(known)
+    if link_gbs is not None:
+        for row, half in _halves(table):
+            rate = half.busbw or half.algbw
+            if rate is not None and rate.low > link_gbs:
+                yield _of(table, "link", row.line, f"{rate.value:g} GB/s is above the declared "
+                                                   f"link of {link_gbs:g} GB/s")
+
+
+def contradicting(table: CommTable, judged: ImpliedRanks) -> set[int]:
+    """Return the lines of rows whose own numbers contradict each other: torn, or of other columns.
+    """
+    known = replace(table, ranks=judged.chosen)
+    checks = (_factors(known, judged), _sizes(known, judged), _odd(known), _rates(known))
+    return {one.line for check in checks for one in check}
+
+
+def _of(
+    table: CommTable | ProductTable | MatrixTable, rule: str, line: int, message: str,
+) -> BrokenRule:
+    return BrokenRule(rule, table.path, line, message)
+
+
+def _halves(table: CommTable) -> Iterator[tuple[CommRow, Half]]:
+    yield from ((row, half) for row in table.rows for half in row.halves)
+
+
+def _ranks(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
+    if table.ranks is not None and judged.chosen != table.ranks:
+        yield _of(table, "ranks", table.line,
+                  f"busbw / algbw of {judged.agreeing} of {judged.asked} measurements means "
+                  f"n = {judged.text}; the file states {table.ranks}")
+
+
+def _factors(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
+    """Yield rows whose busbw does not fit n; without one, the n that most rows mean."""
+    if table.is_uneven:
+        return
+    low = table.ranks or judged.least
+    high = table.ranks or judged.most
+    for row, half in _halves(table):
+        if table.ranks and all(allow(table.collective, (half,), table.ranks)) and (
+                half.algbw is not None and half.algbw.low > 0):
+            continue
+        span = implied(table.collective, half)
+        if half.algbw is None or half.busbw is None:
+            continue
+        if span is None:  # algbw is 0 to its digits: busbw is at most the greatest factor times it
+            if has_factor(table.collective) and half.busbw.low > half.algbw.high * factor_of(
+                    table.collective)(MOST_RANKS):
+                yield _of(table, "factor", row.line, f"busbw {half.busbw.value:g} GB/s at algbw "
+                                                     f"{half.algbw.value:g} GB/s")
+            continue
+        least, most = span
+        if least <= most and least <= high and low <= most:
+            continue
+        factor = factor_of(table.collective)(table.ranks) if table.ranks else None
+        expected = (f"{table.collective} of n = {judged.text} has another factor"
+                    if factor is None else
+                    f"{half.algbw.value:g} x {factor:.4g} = {half.algbw.value * factor:.4g} GB/s "
+                    f"for {table.collective} of n = {table.ranks}")
+        yield _of(table, "factor", row.line, f"busbw {half.busbw.value:g} GB/s at algbw "
+                                             f"{half.algbw.value:g} GB/s: {expected}")
+
+
+def _sizes(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
+    """Yield sizes that are not count x element x parts; these are 1, or n where it is known."""
+    spec = collectives().get(table.collective)
+    if table.is_uneven or spec is None and table.collective:
+        return
+    least, most = table.ranks or judged.least, table.ranks or judged.most
+    for row in table.rows:
+        element = ELEMENT_BYTES.get(row.dtype or "")
+        if element is None or row.count is None:
+            continue
+        part = row.count * element
+        open_bytes = element if table.floors_counts and spec and spec.split else 0
+        fewest, parts = _parts(row.size_bytes, part, open_bytes)
+        is_one = (spec is None or not spec.split) and fewest <= 1 <= parts
+        is_split = (spec is None or spec.split) and max(fewest, least) <= min(parts, most)
+        if row.size_bytes % element or not (is_one or is_split):
+            ranks = f" x {least} ranks" if least == most and (spec is None or spec.split) else ""
+            yield _of(table, "size", row.line,
+                      f"size {row.size_bytes} B, but {row.count} x {element} B ({row.dtype})"
+                      f"{ranks} = {part * (least if ranks else 1)} B")
+
+
+def _parts(size_bytes: int, part: int, open_bytes: int) -> tuple[int, int]:
+    """Return the fewest and most parts that a size can be of; fewest > most if there are none.
+
+    ``open_bytes``: a part may be larger, by less than these.
+    """
+    if not part + open_bytes:
+        return (0, MOST_RANKS) if not size_bytes else (1, 0)
+    fewest = size_bytes // (part + open_bytes) + 1 if open_bytes else -(-size_bytes // part)
+    return fewest, size_bytes // part if part else MOST_RANKS
+
+
+def _odd(table: CommTable) -> Iterator[BrokenRule]:
+    """Yield values that no measurement has: no number, or a time that is not above 0."""
+    for row, half in _halves(table):
+        odd = [*half.odd, *([f"time {half.time_us.value:g} us"]
+                            if half.time_us is not None and half.time_us.value <= 0 else [])]
+        for value in odd:
+            yield _of(table, "rate", row.line, f"{value} at size {row.size_bytes} B")
+
+
+def _rates(table: CommTable) -> Iterator[BrokenRule]:
+    """Yield rates that are not size / time, and message rates that are not rate / size."""
+    for row, half in _halves(table):
+        rate, time = half.algbw, half.time_us
+        if table.timed_rates and not table.is_uneven and rate and time and time.low > 0:
+            moved = [row.size_bytes]
+            if table.program == "NCCL Inspector" and table.collective in (
+                    "all_gather", "reduce_scatter"):
+                moved.append(row.size_bytes * (table.ranks or 1))
+            if not any(rate.may_be(one / time.high / 1e3, one / time.low / 1e3) for one in moved):
+                yield _of(table, "rate", row.line,
+                          f"algbw {rate.value:g} GB/s, but {moved[-1]} B / {time.value:g} us = "
+                          f"{moved[-1] / time.value / 1e3:.4g} GB/s")
+        if rate and (messages := row.messages_per_s) and not rate.may_be(
+                messages.low * row.size_bytes / 1e9, messages.high * row.size_bytes / 1e9):
+            yield _of(table, "rate", row.line,
+                      f"{rate.value * 1e3:g} MB/s, but {messages.value:g} messages/s x "
+                      f"{row.size_bytes} B = {messages.value * row.size_bytes / 1e6:.4g} MB/s")
+
+
+def _average(table: CommTable) -> Iterator[BrokenRule]:
+    rates = [half.busbw for _, half in _halves(table)]
+    found = [one for one in rates if one is not None]
+    if table.average is None or len(found) < len(rates) or table.damaged or not found:
+        return
+    mean = _mean(found)
+    if not table.average.may_be(mean.low, mean.high):
+        yield _of(table, "average", table.rows[-1].line,
+                  f"the table says {table.average.value:g} GB/s on average; its {len(found)} busbw "
+                  f"have a mean of {mean.value:.6g} GB/s")
+
+
+def _mean(numbers: Sequence[Printed]) -> Printed:
+    return _sum(numbers).scaled(1 / len(numbers))
+
+
+def _sum(numbers: Sequence[Printed]) -> Printed:
+    return Printed(sum(one.value for one in numbers), sum(one.half for one in numbers))
+
+
+def _order(table: CommTable) -> Iterator[BrokenRule]:
+    """Yield the first size that falls and the first that repeats; rounded steps may repeat.
+
+    Sizes begin again with another type, operator or root (nccl-tests -d all, -o all, -r -1).
+    """
+    if not table.is_sweep or _is_cycle(table):
+        return
+    may_repeat = table.step_bytes is not None and table.step_bytes < 16 * (table.ranks or 1)
+    reported: set[str] = set()
+    for before, row in zip(table.rows, table.rows[1:], strict=False):
+        if (before.dtype, before.redop, before.root) != (row.dtype, row.redop, row.root):
+            continue
+        what = ("falls" if row.size_bytes < before.size_bytes else
+                "repeats" if row.size_bytes == before.size_bytes and row.size_bytes
+                and not may_repeat else "")
+        if what and what not in reported:
+            reported.add(what)
+            yield _of(table, "order", row.line,
+                      f"size {what}: {row.size_bytes} B after {before.size_bytes} B "
+                      "(two runs joined?)")
+
+
+def _is_cycle(table: CommTable) -> bool:
+    """Return whether all rows are one sweep again and again, as nccl-tests -N prints it."""
+    keys = [(row.size_bytes, row.dtype, row.redop, row.root) for row in table.rows]
+    length = next((at for at in range(1, len(keys)) if keys[at][0] < keys[at - 1][0]),
+                  1 if len(set(keys)) == 1 else len(keys))
+    return table.program == "nccl-tests" and length < len(keys) and (
+        keys[length:] == keys[:len(keys) - length])
+
+
+def _spreads(table: CommTable) -> Iterator[BrokenRule]:
+    for row, half in _halves(table):
+        is_mean = table.program != "nccl-tests"  # its iterations are timed apart from their mean
+        low, high = half.low_us, half.high_us
+        shares = half.percentiles_us
+        chain = [*shares] if table.program == "OSU" else [low, *shares, high]
+        mean = [low, half.time_us if is_mean else None, high]
+        for ordered in (chain, mean):
+            found = [one for one in ordered if one is not None]
+            if any(one.low > other.high for one, other in zip(found, found[1:], strict=False)):
+                yield _of(table, "spread", row.line, "these do not rise: "
+                          + ", ".join(f"{one.value:g}" for one in found) + " us")
+                break
+
+
+def _columns(table: CommTable) -> Iterator[BrokenRule]:
+    if table.old_columns:
+        yield _of(table, "columns", table.line, f"columns of another version: {table.old_columns}")
+    for line, count in table.damaged:
+        yield _of(table, "columns", line, f"a row of {count} fields, which is not read: cut, "
+                                          "mixed with other output, or of another version")
+
+
+def _wrongs(table: CommTable) -> Iterator[BrokenRule]:
+    for row in table.rows:
+        wrong = [half.wrong for half in row.halves if half.wrong]
+        if wrong or row.passed is False:
+            what = f"{sum(wrong)} wrong elements" if wrong else "validation failed"
+            yield _of(table, "wrong", row.line, f"{what} at size {row.size_bytes} B")
+    if table.out_of_bounds:
+        yield _of(table, "wrong", table.line, f"{table.out_of_bounds} values are out of bounds")
+
+
+def _ends(table: CommTable) -> Iterator[BrokenRule]:
+    yield from (_of(table, "failed", table.line, one) for one in table.failures)
+    if table.is_cut:
+        yield _of(table, "cut", table.line, f"no final lines after {len(table.rows)} rows: the "
+                                            "output was cut off or the program ended early")
+
+
+def _lint_matrix(table: MatrixTable, link_gbs: float | None) -> Iterator[BrokenRule]:
+    if table.status == "Error":
+        yield _of(table, "failed", 1, f"test case {table.name} ended with status Error")
+    cells = [one for row in table.matrix for one in row if one is not None]
+    if not cells:
+        return
+    least, most = min(cells, key=lambda one: one.value), max(cells, key=lambda one: one.value)
+    for name, said, is_so in (("sum", table.total, _sum(cells)), ("min", table.least, least),
+                              ("max", table.greatest, most), ("average", table.average,
+                                                              _mean(cells))):
+        if said is not None and not said.may_be(is_so.low, is_so.high):
+            yield _of(table, "average", 1, f"{table.name}: {name} {said.value:g}, but that of its "
+                                           f"{len(cells)} values is {is_so.value:.6g}")
+    if link_gbs is not None and "GB/s" in table.description and most.low > link_gbs:
+        yield _of(table, "link", 1, f"{table.name}: {most.value:g} GB/s is above the declared "
+                                    f"link of {link_gbs:g} GB/s")
+
+
+def _lint_products(table: ProductTable) -> Iterator[BrokenRule]:
+    for row in table.rows:
+        low, mean, high = row.least_ms, row.mean_ms, row.greatest_ms
+        if low.low > mean.high or mean.low > high.high:
+            yield _of(table, "spread", row.line, f"these do not rise: {low.value:g}, "
+                                                 f"{mean.value:g}, {high.value:g} ms")
+        work = 2 * row.m * row.n * row.k / 1e9
+        if low.low > 0 and not row.tflops.may_be(work / high.high, work / low.low):
+            yield _of(table, "rate", row.line,
+                      f"{row.tflops.value:g} TFLOPS, but 2 x {row.m} x {row.n} x {row.k} in "
+                      f"{low.value:g} to {high.value:g} ms is {work / high.value:.4g} to "
+                      f"{work / low.value:.4g}")
+        if row.passed is False:
+            yield _of(table, "wrong", row.line, f"{row.implementation}: validation failed")
+
+
+def _lint_node(node: NodeTable, link_gbs: float | None) -> Iterator[BrokenRule]:
+    for name, value in node.metrics.items():
+        if is_code(name) and value.value:
+            yield BrokenRule("failed", node.path, node.line, f"{node.node}: a benchmark ended with "
+                                                            f"return code {value.value:g}")
+    for table in comm_tables(node):
+        yield from _lint_comm(table, link_gbs)
+
+

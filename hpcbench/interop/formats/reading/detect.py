@@ -1,0 +1,108 @@
+"""The program that wrote a file, by its content, and its tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from hpcbench.errors import FileError
+from hpcbench.interop.formats.reading import (
+    ddlb,
+    inspector,
+    nccl_json,
+    nccl_text,
+    nvbandwidth,
+    osu,
+    param,
+    superbench,
+)
+from hpcbench.interop.formats.reading.prefixes import unwrapped, wrapped_line
+from hpcbench.interop.formats.reading.source import ForeignFile, Unread
+from hpcbench.interop.formats.tables import ForeignTable
+
+KNOWN = ("nccl-tests (text, JSON)", "OSU", "NCCL Inspector", "nvbandwidth JSON", "PARAM comms",
+         "DDLB CSV", "SuperBench jsonl")
+
+
+def tables_of(
+    path: Path, collective: str = "", left_out: Unread | None = None,
+) -> Iterator[ForeignTable]:
+    """Yield a file's tables as they are read; ``collective`` is used where a table names none.
+
+    What is not read is counted in ``left_out``. Raises FileError for a file that cannot be read,
+    or without a row that is.
+    """
+    file = ForeignFile(path, left_out)
+    tables = file.guarded(_tables(file, collective))
+    first = next(tables, None)
+    if first is None:
+        why = next(file.left_out.lines(file.name), "")
+        raise FileError(why or f"{file.name}: no row of a table of {', '.join(KNOWN)}")
+    yield first
+    yield from tables
+
+
+def _tables(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
+    first = next((line.text for line in file.lines() if line.text.strip()), "")
+    if first.lstrip().startswith("{") and wrapped_line(first) is None:
+        yield from _of_json(file, first, collective)
+    elif ddlb.is_heading(first):
+        yield from ddlb.read(file)
+    else:
+        yield from _of_text(file, collective)
+
+
+def _of_json(file: ForeignFile, first: str, collective: str) -> Iterator[ForeignTable]:
+    """Yield tables of a document, or of records, depending on the first of them."""
+    record = next((data for _, data in file.records() if data is not None), None)
+    if isinstance(record, Mapping) and inspector.is_record(record):
+        yield from inspector.read(file)
+    elif isinstance(record, Mapping) and "node" in record:
+        yield from superbench.read(file)
+    else:
+        data = file.json()
+        if isinstance(data, Mapping) and "nvbandwidth" in data:
+            yield from nvbandwidth.read(file, data)
+        elif isinstance(data, Mapping) and {"version", "results"} <= set(data):
+            yield from nccl_json.read(file, data, collective)
+        else:
+            raise FileError(f"{file.name}: JSON of no known program; known: {', '.join(KNOWN)}")
+
+
+def _of_text(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
+    """Yield the tables of all programs in a log."""
+    nccl, osu_tables = nccl_text.NcclTables(file, collective), osu.OsuTables(file)
+    readers = (param.ParamTables(file), nccl, osu_tables)
+    for number, raw in file.lines(_may_be_of_tables):
+        text = unwrapped(raw)
+        for reader in readers:
+            if (tables := reader.take(number, text)) is not None:
+                yield from tables
+                break
+        if tables is None or reader is not osu_tables:
+            osu_tables.close(text)
+    for reader in readers:
+        yield from reader.finished()
+
+
+def _may_be_of_tables(block: bytes) -> tuple[int, list[tuple[int, bytes]]]:
+    """Choose lines that may be of a table: quick, as most lines of a long log are NCCL's.
+
+    One of NCCL is only chosen where a row or a heading may have been torn by it.
+    """
+    chosen = set()
+    for mark in (b"#", b"     ", b"ailure"):
+        at = block.find(mark)
+        while at >= 0:
+            start, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
+            if block.find(b" NCCL ", start, end if end >= 0 else len(block)) >= 0:
+                chosen.add(block.count(b"\n", 0, start))
+            at = block.find(mark, end) if end >= 0 else -1
+    lines = block.decode("latin-1").split("\n")
+    chosen.update(at for at, line in enumerate(lines) if " NCCL " not in line and (
+        "  " in line or _OF_OTHERS(line)))
+    return len(lines), [(at, lines[at].encode("latin-1")) for at in sorted(chosen)]
+
+
+_OF_OTHERS = re.compile(r"#|\d[ \t]+-?\d|COMMS-RES|nThread|Rank|Out of|Avg bus|ailure").search

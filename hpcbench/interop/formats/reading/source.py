@@ -1,0 +1,255 @@
+"""A file of another program as lines or as JSON, in bounded memory; all but text is refused."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from hpcbench import limits
+from hpcbench.errors import NOT_AS_WRITTEN, FileError
+from hpcbench.interop.formats.printed import printed
+from hpcbench.texts import from_json
+
+Item = TypeVar("Item")
+MOST_LINE_BYTES = 2**20
+MOST_JSON_BYTES = 2**26
+MOST_KINDS = 100
+_HEAD_BYTES = 8192
+_BLOCK_BYTES = 2**16
+MOST_RECORD_LINES = 100_000
+_GZIP = b"\x1f\x8b"
+_LINE_BYTES = 16
+"""A line of a packed file counts as so many bytes at least: each keeps a reader as busy."""
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+
+
+class LogLine(NamedTuple):
+    """A line without its end; numbers count from 1."""
+
+    number: int
+    text: str
+
+
+Chosen: TypeAlias = Callable[[bytes], tuple[int, Iterable[tuple[int, bytes]]]]
+"""What is given whole lines as bytes, and returns how many they are, and those that are wanted:
+how many are before it, and the line, in order."""
+
+
+class Unread:
+    """What a reader of a file does not understand, counted by kind: one frame for all readers."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, int | None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+    def add(self, what: str, line: int | None = None, count: int = 1) -> None:
+        """Count ``count`` more of ``what``, a plural such as "rows without a size"."""
+        if what not in self._counts and len(self._counts) >= MOST_KINDS:
+            what = "lines of other kinds"
+        before, first = self._counts.get(what, (0, line))
+        self._counts[what] = before + count, first
+
+    def counts(self) -> dict[str, int]:
+        """Return each kind that was left out -> how many."""
+        return {what: count for what, (count, _) in self._counts.items()}
+
+    def entries(self) -> Iterator[tuple[str, int, int | None]]:
+        """Yield each kind, how many there are, and the line of the first, None without lines."""
+        yield from ((what, count, first) for what, (count, first) in self._counts.items())
+
+    def lines(self, name: str) -> Iterator[str]:
+        """Yield a line for each kind, with the place of the first in the file ``name``."""
+        for what, count, first in self.entries():
+            place = f"{name}:{first}" if first is not None else name
+            yield f"{place}: left out {count} {what}"
+
+
+class ForeignFile:
+    """A file that another program wrote, plain or gzip. Raises FileError if it is no text.
+
+    Whoever reads it counts in ``left_out`` what is not taken, and whoever called shows it.
+    """
+
+    def __init__(self, path: Path, left_out: Unread | None = None) -> None:
+        self.path = path
+        self.name = str(path)
+        self.left_out = Unread() if left_out is None else left_out
+        if path.is_dir():
+            raise FileError(f"{self.name} is a folder: name the files in it")
+        if not path.is_file():
+            raise FileError(f"{self.name}: no such file")
+        with self._guarded() as stream:
+            head = stream.read(_HEAD_BYTES)
+        if reason := _why_no_text(head):
+            raise FileError(f"{self.name}: {reason}")
+
+    def lines(self, chosen: Chosen | None = None) -> Iterator[LogLine]:
+        """Yield its lines, or those that ``chosen`` chooses; the others are never decoded.
+
+        Raises FileError for a line longer than MOST_LINE_BYTES.
+        """
+        first = 1
+        for block in self._blocks():
+            if chosen is None:
+                lines = block.split(b"\n")
+                yield from (LogLine(number, _decoded(line))
+                            for number, line in enumerate(lines, first))
+                first += len(lines)
+                continue
+            count, found = chosen(block)
+            yield from (LogLine(first + at, _decoded(line)) for at, line in found)
+            first += count
+
+    def _blocks(self) -> Iterator[bytes]:
+        """Yield whole lines of about _BLOCK_BYTES, without the end of the last one."""
+        rest = b""
+        with self._guarded() as stream:
+            while data := stream.read(_BLOCK_BYTES):
+                block, end, after = data.rpartition(b"\n")
+                if end:
+                    yield rest + block
+                    rest = after
+                else:
+                    rest += after
+                if len(rest) > MOST_LINE_BYTES:
+                    raise FileError(f"{self.name}: a line is longer than 1 MiB: no table has such "
+                                    "lines")
+        if rest:
+            yield rest
+
+    def records(
+        self, parse_float: Callable[[str], Any] = printed,
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield JSON values with the number of their first line: a value a line, or objects over
+        several lines, from ``{`` to ``}`` without indent; None for what is no JSON.
+        """
+        first, begun = 0, list[str]()
+        for number, text in self.lines():
+            if begun and text[:1] == "{":
+                yield first, None
+                begun = []
+            if begun or text.rstrip() == "{":
+                first = first if begun else number
+                begun.append(text)
+                if text.rstrip() not in ("}", "},") and len(begun) < MOST_RECORD_LINES:
+                    continue
+                text, begun = "\n".join(begun).rstrip(", "), []
+            elif text.strip():
+                first = number
+            else:
+                continue
+            try:
+                yield first, self.parsed(text, first, parse_float)
+            except FileError:
+                yield first, None
+        if begun:
+            yield first, None
+
+    def parts(self) -> Iterator[str]:
+        """Yield its text in parts of about 1 MiB."""
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        with self._guarded() as stream:
+            while data := stream.read(MOST_LINE_BYTES):
+                yield decode(data)
+
+    def json(self, parse_float: Callable[[str], Any] = printed) -> Any:
+        """Return the whole file as JSON, numbers as `Printed` or int. Raises FileError."""
+        most = limits.raised(MOST_JSON_BYTES)
+        with self._guarded() as stream:
+            data = stream.read(most + 1)
+        if len(data) > most:
+            raise FileError(f"{self.name}: a JSON document of more than {most >> 20} MiB is not "
+                            f"read; {limits.remedy()}")
+        return self.parsed(data.decode("utf-8", "replace"), parse_float=parse_float)
+
+    def parsed(
+        self, text: str, line: int | None = None, parse_float: Callable[[str], Any] = printed,
+    ) -> Any:
+        """Return a JSON text; numbers with a point are `Printed`. Raises FileError."""
+        try:
+            return from_json(text, parse_float=parse_float, parse_constant=lambda _: None)
+        except JSONDecodeError as error:
+            raise self.error(line or error.lineno, f"no JSON: {error.msg}") from error
+        except ValueError as error:
+            raise self.error(line or 1, f"no JSON that can be read: {error}") from error
+
+    def guarded(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield what a reader makes of the file. Raises FileError for a value of another kind than
+        the reader asks for: outside text has any."""
+        try:
+            yield from items
+        except NOT_AS_WRITTEN as error:
+            raise FileError(f"{self.name}: not the content expected: {type(error).__name__} "
+                            f"{str(error)[:60]}; give the file as the program wrote it") from error
+
+    def error(self, line: int, message: str) -> FileError:
+        return FileError(f"{self.name}:{line}: {message}")
+
+    def _guarded(self) -> _Unpacked:
+        return _Unpacked(self.path)
+
+
+class _Unpacked:
+    """The bytes of a file, unpacked; damage of a gzip file is a FileError, and so is text that
+    packs better than `limits.PACKED` says: little of it keeps a reader busy for hours."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._left: int | None = None
+
+    def __enter__(self) -> _Unpacked:
+        try:
+            raw = io.BufferedReader(io.FileIO(self._path))
+        except OSError as error:
+            raise FileError(f"{self._path}: {error.strerror}") from error
+        is_packed = raw.peek(2)[:2] == _GZIP
+        if is_packed:
+            self._left = limits.unpacked(self._path.stat().st_size)
+        self._stream: io.BufferedIOBase = (
+            io.BufferedReader(gzip.GzipFile(fileobj=raw), 2**18) if is_packed else raw)
+        self._raw = raw
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+        self._raw.close()
+
+    def read(self, size: int) -> bytes:
+        try:
+            data = self._stream.read(size)
+            if self._left is not None:
+                self._left -= max(len(data), _LINE_BYTES * data.count(b"\n"))
+                if self._left < 0:
+                    raise FileError(
+                        f"{self._path}: the gzip file unpacks to more than {limits.PACKED} times "
+                        f"its size, or to nothing but short lines: unpack it with gunzip, and give "
+                        f"the text, or {limits.remedy()}")
+            return data
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise FileError(f"{self._path}: the gzip file is cut off or damaged") from error
+
+
+def _decoded(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r")
+
+
+def _why_no_text(head: bytes) -> str:
+    """Return why a file that begins so holds no table; "" where it may."""
+    if not head.strip():
+        return "the file is empty"
+    if head.startswith(b"\x89HDF") or head.startswith(b"format hpcbench-"):
+        return "a file of hpcbench itself, or HDF5: hpcbench show reads results"
+    if _PICKLE.match(head) or head.startswith(b"PK\x03\x04"):
+        return "a pickle or an archive: it is never loaded, as loading one can run programs"
+    if b"\0" in head:
+        return "a binary file: give the text, CSV or JSON that the program writes"
+    return ""

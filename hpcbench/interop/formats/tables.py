@@ -1,0 +1,197 @@
+"""Tables of other programs, as they were read: nothing is computed, nothing of an environment kept.
+
+Times are microseconds and rates GB/s (1e9 bytes/s) where names do not state otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from hpcbench.interop.formats.own_table import OwnTable
+from hpcbench.interop.formats.printed import Printed
+from hpcbench.records import dataclass
+
+ELEMENT_BYTES: Mapping[str, int] = {
+    "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1,
+    "half": 2, "bfloat16": 2, "float16": 2, "int16": 2,
+    "float": 4, "float32": 4, "int32": 4, "uint32": 4, "int": 4,
+    "double": 8, "float64": 8, "int64": 8, "uint64": 8, "long": 8,
+}
+"""Element type as nccl-tests and PARAM write it -> bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """One measurement of a row: out of place, in place, or the only one (``in_place`` None).
+
+    ``wrong`` counts wrong elements, None where nothing was checked. ``low_us`` to ``high_us`` are
+    the extremes of the times whose mean ``time_us`` is, ``percentiles_us`` in order of their share.
+    ``odd`` are values that are no numbers, as printed, such as "busbw nan".
+    """
+
+    in_place: bool | None = None
+    time_us: Printed | None = None
+    algbw: Printed | None = None
+    busbw: Printed | None = None
+    wrong: int | None = None
+    low_us: Printed | None = None
+    high_us: Printed | None = None
+    percentiles_us: tuple[Printed, ...] = ()
+    odd: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommRow:
+    """One size of a table of communication: ``count`` in elements, ``size_bytes`` as printed.
+
+    ``passed`` is the result of a check of the whole row, None without one. ``number`` identifies a
+    single operation, alike on all ranks of its communicator; None for a mean.
+    """
+
+    line: int
+    size_bytes: int
+    halves: tuple[Half, ...]
+    count: int | None = None
+    dtype: str | None = None
+    redop: str | None = None
+    root: int | None = None
+    iterations: int | None = None
+    messages_per_s: Printed | None = None
+    passed: bool | None = None
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLine:
+    """A rank as nccl-tests lists it."""
+
+    rank: int
+    group: int
+    host: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommTable:
+    """A table of one collective.
+
+    Attributes:
+        program: whose format it is.
+        path: the file, as it was named.
+        line: of the first row or heading.
+        collective: our name of it; "" where the table does not name it.
+        version: of the program, "" where it is not stated.
+        rows: in the file's order.
+        ranks: of a group, as the file states them; None where it does not.
+        devices: the lines of nccl-tests that list them.
+        iterations: timed calls of a row, None where not stated.
+        warmup: calls before them, 0 where none are stated.
+        step_bytes: difference of neighbouring sizes, None where they grow by a factor.
+        average: the mean bus bandwidth that the table ends with.
+        failures: what the program itself calls failed, in words of ours.
+        out_of_bounds: wrong values of the whole table, None where not stated.
+        old_columns: in which way its columns are those of another version; "" if they are not.
+        damaged: lines that begin like a row and are none, with the count of their fields.
+        is_cut: whether it has a heading, and not the end that belongs to it.
+        is_sweep: whether sizes are to rise.
+        timed_rates: whether rates are those of the printed times.
+        is_uneven: whether parts of different sizes were exchanged.
+        floors_counts: whether a count is of a part that was rounded down to whole elements.
+        label: distinguishes tables of one collective: a communicator, or a node.
+        hpcbench: the version of hpcbench that wrote it in nccl-tests' form; "" of others.
+        own: how hpcbench says that it measured; None where it does not.
+        backend: the library that a title names: mpi or nccl; "" where it names none.
+        device: cpu or cuda, for memory of a GPU of any vendor; "" where it is not stated.
+        communicator: the id of the communicator whose single operations these are, "" of means.
+        rank: the rank that reports them, None where not stated.
+    """
+
+    program: str
+    path: str
+    line: int
+    collective: str
+    rows: tuple[CommRow, ...]
+    version: str = ""
+    ranks: int | None = None
+    devices: tuple[DeviceLine, ...] = ()
+    iterations: int | None = None
+    warmup: int = 0
+    step_bytes: int | None = None
+    average: Printed | None = None
+    failures: tuple[str, ...] = ()
+    out_of_bounds: int | None = None
+    old_columns: str = ""
+    damaged: tuple[tuple[int, int], ...] = ()
+    is_cut: bool = False
+    is_sweep: bool = True
+    timed_rates: bool = True
+    is_uneven: bool = False
+    floors_counts: bool = False
+    label: str = ""
+    hpcbench: str = ""
+    own: OwnTable | None = None
+    backend: str = ""
+    device: str = ""
+    communicator: str = ""
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixTable:
+    """A test case of nvbandwidth: ``matrix`` from row to column, None where there is no number."""
+
+    path: str
+    name: str
+    status: str
+    description: str
+    matrix: tuple[tuple[Printed | None, ...], ...]
+    total: Printed | None
+    least: Printed | None
+    greatest: Printed | None
+    average: Printed | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProductRow:
+    """A row of DDLB: a product of m x k and k x n. Times in ms.
+
+    ``ranks``, and whether each call began after a barrier (``is_lined_up``): None where not stated.
+    """
+
+    line: int
+    implementation: str
+    option: str
+    dtype: str
+    m: int
+    n: int
+    k: int
+    mean_ms: Printed
+    std_ms: Printed | None
+    least_ms: Printed
+    greatest_ms: Printed
+    tflops: Printed
+    passed: bool | None
+    ranks: int | None = None
+    is_lined_up: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProductTable:
+    """A CSV file of DDLB, or a part of a long one."""
+
+    path: str
+    rows: tuple[ProductRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTable:
+    """A line of SuperBench: the numbers of one node by ``benchmark/metric:rank``."""
+
+    path: str
+    line: int
+    node: str
+    metrics: Mapping[str, Printed]
+
+
+ForeignTable: TypeAlias = CommTable | MatrixTable | ProductTable | NodeTable

@@ -1,0 +1,158 @@
+"""Files of recorders and profilers as traffic.json: the content decides how each is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hpcbench.errors import FileError
+from hpcbench.interop.formats.reading import inspector as inspector_lines
+from hpcbench.interop.formats.reading.source import ForeignFile
+from hpcbench.interop.traffic.calls import RankRecord
+from hpcbench.interop.traffic.hang import hang_lines
+from hpcbench.interop.traffic.matching import matched
+from hpcbench.interop.traffic.reading import execution, flight, inspector, kineto
+from hpcbench.operations.traffic import TrafficRecord, problem_of, traffic_text
+from hpcbench.trace.container import whole_file
+from hpcbench.units import plural, rank_list
+
+KNOWN = ("flight records of torch (JSON)", "Kineto", "PyTorch execution traces", "NCCL Inspector")
+_OF_RANK = re.compile(r"(?<![a-z])rank[-_.]?(\d{1,7})|^(\d{1,7})(?=\.)", re.IGNORECASE)
+"""``trace_rank_3.json``, ``3.json``: any other number may be a process, a model or a time."""
+_MOST_RANKS_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedTraffic:
+    """Lines on the import, and notes on what was left out or assumed."""
+
+    done: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def import_traffic(
+    paths: Sequence[Path], output: Path, backend: str | None = None,
+) -> ImportedTraffic:
+    """Write the communication in all files to a new traffic.json.
+
+    ``backend``: that of calls whose file does not name it. A file that cannot be read costs its
+    rank. Raises FileError where none can, for an existing output, or for records of different
+    programs.
+    """
+    if output.exists():
+        raise FileError(f"{output} exists: give another name with -o, or remove it")
+    records, names, left_out = list[RankRecord](), list[str](), list[str]()
+    for path in _files(paths):
+        try:
+            file = ForeignFile(path)
+            found = [_ranked(record, path) for record in _with_calls(file)]
+        except FileError as error:
+            left_out.append(f"left out: {error}")
+        else:
+            records += found
+            names.append(path.name)
+            left_out += file.left_out.lines(file.name)
+    if not records:
+        more = f" (and {len(left_out) - 1} more files)" if len(left_out) > 1 else ""
+        first = (left_out or [f"{paths[0]}: no file in it"])[0].removeprefix("left out: ")
+        raise FileError(first + more)
+    if backend and all(call.backend for record in records for call in record.calls):
+        left_out.append(f"--backend {backend}: without effect, as all calls have theirs")
+    for record in records:
+        record.calls = [call if call.backend else replace(call, backend=backend)
+                        for call in record.calls]
+    traffic = matched(records, names)
+    write_traffic(traffic, output)
+    return ImportedTraffic((*_lines(traffic, output), *hang_lines(records)),
+                           (*left_out, *traffic.notes))
+
+
+def _with_calls(file: ForeignFile) -> list[RankRecord]:
+    """Return the records in a file. Raises FileError where all its calls are left out."""
+    records = [*file.guarded(records_of(file))]
+    if file.left_out and not any(record.calls for record in records):
+        counts = file.left_out.counts().items()
+        raise FileError(f"{file.name}: no call can be read: "
+                        + "; ".join(f"{count} {what}" for what, count in counts))
+    return records
+
+
+def records_of(file: ForeignFile) -> Iterator[RankRecord]:
+    """Yield the records in a file. Raises FileError for a file that none of `KNOWN` wrote."""
+    head = next(file.parts(), "")
+    if '"traceEvents"' in head:
+        yield kineto.read(file)
+    elif '"nodes"' in head and '"schema"' in head:
+        yield execution.read(file)
+    elif any(f'"{name}"' in head for name in (*inspector_lines.RECORDS, "dump_stats")):
+        yield from inspector.read(file)
+    else:
+        data = file.json(float)
+        if not isinstance(data, Mapping) or not flight.is_record(data):
+            raise FileError(f"{file.name}: no record of {', '.join(KNOWN)}; tables are imported to "
+                            "a results file, such as -o results.h5")
+        yield flight.read(file, data)
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files, those of folders by name; hidden ones and parts of files are no records."""
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(one for one in path.iterdir() if one.is_file()
+                              and not one.name.startswith(".") and ".part" not in one.name)
+        else:
+            yield path
+
+
+def _ranked(record: RankRecord, path: Path) -> RankRecord:
+    """Return a record with its rank, which may stand in the file's name alone.
+
+    Raises FileError where the name has none, several, or one that the file's groups do not have.
+    """
+    if record.rank is not None:
+        return record
+    named = {int(word or number): bool(word) for word, number in _OF_RANK.findall(path.name)}
+    wrong = ""
+    if len(named) == 1:
+        (rank, has_word), = named.items()
+        listed: list[Sequence[int]] = [ranks for name in {call.group for call in record.calls}
+                  if (ranks := record.groups[name].ranks)]
+        if record.world_size is not None:
+            listed.append(range(record.world_size))
+        if all(rank in ranks for ranks in listed) and (listed or has_word):
+            record.rank = rank
+            return record
+        wrong = f" {rank} of its name is none that the file lists." if listed else ""
+    raise FileError(f"{path}: which rank is it?{wrong} Name the file by its rank, such as "
+                    "rank3.json")
+
+
+def _lines(traffic: TrafficRecord, output: Path) -> Iterator[str]:
+    n_ranks = len(traffic.order)
+    n_calls = sum(one.count for one in traffic.signatures)
+    n_bytes = sum(one.count * one.bytes for one in traffic.signatures)
+    yield (f"{output}: {plural(n_calls, 'call')} in {plural(len(traffic.signatures), 'form')}, "
+           f"{n_bytes} bytes, on {n_ranks} of {plural(traffic.world_size, 'rank')}, from "
+           f"{' and '.join(traffic.source)}")
+    for one in traffic.order:
+        if one.dropped or n_ranks <= _MOST_RANKS_SHOWN:
+            lost = f"{one.dropped} lost" if one.dropped else "none lost"
+            open_ = f", {one.unfinished} not finished" if one.unfinished else ""
+            yield f"rank {one.rank}: {plural(len(one.signature), 'call')}, {lost}{open_}"
+    if traffic.missing:
+        yield f"no record of rank {rank_list(traffic.missing)}"
+
+
+def write_traffic(record: TrafficRecord, path: Path) -> None:
+    """Write the file whole. Raises FileError where it exists or the disk does not take it."""
+    if path.exists():
+        raise FileError(f"{path} exists: give another name with -o, or remove it")
+    if problem := problem_of(record):
+        raise FileError(f"{', '.join(record.files[:3])}: the records contradict one another: "
+                        f"{problem}")
+    if not path.parent.is_dir():
+        raise FileError(f"{path.parent} is no folder: make it, or give another name with -o")
+    with whole_file(path) as part:
+        part.write_text(traffic_text(record), encoding="utf-8")
