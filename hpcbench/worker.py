@@ -84,7 +84,7 @@ from hpcbench.measurement.loop import (
 from hpcbench.measurement.runner import opened, runner_of
 from hpcbench.operations.arrival import TOGETHER, LateEntry
 from hpcbench.operations.place import AnyOperation, CanSlowDown, Place, Stepping, close, total_wrong
-from hpcbench.plan.case import CHECKS_EVERY, Case
+from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
@@ -187,7 +187,7 @@ class Worker:
             checked = case.validate and self._all_check(case, operation)
             schedule = SampleSchedule(
                 case.warmup, case.batch, checked, f"{case.case_id}/{request.number}",
-                case.workload.features.settles, case.single_calls, case.checks == CHECKS_EVERY)
+                case.workload.features.settles, case.single_calls, case.check.has_every)
             measured = measure(operation, device, self._progress, schedule,
                                self._surroundings(request, operation))
             end_ns = time.perf_counter_ns()

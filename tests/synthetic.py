@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.config.axes import CHECKED
 from hpcbench.kinds.collective.plan import Collective
 from hpcbench.plan.case import Case, Plan, case_id, plan_to_json
 from hpcbench.plan.order import generations, shuffled
@@ -56,7 +57,7 @@ def make_case(index: int = 0, **changes: Any) -> Case:
     values: dict[str, Any] = {
         "index": index, "block": "sweep", "kind": "collective", "backend": "gloo", "device": "cpu",
         "world_size": 2, "env": (), "mode": "barrier_start", "warmup": 2, "iterations": 5,
-        "validate": True, "timeout_s": 10.0, "wakeup_s": 0.05, "skip": None, "needs": (),
+        "check": CHECKED, "timeout_s": 10.0, "wakeup_s": 0.05, "skip": None, "needs": (),
         "estimate_s": 0.1, "memory_bytes": 2 * size_bytes}
     values |= changes
     identity = {"work": work, **{name: values[name] for name in ("backend", "world_size", "index")}}

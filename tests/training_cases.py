@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hpcbench.config.axes import CHECKED
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.case import Case, case_id
 from hpcbench.plan.points import Option
@@ -28,7 +29,7 @@ def make_training_case(work: Training | None = None, *, index: int = 0, **change
     values: dict[str, Any] = {
         "index": index, "block": "trainings", "kind": "training", "backend": "gloo",
         "device": "cpu", "world_size": work.dp * work.tp * work.pp, "env": (),
-        "mode": "barrier_start", "warmup": 2, "iterations": 20, "validate": True,
+        "mode": "barrier_start", "warmup": 2, "iterations": 20, "check": CHECKED,
         "timeout_s": 60.0, "wakeup_s": 0.2, "skip": None, "needs": (), "estimate_s": 0.5,
         "memory_bytes": 4 * 4 * work.parameters}
     values |= changes

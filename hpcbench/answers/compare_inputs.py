@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hpcbench.answers.answer import ends_of
-from hpcbench.config.axes import unknown_name
+from hpcbench.config.axes import CHECKED, unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import DEFAULT_MODE, Case
 from hpcbench.records import dataclass
@@ -132,12 +132,12 @@ def aligned(
 
 
 def _unchecked_label(case: Case) -> str:
-    return replace(case, checks=0).label
+    return replace(case, check=CHECKED).label
 
 
 def label_of(case: Case) -> str:
     """Return the label of a case without its timing mode and its number of checks."""
-    return replace(case, mode=DEFAULT_MODE, checks=0).label
+    return replace(case, mode=DEFAULT_MODE, check=CHECKED).label
 
 
 def other_parameters(first: Case, second: Case) -> list[str]:
@@ -252,7 +252,7 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
         case = found.case
         more = "" if rest not in twice else f" {case.block}" if found.is_imported else (
             f" iterations={case.iterations} warmup={case.warmup} batch={case.batch}"
-            f" {case.check_text}")
+            f" {case.check.text}")
         values.setdefault(value, {})[rest + more] = found
     if len(values) < 2:
         known = varying(side)

@@ -20,6 +20,7 @@ import numpy as np
 from hpcbench.api.measurement import Measurement
 from hpcbench.api.ranks import CommonClock, Ranks, SharedFailures, common_clock, open_ranks
 from hpcbench.api.saved import append, identified, program_record, saved_path
+from hpcbench.config.axes import Checks
 from hpcbench.errors import MeasureError, how_to_install
 from hpcbench.measurement import loop
 from hpcbench.measurement.control import Control, Integers, SharedProgress
@@ -380,9 +381,9 @@ def _case(
     return identified(Case(
         case_id="", index=0, block="functions", kind=PROGRAM_KIND, backend=ranks.library,
         device=names[1], world_size=ranks.size, env=(), mode=DEFAULT_MODE, warmup=request.warmup,
-        iterations=most, min_iterations=least, validate=request.check is not None, timeout_s=0.0,
-        wakeup_s=0.0, workload=UnknownWorkload({"name": names[0]}, PROGRAM_KIND), skip=None,
-        needs=(), estimate_s=0.0, memory_bytes=0))
+        iterations=most, min_iterations=least, check=Checks(request.check is not None),
+        timeout_s=0.0, wakeup_s=0.0, skip=None, needs=(), estimate_s=0.0, memory_bytes=0,
+        workload=UnknownWorkload({"name": names[0]}, PROGRAM_KIND)))
 
 
 def _records(

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -166,15 +166,21 @@ JsonSchema = dict[str, Any]
 
 @dataclass(frozen=True)
 class Checked:
-    """Annotation: a plain function checks the value, a literal schema describes it."""
+    """Annotation: a plain function checks the value, a literal schema describes it.
+
+    ``plain`` returns the spelling of the file, where the value is none of JSON.
+    """
 
     check: Callable[[Any], Any]
     schema: Callable[[], JsonSchema]
+    plain: Callable[[Any], Any] | None = None
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.check)
+        return core_schema.no_info_plain_validator_function(
+            self.check, serialization=self.plain and
+            core_schema.plain_serializer_function_ser_schema(self.plain))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -300,19 +306,47 @@ Iterations = Annotated[int | str, number_or("auto", "number of iterations", MAX_
 EVERY = "every"
 
 
-def _checks(value: Any) -> bool | int | str:
-    if value == "ends":
-        return True
-    if isinstance(value, bool) or value == EVERY or (
-            type(value) is int and 1 <= value <= MAX_ITERATIONS):
-        return value  # type: ignore[no-any-return]
+class Checks(NamedTuple):
+    """Which results of a case are checked, if ``is_on``: of the first, the last and some timed
+    samples, and of so many ``further`` calls after them; -1: of every timed sample."""
+
+    is_on: bool
+    further: int = 0
+
+    @property
+    def has_every(self) -> bool:
+        return self.further < 0
+
+    @property
+    def text(self) -> str:
+        """Return what is checked, in words."""
+        if not self.is_on or not self.further:
+            return "checked" if self.is_on else "unchecked"
+        return "every checked" if self.has_every else f"{self.further} more checked"
+
+    @property
+    def plain(self) -> bool | int | str:
+        """Return the value of a sweep file."""
+        return EVERY if self.has_every else self.further or self.is_on
+
+
+CHECKED, UNCHECKED = Checks(True), Checks(False)
+
+
+def _checks(value: Any) -> Checks:
+    if isinstance(value, bool):
+        return Checks(value)
+    if value in ("ends", EVERY):
+        return Checks(True, -1 if value == EVERY else 0)
+    if type(value) is int and 1 <= value <= MAX_ITERATIONS:
+        return Checks(True, value)
     raise ValueError(f"{quote(value)} is no way to check; write true or \"ends\", \"{EVERY}\", a "
                      f"number of further calls from 1 to {MAX_ITERATIONS}, or false")
 
 
-Checks = Annotated[bool | int | str, Checked(_checks, lambda: {"anyOf": [
+CheckAxis = Annotated[Checks, Checked(_checks, lambda: {"anyOf": [
     {"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": MAX_ITERATIONS},
-    {"enum": ["ends", EVERY]}]})]
+    {"enum": ["ends", EVERY]}]}, lambda value: value.plain)]
 """Whose results are checked: true (the first, the last and a few between), a number (that many
 calls after the timed ones, too), ``every`` timed sample, or false."""
 

@@ -27,8 +27,9 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from hpcbench.config.axes import (
+    CHECKED,
     YAML_SWITCHES,
-    Checks,
+    CheckAxis,
     Iterations,
     OneOrMany,
     Ports,
@@ -160,8 +161,7 @@ class Launch(Section):
 class Measure(Section):
     """How each case is measured, unless its block says otherwise."""
 
-    warmup: Warmup = key(
-        5, "Samples before the timed ones (pipelined: of batch calls).")
+    warmup: Warmup = key(5, "Samples before the timed ones (pipelined: of batch calls).")
     iterations: Iterations = key(
         "auto", "Timed iterations of each pass; auto: until precise enough.")
     min_iterations: Count = key(7, "auto: least iterations of a pass.")
@@ -169,9 +169,9 @@ class Measure(Section):
     precision: Annotated[float, Field(gt=0, lt=1)] = key(
         0.01, "auto: half-width of the median's 99 % interval, relative.")
     budget_s: Positive = key(30.0, "auto: seconds for the timed loops of the whole job.")
-    check: Checks = key(
-        True, "Check results: true (or ends) the first, the last and some between; every; N: that "
-        "many calls after the timed ones, too; false.", alias="validate")
+    check: CheckAxis = key(
+        CHECKED, "Check results: true (or ends) the first, the last and some between; every; N: "
+        "N more calls; false.", alias="validate", json_schema_extra={"default": CHECKED.plain})
     mode: Mode = key("isolated", "How an iteration starts.")
     batch: Annotated[int, Field(ge=1, le=100_000)] = key(
         20, "Calls of one sample in mode pipelined.")

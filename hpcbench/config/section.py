@@ -19,8 +19,8 @@ from hpcbench.config import axes as names
 from hpcbench.config.axes import (
     Arrival,
     Axis,
+    CheckAxis,
     Checked,
-    Checks,
     Environment,
     Iterations,
     JsonSchema,
@@ -278,7 +278,7 @@ class Block(Section):
     mode: Axis[Mode] | None = key(None, "Instead of that of measure.")
     warmup: Axis[Warmup] | None = key(None, "Instead of that of measure.")
     iterations: Axis[Iterations] | None = key(None, "Instead of that of measure.")
-    check: Axis[Checks] | None = key(None, "Instead of that of measure.", alias="validate")
+    check: Axis[CheckAxis] | None = key(None, "Instead of that of measure.", alias="validate")
     poll_interval_s: Axis[PollInterval] | None = key(None, "Instead of launch.poll_interval_s.")
     cuda_graph: Axis[bool] | None = key(
         None, "Capture the call in a CUDA graph, and replay it as the sample.")

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.config.axes import library_of
+from hpcbench.config.axes import UNCHECKED, Checks, library_of
 from hpcbench.config.section import Block
 from hpcbench.errors import PluginError
 from hpcbench.kinds.registry import kinds, spec_of
@@ -19,8 +19,6 @@ from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.records import dataclass
 from hpcbench.texts import as_field
 from hpcbench.units import equal_groups
-
-CHECKS_EVERY = -1
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config
@@ -71,8 +69,6 @@ class Case:
     The former may be off by the share ``memory_error``; what is over a declared limit by less is
     tried, and ``note`` states it. With ``cuda_graph`` a call is the replay of a captured one.
     ``arrival`` is ``together``, or who enters late (`operations.arrival.LateEntry.text`).
-    With ``validate`` the first, the last and some timed samples are checked; ``checks`` is the
-    number of calls that are checked after them, or CHECKS_EVERY: every timed sample is.
     """
 
     case_id: str
@@ -86,7 +82,7 @@ class Case:
     mode: str
     warmup: int
     iterations: int
-    validate: bool
+    check: Checks
     timeout_s: float
     wakeup_s: float
     workload: Workload
@@ -101,20 +97,22 @@ class Case:
     note: str = ""
     cuda_graph: bool = False
     arrival: str = TOGETHER
-    checks: int = 0
+
+    @property
+    def validate(self) -> bool:
+        """Return whether results are checked."""
+        return self.check.is_on
+
+    @property
+    def checks(self) -> int:
+        """Return `Checks.further`."""
+        return self.check.further
 
     @property
     def single_calls(self) -> tuple[int, int]:
         """Return how many calls are made for their check alone, before and after all others."""
         before = int(self.validate and self.batch > 1)
         return before, max(before, self.checks)
-
-    @property
-    def check_text(self) -> str:
-        """Return what of it is checked, in words."""
-        if not self.validate or not self.checks:
-            return "checked" if self.validate else "unchecked"
-        return "every checked" if self.checks == CHECKS_EVERY else f"{self.checks} more checked"
 
     @property
     def is_fixed(self) -> bool:
@@ -163,7 +161,7 @@ class Case:
         parts = [title, self.backend, self.device, *rest]
         parts += [self.mode] if self.mode != DEFAULT_MODE else []
         parts += ["cuda_graph"] if self.cuda_graph else []
-        parts += [self.check_text] if self.checks else []
+        parts += [self.check.text] if self.checks else []
         parts += [f"late={self.arrival}"] if self.arrival != TOGETHER else []
         parts += [f"{key}={value}" for key, value in self.env]
         return as_field(" ".join(parts))
@@ -217,9 +215,11 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
 
 def case_to_json(case: Case) -> dict[str, Any]:
     """Return one case as plain JSON values; `case_from_json` is the inverse."""
-    plain = {item.name: getattr(case, item.name) for item in fields(case)
+    plain = {"validate" if item.name == "check" else item.name: getattr(case, item.name)
+             for item in fields(case)
              if item.name != "arrival" or case.arrival != TOGETHER}  # earlier versions have none
-    return {**plain, "workload": case.workload.to_json()}
+    return {**plain, "validate": case.validate, "workload": case.workload.to_json(),
+            "checks": case.checks}
 
 
 def case_from_json(data: Mapping[str, Any]) -> Case:
@@ -228,7 +228,9 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
     kind, work = data["kind"], data["workload"]
     work = (planner_of(kind).workload_from_json(work) if kind in kinds() else
             UnknownWorkload(work, kind))
-    return Case(**{**data, "env": env, "needs": tuple(data["needs"]), "workload": work})
+    rest = {key: value for key, value in data.items() if key not in ("validate", "checks")}
+    return Case(**{**rest, "env": env, "needs": tuple(data["needs"]), "workload": work,
+                   "check": Checks(data["validate"], data.get("checks", 0))})
 
 
 _CANARY_ITERATIONS, _CANARY_RANK_CALLS = 20, 640
@@ -307,7 +309,7 @@ class UnusablePlanner(Planner):
             case_id=case_id({**identity, "job_size": job.world_size}), index=0, block=title,
             kind=self._kind, backend=block.backend[0], device=block.device[0],
             world_size=job.world_size, env=(), mode=config.measure.mode, warmup=0, iterations=1,
-            validate=False, timeout_s=config.launch.timeout_s,
+            check=UNCHECKED, timeout_s=config.launch.timeout_s,
             wakeup_s=config.launch.poll_interval_s, needs=(), estimate_s=0.0,
             workload=UnknownWorkload(keys, self._kind),
             skip=f"kind {self._kind} cannot be used: {self._problem}", memory_bytes=0)

@@ -11,11 +11,11 @@ from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpcbench.config.axes import EVERY, quote, unknown_name
+from hpcbench.config.axes import UNCHECKED, Checks, quote, unknown_name
 from hpcbench.config.section import Block, OptionAxes
 from hpcbench.errors import ConfigError
 from hpcbench.operations.arrival import TOGETHER, LateEntry
-from hpcbench.plan.case import CHECKS_EVERY, Case, Planner, PlanRequest, case_id
+from hpcbench.plan.case import Case, Planner, PlanRequest, case_id
 from hpcbench.plan.support import (
     needs,
     traits_of,
@@ -95,14 +95,15 @@ class CommonPoint(NamedTuple):
     mode: str
     warmup: int
     iterations: int | str
-    validate: bool | int | str
+    check: Checks
     wakeup_s: float
     cuda_graph: bool = False
     arrival: str = TOGETHER
 
     @property
-    def is_checked(self) -> bool:
-        return bool(self.validate)
+    def validate(self) -> bool:
+        """Return whether results are checked."""
+        return self.check.is_on
 
 
 def common_points(block: Block, job: PlanRequest) -> Iterator[CommonPoint]:
@@ -126,7 +127,7 @@ class MeasurementAxes(NamedTuple):
     mode: tuple[str, ...]
     warmup: tuple[int, ...]
     iterations: tuple[int | str, ...]
-    validate: tuple[bool | int | str, ...]
+    check: tuple[Checks, ...]
     wakeup_s: tuple[float, ...]
     cuda_graph: tuple[bool, ...]
     arrival: tuple[str, ...]
@@ -149,7 +150,7 @@ def _arrival(value: str | Mapping[str, str | int]) -> str:
 
 def measurements(
     block: Block, config: Config,
-) -> tuple[tuple[str, int, int | str, bool | int | str, float, bool, str], ...]:
+) -> tuple[tuple[str, int, int | str, Checks, float, bool, str], ...]:
     return tuple(product(*measurement_axes(block, config)))
 
 
@@ -206,7 +207,7 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
         case_id=case_id(_identity(point, draft, env, config)), index=0, block=title,
         kind=block.kind, backend=point.backend, device=draft.device,
         world_size=point.world_size, env=env, mode=point.mode, warmup=point.warmup,
-        iterations=most, validate=draft.validate,
+        iterations=most, check=point.check if draft.validate else UNCHECKED,
         timeout_s=block.timeout_s or config.launch.timeout_s, wakeup_s=point.wakeup_s,
         workload=draft.workload, skip=skip,
         needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.features.needs),
@@ -214,12 +215,7 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
         memory_bytes=draft.memory_bytes,
         host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config),
         memory_error=draft.memory_error, note=note, cuda_graph=point.cuda_graph,
-        arrival=point.arrival, checks=_checks(point.validate) if draft.validate else 0)
-
-
-def _checks(value: bool | int | str) -> int:
-    """Return `Case.checks` of a value of the axis ``check``."""
-    return CHECKS_EVERY if isinstance(value, str) else 0 if isinstance(value, bool) else value
+        arrival=point.arrival)
 
 
 def sample_bounds(point: CommonPoint, config: Config) -> tuple[int, int]:
@@ -242,8 +238,8 @@ def _late_s(point: CommonPoint, config: Config) -> float:
 
 def further_checks(point: CommonPoint, config: Config) -> int:
     """Return how many checks a pass makes at least beside those of its ends, for estimates."""
-    checks = _checks(point.validate)
-    return sample_bounds(point, config)[0] if checks == CHECKS_EVERY else checks
+    check = point.check
+    return sample_bounds(point, config)[0] if check.has_every else check.further
 
 
 def calls_of_sample(point: CommonPoint, config: Config) -> int:
@@ -286,7 +282,7 @@ def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
     yield from (f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
                 for name, value in point.env if selected.get(name, value) != value)
     yield unfit_variables(point.backend, point.env)
-    if point.validate == EVERY and point.mode == "pipelined":
+    if point.check.has_every and point.mode == "pipelined":
         yield ("check every: a pipelined sample has results of its last call only; take a number, "
                "or mode isolated")
     if point.cuda_graph:
@@ -308,8 +304,8 @@ def _identity(
         "env": dict(env), "mode": point.mode, "warmup": point.warmup,
         "iterations": point.iterations, "validate": draft.validate,
     }
-    if draft.validate and (checks := _checks(point.validate)):
-        identity["checks"] = checks
+    if draft.validate and point.check.further:
+        identity["checks"] = point.check.further
     if point.mode == "pipelined":
         identity["batch"] = config.measure.batch
     if point.cuda_graph:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.config.axes import CHECKED
 from hpcbench.kinds.collective.plan import Collective
 from hpcbench.kinds.primitive.plan.implementations import PrimitiveRegistry, load_registry
 from hpcbench.kinds.primitive.plan.planner import make_workload as plan_workload
@@ -112,7 +113,7 @@ def make_case(
     case = Case(
         case_id="", index=index, block=block, kind="collective", backend=backend, device=device,
         world_size=world_size, env=(), mode="isolated", warmup=5, iterations=20,
-        validate=True, timeout_s=60.0, wakeup_s=1.0, workload=workload, skip=None, needs=(),
+        check=CHECKED, timeout_s=60.0, wakeup_s=1.0, workload=workload, skip=None, needs=(),
         estimate_s=0.5, memory_bytes=2 * workload.size_bytes,
     )
     case = replace(case, **changes)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.config.axes import UNCHECKED
 from hpcbench.kinds.primitive.derive import (
     NOTHING,
     PrimitiveRecord,
@@ -198,7 +199,7 @@ def test_of_several_parts_the_one_that_was_measured_alike_is_taken() -> None:
     work = make_primitive("compute_only")
     others = [in_passes(make_primitive_case(work, index=index, **change), 6e-3 + index * 1e-3)
               for index, change in enumerate((
-                  {"iterations": 7}, {"block": "elsewhere"}, {"validate": False}, {}))]
+                  {"iterations": 7}, {"block": "elsewhere"}, {"check": UNCHECKED}, {}))]
     fused = in_passes(make_primitive_case(make_primitive("p2p_ring"), index=9), 20e-3)
     exposed = compared(*others, fused)[-1].exposed_s
     assert exposed is not None and exposed.median == pytest.approx(11e-3)

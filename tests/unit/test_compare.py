@@ -48,6 +48,7 @@ from hpcbench.answers.compare_inputs import (
     split_by,
 )
 from hpcbench.cli import app
+from hpcbench.config.axes import Checks
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import Case, planned_canary
 from hpcbench.reduce.results import CaseResult
@@ -295,14 +296,15 @@ def test_the_timing_mode_chooses_among_cases_of_one_label() -> None:
 
 
 def test_the_number_of_checks_is_no_part_of_what_is_compared() -> None:
-    once, often = (in_passes(make_case(mode="pipelined", checks=checks), 1.0) for checks in (1, 10))
+    once, often = (in_passes(make_case(mode="pipelined", check=Checks(True, checks)), 1.0)
+                   for checks in (1, 10))
     plain = in_passes(make_case(mode="pipelined"), 1.0)
     for other, programs in ((often, ()), (often, ("OSU",)), (plain, ())):
         assert matched(measured("A", once), measured("B", other, programs=programs)).cases
     (case,) = matched(measured("A", once, often), measured("B", replace(
-        often, case=make_case(mode="pipelined", checks=10, iterations=99)))).cases
+        often, case=make_case(mode="pipelined", check=Checks(True, 10), iterations=99)))).cases
     assert case.key == often.case.case_id
-    backends = [in_passes(make_case(backend=backend, checks=checks), 1.0)
+    backends = [in_passes(make_case(backend=backend, check=Checks(True, checks)), 1.0)
                 for backend in ("gloo", "mpi") for checks in (1, 10)]
     of_value = split_by(measured("A", *backends), "backend")
     assert [len(cases) for cases in of_value.values()] == [2, 2]

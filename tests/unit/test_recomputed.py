@@ -17,6 +17,7 @@ import h5py
 import numpy as np
 import pytest
 
+from hpcbench.config.axes import UNCHECKED
 from hpcbench.config.load import check_config
 from hpcbench.interop.formats.imported import import_files
 from hpcbench.interop.formats.imported_rows import Given
@@ -87,7 +88,7 @@ def plans() -> dict[str, Plan]:
     return {
         "given": make_plan(2, world_size=3, passes=3, iterations=60, mode="isolated"),
         "auto": make_plan(2, passes=3, **auto),
-        "pipelined": make_plan(1, passes=2, mode="pipelined", batch=4, validate=False,
+        "pipelined": make_plan(1, passes=2, mode="pipelined", batch=4, check=UNCHECKED,
                                **auto),
         "three launches": make_plan(2, passes=2, launches=3, mode="isolated", **auto),
         "groups with a stride": _strided(),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpcbench.config.axes import UNCHECKED
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, plan_to_json
 from hpcbench.reduce.history import Attempts, Intake
@@ -349,7 +350,7 @@ def test_samples_of_a_wrong_case_are_kept_and_its_time_is_not_used(tmp_path: Pat
 
 
 def test_unchecked_is_none_not_zero(tmp_path: Path) -> None:
-    plan = make_plan(n_cases=1, validate=False)
+    plan = make_plan(n_cases=1, check=UNCHECKED)
     write_synthetic_run(tmp_path / "run", plan)
     result = reduce_folder(tmp_path / "run").cases[0]
     assert (result.status, result.n_wrong) == ("ok", None)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpcbench.config.axes import UNCHECKED, Checks
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.fold import ClockHistory, RankClocks
 from hpcbench.reduce.reduce import exit_code, reduce_folder
@@ -91,7 +92,7 @@ def test_barrier_start_is_the_longest_call_of_any_rank(tmp_path: Path) -> None:
 def test_pipelined_is_per_call_and_single_calls_do_not_count(
     tmp_path: Path, validate: bool
 ) -> None:
-    statistics, timing = one(tmp_path, mode="pipelined", batch=10, validate=validate)
+    statistics, timing = one(tmp_path, mode="pipelined", batch=10, check=Checks(validate))
     first = 3 if validate else 2
     expected = times_s(make_case(0), 1, first, 30) / 10
     assert (timing.fold, timing.calls, statistics.n) == ("per_call", 10, 30)
@@ -279,7 +280,7 @@ def test_no_first_call_is_given_for_groups_that_were_open_or_for_several_calls(
     _, open_already = one(tmp_path / "open")
     assert open_already.first_call_s is open_already.communicator_s is None
     _, several = one(tmp_path / "several", lambda rank, record, samples: {"communicator_ns": 5},
-                     mode="pipelined", batch=4, validate=False)
+                     mode="pipelined", batch=4, check=UNCHECKED)
     assert several.first_call_s is None and several.communicator_s == 5e-9
 
 

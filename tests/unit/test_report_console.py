@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.answers.winners import with_fastest
+from hpcbench.config.axes import UNCHECKED
 from hpcbench.errors import job_command_line
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.checks import RESUME
@@ -184,7 +185,7 @@ def test_a_table_shows_how_mpi_reached_the_gpus(capsys: Capture, tmp_path: Path)
 
 
 def test_unchecked_is_shown_and_a_wrong_case_has_no_time(capsys: Capture, tmp_path: Path) -> None:
-    unchecked = ok(make_case(validate=False))
+    unchecked = ok(make_case(check=UNCHECKED))
     wrong = not_ok(make_case(index=1), "wrong", "3 wrong elements", blamed_rank=2, n_wrong=3)
     print_all(make_results((unchecked, wrong)), tmp_path)
     text = capsys.readouterr().out

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.config.axes import UNCHECKED
 from hpcbench.kinds.training.plan.models import flops, shape_of
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
@@ -154,7 +155,7 @@ def test_what_has_no_numbers_has_none(tmp_path: Path, capsys: Capture) -> None:
     cases = [training_case("fsdp", index=at) for at in range(3)]
     wrong = not_ok(cases[0], "wrong", "gradients differ", blamed_rank=1, n_wrong=3)
     unchecked = replace(trained(cases[2], shares={}, memory=None), n_wrong=None,
-                        case=replace(cases[2], validate=False))
+                        case=replace(cases[2], check=UNCHECKED))
     lines = printed(make_results((wrong, not_ok(cases[1], "failed", "no memory"), unchecked)),
                     tmp_path, capsys)
     rows = [line.split() for line in lines if line.startswith("fsdp")]

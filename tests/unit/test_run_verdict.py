@@ -13,6 +13,7 @@ from hpcbench.answers.answer import CANNOT_TELL, Answer, Run
 from hpcbench.answers.diagnose import Diagnosis
 from hpcbench.answers.topics import TopicResult, summary_lines
 from hpcbench.answers.verdict import AMBER, GREEN, RED, verdict_of
+from hpcbench.config.axes import UNCHECKED
 from hpcbench.reduce.results import CaseResult, Finding, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.document import markdown_text
@@ -36,7 +37,7 @@ def bad(status: str) -> CaseResult:
     return not_ok(make_case(index=1), status, "some reason")
 
 
-CLEAN, UNCHECKED = ok(make_case()), ok(make_case(validate=False))
+CLEAN, NOT_CHECKED = ok(make_case()), ok(make_case(check=UNCHECKED))
 PASSES_LEFT = run_of(flagged(CLEAN, pass_medians_s=(1e-4,) * 2 + (None,) * 4), findings=(FEW,))
 PASSES_LEFT = replace(PASSES_LEFT, plan=replace(PASSES_LEFT.plan, passes=6), cases=(
     flagged(CLEAN, pass_medians_s=(1e-4,) * 3 + (None,) * 3), *PASSES_LEFT.cases[1:]))
@@ -64,9 +65,9 @@ RUNS: Mapping[str, tuple[str, str, Results]] = {
     "incomplete": (AMBER, "1 of 4 cases", run_of(bad("failed"), bad("timeout"), bad("not_run"),
                                                  findings=(FEW,))),
     "passes left": (AMBER, "2 of 2 cases measured in 2 to 3 of 6 passes", PASSES_LEFT),
-    "unchecked": (AMBER, "1 of 2 cases", run_of(UNCHECKED)),
+    "unchecked": (AMBER, "1 of 2 cases", run_of(NOT_CHECKED)),
     "unchecked, flagged": (AMBER, "2 of 3 cases flagged", run_of(
-        flagged(UNCHECKED, "late_starts"), flagged(CLEAN, "trend"))),
+        flagged(NOT_CHECKED, "late_starts"), flagged(CLEAN, "trend"))),
     "drift": (AMBER, "canary", run_of(findings=(FEW, Finding("HB145", "note", "the canary x: y")))),
     "flags": (AMBER, "1 of 2 cases", run_of(flagged(CLEAN, "two_modes"), findings=(FEW,))),
     "no interval": (AMBER, "1 of 2 medians", run_of(

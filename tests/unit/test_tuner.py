@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from hpcbench.answers.answer import Run
 from hpcbench.cli import app
+from hpcbench.config.axes import UNCHECKED
 from hpcbench.errors import UsageError
 from hpcbench.interop.answers.tuner import TunedChoice, TunerTable, spans, tuner_table
 from hpcbench.interop.formats.export.tuner_tables import DIALECTS, _written
@@ -439,7 +440,7 @@ def faster(_rank: int, record: Record) -> Iterator[Record]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A reduced run in which Tree with LL is a tenth faster, at two of three sizes."""
     made = tmp_path_factory.mktemp("tuner") / "run"
-    cases = [planned_case(size, backend="nccl", env=env, validate=False)
+    cases = [planned_case(size, backend="nccl", env=env, check=UNCHECKED)
              for env in ((), (("NCCL_ALGO", "Tree"), ("NCCL_PROTO", "LL"))) for size in range(3)]
     write_synthetic_run(made, plan_of(
         [replace(case, case_id=f"{at:012x}") for at, case in enumerate(cases)], 2, passes=9),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.config.axes import DTYPE_ALIASES
+from hpcbench.config.axes import DTYPE_ALIASES, Checks
 from hpcbench.errors import FileError, UsageError
 from hpcbench.interop.formats.own_table import OwnTable
 from hpcbench.operations.collectives import DTYPE_BYTES
@@ -147,7 +147,7 @@ def _case(place: RowPlace, work: Workload, measured: PrintedTimes) -> Case:
         kind=place.kind, backend=place.backend, device=device, mode=place.mode,
         warmup=place.warmup, iterations=len(measured.times_s),
         min_iterations=0, batch=measured.calls,
-        validate=measured.n_wrong is not None, workload=work, memory_bytes=0, **own)
+        check=Checks(measured.n_wrong is not None), workload=work, memory_bytes=0, **own)
 
 
 def _result(case: Case, measured: PrintedTimes) -> CaseResult:

@@ -238,7 +238,7 @@ def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]
         "uneven": block.uneven, "groups": block.groups, "cache": block.cache or ("warm",),
         "asynchronous": block.asynchronous or (False,),
         "mode": how.mode, "warmup": how.warmup, "iterations": how.iterations,
-        "validate": how.validate, "size": block.size, "wakeup_s": how.wakeup_s,
+        "check": how.check, "size": block.size, "wakeup_s": how.wakeup_s,
         "cuda_graph": how.cuda_graph, "arrival": how.arrival,
     }
 
@@ -248,7 +248,7 @@ def draft(point: Point, job: PlanRequest) -> Draft:
     work, config, ranks = _workload(point), job.config, point.group_size
     common = point.common
     device = resolve_device(common.backend, common.device)
-    validate = common.is_checked and work.traits.moves_data
+    validate = common.validate and work.traits.moves_data
     memory = min(work.sets(planned_cold_bytes(device)), MOST_COLD_SETS) * rank_bytes(
         work.collective, work.in_place, ranks, work.size_bytes, work.split)
     calls = least_calls(common, config)

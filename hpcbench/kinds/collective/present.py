@@ -129,7 +129,7 @@ def _key(item: CaseResult) -> Key:
     case, work = item.case, collective_of(item.case)
     in_place = {None: "", True: "in place", False: "out of place"}[work.in_place]
     return (
-        f"wake-up {case.wakeup_s:g} s", case.check_text,
+        f"wake-up {case.wakeup_s:g} s", case.check.text,
         plural(case.warmup, "warm-up"), f"{iterations_text([case])} iterations", in_place,
         "" if work.root is None else f"root {work.root}",
         work.op or "", work.dtype if work.traits.moves_data else "", env_text(case),

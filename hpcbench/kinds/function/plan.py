@@ -323,7 +323,7 @@ def _draft(work: FunctionCall, point: CommonPoint, job: PlanRequest) -> Draft:
     skip = unfit_world(point.backend, point.world_size, job.world_size)
     return Draft(
         workload=work, device=resolve_device(point.backend, point.device),
-        validate=point.is_checked, memory_bytes=0, skip=skip,
+        validate=point.validate, memory_bytes=0, skip=skip,
         estimate_s=least_calls(point, job.config) * _CALL_S, identity={
             "kind": "function", "function": work.function, "sha256": work.sha256,
             "arguments": dict(work.to_json()["arguments"]), "dtype": work.dtype})

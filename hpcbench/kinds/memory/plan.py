@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from hpcbench.config.axes import UNCHECKED
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.memory.block import MemoryBlock
@@ -216,7 +217,7 @@ def _search(
         skip = ("largest_batch needs a new process for each try: not with --inline, torchrun or "
                 "backend mpi, whose workers are the ranks' own processes")
     tries = _TRIES if known_bytes else _TRIES_FROM_ONE
-    unproved = point._replace(common=point.common._replace(validate=False))
+    unproved = point._replace(common=point.common._replace(check=UNCHECKED))
     return replace(
         case, workload=work, skip=skip, needs=() if skip else case.needs,
         case_id=case_id({"kind": block.kind, "of": case.case_id, "limit_bytes": limit_bytes}),

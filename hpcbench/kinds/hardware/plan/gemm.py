@@ -180,13 +180,13 @@ def _drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Itera
 
 def _draft(work: Gemm, point: CommonPoint, job: PlanRequest) -> Draft:
     device = resolve_device(point.backend, point.device)
-    memory = work.needs_bytes(checked=point.is_checked)
+    memory = work.needs_bytes(checked=point.validate)
     rate = FLOPS_PER_S[device_kind(device)]
     skip = (_unfit_type(work, device)
             or unfit_world(point.backend, point.world_size, job.world_size)
             or too_large(memory, 0, device, job.config.hardware))
     return Draft(
-        workload=work, device=device, validate=point.is_checked, memory_bytes=memory, skip=skip,
+        workload=work, device=device, validate=point.validate, memory_bytes=memory, skip=skip,
         estimate_s=(CASE_S + (work.m + work.n) * work.k / DRAWN_PER_S["cpu"]
                     + (3 + least_calls(point, job.config)) * work.flops / rate),
         identity=work.identity())

@@ -187,7 +187,7 @@ def _draft(work: Pairs, point: CommonPoint, job: PlanRequest) -> Draft:
         ALPHA_S[kind] + work.message_bytes / bytes_per_s(kind, config.hardware, ranks))
     n_slots = 0 if skip else len(_slots(ranks, work.at_once))
     return Draft(
-        workload=work, device=device, validate=point.is_checked, memory_bytes=memory, skip=skip,
+        workload=work, device=device, validate=point.validate, memory_bytes=memory, skip=skip,
         estimate_s=CASE_S + least_calls(point, config) * n_slots * (one_s + 2 * ALPHA_S[kind]),
         identity=work.identity())
 

@@ -140,7 +140,7 @@ def _stream_draft(work: Stream, device: str, point: CommonPoint, job: PlanReques
             or too_large(needed, on_host, device, job.config.hardware))
     rate = _MEMORY_BYTES_PER_S[device_kind(device)]
     return Draft(
-        workload=work, device=device, validate=point.is_checked, memory_bytes=needed, skip=skip,
+        workload=work, device=device, validate=point.validate, memory_bytes=needed, skip=skip,
         estimate_s=CASE_S + (2 + least_calls(point, job.config)) * needed / rate,
         identity=work.identity(), host_bytes=2 * on_host)
 
@@ -218,7 +218,7 @@ def _storage_drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) 
         work = Storage(access, size, block.folder or job.config.output.folder)
         calls = 1 + least_calls(point, job.config)
         yield Draft(
-            workload=work, device="cpu", validate=point.is_checked, memory_bytes=2 * size,
+            workload=work, device="cpu", validate=point.validate, memory_bytes=2 * size,
             skip=_unfit_storage(work, point) or unfit_world(
                 point.backend, point.world_size, job.world_size),
             estimate_s=CASE_S + calls * work.call_bytes * point.world_size / _DISK_BYTES_PER_S,

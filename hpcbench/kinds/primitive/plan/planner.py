@@ -312,14 +312,14 @@ def _draft(
     common = point.common
     device, hardware = resolve_device(common.backend, common.device), job.config.hardware
     memory = device_bytes(work, common.world_size)
-    host = host_bytes(work, common.world_size, validate=common.is_checked)
+    host = host_bytes(work, common.world_size, validate=common.validate)
     calls = least_calls(common, job.config)
     return Draft(
-        workload=work, device=device, validate=common.is_checked, memory_bytes=memory,
+        workload=work, device=device, validate=common.validate, memory_bytes=memory,
         host_bytes=host,
         skip=(unfit_world(common.backend, common.world_size, job.world_size) or reason
               or _unsupported(point, work, device) or too_large(memory, host, device, hardware)),
-        estimate_s=_estimate_s(work, device, common.world_size, calls, common.is_checked, hardware),
+        estimate_s=_estimate_s(work, device, common.world_size, calls, common.validate, hardware),
         # a misfit has no shape of its own: its origin keeps it from passing for a case that has one
         identity={
             "kind": "primitive", **{name: getattr(work, name) for name in _IDENTITY},

@@ -166,14 +166,14 @@ def _draft(
     memory, estimate_s = 0, 0.0
     if skip is None:
         sequence = sequence_of(read.record, request)
-        work, memory = _workload(work, sequence), memory_bytes(sequence, checked=point.is_checked)
+        work, memory = _workload(work, sequence), memory_bytes(sequence, checked=point.validate)
         if form is not None and form.backend == point.backend and sequence.forms:
             work = replace(work, form_id=form_id(read.record, form),
                            callers=sequence.forms[0].callers)
         estimate_s = _estimate_s(sequence, request, point, job.config)
         skip = _unfit_sequence(sequence) or too_large(memory, 0, device, job.config.hardware)
     return Draft(
-        workload=work, device=device, validate=point.is_checked, memory_bytes=memory, skip=skip,
+        workload=work, device=device, validate=point.validate, memory_bytes=memory, skip=skip,
         estimate_s=estimate_s, identity={
             "kind": "replay", "sha256": read.sha256, "gaps": gaps, "calls": calls,
             **({} if signature is None else {"signature": signature})})
@@ -229,5 +229,5 @@ def _estimate_s(
     waits_s = max((sum(one.gap_ns) for one in sequence.ranks), default=0) / 1e9
     moved_s = sequence.size_bytes / bytes_per_s(kind, config.hardware, request.ranks)
     sample_s = waits_s + sequence.n_calls * ALPHA_S[kind] + moved_s
-    checks = point.is_checked * (_CHECKS + further_checks(point, config))
+    checks = point.validate * (_CHECKS + further_checks(point, config))
     return CASE_S + (least_calls(point, config) + checks) * sample_s

@@ -295,7 +295,7 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> points.Draf
         _, _, fitting = advice(
             work, int((hardware.memory_per_device_gb or 0) * 1e9)).partition("; ")
         reason += f"; {fitting}"  # without the need, which is stated
-    checked = common.is_checked and work.communication != "only"  # which has no result
+    checked = common.validate and work.communication != "only"  # which has no result
     step_s = _step_s(
         work, expected, device, library_of(common.backend, device), hardware)
     return points.Draft(
