@@ -20,7 +20,7 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "pairs_run", "primitive_compiled", "training_resnet", "start_faults", "primitives", "hardware",
     "golden_resume", "gen_config_job", "protocol", "compat_programs", "primitive_overlap",
     "missing_ranks", "telemetry", "validate", "clock_sync", "launcher", "mpi_backend",
-    "start_benchmark", "training_balance", "training_communication", "training_low_rank",
+    "training_balance", "training_communication", "training_low_rank",
     "training_jobs", "torchrun",
     "dialect_jobs", "conveniences", "strategy_plugin", "run_verbosity", "kubernetes",
     "training_phases", "library_prints", "ordinary_user", "many_ranks", "secrets", "kind_plugin",
