@@ -22,10 +22,10 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "missing_ranks", "telemetry", "validate", "clock_sync", "launcher", "mpi_backend",
     "training_balance", "training_communication", "training_low_rank",
     "training_jobs", "torchrun",
-    "dialect_jobs", "conveniences", "strategy_plugin", "run_verbosity", "kubernetes",
-    "training_phases", "library_prints", "ordinary_user", "many_ranks", "secrets", "kind_plugin",
-    "collective_plugin", "traffic_job", "torch_backends", "cuda_graph_skips", "plugins",
-    "training_compiled", "ddlb_job", "what_if_job", "replay_forms", "ucc"))
+    "conveniences", "strategy_plugin", "run_verbosity", "kubernetes",
+    "library_prints", "ordinary_user", "many_ranks", "secrets", "kind_plugin",
+    "collective_plugin", "traffic_job", "torch_backends", "plugins",
+    "training_compiled", "what_if_job", "replay_forms", "ucc"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near.
 
 The longest files come first: the last ones should end at about one time.

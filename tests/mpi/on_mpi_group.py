@@ -166,51 +166,6 @@ def counted() -> None:
     dist.destroy_process_group()
 
 
-def large() -> None:
-    """Move and reduce a little more than 2**31 bytes and numbers; at most 6 GiB a rank."""
-    register_mpi()
-    dist.init_process_group("mpi4py", store=dist.HashStore(), rank=RANK, world_size=SIZE)
-    group, direct = dist.group.WORLD, DirectGroup(WORLD.Dup())
-    for n_elements, dtype in ((1 << 31) + 6, torch.uint8), (1 << 29, torch.float32):
-        alike(direct, torch.full((n_elements,), RANK + 1, dtype=dtype))
-        every_call(direct, n_elements // SIZE, dtype)
-        every_call_of_torch(group, n_elements // SIZE, dtype)
-    own = torch.full(((1 << 31) + 1,), RANK + 1, dtype=torch.uint8)
-    whole, total = torch.zeros(SIZE * len(own), dtype=torch.uint8), SIZE * (SIZE + 1) // 2
-    for gather, scatter in (
-            (lambda: group._allgather_base(whole, own),
-             lambda: group._reduce_scatter_base(own, whole)),
-            (direct.prepared("all_gather", Buffers(own, whole)),
-             direct.prepared("reduce_scatter", Buffers(whole, own, "sum")))):
-        own.fill_(RANK + 1)
-        gather()
-        parts_are(whole, range(1, SIZE + 1))
-        whole.fill_(RANK + 1)
-        scatter()
-        parts_are(own, [total])
-    dist.destroy_process_group()
-
-
-def alike(direct: DirectGroup, whole: torch.Tensor) -> None:
-    """Make the calls of which each rank has all of the data."""
-    dist.broadcast(whole, 0)
-    parts_are(whole, [1])
-    dist.all_reduce(whole)
-    parts_are(whole, [SIZE])
-    direct.prepared("broadcast", Buffers(None, whole.fill_(RANK + 1)))()
-    parts_are(whole, [1])
-    direct.prepared("all_reduce", Buffers(None, whole, "sum"))()
-    parts_are(whole, [SIZE])
-    received = torch.zeros_like(whole)
-    direct.prepared("send_recv", Buffers(whole.fill_(RANK + 1), received))()
-    parts_are(received, [BEFORE + 1])
-    requests = dist.batch_isend_irecv([dist.P2POp(dist.isend, received, NEXT),
-                                       dist.P2POp(dist.irecv, whole, BEFORE)])
-    for request in requests:
-        request.wait()
-    parts_are(whole, [(BEFORE - 1) % SIZE + 1])
-
-
 def every_call(group: DirectGroup, n_elements: int, dtype: torch.dtype) -> None:
     """Make each call of mpi/direct with parts of so many elements, and check what comes."""
     own, filled = (torch.full((n_elements,), value, dtype=dtype) for value in (RANK + 1, 0))
@@ -367,6 +322,5 @@ def pipeline(
 
 if __name__ == "__main__":
     for part in sys.argv[1:]:
-        {"collectives": collectives, "training": training, "counted": counted,
-         "large": large}[part]()
+        {"collectives": collectives, "training": training, "counted": counted}[part]()
         print("right")

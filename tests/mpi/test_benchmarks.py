@@ -94,7 +94,8 @@ TINY = {
     "quiet.py": Tiny("--ranks 1 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
     "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 2 --parts",
                        ("4 ranks", "bare read", "goals:")),
-    "report_page.py": Tiny("--sizes 10x9 --traced 2 --no-browser", ("10 cases x 9 ranks", "MB, wri")),
+    "report_page.py": Tiny("--sizes 10x9 --traced 2 --no-browser",
+                           ("10 cases x 9 ranks", "MB, written")),
     "report_speed.py": Tiny("--cases 10 --ranks 9 --traced 2", (
         "10 cases x 9 ranks", "summary.json and summary.csv", "hpcbench show --json", "goals")),
     "restart.py": Tiny("--ranks 1 --faults 1", ("right rank blamed 1 of 1",)),
@@ -102,7 +103,8 @@ TINY = {
                            "--set output.plots=false --set output.report=false "
                            "--set measure.canary=false --set measure.noise_check_s=0", ("good",),
                            codes=(0, 1, 3)),
-    "start.py": Tiny("--rounds 1 --iterations 2 --sizes 8", ("\nratio ",), codes=(0,), never="none"),
+    "start.py": Tiny("--rounds 1 --iterations 2 --sizes 8", ("\nratio ",), codes=(0,),
+                     never="none"),
     "stragglers.py": Tiny("--reports 3 --rows 1 --ranks 2 3 --steps 15", (
         "iid 0.0%  ar 0.0%  bimodal 0.0%  passes 0.0%  shared 0.0%", "iid +50%: "), codes=(0,)),
     "stream.py": Tiny("--passes 2 --calls 2 --size-mib 1",

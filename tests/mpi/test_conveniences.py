@@ -6,7 +6,6 @@ front of libc, as a share or FUSE would answer.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -88,18 +87,6 @@ def test_a_share_without_links_and_syncs_of_folders(
     for rank in range(2):  # header, and each case in each pass before it is acknowledged
         assert sum(line.endswith(f"/rank{rank:05d}.journal") for line in synced) >= 3
     mpirun.assert_no_orphans()
-
-
-def test_a_suite_on_such_a_share(mpirun: MpiLauncher, share: dict[str, str]) -> None:
-    words = (mpirun.program("python"), "-m", "hpcbench", "suite", "config.json", "-o", "out")
-    job = mpirun.run(2, config=CASE, env=share, command=words).check()
-    notes = [line for line in job.stdout.splitlines() if line.startswith("note: ")]
-    assert len(notes) == 2
-    folder = made(mpirun.jobs[0].home, "out")
-    assert json.loads((folder / "suite.json").read_text())["exit_code"] == 0
-    resumed = mpirun.jobs[0].home / "again"
-    resumed.mkdir()
-    mpirun.run(2, env=share, command=(*words[:4], "--resume", str(folder))).check()
 
 
 @pytest.fixture

@@ -116,14 +116,6 @@ def test_without_mpirun_there_is_one_rank(mpirun: MpiLauncher, tmp_path: Path) -
     assert set(outcome.status().values()) == {"ok"}
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_the_worker_can_run_inline(mpirun: MpiLauncher, ranks: int) -> None:
-    """It does so below, beside a case that fails, and under torchrun, where the job ends with 0."""
-    job = mpirun.run(ranks, "--inline", config=sweep("8", "1KiB")).check()
-    assert set(read(job.folder).status().values()) == {"ok"}
-
-
 @EVERY_MPI_IF_ALL
 def test_a_rank_has_the_threads_of_its_own_cores(mpirun: MpiLauncher) -> None:
     """Two ranks are bound to the first half of the cores here, and one to the other half."""
@@ -139,11 +131,6 @@ def test_a_rank_has_the_threads_of_its_own_cores(mpirun: MpiLauncher) -> None:
     assert [header.environment["process"]["affinity"] for header in headers] == masks
     assert [header.environment["variables"]["OMP_NUM_THREADS"] for header in headers] == [
         str(threads_of_rank(mask, masks, granted_cores(KernelFiles()))) for mask in masks]
-
-
-def test_a_usage_error_is_reported_by_one_rank(mpirun: MpiLauncher) -> None:
-    job = mpirun.run(2, "--set", "foo", config=sweep("8")).check(2)
-    assert job.stderr.count("foo") == 1
 
 
 def test_ranks_with_different_software_are_refused_once(

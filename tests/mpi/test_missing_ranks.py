@@ -63,14 +63,6 @@ def test_ranks_of_different_commands_are_refused_with_both(mpirun: MpiLauncher) 
     assert "--iters 3" in line and "--iters 4" in line
 
 
-def test_ranks_of_different_versions_are_refused_with_both(mpirun: MpiLauncher) -> None:
-    code = ("import sys, hpcbench; hpcbench.__version__ = '0.0.9'; sys.argv[0] = 'hpcbench'; "
-            "from hpcbench.__main__ import main; main()")
-    other = (mpirun.program("python"), "-c", code, *_run(mpirun)[3:])
-    (line,) = _lines(_of_two(mpirun, _run(mpirun), other).check(2))
-    assert "hpcbench 0.0.9" in line and "rank 0" in line
-
-
 @EVERY_MPI
 @pytest.mark.parametrize(("other", "found"), [
     (("true",), "rank 1 has ended"), (("sleep", "50"), "rank 1 runs sleep 50")])

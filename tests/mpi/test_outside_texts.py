@@ -101,14 +101,3 @@ def test_folders_of_any_bytes_in_any_locale(mpirun: MpiLauncher) -> None:
         cwd=home, ODD=BAD)
     assert "variable ODD" in told
     mpirun.assert_no_orphans()
-
-
-def test_such_a_run_goes_on(mpirun: MpiLauncher) -> None:
-    words = (mpirun.program("python"), "-m", "hpcbench", "run", "config.json")
-    mpirun.run(2, "-o", CAFE, config=sweep("8"), env=MACHINE, command=words).check()
-    home = mpirun.jobs[0].home
-    (job,) = [path for path in (home / CAFE).iterdir() if not path.is_symlink()]
-    (job / "results.h5").unlink()
-    again = mpirun.run(2, command=(*words[:-1], "--resume", str(home / CAFE / "latest"))).check()
-    assert "nothing is left to run" in again.stdout and r"caf\xe9" in again.stdout
-    assert set(read(job).status().values()) == {"ok"}

@@ -5,8 +5,6 @@ import os
 import random
 import resource
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +25,7 @@ from hpcbench.trace.journal import (
 )
 from hpcbench.trace.schema import Record
 from hpcbench.trace.source import UnreadableTrace, was_cut_short
-from synthetic import make_case, make_header, make_plan, make_record, with_rows
+from synthetic import make_header, make_plan, make_record, with_rows
 from synthetic import same_record as same
 
 PLAN = make_plan(n_cases=4)
@@ -237,33 +235,3 @@ def test_a_run_whose_folder_moves_ends_and_names_the_new_place(tmp_path: Path) -
             journal.append(RECORDS[1])
         assert f"reduce {new}" in journal.to_see(old)
     assert len(records_of(read_journal(new / "traces" / "a.journal"))) == 2  # more than it said
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from hpcbench.trace.journal import Journal
-from synthetic import make_case, make_header, make_plan, make_record
-with Journal.create(Path(sys.argv[1]), make_header(make_plan(), 0)) as journal:
-    for index in range(100_000):
-        case = make_case(index % 50)
-        journal.append(make_record(case, 0, attempt=index))
-        print(index, flush=True)
-"""
-
-
-@pytest.mark.parametrize("acknowledged", [1, 17, 60])
-def test_a_killed_writer_loses_no_acknowledged_record(tmp_path: Path, acknowledged: int) -> None:
-    path = tmp_path / "a.journal"
-    tests = Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"}
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], env=environment,
-                          stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        last = [int(writer.stdout.readline()) for _ in range(acknowledged)][-1]
-        writer.kill()
-        last = max([last, *(int(line) for line in writer.stdout if line.endswith("\n"))])
-    found = list(read_journal(path).records())
-    assert [record.attempt for record in found[:last + 1]] == list(range(last + 1))
-    assert all(same(record, make_record(make_case(record.attempt % 50), 0, attempt=record.attempt))
-               for record in found)

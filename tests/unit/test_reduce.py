@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import subprocess
 import sys
@@ -148,20 +147,6 @@ def test_a_killed_run_keeps_every_case_that_all_ranks_recorded(tmp_path: Path) -
     assert "ended before rank 1" in results.cases[3].reason
     assert results.cases[3].statistics is None
     assert "HB110" in codes(results) and exit_code(results) is ExitCode.INCOMPLETE
-
-
-def test_any_cut_of_a_journal_gives_results(tmp_path: Path) -> None:
-    plan = make_plan(n_cases=3, world_size=2)
-    traces = write_synthetic_run(tmp_path / "run", plan, sealed=False)
-    journal = traces / "rank00001.journal"
-    data = journal.read_bytes()
-    for length in random.Random(5).sample(range(len(data)), 25):
-        journal.write_bytes(data[:length])
-        results = reduce_folder(tmp_path / "run")
-        assert set(statuses(results)) <= {"ok", "failed", "not_run"}
-        assert exit_code(results) is not ExitCode.OK
-        assert all((item.status == "ok") == (item.statistics is not None)
-                   for item in results.cases)
 
 
 def test_the_plan_comes_from_rank_0_if_the_file_is_gone(tmp_path: Path) -> None:
