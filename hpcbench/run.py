@@ -44,7 +44,7 @@ from hpcbench.launch.session import (
     usual_limit_s,
 )
 from hpcbench.launch.start import end_at_once
-from hpcbench.launch.template_process import TemplateProcess
+from hpcbench.launch.template_process import AnyTemplate
 from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.measurement.process import (
     no_collection_of_modules,
@@ -59,7 +59,7 @@ from hpcbench.units import plural, rank_list
 
 def run(
     session: Session, request: RunRequest, stop: StopRequests,
-    early: TemplateProcess | None = None,
+    early: AnyTemplate | None = None,
 ) -> ExitCode:
     """Plan, probe, measure, seal, reduce and report; collective over all ranks.
 
@@ -272,7 +272,7 @@ def what_is_there(folders: RankFolders, attempt: RunAttempt) -> str:
     return f"{state}. Fix this, then run: {see}"
 
 
-def run_command(request: RunRequest, early: TemplateProcess | None = None) -> int:
+def run_command(request: RunRequest, early: AnyTemplate | None = None) -> int:
     """Run one sweep on this rank and return the exit code that all ranks agreed on."""
     return as_job(lambda session, stop: run(session, request, stop, early), request.verbosity,
                   lambda: start_limit_s(request.config, request.overrides))

@@ -1,7 +1,8 @@
 """The template process of one rank: torch imported, MPI never touched, forks workers.
 
-Started by a supervisor as ``python -m hpcbench.template SOCKET_FD PARENT_PID``. It
-runs one thread and touches no device, so a fork of it is a sound worker within milliseconds.
+Started by a supervisor as ``python -m hpcbench.template SOCKET_FD PARENT_PID [LISTENER_FD]``. It
+runs one thread and touches no device, so a fork of it is a sound worker within milliseconds, or a
+sound template of another rank, which joins at the listener.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
+from typing import NoReturn
 
 from hpcbench.launch.launcher import leave_requests_to_supervisor
 from hpcbench.launch.messages import (
@@ -27,7 +30,7 @@ from hpcbench.launch.messages import (
     encoded,
     worker_channel,
 )
-from hpcbench.launch.template_process import print_whole_lines
+from hpcbench.launch.template_process import peer_of, print_whole_lines
 from hpcbench.measurement.process import die_with_parent, no_collection_of_modules
 
 _MESSAGE_BYTES = 256 * 1024
@@ -35,7 +38,7 @@ _MESSAGE_BYTES = 256 * 1024
 
 def main() -> None:
     """Import torch and what the kinds of cases need, fork workers until the socket closes."""
-    control_fd, parent_pid = (int(text) for text in sys.argv[1:])
+    control_fd, parent_pid, *listener_fd = (int(text) for text in sys.argv[1:])
     die_with_parent(parent_pid)
     leave_requests_to_supervisor()
     control = socket.socket(fileno=control_fd)
@@ -44,45 +47,85 @@ def main() -> None:
 
         import hpcbench.profiling.flight
         import hpcbench.worker  # noqa: F401
-        from hpcbench.errors import PluginError
-        from hpcbench.kinds.registry import kinds
-        from hpcbench.measurement.runner import runner_of
-        from hpcbench.plan.case import planner_of
 
-        data = control.recv(_MESSAGE_BYTES)
-        if not data:
-            return
+    _serve(control, socket.socket(fileno=listener_fd[0]) if listener_fd else None)
+
+
+def _serve(control: socket.socket, listener: socket.socket | None = None) -> None:
+    """Import what the kinds need that the supervisor names, and serve it until it is gone."""
+    from hpcbench.errors import PluginError
+    from hpcbench.kinds.registry import kinds
+    from hpcbench.measurement.runner import runner_of
+    from hpcbench.plan.case import planner_of
+
+    data = control.recv(_MESSAGE_BYTES)
+    if not data:
+        return
+    with no_collection_of_modules():
         for kind in decoded(LOAD_REQUESTS, data):  # only these: DTensor is half a torch more
             if kind in kinds():
                 with contextlib.suppress(PluginError):  # its cases are skips
                     runner_of(kind)
                 planner_of(kind)  # it rebuilds the workloads of cases
-    control.send(encoded(TEMPLATE_EVENTS, TemplateEvent("ready", 0, 0)))
-    _Forker(control).serve()
+    control.send(encoded(TEMPLATE_EVENTS, TemplateEvent("ready", os.getpid(), 0)))
+    _Forker(control, listener).serve()
 
 
 class _Forker:
-    """Forks a worker per request and reports how each one ended."""
+    """Forks a worker per request and reports how each one ended; forks templates that join."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, listener: socket.socket | None) -> None:
         self._control = control
+        self._listener = listener
+        self._templates: set[int] = set()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(control, selectors.EVENT_READ, None)
+        for source in (control, *([] if listener is None else [listener])):
+            self._selector.register(source, selectors.EVENT_READ, None)
 
     def serve(self) -> None:
-        """Wait for requests and for ends of workers; return when the supervisor is gone."""
-        while True:
+        """Wait for requests and for ends of forks; return when the supervisor is gone, and with it
+        those of the templates that joined."""
+        is_served = True
+        while is_served or self._templates:
             for key, _ in self._selector.select():
                 if key.data is not None:
                     self._report_end(key.fd, key.data)
+                elif key.fileobj is self._listener:
+                    self._fork_template(self._listener)
                 elif not self._fork_one():
-                    return
+                    is_served = False
+                    self._end_own()
+
+    def _end_own(self) -> None:
+        """End the workers, as no one is left who wants them; templates of other ranks stay."""
+        for source in (self._control, *([] if self._listener is None else [self._listener])):
+            self._selector.unregister(source)
+            source.close()
+        for key in self._selector.get_map().values():
+            if key.data not in self._templates:
+                os.kill(key.data, signal.SIGKILL)
+
+    def _fork_template(self, listener: socket.socket) -> None:
+        """Fork the template of a rank of the same user that has joined."""
+        control, _ = listener.accept()
+        with control:
+            if peer_of(control)[1] != os.getuid():
+                return
+            parent = os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                self._become(lambda: _serve_another(control), parent)
+        self._templates.add(pid)
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
 
     def _report_end(self, pidfd: int, pid: int) -> None:
         _, status = os.waitpid(pid, 0)
         self._selector.unregister(pidfd)
         os.close(pidfd)
-        self._report(TemplateEvent("ended", pid, os.waitstatus_to_exitcode(status)))
+        if pid in self._templates:
+            self._templates.remove(pid)
+        else:
+            self._report(TemplateEvent("ended", pid, os.waitstatus_to_exitcode(status)))
 
     def _fork_one(self) -> bool:
         data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 8)
@@ -92,7 +135,7 @@ class _Forker:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become_worker(parent, request, fds)
+            self._become(lambda: _run_worker(request, *fds), parent)
         for fd in fds:
             os.close(fd)
         self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
@@ -103,20 +146,32 @@ class _Forker:
         with contextlib.suppress(OSError):
             self._control.send(encoded(TEMPLATE_EVENTS, event))
 
-    def _become_worker(self, parent: int, request: ForkRequest, fds: list[int]) -> None:
-        """Turn this fresh fork into a worker; never returns."""
+    def _become(self, work: Callable[[], None], parent: int) -> NoReturn:
+        """Turn this fresh fork into a worker, or another's template."""
         code = 1
         try:
             die_with_parent(parent)
             self._selector.close()
             self._control.close()
-            _run_worker(request, *fds)
+            if self._listener is not None:
+                self._listener.close()
+            work()
             code = 0
         except BaseException:
             traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(code)
+
+
+def _serve_another(control: socket.socket) -> None:
+    """Serve the supervisor that has joined; its first message brings the file for the output."""
+    _, fds, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 1)
+    for fd in fds:
+        os.dup2(fd, 1)
+        os.dup2(fd, 2)
+        os.close(fd)
+    _serve(control)
 
 
 def _run_worker(

@@ -37,7 +37,7 @@ from hpcbench.launch.probe import resolve, versions
 from hpcbench.launch.run_folder import RankFolders, send_to_root, separate_folder_lines
 from hpcbench.launch.session import RankIdentity, on_all
 from hpcbench.launch.supervisor import supervise
-from hpcbench.launch.template_process import TemplateProcess, thread_variables, worker_environment
+from hpcbench.launch.template_process import AnyTemplate, thread_variables, worker_environment
 from hpcbench.launch.worker_group import CaseHooks, RankLocation, Rendezvous, WorkerGroup
 from hpcbench.launch.worker_pool import InlineWorker, WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
@@ -246,7 +246,7 @@ _NOTABLE_SHARE = 0.05
 
 
 def open_pool(
-    planned: PlannedRun, topology: RankIdentity, early: TemplateProcess | None = None,
+    planned: PlannedRun, topology: RankIdentity, early: AnyTemplate | None = None,
 ) -> WorkerPool:
     """Return the pool of this rank's workers, with memory for the stamps of the longest case."""
     launch, plan = planned.config.launch, planned.plan

@@ -16,7 +16,7 @@ from hpcbench.import_path import module_command
 from hpcbench.launch.communicator import InlineComms
 from hpcbench.launch.launcher import StopRequests
 from hpcbench.launch.messages import Answer, FactsAnswer, FactsRequest, FailureAnswer, Request
-from hpcbench.launch.template_process import TemplateProcess, split_by_load_time
+from hpcbench.launch.template_process import AnyTemplate, split_by_load_time
 from hpcbench.launch.worker_process import Template, TemplateSpec, WorkerHandle, WorkerProcess
 from hpcbench.measurement.control import SharedProgress
 from hpcbench.measurement.process import (
@@ -40,7 +40,7 @@ class WorkerPool:
 
     def __init__(
         self, spec: TemplateSpec, progress: SharedProgress, *, memory_limit_bytes: int = 0,
-        early: TemplateProcess | None = None,
+        early: AnyTemplate | None = None,
     ) -> None:
         """Start a template in the background, or use the ``early`` one; none where `unsupervised`.
         """

@@ -9,7 +9,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from hpcbench.launch.messages import (
     ProfileRequest,
     Request,
 )
-from hpcbench.launch.template_process import TemplateProcess
+from hpcbench.launch.template_process import AnyTemplate, JoinedTemplate, TemplateProcess
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.measurement.control import SharedProgress
 from hpcbench.records import dataclass
@@ -189,34 +188,40 @@ class Template:
 
     def __init__(
         self, spec: TemplateSpec, wrapper: Sequence[str] = (),
-        early: TemplateProcess | None = None,
+        early: AnyTemplate | None = None,
     ) -> None:
         """Start it, or take the ``early`` one if it has the same variables; only `fork` waits.
 
         The words of ``wrapper`` start and watch it.
         """
         self.env = dict(spec.env)
-        self._ready_timeout_s = spec.ready_timeout_s
+        self._spec = spec
         self._ended: dict[int, int] = {}
         self._forked: list[int] = []
         self._ready = False
         if early is not None and (early.env != self.env or not early.is_alive()):
             early.close()
             early = None
-        self._started = early or TemplateProcess(self.env, wrapper)
-        self._control = self._started.control
+        self._use(early or TemplateProcess(self.env, wrapper))
+
+    def _use(self, started: AnyTemplate) -> None:
+        self._started, self._control = started, started.control
         with contextlib.suppress(OSError):  # it has ended: `fork` reports why
-            self._control.send(messages.encoded(messages.LOAD_REQUESTS, tuple(spec.kinds)))
+            self._control.send(messages.encoded(messages.LOAD_REQUESTS, tuple(self._spec.kinds)))
 
     def close(self) -> None:
         self._started.close()
 
     def _wait_ready(self) -> None:
         """Return when torch is imported. Raises LaunchError with the reason if it cannot be."""
-        deadline = time.monotonic() + self._ready_timeout_s
+        deadline = time.monotonic() + self._spec.ready_timeout_s
         while not self._ready:
-            if not self._receive_message(deadline - time.monotonic()):
+            if self._receive_message(deadline - time.monotonic()):
+                continue
+            if isinstance(self._started, TemplateProcess) or time.monotonic() >= deadline:
                 raise LaunchError(f"the worker template did not start: {self._why_not_ready()}")
+            self.close()  # the one that it joined has ended
+            self._use(TemplateProcess(self.env))
 
     def _why_not_ready(self) -> str:
         """Return the error it printed, else how it ended, else that it is late."""
@@ -226,9 +231,9 @@ class Template:
             return f"{errors[-1]}: {how_to_install('run')}"
         if errors:
             return errors[-1]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return f"it {ending(self._started.process.wait(1.0))}"
-        return f"no answer in {self._ready_timeout_s:g} s (launch.init_timeout_s)"
+        if (code := self._started.exit_code(1.0)) is not None:
+            return f"it {ending(code)}"
+        return f"no answer in {self._spec.ready_timeout_s:g} s (launch.init_timeout_s)"
 
     def fork(
         self, env: Mapping[str, str], memory_limit_bytes: int, progress: SharedProgress,
@@ -241,7 +246,7 @@ class Template:
             socket.send_fds(self._control, [messages.encoded(messages.FORK_REQUESTS, request)],
                             [theirs, progress.fd, output.fd, flight_fd])
             while not self._forked:
-                if not self._receive_message(self._ready_timeout_s):
+                if not self._receive_message(self._spec.ready_timeout_s):
                     raise BrokenPipeError("it does not answer")
         except OSError as error:
             os.close(ours)
@@ -277,6 +282,8 @@ class Template:
         event = messages.decoded(messages.TEMPLATE_EVENTS, data)
         if event.event == "ready":
             self._ready = True
+            if isinstance(self._started, JoinedTemplate):
+                self._started.is_ready(event.pid)
         elif event.event == "forked":
             self._forked.append(event.pid)
         else:

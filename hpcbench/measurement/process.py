@@ -163,10 +163,10 @@ def allocation(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]
     }
 
 
-def memory_policy(files: KernelFiles) -> str | None:
+def memory_policy(files: KernelFiles, process: int | str = "self") -> str | None:
     """Return the NUMA policy, None if unknown: that of the first mapping, the program's file, which
     nobody binds (fs/proc/task_mmu.c, show_numa_map)."""
-    line = files.line("proc/self/numa_maps")
+    line = files.line(f"proc/{process}/numa_maps")
     fields = line.split(maxsplit=2) if line else []
     return fields[1] if len(fields) > 1 else None
 

@@ -7,6 +7,7 @@ import contextlib
 import io
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -61,6 +62,7 @@ from hpcbench.launch.session import (
 )
 from hpcbench.launch.supervisor import canary_pause_s, inline_evidence
 from hpcbench.launch.template_process import (
+    JoinedTemplate,
     TemplateProcess,
     process_state,
     split_by_load_time,
@@ -193,6 +195,44 @@ def test_a_template_that_ends_before_it_reads_states_why(tmp_path: Path) -> None
           contextlib.closing(Template(TemplateSpec(env, 60.0), early=TemplateProcess(env))) as late,
           pytest.raises(LaunchError, match="did not start: ImportError: libcudart.so.12: no file")):
         late.fork({}, 0, progress)
+
+
+ALIKE = ("import os, sys; from hpcbench.launch.template_process import first_alike; "
+         "print(first_alike(os.environ), flush=True); sys.stdin.read()")
+
+
+def test_ranks_that_are_alike_share_a_template() -> None:
+    """Real processes of this one: ranks 0 and 1 are alike, each other one differs in a way."""
+    limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (99, 99))}
+    different: list[tuple[dict[str, str], dict[str, Any]]] = [
+        ({}, {}), ({}, {}), ({"CUDA_VISIBLE_DEVICES": "1"}, {}), ({"PMI_JOBID": "2"}, {}),
+        ({}, {"cwd": "/"}), ({}, limited)]
+    with contextlib.ExitStack() as opened:
+        ranks, first = [], []
+        for rank, (env, how) in enumerate(different):
+            ranks.append(opened.enter_context(subprocess.Popen(
+                [sys.executable, "-c", ALIKE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": str(Path.cwd()), "PMI_SIZE": "9", **env,
+                     "PMI_RANK": str(rank)}, **how)))
+            assert ranks[-1].stdout
+            first.append(ranks[-1].stdout.readline().decode().strip())
+        assert first == ["None", str(ranks[0].pid), "None", "None", "None", "None"]
+
+
+def test_a_rank_whose_template_to_join_is_gone_starts_its_own(tmp_path: Path) -> None:
+    """It is gone before it is joined, or later; the name may be another program's by then."""
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: no file')")
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+    with contextlib.closing(JoinedTemplate(env, 1)) as joined:
+        assert not joined.is_alive()
+    shared, joined = TemplateProcess(env, is_shared=True), JoinedTemplate(env, os.getpid())
+    with (contextlib.closing(SharedProgress.create(1)) as progress,
+          contextlib.closing(Template(TemplateSpec(env, 60.0), early=joined)) as own,
+          pytest.raises(LaunchError, match="did not start: ImportError: libcudart.so.12: no file")):
+        assert joined.is_alive()
+        own.fork({}, 0, progress)
+    shared.close()
+    shared.end()
 
 
 @pytest.mark.parametrize(("launcher", "library", "fix"), [

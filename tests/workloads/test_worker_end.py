@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -14,9 +15,14 @@ from hpcbench.config.load import check_config
 from hpcbench.launch import worker_process
 from hpcbench.launch.launcher import StopRequests
 from hpcbench.launch.messages import CaseRequest
-from hpcbench.launch.template_process import worker_environment
+from hpcbench.launch.template_process import (
+    JoinedTemplate,
+    TemplateProcess,
+    process_state,
+    worker_environment,
+)
 from hpcbench.launch.worker_pool import WorkerPool
-from hpcbench.launch.worker_process import TemplateSpec
+from hpcbench.launch.worker_process import Template, TemplateSpec
 from hpcbench.measurement.control import SharedProgress
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.clock import ClockModel
@@ -82,6 +88,31 @@ def test_one_that_ended_while_nobody_waited_took_no_time(
         time.sleep(0.5)
         worker.await_end()
     assert "after it was killed" not in capfd.readouterr().err
+
+
+def test_ranks_that_share_a_template_end_their_workers_apart() -> None:
+    """The one whose template it is may close it first; at the end nothing is left."""
+    env = worker_environment(os.environ, (), {})
+    spec, shared = TemplateSpec(env, 120.0), TemplateProcess(env, is_shared=True)
+    with (contextlib.closing(SharedProgress.create(9)) as progress,
+          contextlib.closing(Template(spec, early=shared)) as own,
+          contextlib.closing(Template(spec, early=JoinedTemplate(env, os.getpid()))) as other):
+        mine, others = own.fork({}, 0, progress), other.fork({}, 0, progress)
+        assert parent_of(mine.pid) == shared.process.pid
+        assert parent_of(parent_of(others.pid)) == shared.process.pid
+        own.close()
+        while process_state(mine.pid) not in ("", "Z"):
+            time.sleep(0.01)
+        assert other.is_alive() and other.exit_code(others.pid, 0.0) is None
+        others.kill()
+        assert other.exit_code(others.pid, 60.0) == -signal.SIGKILL
+        again = other.fork({}, 0, progress)
+        os.kill(parent_of(again.pid), signal.SIGKILL)
+        assert shared.exit_code(60.0) == 0 and not other.is_alive()
+        assert again.how_it_ended().endswith("together with its template process, exit status "
+                                             "unknown")
+        mine.kill()
+        again.kill()
 
 
 def parent_of(pid: int) -> int:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hpcbench.interop.formats.export.nccl_tests import PerfTable
     from hpcbench.launch.launcher import StopRequests
     from hpcbench.launch.session import Session
-    from hpcbench.launch.template_process import TemplateProcess
+    from hpcbench.launch.template_process import AnyTemplate
 
 BAD_USAGE, FAILED, TIMEOUT, NOT_MEASURED, BAD_RESULTS = 255, 1, 4, 5, 7
 """Exit codes of nccl-tests: -1, then testInternalError to testNumResults of its src/common.h."""
@@ -132,7 +132,7 @@ class _Job:
     options: NcclTestsOptions
     words: tuple[str, ...]
     least_busbw: float | None
-    early: TemplateProcess | None
+    early: AnyTemplate | None
 
     def measured(self, session: Session, stop: StopRequests) -> int:
         """Measure into a folder, print the text on rank 0, and return the exit code of all."""
