@@ -82,7 +82,7 @@ from hpcbench.measurement.loop import (
     slowest_rank,
 )
 from hpcbench.measurement.runner import opened, runner_of
-from hpcbench.operations.arrival import TOGETHER, LateEntry
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.operations.place import AnyOperation, CanSlowDown, Place, Stepping, close, total_wrong
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -284,15 +284,15 @@ class Worker:
             return after_barrier(control)
         self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
         start = AgreedStart(control, clock, now_ns, self._slack_ns)
-        if entry := case.late_entry:
-            return entering_late(start, self._delay_ns(case, entry), now_ns)
+        if case.arrival != TOGETHER:
+            return entering_late(start, self._delay_ns(case), now_ns)
         return start if case.world_size > 1 else of_one_rank(start)
 
-    def _delay_ns(self, case: Case, entry: LateEntry) -> Callable[[], int]:
+    def _delay_ns(self, case: Case) -> Callable[[], int]:
         """Return a function that gives this rank's delay in ns before the coming sample."""
         ranks = next(ranks for ranks in case.group_ranks if self._member.rank in ranks)
         rank, progress = ranks.index(self._member.rank), self._progress
-        return lambda: entry.delay_ns(rank, len(ranks), progress.iteration)
+        return lambda: case.arrival.delay_ns(rank, len(ranks), progress.iteration)
 
     def _all_check(self, case: Case, operation: Any) -> bool:
         """Return whether the operation is checked. Raises CaseError if on some ranks only."""

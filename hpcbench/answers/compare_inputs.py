@@ -30,8 +30,7 @@ from hpcbench.views.columns import median_cell
 OPTION, ENV = "options.", "env."
 UNSET = "unset"
 """Value of an environment variable that a case leaves as it is."""
-PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph",
-         "arrival")
+PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_graph")
 """Fields that distinguish a case from others, beside its workload and its environment."""
 PROTOCOL = ("mode", "warmup", "batch")
 """Those that say how it is measured, not what."""
@@ -295,7 +294,8 @@ def varying(side: Side) -> list[str]:
 def parameters(case: Case) -> dict[str, Any]:
     """Return the parameters that distinguish a case; environment variables as ``env.NAME``."""
     return {"kind": case.kind, **{name: getattr(case, name) for name in PLACE},
-            **case.workload.choice().axes, **{f"{ENV}{name}": value for name, value in case.env}}
+            "arrival": case.arrival.text, **case.workload.choice().axes,
+            **{f"{ENV}{name}": value for name, value in case.env}}
 
 
 def _same_tasks(

@@ -286,7 +286,7 @@ def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[Done]:
                     or case.sends_nothing or (across_ranks and not choice.any_ranks)):
                 continue
             task = {"kind": case.kind, "device": case.device, "mode": case.mode,
-                    "arrival": case.arrival, "fold": timing.fold, **choice.task}
+                    "arrival": case.arrival.text, "fold": timing.fold, **choice.task}
             setting = {"backend": case.backend, "cuda_graph": case.cuda_graph, **choice.setting,
                        **{f"{ENV}{name}": value for name, value in case.env}}
             (setting if across_ranks else task)[RANKS] = case.world_size

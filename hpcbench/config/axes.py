@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from hpcbench.operations.arrival import MOST_NS, TOGETHER, WHO
+from hpcbench.operations.arrival import MOST_NS, TOGETHER, WHO, ArrivalPattern
 from hpcbench.operations.collectives import DTYPE_BYTES as DTYPE_BYTES
 from hpcbench.operations.collectives import MAX_WORLD_SIZE as MAX_WORLD_SIZE
 from hpcbench.operations.collectives import NUMBER_BYTES
@@ -464,12 +464,12 @@ Groups = Annotated[int | dict[str, int], Checked(_check_groups, _groups_schema)]
 _OF_ARRIVAL = ("late", "by")
 
 
-def _check_arrival(value: Any) -> str | dict[str, str | int]:
-    """Return ``together``, or who is late and by how much, in its shortest text."""
-    if value == TOGETHER:
+def _check_arrival(value: Any) -> ArrivalPattern:
+    """Return whether ranks enter together, or who is late and by how much."""
+    if value == TOGETHER.text:
         return TOGETHER
     if not isinstance(value, Mapping):
-        raise ValueError(f'{quote(value)} is no arrival; write "{TOGETHER}" or '
+        raise ValueError(f'{quote(value)} is no arrival; write "{TOGETHER.text}" or '
                          '{"late": "last", "by": "250us"}')
     if unknown := [key for key in value if key not in _OF_ARRIVAL]:
         raise ValueError(f"arrival: {unknown_name(unknown[0], _OF_ARRIVAL)}")
@@ -484,17 +484,18 @@ def _check_arrival(value: Any) -> str | dict[str, str | int]:
     if by_ns > MOST_NS:
         raise ValueError(f'"by" of arrival is {quote(value["by"])}, more than '
                          f"{duration_text(MOST_NS)}")
-    return {"late": late, "by": duration_text(by_ns)}
+    return ArrivalPattern(late, by_ns)
 
 
 def _arrival_schema() -> JsonSchema:
-    return {"anyOf": [{"const": TOGETHER}, {
+    return {"anyOf": [{"const": TOGETHER.text}, {
         "type": "object", "additionalProperties": False, "required": [*_OF_ARRIVAL],
         "properties": {"late": {"anyOf": [{"enum": [*WHO]}, {"type": "integer", "minimum": 0}]},
                        "by": {"anyOf": [{"type": "string"}, {"const": 0}]}}}]}
 
 
-Arrival = Annotated[str | dict[str, str | int], Checked(_check_arrival, _arrival_schema)]
+ArrivalAxis = Annotated[ArrivalPattern, Checked(
+    _check_arrival, _arrival_schema, lambda value: value.plain)]
 """Whether ranks enter a call together, or which of them late and by how much."""
 
 

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from hpcbench.config import axes as names
 from hpcbench.config.axes import (
-    Arrival,
+    ArrivalAxis,
     Axis,
     CheckAxis,
     Checked,
@@ -282,7 +282,7 @@ class Block(Section):
     poll_interval_s: Axis[PollInterval] | None = key(None, "Instead of launch.poll_interval_s.")
     cuda_graph: Axis[bool] | None = key(
         None, "Capture the call in a CUDA graph, and replay it as the sample.")
-    arrival: Axis[Arrival] | None = key(
+    arrival: Axis[ArrivalAxis] | None = key(
         None, "together (default), or {late, by}: last, a rank, rotating or all; by such as 250us.")
     timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
 

@@ -6,37 +6,50 @@ from typing import NamedTuple
 
 from hpcbench.units import duration_text, parse_duration_ns, plural
 
-TOGETHER = "together"
-"""All ranks enter at the same time: the default."""
 LAST, ROTATING, ALL = "last", "rotating", "all"
 WHO = (LAST, ROTATING, ALL)
 """Who can be late, beside a rank by its number."""
 MOST_NS = 10**9
 
 
-class LateEntry(NamedTuple):
+class ArrivalPattern(NamedTuple):
     """The ``late`` rank (of each group), a name of WHO or a rank, enters ``by_ns`` late."""
 
     late: str | int
     by_ns: int
 
     @classmethod
-    def from_text(cls, arrival: str) -> LateEntry | None:
-        """Return the entry of a `text`; None for TOGETHER."""
-        if arrival == TOGETHER:
-            return None
-        late, _, by = arrival.partition(":")
-        return cls(int(late) if late.isdigit() else late, parse_duration_ns(by))
+    def from_text(cls, text: str) -> ArrivalPattern:
+        """Return the pattern of a `text`. Raises ValueError for another one."""
+        late, _, by = text.partition(":")
+        pattern = TOGETHER if text == TOGETHER.text else cls(
+            int(late) if late.isdigit() else late, parse_duration_ns(by))
+        if pattern.text != text:
+            raise ValueError(f"{text} is no arrival")
+        return pattern
 
     @property
     def text(self) -> str:
-        """Return one word, such as ``last:250us`` or ``3:1ms``."""
-        return f"{self.late}:{duration_text(self.by_ns)}"
+        """Return one word, such as ``together``, ``last:250us`` or ``3:1ms``."""
+        return f"{self.late}:{duration_text(self.by_ns)}" if self.late != "" else "together"
+
+    @property
+    def label(self) -> str:
+        """Return the word of a case's label, "" for TOGETHER."""
+        return "" if self == TOGETHER else f"late={self.text}"
+
+    @property
+    def plain(self) -> str | dict[str, str | int]:
+        """Return the value of a sweep file."""
+        return self.text if self == TOGETHER else {
+            "late": self.late, "by": duration_text(self.by_ns)}
 
     @property
     def words(self) -> str:
-        """Return the entry in words, for a title: ``last rank late by 250us``."""
+        """Return it in words, for a title: ``last rank late by 250us``; "" for TOGETHER."""
         by = duration_text(self.by_ns)
+        if self == TOGETHER:
+            return ""
         if self.late == ALL:
             return f"ranks late by 0 to {by}"
         who = {LAST: "last rank", ROTATING: "another rank each sample"}
@@ -62,3 +75,7 @@ class LateEntry(NamedTuple):
         if isinstance(self.late, int) and self.late >= ranks:
             return f"arrival: rank {self.late} is not one of {plural(ranks, 'rank')} of a group"
         return None
+
+
+TOGETHER = ArrivalPattern("", 0)
+"""All ranks enter at the same time: the default."""

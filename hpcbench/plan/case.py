@@ -14,7 +14,7 @@ from hpcbench.config.axes import UNCHECKED, Checks, library_of
 from hpcbench.config.section import Block
 from hpcbench.errors import PluginError
 from hpcbench.kinds.registry import kinds, spec_of
-from hpcbench.operations.arrival import TOGETHER, LateEntry
+from hpcbench.operations.arrival import TOGETHER, ArrivalPattern
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.records import dataclass
 from hpcbench.texts import as_field
@@ -68,7 +68,6 @@ class Case:
     be ``"auto"``. A rank needs ``memory_bytes`` on its device and, beside them, ``host_bytes``.
     The former may be off by the share ``memory_error``; what is over a declared limit by less is
     tried, and ``note`` states it. With ``cuda_graph`` a call is the replay of a captured one.
-    ``arrival`` is ``together``, or who enters late (`operations.arrival.LateEntry.text`).
     """
 
     case_id: str
@@ -96,7 +95,7 @@ class Case:
     memory_error: float = 0.0
     note: str = ""
     cuda_graph: bool = False
-    arrival: str = TOGETHER
+    arrival: ArrivalPattern = TOGETHER
 
     @property
     def validate(self) -> bool:
@@ -118,11 +117,6 @@ class Case:
     def is_fixed(self) -> bool:
         """Return whether exactly ``iterations`` samples are taken."""
         return self.min_iterations in (0, self.iterations)
-
-    @property
-    def late_entry(self) -> LateEntry | None:
-        """Return which ranks enter late on purpose; None if they enter together."""
-        return LateEntry.from_text(self.arrival)
 
     @property
     def library(self) -> str:
@@ -162,7 +156,7 @@ class Case:
         parts += [self.mode] if self.mode != DEFAULT_MODE else []
         parts += ["cuda_graph"] if self.cuda_graph else []
         parts += [self.check.text] if self.checks else []
-        parts += [f"late={self.arrival}"] if self.arrival != TOGETHER else []
+        parts += [self.arrival.label] if self.arrival != TOGETHER else []
         parts += [f"{key}={value}" for key, value in self.env]
         return as_field(" ".join(parts))
 
@@ -216,9 +210,11 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
 def case_to_json(case: Case) -> dict[str, Any]:
     """Return one case as plain JSON values; `case_from_json` is the inverse."""
     plain = {"validate" if item.name == "check" else item.name: getattr(case, item.name)
-             for item in fields(case)
-             if item.name != "arrival" or case.arrival != TOGETHER}  # earlier versions have none
-    return {**plain, "validate": case.validate, "workload": case.workload.to_json(),
+             for item in fields(case)}
+    arrival = {"arrival": case.arrival.text}
+    if case.arrival == TOGETHER:  # earlier versions have none
+        del plain["arrival"], arrival["arrival"]
+    return {**plain, "validate": case.validate, "workload": case.workload.to_json(), **arrival,
             "checks": case.checks}
 
 
@@ -230,7 +226,8 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
             UnknownWorkload(work, kind))
     rest = {key: value for key, value in data.items() if key not in ("validate", "checks")}
     return Case(**{**rest, "env": env, "needs": tuple(data["needs"]), "workload": work,
-                   "check": Checks(data["validate"], data.get("checks", 0))})
+                   "check": Checks(data["validate"], data.get("checks", 0)),
+                   "arrival": ArrivalPattern.from_text(data.get("arrival", TOGETHER.text))})
 
 
 _CANARY_ITERATIONS, _CANARY_RANK_CALLS = 20, 640

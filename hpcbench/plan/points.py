@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hpcbench.config.axes import UNCHECKED, Checks, quote, unknown_name
 from hpcbench.config.section import Block, OptionAxes
 from hpcbench.errors import ConfigError
-from hpcbench.operations.arrival import TOGETHER, LateEntry
+from hpcbench.operations.arrival import TOGETHER, ArrivalPattern
 from hpcbench.plan.case import Case, Planner, PlanRequest, case_id
 from hpcbench.plan.support import (
     needs,
@@ -25,7 +25,6 @@ from hpcbench.plan.support import (
 )
 from hpcbench.plan.workload import Workload
 from hpcbench.records import dataclass
-from hpcbench.units import parse_duration_ns
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
@@ -75,16 +74,14 @@ def in_order(options: Mapping[str, Option]) -> tuple[tuple[str, Option], ...]:
 
 MAX_POINTS = 200_000
 """Larger products are refused before they are written out."""
-COMMON_AXES = ("dtype", "backend", "device", "world_size", "mode", "warmup", "iterations", "check",
-               "poll_interval_s", "cuda_graph", "arrival")
-"""The axes that blocks of every kind have, but for ``env``."""
 
 
 class CommonPoint(NamedTuple):
     """One value of every axis that blocks of all kinds have: where a case runs, how it is measured.
 
-    ``env`` is sorted by name, ``iterations`` may be ``auto``, ``wakeup_s`` is in seconds,
-    ``arrival`` as `Case` has it.
+    Fields have the names of a block's keys and, with a default, of `Case`: such an axis came later,
+    and only another value is part of a case's identity. ``env`` is sorted by name, ``iterations``
+    may be ``auto``.
     """
 
     dtype: str
@@ -96,9 +93,14 @@ class CommonPoint(NamedTuple):
     warmup: int
     iterations: int | str
     check: Checks
-    wakeup_s: float
+    poll_interval_s: float
     cuda_graph: bool = False
-    arrival: str = TOGETHER
+    arrival: ArrivalPattern = TOGETHER
+
+    @property
+    def later(self) -> dict[str, Any]:
+        """Return the values of axes that came later."""
+        return {name: getattr(self, name) for name in self._field_defaults}
 
     @property
     def validate(self) -> bool:
@@ -121,37 +123,20 @@ def environments(block: Block) -> tuple[tuple[tuple[str, str], ...], ...]:
                            for name in sorted(block.env))))
 
 
-class MeasurementAxes(NamedTuple):
-    """The values of each axis by which a case is measured: the block's, else the sweep's."""
-
-    mode: tuple[str, ...]
-    warmup: tuple[int, ...]
-    iterations: tuple[int | str, ...]
-    check: tuple[Checks, ...]
-    wakeup_s: tuple[float, ...]
-    cuda_graph: tuple[bool, ...]
-    arrival: tuple[str, ...]
+COMMON_AXES = tuple(name for name in CommonPoint._fields if name != "env")
+"""The axes that blocks of every kind have, but for ``env``."""
+_MEASURED = CommonPoint._fields[CommonPoint._fields.index("mode"):]
 
 
-def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
-    measure = config.measure
-    return MeasurementAxes(
-        block.mode or (measure.mode,), block.warmup or (measure.warmup,),
-        block.iterations or (measure.iterations,), block.check or (measure.check,),
-        block.poll_interval_s or (config.launch.poll_interval_s,),
-        block.cuda_graph or (False,), tuple(map(_arrival, block.arrival or (TOGETHER,))))
+def measurement_axes(block: Block, config: Config) -> dict[str, tuple[Any, ...]]:
+    """Return each axis by which a case is measured -> the block's values, else the sweep's."""
+    usual = {**CommonPoint._field_defaults, **dict(config.launch), **dict(config.measure)}
+    return {name: getattr(block, name) or (usual[name],) for name in _MEASURED}
 
 
-def _arrival(value: str | Mapping[str, str | int]) -> str:
-    if isinstance(value, str):
-        return value
-    return LateEntry(value["late"], parse_duration_ns(value["by"])).text
-
-
-def measurements(
-    block: Block, config: Config,
-) -> tuple[tuple[str, int, int | str, Checks, float, bool, str], ...]:
-    return tuple(product(*measurement_axes(block, config)))
+def measurements(block: Block, config: Config) -> tuple[tuple[Any, ...], ...]:
+    """Return every combination, the values in the order of `CommonPoint`'s fields."""
+    return tuple(product(*measurement_axes(block, config).values()))
 
 
 def refuse_huge(blocks: Sequence[tuple[Planner, Block]], config: Config) -> None:
@@ -208,14 +193,13 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
         kind=block.kind, backend=point.backend, device=draft.device,
         world_size=point.world_size, env=env, mode=point.mode, warmup=point.warmup,
         iterations=most, check=point.check if draft.validate else UNCHECKED,
-        timeout_s=block.timeout_s or config.launch.timeout_s, wakeup_s=point.wakeup_s,
+        timeout_s=block.timeout_s or config.launch.timeout_s, wakeup_s=point.poll_interval_s,
         workload=draft.workload, skip=skip,
         needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.features.needs),
         estimate_s=0.0 if skip else draft.estimate_s + _late_s(point, config),
         memory_bytes=draft.memory_bytes,
         host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config),
-        memory_error=draft.memory_error, note=note, cuda_graph=point.cuda_graph,
-        arrival=point.arrival)
+        memory_error=draft.memory_error, note=note, **point.later)
 
 
 def sample_bounds(point: CommonPoint, config: Config) -> tuple[int, int]:
@@ -232,8 +216,7 @@ def least_calls(point: CommonPoint, config: Config) -> int:
 
 def _late_s(point: CommonPoint, config: Config) -> float:
     """Return how long a pass waits, at least, for ranks that enter late on purpose."""
-    entry = LateEntry.from_text(point.arrival)
-    return least_calls(point, config) * entry.by_ns / 1e9 if entry else 0.0
+    return least_calls(point, config) * point.arrival.by_ns / 1e9
 
 
 def further_checks(point: CommonPoint, config: Config) -> int:
@@ -288,10 +271,10 @@ def _obstacles(point: CommonPoint, draft: Draft) -> Iterator[str | None]:
     if point.cuda_graph:
         yield unfit_for_graph(point.backend, draft.device, work.features.calls)
         yield work.features.not_captured
-    if entry := LateEntry.from_text(point.arrival):
+    if point.arrival != TOGETHER:
         yield None if work.features.enters_late else (
             "arrival: a sample of this case is no single call that ranks enter")
-        yield entry.unfit(max(point.world_size // work.groups, 1), point.mode)
+        yield point.arrival.unfit(max(point.world_size // work.groups, 1), point.mode)
 
 
 def _identity(
@@ -308,10 +291,7 @@ def _identity(
         identity["checks"] = point.check.further
     if point.mode == "pipelined":
         identity["batch"] = config.measure.batch
-    if point.cuda_graph:
-        identity["cuda_graph"] = True
-    if point.arrival != TOGETHER:
-        identity["arrival"] = point.arrival
-    if point.wakeup_s != config.launch.poll_interval_s:
-        identity["wakeup_s"] = point.wakeup_s
-    return identity
+    if point.poll_interval_s != config.launch.poll_interval_s:
+        identity["wakeup_s"] = point.poll_interval_s
+    return identity | {name: getattr(value, "text", value) for name, value in point.later.items()
+                       if value != point._field_defaults[name]}

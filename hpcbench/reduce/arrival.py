@@ -36,8 +36,8 @@ def _same(case: Case) -> str:
 
 def planned_ns(case: Case, samples: CaseSamples) -> Times:
     """Return the planned delay of each rank in each sample, (rank, sample)."""
-    entry, ranks = case.late_entry, case.group_size
-    if entry is None:
+    entry, ranks = case.arrival, case.group_size
+    if entry == TOGETHER:
         return np.zeros_like(samples.start_ns)
     row = np.concatenate([np.arange(part.stop - part.start) for part in pass_slices(samples)])
     turns = ranks if entry.late == ROTATING else 1
@@ -99,7 +99,7 @@ def with_absorbed(cases: Sequence[CaseResult]) -> Iterator[CaseResult]:
 
 def _is_late(case: Case, lateness_s: float | None) -> bool:
     """Return whether the median delay is the planned one, and that is not 0."""
-    by_s = case.late_entry.by_ns / 1e9 if case.late_entry else 0.0
+    by_s = case.arrival.by_ns / 1e9
     return by_s > 0 and lateness_s is not None and abs(lateness_s - by_s) <= MOST_OFF * by_s
 
 

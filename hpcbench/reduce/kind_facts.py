@@ -356,7 +356,7 @@ def kind_columns(results: Results) -> KindColumns:
 
 def _arrivals_row(item: CaseResult) -> Row:
     arrivals = item.timing and item.timing.arrivals
-    return {"arrival": item.case.arrival, **{
+    return {"arrival": item.case.arrival.text, **{
         one.name: getattr(arrivals, one.name) for one in OF_ARRIVALS[1:] if arrivals}}
 
 

@@ -226,7 +226,7 @@ def _row(
         row |= {field: getattr(late, name) for field, name in LATE_START.items()}
     if item.usage is not None:
         row |= {field: getattr(item.usage, name) for field, name in USAGE_FIELDS.items()}
-    row |= {"arrival": case.arrival}
+    row |= {"arrival": case.arrival.text}
     if item.timing is not None and (arrivals := item.timing.arrivals) is not None:
         row |= {item.name: getattr(arrivals, item.name) for item in fields(arrivals)}
     row |= {"faults": list(faults), **presenter_of(case.kind).row(item, record)}

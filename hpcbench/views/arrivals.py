@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, LateArrivals, Results
 from hpcbench.units import grouped
@@ -48,13 +50,13 @@ def arrival_tables(results: Results) -> Iterator[Table]:
 
 
 def _name(case: Case) -> str:
-    return case.label.replace(f" late={case.arrival}", "")
+    return replace(case, arrival=TOGETHER).label
 
 
 def _row(name: str, item: CaseResult, arrivals: LateArrivals) -> Row:
     assert item.timing is not None
     return Row((
-        name, item.case.arrival, arrivals.lateness_s, arrivals.missed_share,
+        name, item.case.arrival.text, arrivals.lateness_s, arrivals.missed_share,
         _with_interval(item.timing.last_in_s, arrivals.last_in_low_s, arrivals.last_in_high_s),
         _with_interval(arrivals.own_entry_s, arrivals.own_entry_low_s, arrivals.own_entry_high_s),
         arrivals.absorbed_share, _share_interval(arrivals)), item.status, item.case.case_id)

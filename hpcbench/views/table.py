@@ -536,8 +536,8 @@ def mode_text(item: CaseResult) -> str:
 
 def _special_text(case: Case) -> str:
     """Return words for the replay of a CUDA graph, and for ranks that enter late, if so."""
-    late = f", {entry.words}" if (entry := case.late_entry) else ""
-    return (", CUDA graph" if case.cuda_graph else "") + late
+    late = case.arrival.words
+    return (", CUDA graph" if case.cuda_graph else "") + (f", {late}" if late else "")
 
 
 def flag_cell(item: CaseResult, show: Show = Show.US) -> str:

@@ -41,7 +41,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 def _found(outcome: Outcome, name: str, backend: str, arrival: str) -> tuple[
         CaseResult, LateArrivals]:
     (item,) = [item for item in outcome.results.cases
-               if item.case.arrival == arrival and item.case.block == "waits"
+               if item.case.arrival.text == arrival and item.case.block == "waits"
                and (item.case.workload.name, item.case.backend) == (name, backend)]
     assert item.status == "ok", item.reason
     assert item.timing is not None and item.timing.arrivals is not None

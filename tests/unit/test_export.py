@@ -41,6 +41,7 @@ from hpcbench.interop.formats.export.write import FORMATS, export_files
 from hpcbench.interop.formats.imported import import_files
 from hpcbench.interop.formats.imported_rows import Given
 from hpcbench.interop.formats.linted import Linting
+from hpcbench.operations.arrival import ArrivalPattern
 from hpcbench.reduce.results import PRINTED_MEDIAN_FOLD
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.stack import counts
@@ -296,8 +297,9 @@ def test_an_own_table_is_read_as_the_cases_that_it_was_made_of(
 ) -> None:
     (of,) = opened.measured[:1]
     work = replace(of.item.case.workload, asynchronous=True, buffers="cold")
-    case = replace(of.item.case, workload=work, mode="barrier_start", arrival="last:250us",
-                   env=(("UCX_TLS", "tcp,\n time Avg bus bandwidth"),), warmup=7)
+    case = replace(of.item.case, workload=work, mode="barrier_start",
+                   arrival=ArrivalPattern("last", 250_000), warmup=7,
+                   env=(("UCX_TLS", "tcp,\n time Avg bus bandwidth"),))
     exported = replace(of, item=replace(of.item, case=case),
                        columns={**of.columns, "asynchronous": 1, "buffers": "cold"})
     run = replace(opened, cases=(exported,))
@@ -308,7 +310,7 @@ def test_an_own_table_is_read_as_the_cases_that_it_was_made_of(
     with open_results(tmp_path / "a.h5") as file:
         (item,) = file.results.cases
     assert item.case.label == case.label and item.case.warmup == 7
-    assert (item.case.workload, item.case.arrival) == (work, "last:250us")
+    assert (item.case.workload, item.case.arrival) == (work, ArrivalPattern("last", 250_000))
 
 
 def test_what_was_measured_in_one_place_only_is_one_case_again(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hpcbench.answers.diagnose import diagnose
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.measurement.loop import LATE_NS, AgreedStart, entering_late, last_to_last
-from hpcbench.operations.arrival import TOGETHER, LateEntry
+from hpcbench.operations.arrival import TOGETHER, ArrivalPattern
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.arrival import (
@@ -73,9 +73,9 @@ def test_what_is_no_duration_is_refused(text: Any) -> None:
     ("rotating", [[900, 0, 0], [0, 900, 0], [0, 0, 900], [900, 0, 0]]),
     ("all", [[0, 450, 900]] * 4)])
 def test_who_is_late_at_which_sample(late: str | int, of_rows: list[list[int]]) -> None:
-    entry = LateEntry(late, 900)
+    entry = ArrivalPattern(late, 900)
     assert [[entry.delay_ns(rank, 3, row) for rank in range(3)] for row in range(4)] == of_rows
-    assert LateEntry.from_text(entry.text) == entry and " " not in entry.text
+    assert ArrivalPattern.from_text(entry.text) == entry and " " not in entry.text
 
 
 @pytest.mark.parametrize("bad", [
@@ -94,10 +94,11 @@ def test_a_bad_arrival_is_one_line_that_names_it(bad: Any) -> None:
 
 def test_ids_labels_and_texts_of_cases() -> None:
     (plain,) = planned(BLOCK)
-    together, late, same = planned(BLOCK, arrival=[TOGETHER, LATE, {"late": "last", "by": 0}])
+    together, late, same = planned(BLOCK, arrival=["together", LATE, {"late": "last", "by": 0}])
     assert together == plain and plain.arrival == TOGETHER and "late" not in plain.label
     assert len({case.case_id for case in (plain, late, same)}) == 3
-    assert late.label == f"{plain.label} late=last:250us" and late.arrival == "last:250us"
+    assert late.label == f"{plain.label} late=last:250us"
+    assert late.arrival == ArrivalPattern("last", 250_000)
     assert planned(BLOCK, arrival={"late": "last", "by": "0.25ms"}) == (replace(late, index=0),)
     assert late.estimate_s > plain.estimate_s and case_from_json(case_to_json(late)) == late
     assert "arrival" not in case_to_json(plain)  # as of versions that did not have it
@@ -134,7 +135,7 @@ def test_what_cannot_arrive_late_is_a_skip(
 
 def test_limits_of_late_arrivals_are_of_sweeps_with_late_ranks() -> None:
     limits = [{"metric": "absorbed_share", "min": 0.5}]
-    for arrival, known in ((LATE, True), (TOGETHER, False)):
+    for arrival, known in ((LATE, True), ("together", False)):
         plan = make_plan(check_config(
             {"benchmarks": [{**BLOCK, "arrival": arrival}], "limits": limits}, "test"), 2)
         with contextlib.nullcontext() if known else pytest.raises(ConfigError):
@@ -180,7 +181,7 @@ def samples_of(start: Any, end: Any) -> CaseSamples:
 
 def test_entries_follow_from_stamps() -> None:
     """Three ranks, two passes of two samples; rank 2, late by 100, misses its moment by 11 once."""
-    case = replace(make_case(0, world_size=3, mode="isolated"), arrival="last:100ns")
+    case = replace(make_case(0, world_size=3, mode="isolated"), arrival=ArrivalPattern("last", 100))
     samples = samples_of([[0, 0, 1, 0], [1, 0, 0, 9], [100, 111, 90, 108]],
                          [[30, 40, 30, 40], [21, 20, 60, 29], [130] * 4])
     plan = planned_ns(case, samples)
@@ -191,7 +192,7 @@ def test_entries_follow_from_stamps() -> None:
     assert found.own_ns.tolist() == [25, 30, (29 + 60) / 2, 30]
     known = by_rank_s(samples, found.punctual & np.array([True, True, True, False]))
     assert known == (30e-9, 20e-9, None)
-    rotating = planned_ns(replace(case, arrival="rotating:7ns"), samples)
+    rotating = planned_ns(replace(case, arrival=ArrivalPattern("rotating", 7)), samples)
     assert rotating.T.tolist() == [[7, 0, 0], [0, 7, 0]] * 2
     assert not planned_ns(replace(case, arrival=TOGETHER), samples).any()
 
@@ -213,7 +214,7 @@ def test_absorbed_is_what_punctual_ranks_do_not_wait(
 def test_an_absorbed_share_takes_both_intervals_at_their_worst() -> None:
     """Of a delay of 100 us rank 0 waits 40 (30 to 60) less 10 (8 to 13) us; rank 1 is late."""
     case = make_case(0, mode="isolated", collective="broadcast", op=None, root=0)
-    late = replace(case, case_id="b", arrival="last:100us")
+    late = replace(case, case_id="b", arrival=ArrivalPattern("last", 100_000))
     items = [with_timing(ok(one, 1e-4), arrivals=LateArrivals(
         lateness_s=lateness_s, own_entry_s=own[1], own_entry_low_s=own[0], own_entry_high_s=own[2],
         own_by_rank_s=by_rank_s)) for one, lateness_s, own, by_rank_s in (
@@ -229,7 +230,7 @@ def reduced(folder: Path, absorbed: float, *, missed: int = 0) -> Results:
     what is not ``absorbed``. In ``missed`` samples of a pass it is late by twice as much."""
     together = make_case(0, mode="isolated", collective="broadcast", op=None, root=0,
                          iterations=20, min_iterations=20)
-    late = replace(together, case_id="b" * 12, index=1, arrival="last:100us")
+    late = replace(together, case_id="b" * 12, index=1, arrival=ArrivalPattern("last", 100_000))
 
     def change(rank: int, record: Record) -> tuple[Record]:
         rows = record.samples.rows()
@@ -268,12 +269,12 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
     told = diagnose([Run("run", results, MemorySamples(results))], TopicOptions())
     assert late.case.case_id not in {one.case_id for one in told.checks if one.is_clear}
     (table,) = arrival_tables(results)
-    assert [row.cells[1] for row in table.groups[0].rows] == [TOGETHER, "last:100us"]
+    assert [row.cells[1] for row in table.groups[0].rows] == ["together", "last:100us"]
     assert case_rows(results)[1]["absorbed_share"] == pytest.approx(absorbed)
     with open_results(tmp_path) as file:
         assert arrivals_of(file.results.cases[1]) == found
     with h5py.File(tmp_path / "results.h5") as stored:
-        assert stored["cases/arrival"].asstr()[:].tolist() == [TOGETHER, "last:100us"]
+        assert stored["cases/arrival"].asstr()[:].tolist() == ["together", "last:100us"]
         assert stored["cases/absorbed_share"][:].tolist() == [
             pytest.approx(np.nan, nan_ok=True), found.absorbed_share]
 

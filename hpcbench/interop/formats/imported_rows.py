@@ -82,7 +82,7 @@ class RowPlace:
         """Return the fields that identify a case only where they are not the usual."""
         unusual: dict[str, Any] = {name: value for name, value, usual in (
             ("label", self.label, ""), ("mode", self.mode, "pipelined")) if value != usual}
-        return {**unusual, **({} if self.own is None else self.own.case_fields)}
+        return {**unusual, **({} if self.own is None else self.own.unusual)}
 
 
 @dataclass(frozen=True, slots=True)

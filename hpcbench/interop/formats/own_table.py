@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
 
 from hpcbench import __version__
 from hpcbench.config.section import Backend, Cache, Count, Device, Mode, Section, Text, Warmup
 from hpcbench.errors import HpcbenchError
-from hpcbench.operations.arrival import TOGETHER, LateEntry
+from hpcbench.operations.arrival import TOGETHER, ArrivalPattern
 from hpcbench.plan.case import DEFAULT_MODE
 from hpcbench.texts import to_json
 
@@ -23,17 +23,15 @@ PROGRAM = "hpcbench"
 MOST_TEXT = 200
 MARK = "layout of nccl-tests"
 OWN_LINE = r"hpcbench (?P<own>[^\s,]+, run .*)"
+_OF_CASE = {"env", "cuda_graph", "arrival"}
 _OWN = re.compile(rf"([^\s,]{{1,40}}), run .*?{MARK}(?:; (\{{.*\}}))?\s*$")
 """Version, run, title, and the facts as JSON, which the first versions did not write."""
 _SEARCHED = re.compile("time|Avg|Rank|NVIDIA|Out of bounds|out-of-place|FAILED|Test ")
 """Words by which readers find headers, totals and failures: values hold them escaped."""
 
 
-def _arrival(text: str) -> str:
-    entry = LateEntry.from_text(text)
-    if text != (TOGETHER if entry is None else entry.text):
-        raise ValueError("no arrival")
-    return text
+def _arrival(value: Any) -> ArrivalPattern:
+    return value if isinstance(value, ArrivalPattern) else ArrivalPattern.from_text(str(value))
 
 
 class OwnTable(Section):
@@ -51,7 +49,8 @@ class OwnTable(Section):
     batch: Count = 1
     env: tuple[tuple[Text, str], ...] = ()
     cuda_graph: bool = False
-    arrival: Annotated[str, AfterValidator(_arrival)] = TOGETHER
+    arrival: Annotated[ArrivalPattern, PlainValidator(_arrival), PlainSerializer(
+        lambda value: value.text)] = TOGETHER
     buffers: Cache = "warm"
     asynchronous: bool = False
     printed_by: Annotated[str, Field(max_length=MOST_TEXT)] = ""
@@ -61,9 +60,13 @@ class OwnTable(Section):
 
     @property
     def case_fields(self) -> dict[str, Any]:
-        """Return further fields of a case that differ from the usual."""
-        names = {"env", "cuda_graph", "arrival"}
-        return self.model_dump(include=names, exclude_defaults=True)
+        """Return further fields of a case."""
+        return {name: getattr(self, name) for name in _OF_CASE}
+
+    @property
+    def unusual(self) -> dict[str, Any]:
+        """Return `case_fields` that differ from the usual, as plain values."""
+        return self.model_dump(include=_OF_CASE, exclude_defaults=True)
 
     def halves_of(self, key: str) -> tuple[bool, ...]:
         """Return which halves of a row were measured: out of place (False), in place."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, field, fields
 from typing import Any
 
 from hpcbench.kinds.collective.plan import ISSUE, Collective, collective_of
+from hpcbench.operations.arrival import TOGETHER
 from hpcbench.operations.collectives import (
     Bandwidth,
     WireRate,
@@ -154,7 +155,7 @@ class CollectiveDeriver(Deriver):
         yield ColumnValues(lambda: column_values(item, record))
         if (sent := sent_bytes(item)) is not None:
             yield SentBytes(sent)
-        if collective_of(item.case).split == "even" and item.case.late_entry is None:
+        if collective_of(item.case).split == "even" and item.case.arrival == TOGETHER:
             yield isolated_call(item)
         if found := work(item):
             yield found

@@ -230,16 +230,15 @@ def _division(requested: int | Mapping[str, int], world_size: int) -> Division:
 
 def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]]:
     """Return axis -> values, the last varying fastest; env is left to be multiplied out."""
-    how = measurement_axes(block, config)
+    later = measurement_axes(block, config)
+    how = {name: later.pop(name) for name in ("mode", "warmup", "iterations", "check")}
     return {
         "collective": block.collective, "backend": block.backend, "device": block.device,
         "env": (), "world_size": block.world_size, "dtype": block.dtype, "op": block.op,
         "root": block.root, "in_place": block.in_place or (None,),
         "uneven": block.uneven, "groups": block.groups, "cache": block.cache or ("warm",),
         "asynchronous": block.asynchronous or (False,),
-        "mode": how.mode, "warmup": how.warmup, "iterations": how.iterations,
-        "check": how.check, "size": block.size, "wakeup_s": how.wakeup_s,
-        "cuda_graph": how.cuda_graph, "arrival": how.arrival,
+        **how, "size": block.size, **later,
     }
 
 

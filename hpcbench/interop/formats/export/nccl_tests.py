@@ -27,7 +27,6 @@ from hpcbench.interop.formats.export.cases import (
 )
 from hpcbench.interop.formats.own_table import MOST_TEXT, OwnTable, own_line, row_key
 from hpcbench.interop.formats.reading.names import PROGRAMS, TYPES
-from hpcbench.operations.arrival import TOGETHER
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import DEFAULT_MODE
 from hpcbench.records import dataclass
@@ -132,7 +131,7 @@ class PerfTable:
             self.cases[0].collective, case.backend, f"n={self.ranks}",
             *([case.mode] if case.mode != DEFAULT_MODE else []),
             *(["async"] if self.cases[0].columns.get("asynchronous") else []),
-            *([f"late={case.arrival}"] if case.arrival != TOGETHER else [])])
+            *filter(None, [case.arrival.label])])
 
 
 def as_text(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
