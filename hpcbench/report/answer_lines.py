@@ -125,7 +125,7 @@ def plain_record(record: Any) -> Any:
 
 def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text | Table]:
     yield Text()
-    yield Text(f"{one.topic.name}: {one.topic.question}", style="bold")
+    yield Sentence(f"{one.topic.name}: {one.topic.question}", style="bold")
     names = {} if full else one.names
     for answer in one.record.answers:
         yield from answer_lines(
@@ -198,10 +198,11 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text | Table]
     in_launch = any(case.in_launch for one in answer.comparisons for case in one.cases)
     if in_launch and not any(map(needed_line, answer.comparisons)):
         needed = max(one.launches_needed[1] for one in answer.comparisons)
-        yield Text("one launch only: others may differ by more; "
-                   f"use {at_most(needed)} launches (other jobs, or --launches)")
+        yield Sentence("one launch only: others may differ by more; "
+                       f"use {at_most(needed)} launches (other jobs, or --launches)")
     if in_launch:
-        yield Text("times are medians, as in hpcbench show; changes are means over pairs of a pass")
+        yield Sentence("times are medians, as in hpcbench show; "
+                       "changes are means over pairs of a pass")
     scopes = (scope_of(one.cases) for one in answer.comparisons)
     for scope in dict.fromkeys(filter(None, scopes)):
         yield Sentence(f"{scope}: equal jobs may differ as much; run both in turn at other times "

@@ -80,9 +80,9 @@ def print_results(
         (Sentence(line, 4) for line in lines.count_lines(results)),
         lines.run_lines(results) if full else chain(
             fault_lines(results), note_lines(results.plan)),
-        map(Text, how_lines(results)) if full or explain else (),
-        map(Text, definition_lines(results)) if explain else (),
-        [Text(), Text(title, style="bold")] if title else [],
+        map(Sentence, how_lines(results)) if full or explain else (),
+        (Sentence(line, 4) for line in definition_lines(results)) if explain else (),
+        [Text(), Sentence(title, style="bold")] if title else [],
         tables, _problem_lines(results),
         detail_lines(results) if full else (),
         lines.outcome_lines(results, lines.NOT_OK if full else lines.FAILED, full=full),
@@ -133,16 +133,16 @@ def _print_failures(results: Results) -> None:
 
 def print_profiles(profile_lines: Sequence[str]) -> None:
     if profile_lines:
-        print_lines([Text(""), *map(Text, profile_lines)])
+        print_lines([Text(), *map(Sentence, profile_lines)])
 
 
 def _problem_lines(results: Results) -> Iterator[Text]:
     for kind in lines.items_by_kind(results.cases):
         if problem := presenter_of(kind).problem:
-            yield Text(f"kind {kind}: {problem}", style="yellow")
+            yield Sentence(f"kind {kind}: {problem}", style="yellow")
     for kind, reason in results.lacking_kinds.items():
-        yield Text(f"kind {kind} {reason}; its rows lack what the kind derives (docs/plugins.md)",
-                   style="yellow")
+        yield Sentence(f"kind {kind} {reason}; its rows lack what the kind derives "
+                       "(docs/plugins.md)", style="yellow")
 
 
 CAPTURED = Path("profile") / "profile.json"
@@ -156,8 +156,8 @@ def print_profile(results: Results, folder: Path) -> None:
     lines = [line for line in shown if isinstance(line, Line)]
     tables = [table for table in shown if isinstance(table, Table)]
     target = results.plan.config.get("profiling", {}).get("target") or "all cases"
-    head = Text(f"{run.name}  run {run.run_id}  profile of {target} on "
-                f"{plural(run.world_size, 'rank')}", style="bold")
+    head = Sentence(f"{run.name}  run {run.run_id}  profile of {target} on "
+                    f"{plural(run.world_size, 'rank')}", style="bold")
     print_lines(chain(
         [head], fault_lines(results), map(tone_line, lines), tables,
         outcome_lines(results), _captured_lines(folder), [Text()], closing_lines(results, folder)))
@@ -180,7 +180,7 @@ def _captured_lines(folder: Path) -> Iterator[Text]:
     except (OSError, ValueError, LookupError, TypeError) as error:
         lines = [f"{folder / CAPTURED} cannot be read ({type(error).__name__}: {error})"]
     yield Text()
-    yield from map(Text, lines)
+    yield from map(Sentence, lines)
 
 
 _COUNTED = ("ok", "skipped", "wrong", "failed", "timeout", "not_run")
@@ -217,8 +217,7 @@ def print_suite(
     if verbosity.is_quiet:
         print_lines([replace(table, notes=())])
         return
-    notes = (Text(f"  {note.text}", style="dim") for note in table.notes)  # commands stay whole
-    print_lines([replace(table, notes=()), *notes, Text(),
+    print_lines([table, Text(),
                  Text(f"in {folder}: suite.json, and a results folder for each member")],
                 whole=verbosity.is_verbose)
 

@@ -6,7 +6,6 @@ import importlib.util
 import math
 import re
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -87,7 +86,6 @@ def _rule(reason: str, case: Case) -> str:
 
 
 LISTED_CASES = 60
-HEADER_COLUMNS = 110
 
 
 def plan_header(plan: Plan, *, full: bool = False) -> Iterator[Text]:
@@ -96,8 +94,8 @@ def plan_header(plan: Plan, *, full: bool = False) -> Iterator[Text]:
     ``full``: also the variables that workers inherit.
     """
     runs = [case for case in plan.cases if case.skip is None]
-    yield Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} "
-               f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
+    yield Sentence(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} "
+                   f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
     for text in (_count_line(plan, runs), *_measure_lines(plan, runs), _estimate_line(plan, runs)):
         yield Sentence(text, 2)
     if late := [case for case in runs if case.estimate_s > case.timeout_s]:
@@ -112,9 +110,7 @@ def plan_header(plan: Plan, *, full: bool = False) -> Iterator[Text]:
     yield from note_lines(plan)
     if full:
         patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
-        inherited = f"workers inherit the variables {' '.join(patterns)}"
-        for line in textwrap.wrap(inherited, HEADER_COLUMNS, subsequent_indent="  "):
-            yield Text(line, style="dim")
+        yield Sentence(f"workers inherit the variables {' '.join(patterns)}", style="dim")
 
 
 def _count_line(plan: Plan, runs: Sequence[Case]) -> str:
@@ -311,7 +307,7 @@ def print_trials(
         print_lines(map(Text, _refused_lines(trials, counts)), sys.stderr)
         print_lines([Text(_totals(plan, counts))])
     else:
-        print_lines(map(Text, _lines(plan, trials, counts)))
+        print_lines(Sentence(line, 12) for line in _lines(plan, trials, counts))
     return counts["refused"]
 
 
@@ -404,7 +400,7 @@ def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
     for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
                          ("uneven parts", UNEVEN), ("orders of cases", ORDERS)):
-        yield Text(f"{title:<17}{', '.join(names)}")
+        yield Sentence(f"{title:<17}{', '.join(names)}", 17)
     yield Text()
     for kind in kinds():
         presenter = presenter_of(kind)
@@ -433,13 +429,13 @@ def _all_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
         yield from (_line(name, version) for name, version in machine["versions"].items())
         for line in machine["lost"].values():
             yield Text()
-            yield Text(line, style="yellow")
+            yield Sentence(line, style="yellow")
     elif not importlib.util.find_spec("torch"):
-        yield Text(f"  {NO_TORCH}", style="yellow")
+        yield Sentence(f"  {NO_TORCH}", 4, "yellow")
 
 
 def _line(name: str, text: str, style: str = "") -> Text:
-    return Text(f"  {name:<15}{text}", style=style)
+    return Sentence(f"  {name:<15}{text}", 17, style)
 
 
 def _available(name: str, reasons: Mapping[str, str | None]) -> Text:

@@ -148,7 +148,7 @@ def run_lines(results: Results) -> Iterator[Text]:
     if run.versions:
         yield Sentence(", ".join(f"{name} {version}" for name, version in run.versions.items()), 2)
     if links := declared_links(results.plan.config):
-        yield Text(links)
+        yield Sentence(links)
     yield from fault_lines(results)
     yield from note_lines(results.plan)
 
@@ -476,8 +476,8 @@ def detail_lines(results: Results) -> Iterator[Text]:
     """Yield how many samples of each sort there are, slow ranks, start-up, launches, the canary."""
     if any(item.timing is not None for item in results.cases):
         yield Text()
-        yield from map(Text, _sample_lines(results))
-        yield from map(Text, slow_rank_lines(results))
+        yield from (Sentence(line, 4) for line in _sample_lines(results))
+        yield from map(Sentence, slow_rank_lines(results))
     yield from chain.from_iterable(map(table_lines, start_up_tables(results)))
     yield from _canary_lines(results)
     for table in (*topology_tables(results), *telemetry_tables(results)):
@@ -519,14 +519,14 @@ def _canary_lines(results: Results) -> Iterator[Text]:
     if canary is None:
         if configured is not None:
             why = "none ran" if configured else "switched off"
-            yield Text(f"canary (a small all_reduce between cases): {why}, so whether the machine "
-                       "drifted is unknown")
+            yield Sentence(f"canary (a small all_reduce between cases): {why}, so whether the "
+                           "machine drifted is unknown")
         return
     text = f"canary (between cases, {canary.label}): {plural(len(canary.runs), 'run')}"
     text += f", {canary.n_not_ok} more not ok" if canary.n_not_ok else ""
     text += _canary_course(canary)
     flags = [f"{flag}: {CANARY_QUALITIES[flag]}" for flag in canary.quality]
-    yield Text("; ".join([text, *flags]), style="yellow" if flags else "")
+    yield Sentence("; ".join([text, *flags]), style="yellow" if flags else "")
 
 
 def _canary_course(canary: Canary) -> str:

@@ -1,7 +1,7 @@
 """Text on the console: colours on a terminal, plain lines in a log; tables whose numbers are whole.
 
 `Progress` shows on rank 0 how far the sweep is: a bar on a terminal, one flushed line per case in a
-log. It draws only when a case ends: supervisors must not wake while something is timed.
+log, however long. It draws only when a case ends: supervisors must not wake while something is timed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _SafeConsole(Console):
 
 
 PAGE_COLUMNS = 100
-"""Columns that tables take where neither COLUMNS nor a terminal says how many there are."""
+"""Columns of sentences and tables where neither COLUMNS nor a terminal says how many there are."""
 
 
 def print_lines(
@@ -62,22 +62,29 @@ def print_lines(
 ) -> None:
     """Print each line or table as it comes; nothing is cut.
 
-    A terminal, or COLUMNS where it is set, has its sentences wrapped. Tables fit it, else
-    `PAGE_COLUMNS` (`fitted`), unless they are ``whole``.
+    Sentences are wrapped to COLUMNS, else the terminal, else `PAGE_COLUMNS`. Tables fit these
+    (`fitted`), unless they are ``whole``.
     """
     console = open_console(stream)
-    columns = os.environ.get("COLUMNS", "")
-    width = int(columns) if columns.isdecimal() and int(columns) else (
-        console.width if console.is_terminal else None)
-    room = None if whole else width or PAGE_COLUMNS
+    width = _columns(console)
     for item in lines:
-        for line in [item] if isinstance(item, Text) else table_lines(item, room):
+        for line in [item] if isinstance(item, Text) else table_lines(
+                item, None if whole else width):
             line.plain = as_field(line.plain)
             console.print(line.wrapped(width) if isinstance(line, Sentence) else line,
                           soft_wrap=True)
 
 
-_COMMAND = re.compile(r"mpirun -np \S+ python -m \S+ \S+ --resume (?:'[^']*'|[^\s'])+")
+def _columns(console: Console) -> int:
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) else (
+        console.width if console.is_terminal else PAGE_COLUMNS)
+
+
+_OPERAND = r"(?:'[^']*'|[^\s'])+"
+_COMMAND = re.compile(
+    rf"mpirun -np \S+ python -m \S+ \S+ --resume {_OPERAND}|--[a-z-]+ [\w.]+=[^\s;,]+"
+    rf"|(?:hpcbench [a-z-]+|pip install)(?: -[\w-]+| [^\s']*/{_OPERAND})*")
 _NUMBER = re.compile(r"(?<![^\s(])([\d.,]+) (?=[A-Za-z%])")
 
 
@@ -88,7 +95,7 @@ class Sentence(Text):
     """
 
     def __init__(
-        self, text: str, indent: int, style: str = "", room: int | None = None,
+        self, text: str, indent: int = 2, style: str = "", room: int | None = None,
     ) -> None:
         super().__init__(text, style=style)
         self.indent, self.room = indent, room
@@ -370,7 +377,7 @@ class Progress:
         if is_told:
             self.message(f"{self._place(of_case=of_case)}{status:<7} {self._name(case)}  "
                          f"{self._which(launch, pass_index)}took {format_seconds(seconds)}  "
-                         f"{reason}".rstrip())
+                         f"{reason}".rstrip(), is_whole=True)
         if self._bar is None and is_last and not (is_told and of_case):
             self._finished(case)
         elif not is_told and self._bar is None and self._is_quiet():
@@ -425,7 +432,7 @@ class Progress:
         left = self.time_left() if self._is_quiet() else ""
         spent = f"took {format_seconds(self._case_s[case.case_id])}"
         self.message(f"{self._place()}{self.said[case.case_id]:<7} {self._name(case)}  {spent}  "
-                     f"{self._why(case)}".rstrip() + f"  {left}".rstrip())
+                     f"{self._why(case)}".rstrip() + f"  {left}".rstrip(), is_whole=True)
 
     def _why(self, case: Case) -> str:
         """Return why a case ended as it did, with the run that decided it if that is not the last.
@@ -466,10 +473,12 @@ class Progress:
         parts += [f"pass {pass_index + 1}/{passes}"] if passes > 1 else []
         return f"{' '.join(parts)}  " if parts else ""
 
-    def message(self, text: str) -> None:
-        """Print one line immediately: above the bar, where it wraps, or in the log."""
-        width = self._console.width if self._console.is_terminal else None
-        self._console.print(Sentence(as_field(text), 2 * len(GAP)).wrapped(width), soft_wrap=True)
+    def message(self, text: str, *, is_whole: bool = False) -> None:
+        """Print one sentence immediately, wrapped: above the bar, or in the log unless ``is_whole``.
+        """
+        line, is_log = Sentence(as_field(text), 2 * len(GAP)), self._bar is None
+        self._console.print(line if is_whole and is_log else line.wrapped(
+            _columns(self._console)), soft_wrap=True)
         self._console.file.flush()
 
     def time_left(self) -> str:

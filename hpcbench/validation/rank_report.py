@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -32,7 +32,7 @@ from hpcbench.backends.availability import RankFacts
 from hpcbench.errors import FileError
 from hpcbench.import_path import module_command
 from hpcbench.launch.run_folder import RunFolder, leave, sees, separate_folder
-from hpcbench.report.terminal import open_console
+from hpcbench.report.terminal import Sentence, open_console, print_lines
 from hpcbench.texts import as_field, say, say_all, to_json
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.container import whole_file
@@ -345,12 +345,12 @@ def show(
     else:
         say(f"hpcbench {__version__} validate: {plural(ranks, 'rank')} on "
             f"{plural(nodes, 'node')}")
-        say_all("\n".join([*_texts(lines if full else _brief(lines)), _total(lines)]))
+        print_lines([*_texts(lines if full else _brief(lines)), Text(_total(lines))])
 
 
 def show_problems(lines: Sequence[CheckLine]) -> None:
     if problems := [line for line in lines if line.state in (State.WARN, State.FAIL)]:
-        say_all("\n".join(_texts(problems)))
+        print_lines(_texts(problems))
 
 
 def rendered(lines: Sequence[CheckLine], *, as_json: bool, **job: int) -> str:
@@ -359,7 +359,7 @@ def rendered(lines: Sequence[CheckLine], *, as_json: bool, **job: int) -> str:
         return to_json({"schema": "hpcbench.validate", "schema_version": 1,
                         "hpcbench": __version__, **job, "counts": _counts(lines),
                         "lines": [asdict(line) for line in lines]}, indent=1)
-    return "\n".join([*_texts(lines), _total(lines)])
+    return "\n".join([*(line.plain for line in _texts(lines)), _total(lines)])
 
 
 def _brief(lines: Sequence[CheckLine]) -> list[CheckLine]:
@@ -369,12 +369,15 @@ def _brief(lines: Sequence[CheckLine]) -> list[CheckLine]:
             *([not_applicable(", ".join(left_out), "(-v: why)")] if left_out else [])]
 
 
-def _texts(lines: Sequence[CheckLine]) -> list[str]:
-    """Return each line with its fix below it, subjects aligned."""
+def _texts(lines: Sequence[CheckLine]) -> Iterator[Sentence]:
+    """Yield each line, and its fix below it, subjects aligned."""
     width = max((len(line.subject) for line in lines if "," not in line.subject), default=0)
-    return [f"{line.state.value:<4}  {as_field(line.subject):<{width}}  {as_field(line.found)}"
-            + (f"\n{'':<{width + 8}}fix: {as_field(line.fix)}" if line.fix else "")
-            for line in lines]
+    below = width + 8
+    for line in lines:
+        yield Sentence(f"{line.state.value:<4}  {as_field(line.subject):<{width}}  "
+                       f"{as_field(line.found)}", below)
+        if line.fix:
+            yield Sentence(f"{'':<{below}}fix: {as_field(line.fix)}", below)
 
 
 def _counts(lines: Sequence[CheckLine]) -> dict[str, int]:

@@ -115,7 +115,10 @@ def test_notes_stand_above_the_tables_and_a_title_if_there_is_one(
     assert "note: seq_length is open\n" in head and "block" in tables
 
 
-def test_every_mode_and_fold_has_its_words_and_its_group(capsys: Capture, tmp_path: Path) -> None:
+def test_every_mode_and_fold_has_its_words_and_its_group(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     cases = [make_case(mode=mode, index=index, batch=20 if mode == "pipelined" else 1)
              for index, mode in enumerate(("isolated", "pipelined", "barrier_start", "isolated"))]
     items = [ok(case) for case in cases]
@@ -169,7 +172,10 @@ def test_splits_and_groups_stand_above_their_rows(capsys: Capture, tmp_path: Pat
     assert any(line.split()[1:4] == ["all_to_all", "(split", "linear)"] for line in lines)
 
 
-def test_a_table_shows_how_mpi_reached_the_gpus(capsys: Capture, tmp_path: Path) -> None:
+def test_a_table_shows_how_mpi_reached_the_gpus(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     case = make_case(make_workload("all_reduce", 8), backend="mpi", device="cuda")
     staged, direct = ({"device_memory": {"how": how, "reason": ""}} for how in ("staged", "direct"))
     for detail, words in (({"0": staged, "1": staged}, "  staged through the host"),

@@ -57,11 +57,17 @@ def test_values_line_up_below_titles_and_units() -> None:
 
 
 def test_a_terminal_wraps_sentences_below_their_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the stream on which they are printed that is a terminal, or none."""
+    """Without one they take 100 columns; it is the stream on which they are printed that is one."""
     line = tone_line(Line("a rank delays the others by 19 % of a call", topic="stragglers"))
     log, terminal = StringIO(), StringIO()
     print_lines([line], log)
     assert log.getvalue().count("\n") == 1
+    told = "see what else runs on it, for which `hpcbench show results/latest -v` has evidence; "
+    for whole in (False, True):
+        print_lines([tone_line(Line(3 * told, topic="HB144"))], log, whole=whole)
+    printed = log.getvalue().splitlines()
+    assert 90 < max(map(len, printed)) <= 100
+    assert log.getvalue().count("hpcbench show results/latest -v") == 6
     for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "53"), ("TERM", "xterm")):
         monkeypatch.setenv(name, value)
     print_lines([line], terminal)
