@@ -366,8 +366,8 @@ def interval_of(
 def _ends_of_median(stats: Statistics | None) -> tuple[float, float] | None:
     if stats is None:
         return None
-    if stats.ci_reliable and stats.ci_low_s is not None and stats.ci_high_s is not None:
-        return stats.ci_low_s, stats.ci_high_s
+    if stats.reliable_interval is not None:
+        return stats.reliable_interval
     if stats.launch_low_s is not None and stats.launch_high_s is not None:
         return stats.launch_low_s, stats.launch_high_s
     return None

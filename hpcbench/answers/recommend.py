@@ -547,7 +547,7 @@ def recommend_tables(found: Recommendations) -> Iterator[Table]:
         yield Table(f"which {short(key)} is fastest: {kind}",
                     (Column("way", short(key)), *_COLUMNS),
                     tuple(Group(ranking.task, tuple(_rows(ranking))) for ranking in same),
-                    notes=(Line(_PAIRED),))
+                    notes=(Line(_PAIRED, about=("ratio",)),))
 
 
 def _rows(ranking: Ranking) -> Iterator[Row]:

@@ -146,10 +146,7 @@ class LoadedCase:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        found = self._item.statistics
-        if found is None or found.ci_low_s is None or found.ci_high_s is None:
-            return None
-        return (found.ci_low_s, found.ci_high_s) if found.ci_reliable else None
+        return self._item.statistics.reliable_interval if self._item.statistics else None
 
     @property
     def samples(self) -> Seconds:

@@ -37,7 +37,7 @@ from hpcbench.trace.schema import NO_DEVICE_TIME, Record, Samples
 from hpcbench.units import to_tflop_per_s
 
 FEWEST, MOST = 6, 10_000
-"""Samples within ``seconds``: fewer hold no interval of 95 %."""
+"""Samples within ``seconds``: fewer hold no interval of 95 %, not even an unreliable one."""
 MOST_OF_ALL_RANKS = 2_000_000
 """Each rank gets the samples of all."""
 Call = Callable[[], object]
@@ -415,8 +415,7 @@ def _result(
         (edges.last_end_ns.max(axis=0) - edges.first_end_ns.min(axis=0))[counted]) / 1e9
     return Measurement(
         name=case.workload.name, median=known.median_s,
-        interval=None if known.ci_low_s is None or known.ci_high_s is None else (
-            known.ci_low_s, known.ci_high_s),
+        interval=known.reliable_interval,
         times=times_ns[counted] / 1e9, samples=each_s, per_rank=tuple(medians(each_s).tolist()),
         skew=skew, bandwidth=None if request.bytes is None else request.bytes / known.median_s,
         tflops=None if request.flops is None else to_tflop_per_s(request.flops / known.median_s),

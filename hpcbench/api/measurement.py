@@ -21,7 +21,7 @@ class Measurement:
     Attributes:
         name: of the function.
         median: median time of a call in s, from the first rank's start to the last one's end.
-        interval: (low, high) of the median in s, at 95 % confidence; None of fewer than 6 samples.
+        interval: ends of the median's 95 % interval in s; None without a reliable one (``flags``).
         times: (sample,) s, of the samples that count.
         samples: (rank, sample) s, the time of each rank in the same samples.
         per_rank: median of each rank in s, from its own start to its own end.
@@ -71,7 +71,8 @@ class Measurement:
     def _rows(self) -> Iterator[tuple[str, str]]:
         yield "name", self.name
         yield "median", format_seconds(self.median)
-        yield "95 % CI", "too few samples" if self.interval is None else _interval(self.interval)
+        missing = "unreliable" if "ci_unreliable" in self.flags else "too few samples"
+        yield "95 % CI", missing if self.interval is None else _interval(self.interval)
         yield from self._rates()
         yield "samples", str(self.times.size)
         shown = [format_seconds(time_s) for time_s in self.per_rank[:_SHOWN_RANKS]]

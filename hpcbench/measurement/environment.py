@@ -17,7 +17,13 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from hpcbench.measurement.process import KernelFiles, allocation, cpu_list, own_cores
+from hpcbench.measurement.process import (
+    KernelFiles,
+    allocation,
+    cpu_list,
+    cpu_ticks,
+    own_cores,
+)
 from hpcbench.texts import holds_secret, masked, masked_json, valid_json
 
 _GIB = 2**30
@@ -123,12 +129,11 @@ def memory(files: KernelFiles) -> dict[str, Any]:
 
 def load(files: KernelFiles) -> dict[str, Any]:
     averages = files.line("proc/loadavg")
-    ticks = [int(value) for value in (files.line("proc/stat") or "").split()[1:9]]
-    total: int = sum(ticks)
+    ticks = cpu_ticks(files.line("proc/stat")).get("cpu")
     return {
         "average": [float(value) for value in averages.split()[:3]] if averages else None,
         "pressure": {name: _pressure(files, name) for name in ("cpu", "memory", "io")},
-        "steal_share_since_boot": ticks[7] / total if len(ticks) == 8 and total else None,
+        "steal_share_since_boot": ticks.steal / sum(ticks) if ticks and sum(ticks) else None,
     }
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 _LIMIT_BYTES = 64 * 1024
 
@@ -75,6 +75,33 @@ class KernelFiles:
         with suppress(OSError, ValueError):
             return (self.root / path).readlink().name or None
         return None
+
+
+class CpuTicks(NamedTuple):
+    """Ticks of a core, or of all, since boot, by their use (proc_stat(5))."""
+
+    user: int
+    nice: int
+    system: int
+    idle: int
+    iowait: int
+    irq: int
+    softirq: int
+    steal: int
+
+    @property
+    def busy(self) -> int:
+        return sum(self) - self.idle - self.iowait
+
+
+_TICKS = re.compile(r"(cpu[0-9]*)\s" + r"\s*([0-9]+)\b" * len(CpuTicks._fields))
+
+
+def cpu_ticks(text: str | None) -> dict[str, CpuTicks]:
+    """Return the ticks in /proc/stat of ``cpu``, all cores, ``cpu0`` and so on; other lines, and
+    those of kernels without all of these uses, are left out."""
+    found = filter(None, map(_TICKS.match, (text or "").splitlines()))
+    return {match[1]: CpuTicks(*map(int, match.groups()[1:])) for match in found}
 
 
 def cpu_list(text: str | None) -> list[int]:

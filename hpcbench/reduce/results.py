@@ -271,6 +271,13 @@ class Statistics:
     launch_low_s: Annotated[float | None, "least and greatest of a launch; NaN of one"] = None
     launch_high_s: Annotated[float | None, "least and greatest of a launch; NaN of one"] = None
 
+    @property
+    def reliable_interval(self) -> tuple[float, float] | None:
+        """Return the ends of the median's interval in seconds, None without a reliable one."""
+        if not self.ci_reliable or self.ci_low_s is None or self.ci_high_s is None:
+            return None
+        return self.ci_low_s, self.ci_high_s
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:

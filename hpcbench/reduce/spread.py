@@ -18,10 +18,10 @@ FEWEST_FOR_PERCENTILES = MIN_N_P5_P95
 def interval_share(stats: Statistics) -> float | None:
     """Return the longer half of the median's interval over the median; None without a reliable
     one."""
-    if (stats.ci_low_s is None or stats.ci_high_s is None or not stats.ci_reliable
-            or not stats.median_s > 0):
+    if stats.reliable_interval is None or not stats.median_s > 0:
         return None
-    return max(stats.ci_high_s - stats.median_s, stats.median_s - stats.ci_low_s) / stats.median_s
+    low_s, high_s = stats.reliable_interval
+    return max(high_s - stats.median_s, stats.median_s - low_s) / stats.median_s
 
 
 def late_share(item: CaseResult) -> float | None:

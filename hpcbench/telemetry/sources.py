@@ -26,7 +26,7 @@ from hpcbench.backends.gpus import (
     opened_amd_gpu,
     refusal,
 )
-from hpcbench.measurement.process import KernelFiles
+from hpcbench.measurement.process import KernelFiles, cpu_ticks
 from hpcbench.trace.columns import NOT_READ, TABLES
 
 _MOST_BYTES = 65536
@@ -173,13 +173,13 @@ class CpuSource(Source):
         self.devices = ["all cores"]
 
     def read(self, at: Callable[[str], None]) -> Iterator[tuple[int, Values]]:
-        fields = self._file.text().partition("\n")[0].split()
-        if len(fields) < 9 or fields[0] != "cpu":
+        ticks = cpu_ticks(self._file.text().partition("\n")[0]).get("cpu")
+        if ticks is None:
             raise UnreadableError("/proc/stat: its first line is not of all cores")
-        user, nice, system, idle, io, irq, soft, steal = (
-            int(field) * self._tick_ns for field in fields[1:9])
-        yield 0, {"user_ns": user + nice, "system_ns": system + irq + soft,
-                  "idle_ns": idle + io, "steal_ns": steal}
+        of_uses = {"user": ticks.user + ticks.nice,
+                   "system": ticks.system + ticks.irq + ticks.softirq,
+                   "idle": ticks.idle + ticks.iowait, "steal": ticks.steal}
+        yield 0, {f"{use}_ns": count * self._tick_ns for use, count in of_uses.items()}
 
 
 class FrequencySource(Source):

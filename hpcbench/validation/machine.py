@@ -11,7 +11,7 @@ from typing import Any
 
 from hpcbench.backends.availability import RankFacts, gpu_indices, lost_lines, own_gpu, visible_gpus
 from hpcbench.errors import how_to_install
-from hpcbench.measurement.process import KernelFiles, own_cores
+from hpcbench.measurement.process import KernelFiles, cpu_ticks, own_cores
 from hpcbench.texts import valid
 from hpcbench.trace.schema import MOST_LOST, UNKNOWN_VERSION
 from hpcbench.units import plural, rank_list, round_bytes
@@ -76,12 +76,10 @@ def affinity_lines(job: JobReport) -> Iterator[CheckLine]:
 
 def core_use() -> dict[str, Any]:
     """Return since boot, in ticks: [busy, all] of each core of this process, and its own use."""
-    lines = [line.split() for line in (KernelFiles().text("proc/stat") or "").splitlines()]
-    ticks = {line[0]: [int(value) for value in line[1:9]] for line in lines
-             if line and line[0].startswith("cpu")}
+    ticks = cpu_ticks(KernelFiles().text("proc/stat"))
     spent = os.times()  # of its children, too, once they have ended
     return {"own": sum(spent[:4]) * os.sysconf("SC_CLK_TCK"), "cores": {
-        str(core): [sum(found) - sum(found[3:5]), sum(found)] for core in own_cores()
+        str(core): [found.busy, sum(found)] for core in own_cores()
         if (found := ticks.get(f"cpu{core}"))}}
 
 

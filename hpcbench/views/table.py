@@ -138,12 +138,14 @@ class Line:
     """One line of text, with its `Tone`.
 
     ``topic`` is the word before it, empty where the line goes on with that of the line before; None
-    for a line that has none.
+    for a line that has none. ``about``: of a table's note, names of the columns that it explains; it
+    goes with the last of them.
     """
 
     text: str
     tone: Tone = "plain"
     topic: str | None = None
+    about: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +264,10 @@ class Table:
         groups = tuple(replace(group, rows=tuple(
             replace(row, cells=tuple(row.cells[at] for at in kept)) for row in group.rows))
             for group in self.groups)
-        return replace(self, columns=tuple(self.columns[at] for at in kept), groups=groups)
+        columns = tuple(self.columns[at] for at in kept)
+        names = {column.name for column in columns}
+        notes = tuple(note for note in self.notes if not note.about or names & {*note.about})
+        return replace(self, columns=columns, groups=groups, notes=notes)
 
 
 MISSING = "-"

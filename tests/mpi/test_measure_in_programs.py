@@ -74,7 +74,7 @@ def test_all_ranks_get_one_result(reports: Reports) -> None:
     of_seconds, of_count = first["first"], first["again"]
     assert len(of_seconds["per_rank"]) == reports.ranks == of_seconds["shape"][0]
     assert of_seconds["median"] == pytest.approx(np.median(of_seconds["times"]))
-    low, high = of_seconds["interval"]
+    low, high = of_seconds["interval"] or 2 * [of_seconds["median"]]  # none where it is doubted
     assert low <= of_seconds["median"] <= high
     assert set(of_seconds["wrong"]) == {"rank 0: the check found 3 wrong elements"}
     assert of_count["shape"] == [reports.ranks, 8] and not of_count["wrong"]

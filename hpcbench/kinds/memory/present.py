@@ -117,9 +117,9 @@ def _who(work: Training, options: Options) -> tuple[Cell, ...]:
             _unusual(work) or None)
 
 
-def _sources(label: str, values: Iterable[str | None]) -> Iterator[Line]:
+def _sources(label: str, about: str, values: Iterable[str | None]) -> Iterator[Line]:
     if known := sorted({*filter(None, values)}):
-        yield Line(f"{label} {', '.join(known)}", "quiet")
+        yield Line(f"{label} {', '.join(known)}", "quiet", about=(about,))
 
 
 def memory_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
@@ -137,8 +137,8 @@ def memory_tables(title: str, items: Items, derived: Records) -> Iterator[Table]
 
     yield _table(title, _MEASURED, groups, lambda item: (
         *who(item), *_measured(known(item)), item.status), (
-            *_sources("the peak is of:", [known(item).peak_of for item in listed]),
-            *_sources("the capacity is", [known(item).capacity_of for item in listed])))
+            *_sources("the peak is of:", "peak", [known(item).peak_of for item in listed]),
+            *_sources("the capacity is", "utilisation", [known(item).capacity_of for item in listed])))
     with_prediction = {where: [item for item in same if known(item).predicted_bytes]
             for where, same in groups.items()}
     if any(with_prediction.values()):
@@ -202,7 +202,7 @@ def largest_batch_tables(title: str, items: Items, derived: Records) -> Iterator
 
     yield _table(f"{title}: largest batch", _COLUMNS, groups, lambda item: (
         *who(item), *_found(item, derived), item.status), (
-            *_sources("the limit is", [record.capacity_of for item in listed if (
+            *_sources("the limit is", "limit", [record.capacity_of for item in listed if (
                 record := derived.get(item.case.case_id))]),
             *(Line(f"batches of some rows are multiples of {unit}: others cannot be divided as "
                    "asked for", "quiet") for unit in units if unit > 1)))

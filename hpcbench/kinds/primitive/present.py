@@ -332,9 +332,11 @@ def _details(item: CaseResult) -> tuple[str, ...]:
 def _notes(records: Sequence[PrimitiveRecord]) -> Iterator[Line]:
     known = [record.efficiency for record in records if record.efficiency is not None]
     if known:
-        yield Line("exposed, overlap and x torch: medians over passes, not quotients of this row")
+        yield Line("comparisons with the parts and torch: medians over passes, not quotients of "
+                   "this row", about=("exposed", "overlap", "times_longest", "speedup"))
     if any(one.tells and one.median < 0 for one in known):
-        yield Line("overlap below 0: slower than communication and product one after the other")
+        yield Line("overlap below 0: slower than communication and product one after the other",
+                   about=("overlap",))
     counts = Counter(reason for record in records for reason in record.missing)
     for reason, count in counts.items():
         yield Line(f"{plural(count, 'row')} not compared: {reason}", "quiet")

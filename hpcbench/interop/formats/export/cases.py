@@ -155,7 +155,7 @@ def _exported(item: CaseResult, twice: bool, kinds: KindColumns) -> ExportedCase
 def _metrics(
     stats: Statistics, values: Mapping[str, Any], columns: Iterable[CaseColumn],
 ) -> Iterator[CaseMetric]:
-    low_s, high_s = (stats.ci_low_s, stats.ci_high_s) if stats.ci_reliable else (None, None)
+    low_s, high_s = stats.reliable_interval or (None, None)
     yield CaseMetric(TIME, "us", stats.median_s * 1e6, low_s and low_s * 1e6,
                      high_s and high_s * 1e6, more_is_better=False)
     for column in columns:

@@ -213,7 +213,7 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
                             if "parity" in left) for item, _ in listed)
     for compared, count in Counter(", ".join(each) for each in beside if each).items():
         yield Line(f"parity of {plural(count, 'row')}: a step against one process in fp64, of "
-                   f"{compared}", "quiet")
+                   f"{compared}", "quiet", about=("parity",))
     beside_others = Counter(map(charts.counterpart_text, (
         record.counterpart for _, record in listed if record.counterpart)))
     for text, count in beside_others.items():
@@ -320,7 +320,7 @@ def _notes(listed: Sequence[tuple[CaseResult, rates.Counted]]) -> Iterator[Line]
         found.activations_of for _, found in listed if found.activations_of))
     if kinds:
         yield Line("activations = the most bytes at once that forward and backward hold: "
-                   f"{kinds}", "quiet")
+                   f"{kinds}", "quiet", about=("activations",))
 
 
 FACTORS = {"load_balance": "load balance", "communication": "communication efficiency",
