@@ -1,7 +1,8 @@
 """Text on the console: colours on a terminal, plain lines in a log; tables whose numbers are whole.
 
-`Progress` shows on rank 0 how far the sweep is: a bar on a terminal, one flushed line per case in a
-log, however long. It draws only when a case ends: supervisors must not wake while something is timed.
+`Progress` shows on rank 0 how far the sweep is: a bar on a terminal, one flushed line per case,
+however long, in a log. It draws only when a case ends: supervisors must not wake while something is
+timed.
 """
 
 from __future__ import annotations
@@ -153,7 +154,8 @@ def table_lines(table: Table, width: int | None = None) -> Iterator[Text]:
     lines = (_cell_lines(table.columns, widths, cells) for cells in texts)
     for group in table.groups:
         if group.heading:
-            yield Sentence(group.heading, len(GAP), "cyan", width)
+            heading = Sentence(group.heading, len(GAP), "cyan", width)
+            yield heading if width else Text(heading.plain, heading.style)
         for row in group.rows:
             yield from (Text(line, style=STATUS_STYLES[row.status]) for line in next(lines))
     for note in table.notes:
@@ -474,8 +476,7 @@ class Progress:
         return f"{' '.join(parts)}  " if parts else ""
 
     def message(self, text: str, *, is_whole: bool = False) -> None:
-        """Print one sentence immediately, wrapped: above the bar, or in the log unless ``is_whole``.
-        """
+        """Print a sentence immediately, wrapped: above the bar, or in a log unless ``is_whole``."""
         line, is_log = Sentence(as_field(text), 2 * len(GAP)), self._bar is None
         self._console.print(line if is_whole and is_log else line.wrapped(
             _columns(self._console)), soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
@@ -248,6 +248,25 @@ def middle_cell(passes: OverPasses | None) -> Cell:
     if passes is None or not passes.tells:
         return CANNOT_TELL if passes else None
     return WithInterval(passes.median, passes.least, passes.greatest)
+
+
+MOST_UNCLEAR = 5
+"""Rows whose exposed communication is explained below their table."""
+
+
+def unclear_notes(
+    rows: Iterable[tuple[str, OverPasses | None, Mapping[str, float | None]]], *about: str,
+) -> Iterator[Line]:
+    """Yield why the communication that a row exposes is CANNOT_TELL: what it was in the passes, and
+    the times in seconds that it is computed of. ``about``: the columns that show it."""
+    unclear = [row for row in rows if row[1] is not None and not row[1].tells]
+    for title, exposed, times_s in unclear[:MOST_UNCLEAR]:
+        assert exposed is not None  # as they were chosen
+        of = ", ".join(f"{name} {format_seconds(time_s)}" for name, time_s in times_s.items()
+                       if time_s is not None)
+        yield Line(f"{title}: exposed {CANNOT_TELL}: {format_seconds(exposed.least)} to "
+                   f"{format_seconds(exposed.greatest)} in {plural(exposed.passes, 'pass')}; {of}",
+                   about=about)
 
 
 def names_of(name: str) -> tuple[str, ...]:

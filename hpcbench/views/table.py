@@ -135,12 +135,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of text, with its `Tone`.
-
-    ``topic`` is the word before it, empty where the line goes on with that of the line before; None
-    for a line that has none. ``about``: of a table's note, names of the columns that it explains; it
-    goes with the last of them.
-    """
+    """One line of text, with its `Tone`. ``topic`` is the word before it, empty where the line goes
+    on with that of the line before; None for a line that has none. ``about``: columns that a
+    table's note explains, and is left out with."""
 
     text: str
     tone: Tone = "plain"
@@ -264,10 +261,10 @@ class Table:
         groups = tuple(replace(group, rows=tuple(
             replace(row, cells=tuple(row.cells[at] for at in kept)) for row in group.rows))
             for group in self.groups)
-        columns = tuple(self.columns[at] for at in kept)
-        names = {column.name for column in columns}
-        notes = tuple(note for note in self.notes if not note.about or names & {*note.about})
-        return replace(self, columns=columns, groups=groups, notes=notes)
+        names = {self.columns[at].name for at in kept}
+        return replace(
+            self, columns=tuple(self.columns[at] for at in kept), groups=groups,
+            notes=tuple(one for one in self.notes if not one.about or names & {*one.about}))
 
 
 MISSING = "-"
@@ -593,10 +590,7 @@ def injected_text(run: RunInfo) -> str:
 
 
 def declared_links(config: Mapping[str, Any]) -> str:
-    """Return ``declared: interconnect nvlink, nvlink 450 GB/s``, or nothing where none is.
-
-    ``config`` is that of a plan.
-    """
+    """Return ``declared: interconnect nvlink, nvlink 450 GB/s`` of a plan's config, or nothing."""
     hardware = config.get("hardware", {})
     name, rate = hardware.get("interconnect"), hardware.get("network_bandwidth_gbps")
     parts = [f"interconnect {name}"] if name else []

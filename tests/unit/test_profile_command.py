@@ -179,7 +179,7 @@ def test_a_profile_of_any_kind_is_at_most_a_screen(capsys: pytest.CaptureFixture
         print_profile(stored(name), Path("nowhere"))
         text = capsys.readouterr().out
         assert "ready" in text or "imbalance" in text
-        assert len(text.splitlines()) < 60 or name == "mixed"  # some of its cases failed
+        assert len(text.splitlines()) < 70 or name == "mixed"  # some of its cases failed
 
 
 @pytest.mark.parametrize(("content", "said"), [
@@ -191,4 +191,4 @@ def test_a_profile_prints_what_recorded_traces_state(
     (tmp_path / "profile").mkdir()
     (tmp_path / "profile" / "profile.json").write_text(content)
     print_profile(stored("training"), tmp_path)
-    assert said in capsys.readouterr().out.replace("\n", " ")
+    assert said in " ".join(capsys.readouterr().out.split())

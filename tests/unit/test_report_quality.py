@@ -44,7 +44,7 @@ def test_an_interval_that_is_absent_or_unreliable_has_no_figure(
     print_all(make_results((few, flagged(depending, "ci_unreliable"))), tmp_path)
     text = capsys.readouterr().out
     assert [row[9] for row in rows_with(text, "ok")] == ["-", "?"]
-    assert QUALITIES["ci_unreliable"] in text
+    assert QUALITIES["ci_unreliable"] in " ".join(text.split())
 
 
 def test_the_interval_is_printed_from_its_lower_to_its_upper_end() -> None:
@@ -132,13 +132,13 @@ def test_the_canary_shows_the_drift_or_that_nothing_does(capsys: Capture, tmp_pa
     old = make_canary(1e-4, 1.02e-4, 1.1e-4, quality=("drifting",))
     print_all(replace(results, canary=replace(old, tau=0.97)), tmp_path, Verbosity.VERBOSE)
     assert ("canary (between cases, all_reduce gloo 65536B): 3 runs in 20 s; medians 100..110 us; "
-            "drift +10.0% (tau +0.97); drifting: ") in capsys.readouterr().out
+            "drift +10.0% (tau +0.97); drifting: ") in " ".join(capsys.readouterr().out.split())
     print_all(replace(results, canary=replace(make_canary(1e-4), n_not_ok=2)), tmp_path,
                   Verbosity.VERBOSE)
     assert "1 run, 2 more not ok\n" in capsys.readouterr().out
     few = replace(make_canary(1e-4, 2e-4), drift=None)
     print_all(replace(results, canary=few), tmp_path, Verbosity.VERBOSE)
-    assert "medians 100..200 us; drift: fewer than 8 runs cannot" in capsys.readouterr().out
+    assert "drift: fewer than 8 runs cannot" in " ".join(capsys.readouterr().out.split())
     for asked, word in ((True, "none ran"), (False, "switched off")):
         plan = replace(results.plan, config={"measure": {"canary": asked}})
         print_all(replace(results, plan=plan), tmp_path, Verbosity.VERBOSE)

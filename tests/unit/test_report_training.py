@@ -74,7 +74,7 @@ def test_both_ways_to_count_hfu_are_explained_and_differ_by_last_products(
     record, shape = results.derived["training"][case.case_id], shape_of(training_of(case))
     last = 8 * 2 * shape.seq_length * shape.layers * shape.hidden * shape.inner
     assert record.hfu_nominal - record.hfu == pytest.approx(last / (8e-3 * 2 * 50e9))
-    text = "\n".join(printed(results, tmp_path, capsys))
+    text = " ".join(" ".join(printed(results, tmp_path, capsys)).split())
     assert "HFU nominal = with a whole forward pass of each block" in text
     plain = with_peak(make_results((trained(training_case()),)), fp32=50e9)
     assert "HFU" not in "\n".join(printed(plain, tmp_path, capsys))
@@ -145,8 +145,8 @@ def test_the_slow_rank_is_named_by_what_reveals_it(tmp_path: Path, capsys: Captu
     lines = printed(results, tmp_path, capsys)
     assert ("  data: forward is longest on rank 1 in 97% of the steps; the longest is 1.50x "
             "the shortest") in lines
-    assert ("  data: backward is shortest on rank 1 in 97% of the steps: the others wait for it; "
-            "the longest is 2.00x the shortest") in lines
+    assert ("data: backward is shortest on rank 1 in 97% of the steps: the others wait for it; "
+            "the longest is 2.00x the shortest") in " ".join(" ".join(lines).split())
     even = printed(make_results((trained(training_case()),)), tmp_path, capsys)
     assert not any("longest on rank" in line for line in even)
 

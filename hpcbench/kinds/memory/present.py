@@ -138,7 +138,8 @@ def memory_tables(title: str, items: Items, derived: Records) -> Iterator[Table]
     yield _table(title, _MEASURED, groups, lambda item: (
         *who(item), *_measured(known(item)), item.status), (
             *_sources("the peak is of:", "peak", [known(item).peak_of for item in listed]),
-            *_sources("the capacity is", "utilisation", [known(item).capacity_of for item in listed])))
+            *_sources("the capacity is", "utilisation", [
+                known(item).capacity_of for item in listed])))
     with_prediction = {where: [item for item in same if known(item).predicted_bytes]
             for where, same in groups.items()}
     if any(with_prediction.values()):

@@ -269,8 +269,8 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
     if groups:
         yield Table(title, _RESULT_COLUMNS, tuple(
             _group(*names, group, derived) for names, group in groups.items()),
-            notes=tuple(_notes([
-                _record(item, derived) for group in groups.values() for item in group])))
+            notes=tuple(_notes([(item, _record(item, derived)) for group in groups.values()
+                                for item in group])))
 
 
 def _group(title: str, timed: str, group: Sequence[CaseResult], derived: Records) -> Group:
@@ -329,7 +329,8 @@ def _details(item: CaseResult) -> tuple[str, ...]:
     return (*options, backend_text(item.case), device_type(item), mode_text(item))
 
 
-def _notes(records: Sequence[PrimitiveRecord]) -> Iterator[Line]:
+def _notes(listed: Sequence[tuple[CaseResult, PrimitiveRecord]]) -> Iterator[Line]:
+    records = [record for _, record in listed]
     known = [record.efficiency for record in records if record.efficiency is not None]
     if known:
         yield Line("comparisons with the parts and torch: medians over passes, not quotients of "
@@ -337,6 +338,10 @@ def _notes(records: Sequence[PrimitiveRecord]) -> Iterator[Line]:
     if any(one.tells and one.median < 0 for one in known):
         yield Line("overlap below 0: slower than communication and product one after the other",
                    about=("overlap",))
+    yield from columns.unclear_notes(((primitive_of(item.case).implementation, record.exposed_s, {
+        "t": item.statistics.median_s if item.statistics else None,
+        f"t({COMPUTE_ONLY})": record.compute_s, f"t({COMM_ONLY})": record.communicate_s,
+    }) for item, record in listed), "exposed")
     counts = Counter(reason for record in records for reason in record.missing)
     for reason, count in counts.items():
         yield Line(f"{plural(count, 'row')} not compared: {reason}", "quiet")

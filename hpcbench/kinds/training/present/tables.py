@@ -156,6 +156,9 @@ def result_tables(title: str, items: charts.Items, derived: charts.Records) -> I
         for (name, timed), group in groups.items()), notes=(
         *(Line(f"{text}; what they differ by is noise") for text in charts.same_programs(
             (item, record, _row_title(item, options)) for item, record in listed)),
+        *columns.unclear_notes(((_row_title(item, options), record.exposure.exposed_s, {
+            "t": record.step_s, "t(off)": record.exposure.off_s, "t(only)": record.exposure.only_s,
+        }) for item, record in listed), "exposed_share", "exposed_time"),
         *_table_notes(listed), *_row_notes(listed, options)))
 
 
