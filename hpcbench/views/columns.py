@@ -264,9 +264,9 @@ def unclear_notes(
         assert exposed is not None  # as they were chosen
         of = ", ".join(f"{name} {format_seconds(time_s)}" for name, time_s in times_s.items()
                        if time_s is not None)
-        yield Line(f"{title}: exposed {CANNOT_TELL}: {format_seconds(exposed.least)} to "
-                   f"{format_seconds(exposed.greatest)} in {plural(exposed.passes, 'pass')}; {of}",
-                   about=about)
+        ends = " to ".join(dict.fromkeys(map(format_seconds, (exposed.least, exposed.greatest))))
+        yield Line(f"{title}: exposed {CANNOT_TELL}: {ends} in {plural(exposed.passes, 'pass')}; "
+                   f"{of}", about=about)
 
 
 def names_of(name: str) -> tuple[str, ...]:

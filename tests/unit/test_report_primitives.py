@@ -82,8 +82,8 @@ def test_the_table_of_primitives(capsys: Capture, tmp_path: Path) -> None:
     ]
     assert "medians over passes" in lines[8]
     assert " ".join(" ".join(lines[9:]).split()) == (
-        "chunked_pipeline: exposed unclear: 0 ns to 5 ms in 2 passes; t 12 ms, t(compute_only) "
-        "12 ms, t(comm_only) 8 ms")
+        "tp_columnwise chunked_pipeline chunks=4: exposed unclear: 0 ns to 5 ms in 2 passes; "
+        "t 12 ms, t(compute_only) 12 ms, t(comm_only) 8 ms")
 
 
 def test_a_single_case_shows_all_of_its_options_and_why_it_is_not_compared(

@@ -48,7 +48,7 @@ from hpcbench.views.chart import (
     rooflines_shown,
 )
 from hpcbench.views.columns import ends_of, middle_cell, names_of, over_passes_cell, pass_range
-from hpcbench.views.labels import distinct_names
+from hpcbench.views.labels import distinct_names, short_labels
 from hpcbench.views.presenter import Presenter, Words
 from hpcbench.views.table import (
     MISSING,
@@ -338,7 +338,8 @@ def _notes(listed: Sequence[tuple[CaseResult, PrimitiveRecord]]) -> Iterator[Lin
     if any(one.tells and one.median < 0 for one in known):
         yield Line("overlap below 0: slower than communication and product one after the other",
                    about=("overlap",))
-    yield from columns.unclear_notes(((primitive_of(item.case).implementation, record.exposed_s, {
+    names = short_labels(item.case.label for item, _ in listed)
+    yield from columns.unclear_notes(((names[item.case.label], record.exposed_s, {
         "t": item.statistics.median_s if item.statistics else None,
         f"t({COMPUTE_ONLY})": record.compute_s, f"t({COMM_ONLY})": record.communicate_s,
     }) for item, record in listed), "exposed")
