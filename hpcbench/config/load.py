@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -26,14 +24,11 @@ from hpcbench.config.schema import (
     Origin,
     class_of_file,
     config_class,
-    current_keys,
     half_characters,
     kind_named,
     names_in_blocks,
     problems,
     secrets_in,
-    section_at,
-    with_current_keys,
 )
 from hpcbench.config.section import Dialect, Replaceable
 from hpcbench.config.yaml_text import from_yaml, unique
@@ -44,7 +39,7 @@ from hpcbench.interop.dialects.torchscale import TorchScaleFile
 from hpcbench.interop.dialects.traffic import TrafficFile
 from hpcbench.kinds.registry import kinds
 from hpcbench.operations.gpu_nodes import has_gpu
-from hpcbench.texts import holds_halves, say, valid
+from hpcbench.texts import holds_halves, valid
 from hpcbench.units import shortened
 
 DIALECTS: tuple[type[Dialect], ...] = (
@@ -263,21 +258,19 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     """
     file = find_config(path)
     raw, source = _in_our_keys(read_config(file), str(file))
-    raw = _with_current_keys(raw, source)
     _fill_in_paths(raw, source)
     _place_beside(raw, file.parent)
     add_own_block(raw, dict(overrides).get("benchmark", raw.get("benchmark")))
     for key in REPLACING:
         replace_names(raw, key)
     overridden = []
-    for old, argument in overrides:
-        key, value = _current_override(raw, old, argument)
+    for key, value in overrides:
         overridden.append(_new_part(raw, key))
         _override(raw, key, value)
         if key in REPLACING:
             replace_names(raw, key)
     _fill_in_paths(raw, "command line")
-    config = check_config(_with_current_keys(raw, source), source, overridden)
+    config = check_config(raw, source, overridden)
     return config.on_machine(native_backend(config.hardware, os.environ))
 
 
@@ -339,37 +332,6 @@ def _place_beside(raw: Mapping[str, Any], folder: Path) -> None:
         for name in owner.beside if owner else ():
             if isinstance(block.get(name), str):
                 block[name] = str((folder / block[name]).absolute())
-
-
-def _with_current_keys(raw: dict[str, Any], source: str) -> dict[str, Any]:
-    try:
-        renamed, notes = with_current_keys(raw)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    _note_old_keys(source, notes)
-    return renamed
-
-
-def _current_override(raw: Mapping[str, Any], path: str, value: object) -> tuple[str, object]:
-    """Return an override with the key's name, and the value's, of this version."""
-    *parents, last = path.split(".")
-    notes: list[str] = []
-    renamed = current_keys({last: value}, section_at(raw, parents), ".".join(parents), notes)
-    _note_old_keys("command line", notes)
-    (key, current), = renamed.items()
-    return ".".join((*parents, key)), current
-
-
-def _note_old_keys(place: str, notes: Sequence[str]) -> None:
-    if notes:
-        _note(f"{place}: keys have new names: {', '.join(dict.fromkeys(notes))}; the next version "
-              "reads only these")
-
-
-@cache
-def _note(line: str) -> None:
-    """Print a note once, though a command may read its sweep file several times."""
-    say(f"note: {line}", sys.stderr)
 
 
 def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:

@@ -6,13 +6,12 @@ Below them: the problems of a file, in the words of the file, one line each.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from operator import or_
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import (
     BaseModel,
@@ -33,7 +32,6 @@ from hpcbench.config.axes import (
     Iterations,
     OneOrMany,
     Ports,
-    as_tuple,
     nearest,
     quote,
 )
@@ -134,7 +132,6 @@ class Hardware(Section):
 class Launch(Section):
     """How workers are started, limited and given up on."""
 
-    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
     timeout_s: Timeout = key(60.0, "Time limit of a case, in seconds.")
     init_timeout_s: Timeout = key(
         60.0, "Time limit of the start of MPI, then of workers, in seconds.")
@@ -264,7 +261,6 @@ def _kind_of(value: Any) -> str:
 class Config(Section):
     """A whole sweep file. A stored plan keeps it without blocks: the plan has the cases."""
 
-    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"require": "required_backends"})
     schema_: str | None = key(None, "For editors; ignored.", alias="$schema", exclude=True)
     name: Annotated[str, Field(pattern=NAME_PATTERN)] = key(
         "default", "Name of the results folder: letters, digits and . _ -")
@@ -351,61 +347,12 @@ def config_class(names: tuple[str, ...]) -> type[Config]:
 def stored_config(stored: Mapping[str, Any]) -> Config:
     """Return a stored plan's configuration without blocks. Raises ConfigError of other keys."""
     try:
-        raw, _ = with_current_keys({**stored, "benchmarks": []})
-        return Config.model_validate_json(json.dumps(raw))
+        return Config.model_validate_json(json.dumps({**stored, "benchmarks": []}))
     except ValidationError as error:
         keys = ", ".join(".".join(map(str, item["loc"])) for item in error.errors())
         raise ConfigError("the configuration that is stored with the plan is of another version "
                           f"of hpcbench: this one does not read {keys}; use that one, or a "
                           "new folder") from None
-
-
-def with_current_keys(raw: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return a raw file whose keys have the names of this version, and each renaming.
-
-    Raises ConfigError of a key that is given under both names.
-    """
-    notes: list[str] = []
-    sections = _sections(Config)
-    parts = {key: current_keys(part, sections.get(key), key, notes) for key, part in raw.items()}
-    if isinstance(blocks := raw.get("benchmarks"), list):
-        parts["benchmarks"] = [current_keys(block, section_at(raw, ("benchmarks", str(number))),
-                                            f"benchmarks[{number}]", notes)
-                               for number, block in enumerate(blocks)]
-    return current_keys(parts, Config, "", notes), notes
-
-
-def current_keys(part: Any, owner: type[Section] | None, where: str, notes: list[str]) -> Any:
-    """Return a section of a raw file with its keys of this version; add ``old -> new`` of each."""
-    if owner is None or not isinstance(part, dict):
-        return part
-    found: dict[str, Any] = {}
-    for old, value in part.items():
-        new, path = owner.renamed.get(old, old), f"{where}.{old}".lstrip(".")
-        if new != old and new in part:
-            raise ConfigError(f"{path}: is the old name of {new}, which is given, too; keep {new}")
-        found[new] = value
-        if values := owner.renamed_values.get(old):
-            found[new] = [values.get(one, one) if isinstance(one, str) else one
-                          for one in as_tuple(value)]
-        if new != old:
-            changed = ", ".join(f"{then} -> {now}" for then, now in (values or {}).items()
-                                if then in as_tuple(value))
-            notes.append(f"{old} -> {new}" + f" ({changed})" * bool(changed))
-    return found
-
-
-def section_at(raw: Mapping[str, Any], parents: Sequence[str]) -> type[Section] | None:
-    """Return the section that a key path leads to in a raw file; None: none is known there."""
-    if not parents:
-        return Config
-    if parents[0] != "benchmarks":
-        return _sections(Config).get(parents[0]) if len(parents) == 1 else None
-    try:
-        kind = kind_named(raw["benchmarks"][int(parents[1])]["kind"])
-    except (LookupError, TypeError, ValueError):
-        return None
-    return BLOCKS.get(kind) if len(parents) == 2 else None
 
 
 Location = tuple[int | str, ...]

@@ -69,10 +69,6 @@ class Section(BaseModel):
     """Base of all sections: frozen, no unknown keys, no silent conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
-    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Key of the version before -> its name now."""
-    renamed_values: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
-    """Key of the version before -> its values that have another name now."""
 
 
 Default = TypeVar("Default")
@@ -247,21 +243,18 @@ class Block(Section):
 
     ``replaceable`` maps a key of the file, such as ``model``, to what it replaces in the block.
     ``scales``: whether ``benchmark: scaling`` runs it, on several numbers of ranks.
-    ``later`` are keys that blocks did not have at first. Where they are not given, plans are those
-    of before, so that their runs can go on. ``own`` are the keys of a block that runs where
-    ``benchmark`` names the kind, and the file has no block of it; empty: there is none.
+    ``own`` are the keys of a block that runs where ``benchmark`` names the kind, and the file has
+    no block of it; empty: there is none.
     ``paths`` are keys whose values are paths, ``beside`` those relative to the sweep file. A file
     with this ``suffix`` is a whole block, whose first key of ``beside`` is the file.
     """
 
     scales: ClassVar[bool] = False
-    later: ClassVar[tuple[str, ...]] = ("cuda_graph", "arrival")
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
     beside: ClassVar[tuple[str, ...]] = ()
     paths: ClassVar[tuple[str, ...]] = ()
     suffix: ClassVar[str] = ""
-    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"wakeup_s": "poll_interval_s"})
     kind: Kind = Field(description="collective (or comm), primitive (or primitives), training (or "
                              "train), hardware (or machine), memory, function, or replay.")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
@@ -290,19 +283,6 @@ class Block(Section):
     def takes_native_backend(self) -> bool:
         """Return whether the machine's own backend is to be used where the block names none."""
         return "backend" not in self.model_fields_set and not {"cpu", "mps"} & {*self.device}
-
-    def under_first_names(self, plain: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a block's plain keys and values as its first version spelled them.
-
-        Hashes of plans are over these: a run goes on where keys have other names since.
-        """
-        found = dict(plain)
-        for old, new in self.renamed.items():
-            if new in found:
-                values = {now: then for then, now in self.renamed_values.get(old, {}).items()}
-                value = found.pop(new)
-                found[old] = [values.get(one, one) for one in value] if values else value
-        return found
 
 
 class UnusableBlock(Block):

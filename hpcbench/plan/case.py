@@ -211,11 +211,8 @@ def case_to_json(case: Case) -> dict[str, Any]:
     """Return one case as plain JSON values; `case_from_json` is the inverse."""
     plain = {"validate" if item.name == "check" else item.name: getattr(case, item.name)
              for item in fields(case)}
-    arrival = {"arrival": case.arrival.text}
-    if case.arrival == TOGETHER:  # earlier versions have none
-        del plain["arrival"], arrival["arrival"]
-    return {**plain, "validate": case.validate, "workload": case.workload.to_json(), **arrival,
-            "checks": case.checks}
+    return {**plain, "validate": case.validate, "workload": case.workload.to_json(),
+            "arrival": case.arrival.text, "checks": case.checks}
 
 
 def case_from_json(data: Mapping[str, Any]) -> Case:

@@ -234,10 +234,8 @@ def _plan_hash(config: Config, cases: Sequence[Case], world_size: int) -> str:
     to profile. Its ``target`` chooses cases, which are in the hash.
     """
     plain = config.plain()
-    blocks = [block.under_first_names({
-        key: value for key, value in {**plain_block, "name": None}.items()
-        if value is not None or key not in block.later})
-        for plain_block, block in zip(plain["benchmarks"], config.benchmarks, strict=True)]
+    blocks = [{key: value for key, value in block.items() if value is not None and key != "name"}
+              for block in plain["benchmarks"]]
     content = [blocks, plain["measure"], world_size,
                [(case.case_id, case.skip, case.timeout_s, case.wakeup_s) for case in cases]]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -142,8 +142,6 @@ class Workload(ABC):
     dtype: str
     groups: int
     group_stride: int = 1
-    later: ClassVar[tuple[str, ...]] = ()
-    """Fields that earlier versions did not store: they are stored where they are not as usual."""
     origin: ClassVar[str] = ""
     """The field with the origin of the problem (``model layer``): cases that differ in it alone are
     one case."""
@@ -187,11 +185,7 @@ class Workload(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """Return its fields as plain JSON values."""
-        usual = {one.name: one.default for one in fields(self)  # type: ignore[arg-type]
-                 if one.name in self.later}
-        plain: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
-        return {name: value for name, value in plain.items()
-                if name not in usual or value != usual[name]}
+        return asdict(self)  # type: ignore[call-overload,no-any-return]
 
 
 @dataclass(frozen=True)

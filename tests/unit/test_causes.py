@@ -25,7 +25,6 @@ from hpcbench.interop.answers.causes import (
     causes,
     judged,
 )
-from hpcbench.kinds.replay.block import ReplayBlock
 from hpcbench.operations.traffic import (
     CallGroup,
     RankOrder,
@@ -128,14 +127,6 @@ def test_a_signature_that_is_none_or_with_keys_of_an_order(
         {"kind": "replay", "traffic": "traffic.json", **keys}]}))
     with pytest.raises(ConfigError, match=problem):
         make_plan(load_config(tmp_path / "sweep.json"), 2)
-
-
-def test_keys_that_blocks_did_not_have_change_no_plan(tmp_path: Path) -> None:
-    (tmp_path / "traffic.json").write_text(traffic_text(record()))
-    (tmp_path / "sweep.json").write_text(json.dumps({"benchmarks": [
-        {"kind": "replay", "traffic": "traffic.json"}]}))
-    (case,) = make_plan(load_config(tmp_path / "sweep.json"), 2).cases
-    assert "signature" in ReplayBlock.later and "signature" not in case.workload.to_json()
 
 
 def test_a_wrong_value_is_one_line_with_its_key(tmp_path: Path) -> None:

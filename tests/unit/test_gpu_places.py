@@ -171,4 +171,3 @@ def test_a_group_reads_its_own_memory_and_what_was_not_asked_is_tried() -> None:
 def test_a_plan_gives_all_ranks_what_reads_the_memory_of_others() -> None:
     case = case_of("symm_mem", 2)
     assert case_from_json(case_to_json(case)) == case and case.workload.features.reads_peers
-    assert "peers" not in case_to_json(case_of("torch", 2))["workload"]

@@ -101,7 +101,6 @@ def test_ids_labels_and_texts_of_cases() -> None:
     assert late.arrival == ArrivalPattern("last", 250_000)
     assert planned(BLOCK, arrival={"late": "last", "by": "0.25ms"}) == (replace(late, index=0),)
     assert late.estimate_s > plain.estimate_s and case_from_json(case_to_json(late)) == late
-    assert "arrival" not in case_to_json(plain)  # as of versions that did not have it
     assert case_from_json(case_to_json(plain)) == plain
     assert together_of([together, late, same]) == dict.fromkeys(
         (late.case_id, same.case_id), plain.case_id)

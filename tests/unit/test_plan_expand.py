@@ -213,7 +213,6 @@ def test_the_same_groups_are_one_case_however_they_are_asked_for() -> None:
     assert plan.duplicates == 4
     one, two = plan.cases
     assert one.case_id == only_case({"groups": 2}).case_id != two.case_id
-    assert "group_stride" not in one.workload.to_json()
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
 
 

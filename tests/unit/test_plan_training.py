@@ -97,13 +97,6 @@ def test_labels_name_what_does_not_follow(
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan_of(block))))) == plan_of(block)
 
 
-def test_plans_of_smaller_models_are_those_of_the_time_when_there_were_no_larger_ones() -> None:
-    for block in ({}, {"layers": 2}):
-        plain = plan_to_json(plan_of(block))
-        assert not {"changed", "named_extents"} & {*plain["cases"][0]["workload"]}
-        assert plan_from_json(plain) == plan_of(block)
-
-
 @pytest.mark.parametrize("strategy", ["data", "fsdp", {"hybrid": {"tp": 2, "pp": 2}}, "lora"])
 def test_larger_models_are_predicted_larger(strategy: Any) -> None:
     small = work_of(strategies=strategy)

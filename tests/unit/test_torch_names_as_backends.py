@@ -103,7 +103,6 @@ def test_other_cases_keep_their_ids_and_asynchronous_ones_are_labelled() -> None
     (without,), (plain, apart) = planned(), planned(**{"async": [False, True]})
     assert without.case_id == plain.case_id != apart.case_id
     assert apart.label.split()[-1] == "async" and "async" not in plain.label.split()
-    assert "asynchronous" not in plain.workload.to_json()
     assert case_from_json(case_to_json(apart)) == apart
     assert case_from_json(case_to_json(plain)) == plain
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -16,11 +14,6 @@ class CollectiveBlock(Block):
     """One sweep over collectives: the product of all lists."""
 
     scales: ClassVar[bool] = True
-    later: ClassVar[tuple[str, ...]] = (*Block.later, "cache", "async")
-    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({
-        **Block.renamed, "buffers": "cache", "split": "uneven"})
-    renamed_values: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({
-        "split": MappingProxyType({"even": "none", "zero": "empty"})})
     collective: Axis[CollectiveName] = Field(description="The collective.")
     op: Axis[Op] = Field(
         default=("sum",), description="Reduction of all_reduce, reduce_scatter and reduce.")

@@ -85,7 +85,6 @@ class Collective(Workload):
     buffers: str = "warm"
     group_stride: int = 1
     asynchronous: bool = False
-    later = ("buffers", "group_stride", "asynchronous")
 
     def choice(self) -> Choice:
         """Return the fields that distinguish the collective; sizes are those of the sweep file."""

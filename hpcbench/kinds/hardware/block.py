@@ -39,8 +39,6 @@ Shape = Annotated[Text, BeforeValidator(
 class HardwareBlock(Block):
     """One sweep over tests of the machine; each test is the product of the lists that it reads."""
 
-    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({
-        **Block.renamed, "at_once": "concurrent"})
     paths: ClassVar[tuple[str, ...]] = ("folder",)
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({
         "test": list(TESTS), "shape": ["512", "1024"]})

@@ -21,7 +21,6 @@ class MemoryBlock(TrainingBlock):
     """One sweep over the memory use of trainings; its axes are those of trainings."""
 
     scales: ClassVar[bool] = False
-    later: ClassVar[tuple[str, ...]] = (*TrainingBlock.later, "largest_batch", "memory_limit")
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({
         "model": "gpt2", "layers": 4, "hidden": 192, "heads": 6, "vocab": 8192, "seq_length": 128,
         "batch_size": [2, 8], "checkpointing": ["none", "full"],

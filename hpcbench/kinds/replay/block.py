@@ -15,7 +15,6 @@ class ReplayBlock(Block):
 
     beside: ClassVar[tuple[str, ...]] = ("traffic",)
     paths: ClassVar[tuple[str, ...]] = beside
-    later: ClassVar[tuple[str, ...]] = (*Block.later, "signature")
     traffic: Text = Field(description="Recorded communication; relative to the sweep file.")
     gaps: Axis[Literal["recorded", "together", "none"]] = Field(
         default=("recorded",), description="Before each call: each rank's own gap, the shortest of "

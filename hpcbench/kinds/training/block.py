@@ -39,8 +39,6 @@ class TrainingBlock(Block):
 
     scales: ClassVar[bool] = True
     paths: ClassVar[tuple[str, ...]] = ("data",)
-    later: ClassVar[tuple[str, ...]] = (
-        *Block.later, "heads", "kv_heads", "inner", "max_steps", "lora_rank", "count_step", "loss")
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
         "model": Replaceable("model", (
             "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes"),

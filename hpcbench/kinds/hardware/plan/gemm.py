@@ -108,7 +108,6 @@ class Gemm(HardwareWork):
     test: str = "gemm"
     right: str = ""
     fast_accumulation: bool = False
-    later = ("right", "fast_accumulation")
 
     @property
     def types(self) -> str:

@@ -100,7 +100,6 @@ class Pairs(HardwareWork):
     groups: int = 1
     test: str = "pairs"
     cache: str = "warm"
-    later = ("cache",)
 
     def label(self, world_size: int) -> Label:
         size = f"{format_bytes(self.message_bytes).removesuffix('B')}B"

@@ -56,7 +56,6 @@ class Primitive(Workload):
     file: str = ""
     sha256: str = ""
     origin = "shape"
-    later = ("variables", "connects", "peers", "capability", "multiprocessors", "file", "sha256")
 
     def choice(self) -> Choice:
         """Return the problem, and how it is solved; parts alone have no task.

@@ -77,7 +77,6 @@ class Replay(Workload):
     signature: int | None = None
     form_id: str = ""
     callers: tuple[int, ...] = ()
-    later = ("signature", "form_id", "callers")
 
     def label(self, world_size: int) -> Label:
         what = [f"gaps={self.gaps}", f"calls={self.n_calls}"] if self.signature is None else [

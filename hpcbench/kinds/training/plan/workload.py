@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from hpcbench.operations.collectives import calls_of
 from hpcbench.operations.models import OWN_LIBRARY
@@ -87,7 +86,6 @@ class Training(Workload):
     compile: bool = False
     count_step: bool = True
     loss: str = CROSS_ENTROPY
-    later = ("named_extents", "count_step", "loss")
 
     def choice(self) -> Choice:
         """Return the step of so many samples in all, and the strategy; no task of no training."""
@@ -127,12 +125,6 @@ class Training(Workload):
     def tokens(self) -> int | None:
         """Return the tokens of one step, each once; None of images."""
         return None if self.of_images else self.global_batch * self.seq_length
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its fields; ``changed`` only where it is more than ``shrunk``, as in older plans.
-        """
-        return {name: value for name, value in Workload.to_json(self).items()
-                if name != "changed" or value != self.shrunk}
 
     @property
     def features(self) -> Features:
