@@ -55,10 +55,10 @@ def our_bandwidths(results: Results) -> dict[tuple[str, int], float]:
     """Return GB/s by collective and bytes, of calls back to back, as nccl-tests times them."""
     found = {}
     for item in results.cases:
-        record = results.record_of(item)
-        if item.status == "ok" and item.case.mode == "pipelined" and record.bandwidth:
+        busbw = (results.record_of(item) or {}).get("busbw_bytes_per_s")
+        if item.status == "ok" and item.case.mode == "pipelined" and busbw:
             work = item.case.workload
-            found[work.collective, work.size_bytes] = record.bandwidth.busbw_bytes_per_s / 1e9
+            found[work.collective, work.size_bytes] = busbw / 1e9
     return found
 
 

@@ -45,7 +45,6 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Plan
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import (
-    ABSENT,
     COLUMNS,
     OF_ARRIVALS,
     CaseColumn,
@@ -53,6 +52,7 @@ from hpcbench.reduce.kind_facts import (
     kind_columns,
     row_of,
 )
+from hpcbench.reduce.metric import ABSENT
 from hpcbench.reduce.reduce import exit_code
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.trace.container import whole_file

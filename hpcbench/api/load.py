@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from hpcbench.answers.compare_inputs import parameters
 from hpcbench.errors import FileError, how_to_install
-from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, kind_columns, plain, row_of
+from hpcbench.reduce.kind_facts import BLOCK, COLUMNS, kind_columns, row_of
+from hpcbench.reduce.metric import ABSENT
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.reduce.results_file import each_once, file_of, open_again, open_results
 from hpcbench.reduce.stack import counts, has_flag
@@ -71,7 +72,7 @@ class LoadedRun:
         absent = {column.name: ABSENT[column.type] for column in own.columns}
         return {item.case.case_id: {
             "run": self.run_id,
-            **{name: plain(_COLUMNS[name], value)
+            **{name: _COLUMNS[name].plain(value)
                for name, value in row_of(item, _NO_SAMPLES).items()
                if name not in _PLACE_OF_SAMPLES},
             **absent, **own.values.get(item.case.case_id, {})} for item in self._results.cases}

@@ -5,7 +5,6 @@ The columns of ``/cases`` in results.h5: those of all kinds, and those that each
 
 from __future__ import annotations
 
-import math
 import re
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from hpcbench.plan.case import STATUSES
 from hpcbench.records import dataclass
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison
+from hpcbench.reduce.metric import Metric, metric, whole, word
 from hpcbench.reduce.results import (
     CaseResult,
     CaseSamples,
@@ -213,50 +213,35 @@ def facts_of(
         return ()
 
 
-ABSENT: Mapping[type, Any] = {str: "", int: -1, float: math.nan}
-"""Type of a column -> its value where a case has none."""
 _NAME = re.compile("[a-z][a-z0-9_]*")
 
 
-@dataclass(frozen=True, slots=True)
-class CaseColumn:
-    """A column of str, int or float; booleans are 1 and 0, absent values ABSENT. Rates follow from
-    ``median_s``, unless ``apart``."""
-
-    name: str
-    units: str
-    text: str
-    type: type = float
-    apart: bool = False
+CaseColumn = Metric
+"""The name that plug-ins have for it."""
 
 
-def texts(**columns: str) -> tuple[CaseColumn, ...]:
+def texts(**columns: str) -> tuple[Metric, ...]:
     """Return columns of text from NAME=meaning."""
-    return tuple(CaseColumn(name, TEXT, text, str) for name, text in columns.items())
+    return tuple(Metric(name, TEXT, text, str) for name, text in columns.items())
 
 
-def whole_numbers(**columns: str) -> tuple[CaseColumn, ...]:
+def whole_numbers(**columns: str) -> tuple[Metric, ...]:
     """Return columns of whole numbers without a unit from NAME=meaning."""
-    return tuple(CaseColumn(name, PURE, text, int) for name, text in columns.items())
+    return tuple(Metric(name, PURE, text, int) for name, text in columns.items())
 
 
-_UNITS = {"_bytes_per_s": "bytes/s", "_bytes": "bytes", "_s": "s", "_j": "J", "_w": "W",
-          "_mhz": "MHz"}
-
-
-def columns_of(record: type[Any]) -> tuple[CaseColumn, ...]:
+def columns_of(record: type[Any]) -> tuple[Metric, ...]:
     """Return a column for each field of a record that is annotated with its meaning."""
     hints = get_type_hints(record, include_extras=True).items()
     return tuple(_column(name, *get_args(hint)) for name, hint in hints
                  if get_origin(hint) is Annotated)
 
 
-def _column(name: str, annotated: Any, text: str, *apart: str) -> CaseColumn:
+def _column(name: str, annotated: Any, text: str, *apart: str) -> Metric:
     types = {annotated, *get_args(annotated)}
-    kind = float if float in types else int if types & {int, bool} else str
-    units = TEXT if kind is str else next(
-        (unit for ending, unit in _UNITS.items() if name.endswith(ending)), PURE)
-    return CaseColumn(name, units, text, kind, bool(apart))
+    if float in types:
+        return metric(name, text, apart=bool(apart))
+    return (whole if types & {int, bool} else word)(name, text)
 
 
 OF_CASE = (*texts(
@@ -320,11 +305,14 @@ def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
 @dataclass(frozen=True, slots=True)
 class KindColumns:
     """Columns that not all runs have, values by case id, and the reasons of kinds that have none.
+
+    ``documents`` are those whose values are lines of JSON.
     """
 
-    columns: Sequence[CaseColumn]
+    columns: Sequence[Metric]
     values: Mapping[str, Row]
     missing: Mapping[str, str]
+    documents: Sequence[Metric] = ()
 
 
 def kind_columns(results: Results) -> KindColumns:
@@ -351,7 +339,9 @@ def kind_columns(results: Results) -> KindColumns:
             columns[name] = replace(column, text=f"{before}{kind}: {column.text}")
         for case_id, row in rows.items():
             values[case_id] |= row
-    return KindColumns(tuple(columns.values()), values, missing)
+    scalars, documents = ([one for one in columns.values() if one.is_scalar is kind]
+                          for kind in (True, False))
+    return KindColumns(scalars, values, missing, documents)
 
 
 def _arrivals_row(item: CaseResult) -> Row:
@@ -360,68 +350,54 @@ def _arrivals_row(item: CaseResult) -> Row:
         one.name: getattr(arrivals, one.name) for one in OF_ARRIVALS[1:] if arrivals}}
 
 
-def _check(own: Mapping[str, CaseColumn], others: Mapping[str, CaseColumn]) -> None:
+def _check(own: Mapping[str, Metric], others: Mapping[str, Metric]) -> None:
     reserved = {*(column.name for column in COLUMNS), *LINES_OF_CASES}
     for name, column in own.items():
         if not _NAME.fullmatch(name) or name in reserved:
             raise ValueError(f"a column cannot have the name {name!r}")
-        if column.type not in ABSENT:
-            raise ValueError(f"column {name}: values are str, int or float")
         if name in others and (others[name].units, others[name].type) != (
                 column.units, column.type):
             raise ValueError(f"column {name} has other units or another type in another kind")
 
 
 def _own_row(
-    own: Mapping[str, CaseColumn], deriver: Deriver, item: CaseResult, record: Any | None,
+    own: Mapping[str, Metric], deriver: Deriver, item: CaseResult, record: Any | None,
 ) -> Row:
     """Return a case's values as stored. Raises ValueError, TypeError or KeyError for others."""
+    if deriver.record is None:
+        return {name: one.plain(one.value(item, record)) for name, one in own.items()}
     values = {name: getattr(record, name) for name in own if hasattr(record, name)}
     for fact in deriver.facts(item, record, lambda: None):
         values |= fact.values() if isinstance(fact, ColumnValues) else {}
-    return {name: plain(own[name], value) for name, value in values.items()}
+    return {name: own[name].plain(value) for name, value in values.items()}
 
 
 def settings(pairs: Iterable[tuple[str, object]]) -> list[str]:
     return [f"{name}={value}" for name, value in pairs]
 
 
-def plain(column: CaseColumn, value: Any) -> Any:
-    """Return a value as it is stored: lists as text, None as ABSENT."""
-    if value is None:
-        return ABSENT[column.type]
-    if isinstance(value, (list, tuple)):
-        return " ".join(map(str, value))
-    return column.type(value)
-
-
-@dataclass(frozen=True, slots=True)
-class NothingDerived:
-    """The record of a kind that derives nothing."""
-
-
 class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
-    """Computes the derived records of one kind from the results of a run.
+    """Computes the derived numbers of one kind from the results of a run.
 
-    ``record`` is a frozen dataclass of JSON values in SI units: None where there is no number,
-    never NaN. It is stored in results.h5; ``version`` grows when a formula changes. A record that
-    compares ranks has a field ``comparisons``, a tuple of `reduce.comparison.Comparison`: those of
-    all records of a report are one family of tests. It may also have a method
-    ``settled(records)``: called once it is known which comparisons hold, it returns the record
-    without statements that these refuse. ``columns`` are those that the kind adds to ``/cases`` of
-    results.h5: all that its results are plotted by. A kind that ``measures`` yields `MachineRate`s;
-    it is derived before others.
+    ``columns`` declare what the kind adds to ``/cases`` of results.h5: what `derive` computes, and
+    what follows from a case alone (`Metric.of`). They are written once and read back; ``version``
+    grows when a formula changes. The value of ``comparisons``, a JSON column, is a tuple of
+    `reduce.comparison.Comparison`: those of all cases of a report are one family of tests.
+    A kind that ``measures`` yields `MachineRate`s; it is derived before others.
+
+    Kinds may state ``record`` instead, a frozen dataclass of JSON values, whose fields of the same
+    names fill columns.
     """
 
-    record: type[Any] = NothingDerived
+    record: type[Any] | None = None
     version: int = 1
-    columns: Sequence[CaseColumn] = ()
+    columns: Sequence[Metric] = ()
     measures = False
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """Return the ``record`` of each case of this kind by case id; cases may be left out.
+        """Return the values of each case of this kind by case id; cases and values may be left out.
 
         ``items`` are all cases of the kind; ``hardware`` is the section of the sweep file, and in
         ``measured`` the rates measured of this machine (`reduce.roofline.machine_rates`).
@@ -429,8 +405,13 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         return {}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
-        """Return fields of the record that follow from stamps; they replace `derive`'s."""
+        """Return values that follow from stamps; they replace `derive`'s."""
         return {}
+
+    def settled(self, values: Any, of_kind: Mapping[str, Any]) -> Any:
+        """Return the values of a case without what its ``comparisons`` refuse, now that it is known
+        which of them hold; ``of_kind`` are those of all cases."""
+        return values.settled(of_kind) if hasattr(values, "settled") else values
 
     def facts(
         self, item: CaseResult, record: Any | None, read: ReadSamples,

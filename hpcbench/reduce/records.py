@@ -19,11 +19,12 @@ from hpcbench.operations.arrival import TOGETHER
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import LATE_START, Comparison, holm_corrected
 from hpcbench.reduce.kind_facts import Deriver, MachineRate, deriver_of
+from hpcbench.reduce.metric import Metric
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.roofline import MEASURED, machine_rates
 from hpcbench.reduce.topology import Topology
 from hpcbench.statistics.overlap import PassTimes
-from hpcbench.trace.columns import json_line, read_lines, write_lines
+from hpcbench.trace.columns import json_line, read_column, read_lines, texts_of, write_lines
 from hpcbench.trace.schema import adapter_of
 from hpcbench.units import grouped
 
@@ -87,7 +88,14 @@ def _all(cases: Iterable[CaseResult], derived: Derived) -> Iterator[Comparison]:
                 if item.timing is not None and item.timing.late_start is not None)
     for records in derived.values():
         for record in records.values():
-            yield from getattr(record, "comparisons", ())
+            yield from _comparisons_of(record)
+
+
+def _comparisons_of(record: Any) -> Sequence[Comparison]:
+    """Return the comparisons in a record, or in the values, of a case."""
+    own = record.get(COMPARISONS) if isinstance(record, Mapping) else getattr(
+        record, COMPARISONS, ())
+    return own or ()
 
 
 def _with_start(item: CaseResult, known: Iterator[Comparison]) -> CaseResult:
@@ -97,11 +105,18 @@ def _with_start(item: CaseResult, known: Iterator[Comparison]) -> CaseResult:
 
 
 def _with_own(record: Any, known: Iterator[Comparison]) -> Any:
-    own = getattr(record, "comparisons", ())
-    return replace(record, comparisons=tuple(next(known) for _ in own)) if own else record
+    own = _comparisons_of(record)
+    return _replaced(record, {COMPARISONS: tuple(next(known) for _ in own)}) if own else record
+
+
+def _replaced(record: Any, fields: Fields) -> Any:
+    return {**record, **fields} if isinstance(record, Mapping) else replace(record, **fields)
 
 
 GROUP = "derived"
+COMPARISONS = "comparisons"
+OF_CASES = "derived"
+"""Attribute of /cases: ``kind version digest`` of each kind whose derived values are columns."""
 Fields = Mapping[str, Any]
 """Fields of a case's record that follow from its stamps (`reduce.kind_facts.Deriver.observe`)."""
 
@@ -148,8 +163,11 @@ def with_records(
     missing: dict[str, str] = {}
     by_kind = _by_kind(results)
     derivers = _derivers(by_kind, missing)
+    rows = {item.case.case_id: row for row, item in enumerate(results.cases)}
     stored = {} if file is None else {
-        kind: _read(file, kind, by_kind[kind], deriver) for kind, deriver in derivers.items()}
+        kind: _read(file, kind, {item.case.case_id: rows[item.case.case_id]
+                                 for item in by_kind[kind]}, deriver)
+        for kind, deriver in derivers.items()}
     known = {kind: records for kind, records in stored.items() if records is not None}
     if file is not None and len(known) == len(derivers):
         return replace(results, derived=known, missing_kinds=missing)
@@ -164,15 +182,14 @@ def with_records(
                     fact for item in by_kind[kind] for fact in deriver.facts(
                         item, records.get(item.case.case_id), lambda: None)
                     if isinstance(fact, MachineRate))}
-            _lines(deriver, by_kind[kind], records)  # raises ValueError where one cannot be stored
             derived[kind] = records
     in_order = {kind: derived[kind] for kind in derivers if kind in derived}
     cases, judged = apply_multiple_testing(results.cases, in_order)
     final: dict[str, Mapping[str, Any]] = {}
     for kind, records in judged.items():
         with _may_fail(kind, missing):
-            final[kind] = {case_id: record.settled(records) if hasattr(record, "settled") else
-                           record for case_id, record in records.items()}
+            final[kind] = {case_id: derivers[kind].settled(record, records)
+                           for case_id, record in records.items()}
     return replace(results, cases=cases, derived=final, missing_kinds=missing)
 
 
@@ -222,49 +239,100 @@ def _derived(
     records = dict(deriver.derive(items, hardware))
     for item in items:
         if item.case.case_id in records and (fields := observed.of(item)):
-            records[item.case.case_id] = replace(records[item.case.case_id], **fields)
-    return records
+            records[item.case.case_id] = _replaced(records[item.case.case_id], fields)
+    if deriver.record is not None:
+        _lines(deriver, deriver.record, items, records)  # raises ValueError for what has no form
+        return records
+    return {item.case.case_id: {one.name: one.kept(values.get(one.name)) for one in _own(deriver)}
+            for item in items for values in [records.get(item.case.case_id, {})]}
+
+
+def _own(deriver: Deriver) -> list[Metric]:
+    """Return the metrics that `Deriver.derive` computes."""
+    return [one for one in deriver.columns if one.of is None]
 
 
 def write_records(file: h5py.File, results: Results) -> None:
+    in_columns = []
     for kind, items in _by_kind(results).items():
-        if kind in results.derived:
-            deriver = deriver_of(kinds()[kind])
-            name = f"{GROUP}/{kind}"
-            write_lines(file, name, _lines(deriver, items, results.derived[kind]))
-            file[name].attrs.update(_attributes(deriver))
+        if kind not in results.derived:
+            continue
+        deriver = deriver_of(kinds()[kind])
+        if deriver.record is None:
+            in_columns.append(_version(kind, deriver))
+            continue
+        name = f"{GROUP}/{kind}"
+        write_lines(file, name, _lines(deriver, deriver.record, items, results.derived[kind]))
+        file[name].attrs.update(_attributes(deriver, deriver.record))
+    if in_columns:
+        file.require_group("cases").attrs[OF_CASES] = in_columns
 
 
-def _lines(deriver: Deriver, items: Sequence[CaseResult], records: Mapping[str, Any]) -> list[str]:
+def _version(kind: str, deriver: Deriver) -> str:
+    """Return what tells whether columns are those of this deriver: its version, and their types."""
+    form = json.dumps([(one.name, str(one.type)) for one in _own(deriver)])
+    return f"{kind} {deriver.version} {hashlib.sha256(form.encode()).hexdigest()[:12]}"
+
+
+def _lines(
+    deriver: Deriver, record: type[Any], items: Sequence[CaseResult], records: Mapping[str, Any],
+) -> list[str]:
     """Return the stored form. Raises ValueError for a number that is not finite."""
-    adapter = adapter_of(deriver.record)
+    adapter = adapter_of(record)
     in_order = (records.get(item.case.case_id) for item in items)
-    return [json_line(None if record is None else adapter.dump_python(record), allow_nan=False)
-            for record in in_order]
+    return [json_line(None if one is None else adapter.dump_python(one), allow_nan=False)
+            for one in in_order]
 
 
 def _read(
-    file: h5py.File, kind: str, items: Sequence[CaseResult], deriver: Deriver,
+    file: h5py.File, kind: str, rows: Mapping[str, int], deriver: Deriver,
 ) -> Mapping[str, Any] | None:
-    """Return the stored records; None where there are none, or none of this deriver."""
-    name = f"{GROUP}/{kind}"
-    if name not in file:
-        return None
-    adapter = adapter_of(deriver.record)
-    if any(file[name].attrs.get(key) != value
-           for key, value in _attributes(deriver).items()):
-        return None
-    lines = read_lines(file, name)
+    """Return the stored records of cases, whose ``rows`` in /cases are by case id; None where there
+    are none, or none of this deriver."""
     try:
-        return {item.case.case_id: adapter.validate_json(line, strict=True)
-                for item, line in zip(items, lines, strict=True) if line != "null"}
-    except ValueError:  # also pydantic's ValidationError
+        return (_read_columns(file, kind, rows, deriver) if deriver.record is None else
+                _read_lines(file, kind, rows, deriver, deriver.record))
+    except (ValueError, KeyError, IndexError):  # also pydantic's ValidationError
         return None
 
 
-def _attributes(deriver: Deriver) -> dict[str, str | int]:
-    return {"record": deriver.record.__name__, "version": deriver.version,
-            "fields": _fields_of(deriver.record)}  # type: ignore[arg-type]  # a class is hashable
+def _read_columns(
+    file: h5py.File, kind: str, rows: Mapping[str, int], deriver: Deriver,
+) -> Mapping[str, Any] | None:
+    if _version(kind, deriver) not in file["cases"].attrs.get(OF_CASES, ()):
+        return None
+    columns = {one.name: _column(file, one) for one in _own(deriver)}
+    return {case_id: {name: column[row] for name, column in columns.items()}
+            for case_id, row in rows.items()}
+
+
+def _column(file: h5py.File, one: Metric) -> list[Any]:
+    """Return the values of a column. Raises ValueError or KeyError for what is damaged."""
+    name = f"cases/{one.name}"
+    if not one.is_scalar:
+        return [one.read(line) for line in read_lines(file, name)]
+    column = read_column(file, name)
+    if column.dtype.kind != {str: "S", int: "i", float: "f"}[one.type]:
+        raise ValueError(f"{name} is of another type")
+    return [one.read(value) for value in (
+        texts_of(column) if one.type is str else column.tolist())]
+
+
+def _read_lines(
+    file: h5py.File, kind: str, rows: Iterable[str], deriver: Deriver, record: type[Any],
+) -> Mapping[str, Any] | None:
+    name = f"{GROUP}/{kind}"
+    if name not in file or any(file[name].attrs.get(key) != value
+                               for key, value in _attributes(deriver, record).items()):
+        return None
+    adapter = adapter_of(record)
+    return {case_id: adapter.validate_json(line, strict=True)
+            for case_id, line in zip(rows, read_lines(file, name), strict=True) if line != "null"}
+
+
+def _attributes(deriver: Deriver, record: type[Any]) -> dict[str, str | int]:
+    return {"record": record.__name__, "version": deriver.version,
+            "fields": _fields_of(record)}  # type: ignore[arg-type]  # a class is hashable
 
 
 @cache

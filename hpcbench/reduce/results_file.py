@@ -162,7 +162,8 @@ ATTRIBUTES: Mapping[str, str] = {
 _CASES: Contents = {
     "cases": Described(
         "a row for each planned case, in the plan's order; where a case has no such value a text "
-        "is empty, a whole number is -1 and any other number is NaN"),
+        "is empty, a whole number is -1 and any other number is NaN. Attribute derived: kind, "
+        "version of the formulas and digest of the form of what each kind computes"),
     "cases/detail": Described(
         "a line for each row: reason, device, library (algorithm, protocol, channels, transport), "
         "memory by rank, detail: what ranks recorded with their samples, and trace_missing: true "
@@ -212,7 +213,7 @@ _CONTENTS: Contents = {
 
 def contents(of_kinds: kind_facts.KindColumns, derived: Iterable[str]) -> Contents:
     columns = {f"cases/{column.name}": Described(column.text, column.units)
-               for column in (*kind_facts.COLUMNS, *of_kinds.columns)}
+               for column in (*kind_facts.COLUMNS, *of_kinds.columns, *of_kinds.documents)}
     records = {f"derived/{kind}": Described(
         f"a line for each case of kind {kind}, in the plan's order: its record in SI units; null "
         "without one. Attributes: record (type), fields (digest of its form), version (of the "
@@ -306,17 +307,20 @@ class ResultsWriter:
         of_kinds = kind_facts.kind_columns(results)
         self._write_cases(results, of_kinds)
         write_records(file, results)
-        stored.describe(file, contents(of_kinds, results.derived), ATTRIBUTES)
+        stored.describe(file, contents(of_kinds, file.get("derived", ())), ATTRIBUTES)
 
     def _write_cases(self, results: records.Results, of_kinds: kind_facts.KindColumns) -> None:
         cases = results.cases
         rows = [kind_facts.row_of(item, self._blocks.get(item.case.case_id, _NO_BLOCK))
                 | of_kinds.values.get(item.case.case_id, {}) for item in cases]
         for column in (*kind_facts.COLUMNS, *of_kinds.columns):
-            values = [kind_facts.plain(column, row.get(column.name)) for row in rows]
+            values = [column.plain(row.get(column.name)) for row in rows]
             stored.write_column(
                 self._file, f"cases/{column.name}", stored.text_column(values)
                 if column.type is str else np.array(values, dtype=_TYPES[column.type]))
+        for column in of_kinds.documents:
+            stored.write_lines(self._file, f"cases/{column.name}", (
+                row.get(column.name, "null") for row in rows))
         stored.write_json(self._file, "cases/detail", (
             {name: getattr(item, name) for name in _DETAILS}
             | ({"trace_missing": True} if item.trace_missing else {}) for item in cases))

@@ -11,9 +11,9 @@ from typing import Any
 
 from hpcbench.records import dataclass
 from hpcbench.reduce.checks import MOST_OF_MEASURED, MOST_OF_PEAK, Violation
-from hpcbench.reduce.kind_facts import CaseColumn, MachineRate
+from hpcbench.reduce.kind_facts import MachineRate
+from hpcbench.reduce.metric import metric, word
 from hpcbench.reduce.results import CaseResult
-from hpcbench.trace.columns import PURE, TEXT
 from hpcbench.units import (
     format_seconds,
     grouped,
@@ -229,21 +229,20 @@ class Roofline:
         return None if least_s is None else least_s / self.time_s
 
 
-BOUND_COLUMNS = (
-    CaseColumn("bound_by", TEXT, "compute, memory, communication or latency; empty if unknown",
-               str),
-    CaseColumn("performance_score", PURE, "least time at the binding ceiling over the median"),
-    CaseColumn("score_denominator", TEXT, "the ceiling that the score is of", str),
-)
-"""Columns of all that has a roofline."""
-ROOFLINE_COLUMNS = (
-    *BOUND_COLUMNS,
-    CaseColumn("flop_per_memory_byte", "FLOP/byte", "FLOPs over the least bytes of memory"),
-    CaseColumn("flop_per_network_byte", "FLOP/byte", "FLOPs over the bytes that a rank sends"),
-)
-ROOFLINE_FIELDS = ("bound_by", "performance_score", "score_denominator", "score_of_declared",
-                   "bound_evidence", "flop_per_memory_byte", "flop_per_network_byte")
-"""Fields of the summaries."""
+BOUND = (
+    word("bound_by", "compute, memory, communication or latency; empty if unknown",
+         title="bound by", optional=True),
+    metric("performance_score", "least time at the binding ceiling over the median"),
+    word("score_denominator", "the ceiling that the score is of"),
+    metric("score_of_declared", "the same of the declared ceiling, beside a measured one"),
+    word("bound_evidence", "why it is bound so, in words"))
+"""Numbers of all that has a roofline."""
+INTENSITY = (
+    metric("flop_per_memory_byte", "FLOPs over the least bytes of memory", "FLOP/byte"),
+    metric("flop_per_network_byte", "FLOPs over the bytes that a rank sends", "FLOP/byte"))
+ROOFLINE = (*BOUND, *INTENSITY)
+ROOFLINE_FIELDS = tuple(one.name for one in ROOFLINE)
+"""Their fields of the summaries."""
 
 
 def roofline(
@@ -267,21 +266,15 @@ def share_of(least: Least, time_s: float) -> float | None:
 
 
 def roofline_values(found: Roofline | None) -> dict[str, Any]:
+    """Return the values of ROOFLINE."""
     if found is None:
-        return dict.fromkeys(ROOFLINE_FIELDS)
+        return {one.name: None for one in ROOFLINE}
     ceiling = found.score_of
     values = (found.bound_by, found.score,
               f"{ceiling.limit}: {ceiling.of}, {ceiling.source}" if ceiling else None,
               found.of_declared, found.evidence, found.flop_per_memory_byte,
               found.flop_per_network_byte)
-    return dict(zip(ROOFLINE_FIELDS, values, strict=True))
-
-
-def column_values_of(
-    found: Roofline | None, columns: Sequence[CaseColumn] = ROOFLINE_COLUMNS,
-) -> Mapping[str, Any]:
-    values = roofline_values(found)
-    return {column.name: values[column.name] for column in columns}
+    return {one.name: value for one, value in zip(ROOFLINE, values, strict=True)}
 
 
 def _missing(demand: Demand, known: Container[str]) -> str:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
+T = TypeVar("T")
 _SIZE = re.compile(r"\d+B")
+
+
+def vary(rows: Iterable[Sequence[T]]) -> tuple[dict[int, T], list[int]]:
+    """Return the places at which all rows have the same value, with it, and those at which they
+    differ. No rows have nothing in common, and do not differ."""
+    values = [dict.fromkeys(column) for column in zip(*rows, strict=True)]
+    shared = {at: next(iter(same)) for at, same in enumerate(values) if len(same) == 1}
+    return shared, [at for at in range(len(values)) if at not in shared]
 
 
 def short_labels(labels: Iterable[str]) -> Mapping[str, str]:

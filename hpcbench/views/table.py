@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.points import Option, Values
 from hpcbench.records import dataclass
+from hpcbench.reduce.metric import Show as Show
 from hpcbench.reduce.results import CaseResult, RunInfo
 from hpcbench.reduce.spread import late_share, ramp_share
 from hpcbench.reduce.timing import CI_LEVEL
@@ -33,47 +33,6 @@ from hpcbench.units import (
 Tone = str
 """How much a line matters: one of TONES."""
 TONES = ("plain", "title", "quiet", "warning", "good", "caution", "bad")
-
-
-class Show(Enum):
-    """How the values of a column are shown; a value is in the unit given in brackets.
-
-    Times and rates have the digits that their interval allows, without one three significant
-    ones; other numbers at least three. None has an exponent.
-    """
-
-    TEXT = "text"
-    COUNT = "count"
-    """A whole number, also one of bytes or elements."""
-    SIZE = "size"
-    """[bytes] a whole number and the binary unit that fits"""
-    NUMBER = "number"
-    US = "us"
-    """[s] microseconds"""
-    MS = "ms"
-    """[s] milliseconds"""
-    S = "s"
-    """[s] seconds"""
-    DURATION = "duration"
-    """[s] the unit that fits, three significant digits or those that its interval allows"""
-    GB_PER_S = "GB/s"
-    """[bytes/s] 1e9 bytes/s"""
-    TFLOP_PER_S = "TFLOP/s"
-    """[flop/s] 1e12 flop/s"""
-    GFLOP = "GFLOP"
-    """[flop] 1e9 flop"""
-    MB = "MB"
-    """[bytes] 1e6 bytes"""
-    MIB = "MiB"
-    """[bytes] 2**20 bytes"""
-    PERCENT = "percent"
-    """[share] one decimal"""
-    WHOLE_PERCENT = "whole percent"
-    """[share] no decimal"""
-    SIGNIFICANT_PERCENT = "significant percent"
-    """[share] at least three significant digits"""
-    RATIO = "ratio"
-    """two decimals"""
 
 
 @dataclass(frozen=True, slots=True)

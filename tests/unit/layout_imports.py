@@ -40,8 +40,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "kinds.*.run": (*MACHINE, "kinds.*.block", "kinds.*.plan"),
     "kinds.*.derive": (*READING, "kinds.*.block", "kinds.*.plan"),
     "kinds.*.present": (*PLANNING, "plan", "trace", "reduce", "views", "kinds.*.block",
-                        "kinds.*.plan", "kinds.*.derive", "kinds.*.brief_tables"),
-    "kinds.*.brief_tables": ("reduce", "views", "units", "kinds.*.plan", "kinds.*.derive"),
+                        "kinds.*.plan", "kinds.*.derive"),
     # processes and commands stand above all folders
     "worker": (*MACHINE, "launch", "profiling"),
     "template": (*MACHINE, "launch", "profiling", "worker"),

@@ -11,7 +11,6 @@ from matplotlib.ticker import LogLocator
 from figure_texts import charts_of_kind, texts_of
 from hpcbench.answers.winners import FASTEST, with_winners
 from hpcbench.errors import UsageError
-from hpcbench.kinds.collective.derive import CollectiveRecord
 from hpcbench.report.charts import charts_of, named_case
 from hpcbench.report.plots import bare
 from hpcbench.report.plots.lines import space_out
@@ -54,8 +53,8 @@ def test_what_links_allow_is_a_line_with_its_name() -> None:
 
 def test_what_two_ranks_reached_is_named_by_backend() -> None:
     items = all_ok(sweep(("all_reduce",), ("gloo", "mpi"))).cases
-    known = {item.case.case_id: CollectiveRecord(
-        measured_link=3e9 if item.case.backend == "gloo" else None) for item in items}
+    known = {item.case.case_id: {"measured_link_bytes_per_s": 3e9} for item in items
+             if item.case.backend == "gloo"}
     *_, chart = presenter_of("collective").overviews(items, known)
     assert chart.panels[1].levels == (Level("two gloo ranks: 3.00 GB/s", 3e9),)
 

@@ -16,7 +16,7 @@ from matplotlib.image import imread
 
 from figure_texts import all_texts_of, figure_of, first_figure, texts_of, texts_of_first
 from hpcbench.errors import UsageError
-from hpcbench.kinds.collective.present import MAX_LINES, MAX_ROWS, groups
+from hpcbench.kinds.collective.present import MAX_LINES, MAX_ROWS, collective_figures
 from hpcbench.report.charts import Chosen, canary_chart, charts_of, chosen_charts
 from hpcbench.report.plots import draw, drawn, plot_file, plot_results
 from hpcbench.report.plots.style import PAPER, in_unit, thin
@@ -90,13 +90,13 @@ def test_nothing_ok_draws_nothing(tmp_path: Path) -> None:
 
 
 def test_only_ok_cases_are_drawn() -> None:
-    drawn = [item for group in groups(mixed_results().cases) for item in group.items]
+    drawn = [item for group in collective_figures(mixed_results().cases) for item in group.items]
     assert [item.case.workload.size_bytes for item in drawn] == [8, 2**20]
 
 
 def test_labels_name_only_what_differs() -> None:
-    group, = groups(all_ok(sweep(("all_reduce",), world_sizes=(2, 4))).cases)
-    assert [line.label for line in group.series] == [
+    group, = collective_figures(all_ok(sweep(("all_reduce",), world_sizes=(2, 4))).cases)
+    assert [label for label, _ in group.lines] == [
         "gloo 2 ranks", "gloo 4 ranks", "mpi 2 ranks", "mpi 4 ranks"]
     assert group.subtitle == "cpu, isolated, fp32, sum, out of place"
 
@@ -104,10 +104,10 @@ def test_labels_name_only_what_differs() -> None:
 def test_splits_and_groups_are_shown_only_where_they_are_unusual() -> None:
     cases = [shaped(split, 1, index) for index, split in enumerate(("even", "linear"))]
     cases += [shaped("linear", 2, 2)]
-    group, = groups(all_ok(tuple(cases)).cases)
-    assert [line.label for line in group.series] == [
+    group, = collective_figures(all_ok(tuple(cases)).cases)
+    assert [label for label, _ in group.lines] == [
         "split even 1 group", "split linear 1 group", "split linear 2 groups"]
-    linear, = groups(all_ok((cases[1], shaped("linear", 1, 3, 4096))).cases)
+    linear, = collective_figures(all_ok((cases[1], shaped("linear", 1, 3, 4096))).cases)
     assert linear.subtitle == "gloo, cpu, 4 ranks, isolated, split linear, fp32, out of place"
 
 
@@ -115,17 +115,17 @@ def test_asynchronous_calls_have_lines_of_their_own() -> None:
     works = [replace(make_workload(size_bytes=size), asynchronous=apart)
              for apart in (False, True) for size in (8, 1024)]
     items = [ok(make_case(work, index=index)) for index, work in enumerate(works)]
-    group, = groups(items)
-    assert [(line.label, len(line.items)) for line in group.series] == [("", 2), ("async", 2)]
-    alone, = groups(items[2:])
+    group, = collective_figures(items)
+    assert [(label, len(cases)) for label, cases in group.lines] == [("", 2), ("async", 2)]
+    alone, = collective_figures(items[2:])
     assert "async" in alone.subtitle.split(", ")
 
 
 def test_environment_variables_that_all_share_are_not_in_the_labels() -> None:
     cases = tuple(make_case(index=index, env=(("NCCL_ALGO", algorithm), ("NCCL_PROTO", "LL")))
                   for index, algorithm in enumerate(("Ring", "Tree")))
-    group, = groups(all_ok(cases).cases)
-    assert [line.label for line in group.series] == ["NCCL_ALGO=Ring", "NCCL_ALGO=Tree"]
+    group, = collective_figures(all_ok(cases).cases)
+    assert [label for label, _ in group.lines] == ["NCCL_ALGO=Ring", "NCCL_ALGO=Tree"]
     assert "NCCL_PROTO=LL" in group.subtitle
 
 
@@ -136,10 +136,10 @@ def test_modes_and_folds_never_share_a_line() -> None:
                  for size in (8, 1024))]
     items = [ok(case) for case in cases]
     items.append(flagged(ok(make_case(make_workload(size_bytes=64), index=9)), fold="local_max"))
-    group, = groups(items)
-    assert [line.label for line in group.series] == [
+    group, = collective_figures(items)
+    assert [label for label, _ in group.lines] == [
         "isolated", "pipelined", "barrier_start", "isolated (fold local_max)"]
-    alone, = groups(items[:2])
+    alone, = collective_figures(items[:2])
     assert "isolated" in alone.subtitle
     shown = texts_of_first(make_results(tuple(items)))
     longest = "the longest of the ranks' own times from start to end"
@@ -151,9 +151,9 @@ def test_modes_and_folds_never_share_a_line() -> None:
 def test_the_same_line_from_two_blocks_is_one_line() -> None:
     cases = sweep(("all_reduce",), ("gloo",), (8, 64)) + sweep(
         ("all_reduce",), ("gloo",), (1024,), block="scaling")
-    group, = groups(all_ok(cases).cases)
-    assert group.sizes == [8, 64, 1024]
-    assert len(group.series) == 1
+    group, = collective_figures(all_ok(cases).cases)
+    assert [item.case.workload.size_bytes for item in group.items] == [8, 64, 1024]
+    assert len(group.lines) == 1
 
 
 AXES = st.fixed_dictionaries({
@@ -168,14 +168,15 @@ AXES = st.fixed_dictionaries({
 @given(AXES)
 def test_every_case_is_drawn_once_and_no_figure_is_crowded(axes: dict[str, set[object]]) -> None:
     cases = sweep(("all_reduce", "barrier"), **{name: tuple(v) for name, v in axes.items()})
-    found = groups(all_ok(cases).cases)
+    found = [*collective_figures(all_ok(cases).cases)]
     drawn = [item.case.case_id for group in found for item in group.items]
     assert sorted(drawn) == sorted(case.case_id for case in cases)
     assert len({group.file_stem for group in found}) == len(found)
     for group in found:
-        limit = MAX_ROWS if len(group.sizes) == 1 else MAX_LINES
-        labels = [line.label for line in group.series]
-        if group.collective != "barrier":  # the factory repeats a barrier per dtype
+        sizes = {item.case.workload.size_bytes for item in group.items}
+        limit = MAX_ROWS if len(sizes) == 1 else MAX_LINES
+        labels = [label for label, _ in group.lines]
+        if group.name != "barrier":  # the factory repeats a barrier per dtype
             assert len(labels) <= limit
             assert len(set(labels)) == len(labels)
 
@@ -187,7 +188,7 @@ def test_file_names_hold_no_separator_of_backends_or_variables() -> None:
                   for size in (8, 64))
     more = tuple(replace(case, world_size=2, case_id=case.case_id + "2") for case in cases)
     items = tuple(ok(case, 1e-4) for case in cases + more)
-    assert all("/" not in group.file_stem for group in groups(items))
+    assert all("/" not in group.file_stem for group in collective_figures(items))
 
 
 def test_figure_explains_itself() -> None:

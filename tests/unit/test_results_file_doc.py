@@ -22,7 +22,7 @@ from hpcbench.reduce.results import RankTelemetry
 from hpcbench.reduce.results_file import ATTRIBUTES as OF_RESULTS
 from hpcbench.reduce.results_file import CONTENTS as TELEMETRY
 from hpcbench.reduce.results_file import contents
-from hpcbench.reduce.roofline import ROOFLINE_COLUMNS
+from hpcbench.reduce.roofline import ROOFLINE
 from hpcbench.report.summary import summary_document
 from hpcbench.trace.sealed import ATTRIBUTES as OF_TRACE
 from hpcbench.trace.sealed import CLOCKS, seal, write_clocks
@@ -31,7 +31,7 @@ from launcher import ROOT
 from results_factory import make_results
 
 PAGE = (ROOT / "docs" / "results-file.md").read_text("utf-8")
-BESIDE_CEILINGS = {column.name for column in ROOFLINE_COLUMNS} | {
+BESIDE_CEILINGS = {column.name for column in ROOFLINE} | {
     "of_link", "of_measured_link", "measured_link_bytes_per_s", "of_measured_product",
     "of_declared_product", "mfu", "mfu_of_measured"}
 """Columns that are empty in runs that measure and declare no peak."""
@@ -65,7 +65,8 @@ def parts(file: h5py.File) -> Parts:
 
 
 def test_results_have_the_parts_of_the_page(results: Path) -> None:
-    told = contents(KindColumns((), {}, {}), KINDS)
+    told = contents(KindColumns((), {}, {}), [
+        kind for kind in KINDS if deriver_of(kinds()[kind]).record])
     own = {f"cases/{column.name}" for spec in kinds().values()
            for column in deriver_of(spec).columns}
     with h5py.File(results / "results.h5") as file:
@@ -75,7 +76,7 @@ def test_results_have_the_parts_of_the_page(results: Path) -> None:
         for name, item in found.items():
             assert bool(item.attrs.get("units", "")) == isinstance(item, h5py.Dataset)
             assert name in own or item.attrs["description"] == told[name].text
-        named = {"names", "values", "bits", "record", "fields", "version"}
+        named = {"names", "values", "bits", "record", "fields", "version", "derived"}
         others = {attribute for item in found.values() for attribute in item.attrs}
         assert others - {"description", "units"} == named
 

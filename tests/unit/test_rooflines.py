@@ -294,10 +294,11 @@ def test_a_collective_is_beside_the_measured_link() -> None:
     time_s = case.workload.size_bytes / 5e8
     item = ok(case, time_s)
     record = CollectiveDeriver().derive([item], MEASURES)[case.case_id]
-    assert record.of_measured_link == pytest.approx(0.5) and record.measured_link == 1e9
-    assert record.roofline and record.of_link is None
+    assert record["of_measured_link"] == pytest.approx(0.5)
+    assert record["measured_link_bytes_per_s"] == 1e9
+    assert record["bound_by"] and record["of_link"] is None
     alone = CollectiveDeriver().derive([item], {})[case.case_id]
-    assert alone.of_measured_link is None and alone.roofline is None
+    assert alone["of_measured_link"] is None and alone["bound_by"] is None
 
 
 @pytest.mark.parametrize(("primitive", "order", "elements"), [

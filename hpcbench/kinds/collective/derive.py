@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, field, fields
+from dataclasses import asdict
 from typing import Any
 
 from hpcbench.kinds.collective.plan import ISSUE, Collective, collective_of
@@ -16,29 +16,26 @@ from hpcbench.operations.collectives import (
     wire_rate,
 )
 from hpcbench.operations.traffic import CallForm
-from hpcbench.records import dataclass
 from hpcbench.reduce.checks import Violation, bandwidth_problem
 from hpcbench.reduce.kind_facts import (
     CallWork,
-    CaseColumn,
-    ColumnValues,
     Deriver,
     Fact,
     IsolatedCall,
     ReadSamples,
     SentBytes,
 )
+from hpcbench.reduce.metric import Records, Show, Values, metric, planned, whole, word
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (
-    BOUND_COLUMNS,
+    BOUND,
     Demand,
     Roofline,
     ceilings_of,
-    column_values_of,
     measured_link,
     roofline,
+    roofline_values,
 )
-from hpcbench.trace.columns import PURE, TEXT
 from hpcbench.units import size_text
 
 
@@ -74,45 +71,38 @@ def work(item: CaseResult) -> CallWork | None:
         only_communicates=True, size=size_text(of.requested_bytes))
 
 
-COLUMNS = (
-    CaseColumn("collective", TEXT, "name of the collective", str),
-    CaseColumn("op", TEXT, "reduction: sum, max and so on; empty of none", str),
-    CaseColumn("root", PURE, "root rank; -1 of none", int),
-    CaseColumn("in_place", PURE, "1 in place, 0 out of place; -1 of a barrier", int),
-    CaseColumn("requested_bytes", "bytes", "size in the sweep file", int),
-    CaseColumn("size_bytes", "bytes", "size as nccl-tests counts it, after rounding", int),
-    CaseColumn("count", "elements", "nccl-tests' count", int),
-    CaseColumn("split", TEXT, "how data are divided among ranks: even, or another way", str),
-    CaseColumn("buffers", TEXT, "warm: restored before each call; cold: sets take turns", str),
-    CaseColumn("group_stride", PURE, "how far apart the ranks of a group are", int),
-    CaseColumn("busbw_factor", PURE, "bus bandwidth over algorithm bandwidth"),
-    CaseColumn("asynchronous", PURE, "1 if issued with async_op, then waited for, else 0", int),
-    CaseColumn("issue_s", "s", "time in which an asynchronous call returned: median of each rank, "
-               "the longest of them"),
-    CaseColumn("algbw_bytes_per_s", "bytes/s", "size_bytes / median_s"),
-    CaseColumn("busbw_bytes_per_s", "bytes/s", "algbw_bytes_per_s x busbw_factor"),
-    CaseColumn("of_link", PURE, "share of what the declared links allow; NaN where none is"),
-    CaseColumn("of_measured_link", PURE, "share of what two ranks reached in the run"),
-    CaseColumn("measured_link_bytes_per_s", "bytes/s", "what two ranks reached in the run",
-               apart=True),
-    *BOUND_COLUMNS,
-)
-
-
-_OF_WORK = tuple(one.name for one in fields(Collective)
-                 if one.name in {column.name for column in COLUMNS})
-
-
-def column_values(item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
-    work, known = collective_of(item.case), record or CollectiveRecord()
-    rates = known.bandwidth
-    return {**{name: getattr(work, name) for name in _OF_WORK},
-            "busbw_factor": known.busbw_factor, "issue_s": issue_s(item),
-            "algbw_bytes_per_s": rates and rates.algbw_bytes_per_s,
-            "busbw_bytes_per_s": rates and rates.busbw_bytes_per_s,
-            "of_link": known.of_link, "of_measured_link": known.of_measured_link,
-            "measured_link_bytes_per_s": known.measured_link,
-            **column_values_of(known.roofline, BOUND_COLUMNS)}
+SIZE, COUNT, OP, ROOT, *_OTHERS = planned(
+    whole("size_bytes", "size as nccl-tests counts it, after rounding", title="size",
+          show=Show.SIZE),
+    whole("count", "nccl-tests' count", "elements", title="count", show=Show.COUNT,
+          shown_unit="elem"),
+    word("op", "reduction: sum, max and so on; empty of none", title="op"),
+    whole("root", "root rank; -1 of none", title="root", show=Show.COUNT),
+    word("collective", "name of the collective"),
+    whole("in_place", "1 in place, 0 out of place; -1 of a barrier"),
+    whole("requested_bytes", "size in the sweep file"),
+    word("split", "how data are divided among ranks: even, or another way"),
+    word("buffers", "warm: restored before each call; cold: sets take turns"),
+    whole("group_stride", "how far apart the ranks of a group are"),
+    whole("asynchronous", "1 if issued with async_op, then waited for, else 0"))
+ISSUE_S = metric(
+    "issue_s", "time in which an asynchronous call returned: median of each rank, the longest of "
+    "them", title="issue", show=Show.US, better="less", optional=True)
+ALGBW = metric("algbw_bytes_per_s", "size_bytes / median_s", title="algbw", show=Show.GB_PER_S,
+               better="more")
+BUSBW = metric("busbw_bytes_per_s", "algbw_bytes_per_s x busbw_factor", title="busbw",
+               show=Show.GB_PER_S, better="more")
+OF_LINK = metric("of_link", "share of what the declared links allow; NaN where none is",
+                 title="of link", show=Show.WHOLE_PERCENT, better="more", optional=True)
+OF_PAIR = metric("of_measured_link", "share of what two ranks reached in the run",
+                 title="of pair", show=Show.WHOLE_PERCENT, better="more", optional=True)
+MEASURED_LINK = metric("measured_link_bytes_per_s", "what two ranks reached in the run",
+                       apart=True)
+BOUND_BY = BOUND[0]
+METRICS = (
+    SIZE, COUNT, OP, ROOT, *_OTHERS,
+    metric("busbw_factor", "bus bandwidth over algorithm bandwidth"),
+    ISSUE_S, ALGBW, BUSBW, OF_LINK, OF_PAIR, MEASURED_LINK, *BOUND)
 
 
 def issue_s(item: CaseResult) -> float | None:
@@ -122,37 +112,18 @@ def issue_s(item: CaseResult) -> float | None:
     return max(found[0].median_s) if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveRecord:
-    """The numbers of COLUMNS, of the median time; None where there is no such number.
-
-    Cases that were not ok have a ``busbw_factor``, too. ``busbw_at`` is the bus bandwidth in
-    bytes/s in each time that the statistics name (``min_s``, ``ci_low_s``), where there is one.
-    """
-
-    busbw_factor: float | None = None
-    bandwidth: Bandwidth | None = None
-    busbw_at: Mapping[str, float] = field(default_factory=dict)
-    of_link: float | None = None
-    of_measured_link: float | None = None
-    measured_link: float | None = None
-    roofline: Roofline | None = None
-
-
 class CollectiveDeriver(Deriver):
-    """Derives bandwidths."""
+    """Derives bandwidths; cases that were not ok have a ``busbw_factor``, too."""
 
-    record = CollectiveRecord
-    version = 5
-    columns = COLUMNS
+    version = 6
+    columns = METRICS
 
-    def derive(
-        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
-    ) -> Mapping[str, CollectiveRecord]:
-        return {item.case.case_id: _record(item, hardware) for item in items}
+    def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
+        return {item.case.case_id: _derived(item, hardware) for item in items}
 
-    def facts(self, item: CaseResult, record: Any | None, read: ReadSamples) -> Iterator[Fact]:
-        yield ColumnValues(lambda: column_values(item, record))
+    def facts(
+        self, item: CaseResult, record: Values | None, read: ReadSamples,
+    ) -> Iterator[Fact]:
         if (sent := sent_bytes(item)) is not None:
             yield SentBytes(sent)
         if collective_of(item.case).split == "even" and item.case.arrival == TOGETHER:
@@ -189,23 +160,20 @@ def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth
     return Bandwidth(algbw, algbw * factor)
 
 
-def _record(item: CaseResult, hardware: Mapping[str, Any]) -> CollectiveRecord:
-    work, ranks = collective_of(item.case), item.case.world_size
-    factor = busbw_factor(work.collective, ranks // work.groups)
+def _derived(item: CaseResult, hardware: Mapping[str, Any]) -> Values:
+    of, ranks = collective_of(item.case), item.case.world_size
+    values = {"busbw_factor": busbw_factor(of.collective, ranks // of.groups),
+              "issue_s": issue_s(item)}
     if item.statistics is None:
-        return CollectiveRecord(factor)
-    rates = {name: bandwidth(work, ranks, time_s)
-             for name, time_s in asdict(item.statistics).items()
-             if name.endswith("_s") and time_s is not None}
-    carried = _wire_rate(item, rates["median_s"])
+        return values
+    rates = bandwidth(of, ranks, item.statistics.median_s)
+    carried, measured = _wire_rate(item, rates), measured_link(item, hardware)
     link = item.timing and item.timing.link_bytes_per_s
-    measured = measured_link(item, hardware)
-    return CollectiveRecord(
-        factor, rates["median_s"],
-        {name: rate.busbw_bytes_per_s for name, rate in rates.items() if rate is not None},
-        carried.bytes_per_s / link if carried and link else None,
-        carried.bytes_per_s / measured if carried and measured else None, measured,
-        _roofline(item, carried, hardware))
+    return {**values, **(asdict(rates) if rates else {}),
+            "of_link": carried.bytes_per_s / link if carried and link else None,
+            "of_measured_link": carried.bytes_per_s / measured if carried and measured else None,
+            "measured_link_bytes_per_s": measured,
+            **roofline_values(_roofline(item, carried, hardware))}
 
 
 def _roofline(

@@ -7,23 +7,33 @@ axes that matter least for a comparison.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from hpcbench.kinds.collective.brief_tables import (
-    brief_tables,
-    collective_type_name,
-    form_text,
+from hpcbench.kinds.collective.derive import (
+    ALGBW,
+    BOUND_BY,
+    BUSBW,
+    COUNT,
+    ISSUE_S,
+    MEASURED_LINK,
+    METRICS,
+    OF_LINK,
+    OF_PAIR,
+    OP,
+    ROOT,
+    SIZE,
+    bandwidth,
+    issue_s,
 )
-from hpcbench.kinds.collective.derive import CollectiveRecord, column_values
 from hpcbench.kinds.collective.plan import USUAL, Collective, collective_of, groups_text
 from hpcbench.operations.collectives import collective_spec, summary_keys
 from hpcbench.plan.case import Case
-from hpcbench.records import dataclass
+from hpcbench.reduce.metric import Metric, Records, Values
 from hpcbench.reduce.results import CaseResult, Statistics
-from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
+from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
 from hpcbench.trace.schema import UNKNOWN
 from hpcbench.units import format_bytes, grouped, in_summary_units, plural, size_text
@@ -40,8 +50,24 @@ from hpcbench.views.chart import (
     LineChart,
     Panel,
     Scale,
-    file_name,
     is_wide,
+)
+from hpcbench.views.figures import Aspect, Figure, figures
+from hpcbench.views.labels import vary
+from hpcbench.views.metric_tables import (
+    INTERVAL,
+    OUTCOME,
+    P95,
+    TIME,
+    PlannedColumn,
+    ShownColumn,
+    cell_of,
+    column_of,
+    metric_row,
+    of_case,
+    plan_table,
+    result_tables,
+    several,
 )
 from hpcbench.views.presenter import Presenter, Words
 from hpcbench.views.table import (
@@ -54,172 +80,100 @@ from hpcbench.views.table import (
     Row,
     Show,
     Table,
+    WithInterval,
     backend_text,
-    batch_text,
     cell_text,
     device_memory_text,
     device_type,
     distinct,
     env_text,
-    flag_cell,
+    flag_words,
     from_to_text,
     iterations_text,
     launches_title,
-    like_median,
     mode_text,
-    timed_text,
+    time_texts,
 )
 
 MAX_LINES = 6
 MAX_ROWS = 16
 """More lines (with one size: rows) than this are split over several figures, to stay readable."""
-
-AXES = ("wake-up", "validate", "warmup", "iterations", "in-place", "root", "op", "type",
-        "env", "groups", "split", "buffers", "async", "mode", "ranks", "device", "backend")
-"""Axes that distinguish lines. The left split figures first; the right stay in one figure."""
-
-_ENV = AXES.index("env")
-_SHOWN = tuple(map(AXES.index, ("backend", "device", "ranks", "mode", "async", "split", "buffers",
-                                "groups", "type", "op", "root", "in-place", "env")))
-"""Axes that a subtitle names, in this order."""
-_USUAL = ("", "1 group", "split even", "buffers warm")
-"""Values that a subtitle leaves out where all lines have them."""
-
-Key = tuple[str, ...]
+Items = Sequence[CaseResult]
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """The cases of one line, by size; ``label`` distinguishes it from its neighbours."""
-
-    label: str
-    items: tuple[CaseResult, ...]
+def type_name(work: Collective) -> str | None:
+    return work.dtype if work.traits.moves_data else None
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesGroup:
-    """The lines of one figure; ``subtitle`` states what they have in common."""
-
-    collective: str
-    subtitle: str
-    file_stem: str
-    series: tuple[Series, ...]
-
-    @property
-    def items(self) -> tuple[CaseResult, ...]:
-        return tuple(item for one in self.series for item in one.items)
-
-    @property
-    def sizes(self) -> list[int]:
-        return sorted({collective_of(item.case).size_bytes for item in self.items})
+def form_text(work: Collective) -> str:
+    """Return ``split linear, 2 groups, buffers cold, async``, or nothing for what is usual."""
+    parts = [f"split {work.split}"] if work.split != "even" else []
+    parts += [groups_text(work)] if work.groups != 1 else []
+    parts += [f"buffers {work.buffers}"] if work.buffers != "warm" else []
+    parts += ["async"] if work.asynchronous else []
+    return ", ".join(parts)
 
 
-def groups(items: Iterable[CaseResult]) -> list[SeriesGroup]:
-    """Return the figures to draw; a case that two blocks ask for belongs to both."""
-    by_collective: dict[str, dict[Key, list[CaseResult]]] = defaultdict(lambda: defaultdict(list))
-    for item in items:
-        if item.statistics is not None:
-            by_collective[collective_of(item.case).collective][_key(item)].append(item)
-    return [_group(collective, facet, {key: lines[key] for key in keys})
-            for collective, lines in by_collective.items()
-            for facet, keys in _facets(list(lines), lines, ())]
+def _name(case: Case) -> str:
+    form = form_text(collective_of(case))
+    return f"{collective_of(case).collective} ({form})" if form else collective_of(case).collective
 
 
-def _key(item: CaseResult) -> Key:
-    case, work = item.case, collective_of(item.case)
-    in_place = {None: "", True: "in place", False: "out of place"}[work.in_place]
-    return (
-        f"wake-up {case.wakeup_s:g} s", case.check.text,
-        plural(case.warmup, "warm-up"), f"{iterations_text([case])} iterations", in_place,
-        "" if work.root is None else f"root {work.root}",
-        work.op or "", work.dtype if work.traits.moves_data else "", env_text(case),
-        groups_text(work), f"split {work.split}", f"buffers {work.buffers}",
-        "async" if work.asynchronous else "", mode_text(item),
-        plural(case.world_size, "rank"), device_type(item), case.backend,
-    )
+def _place(case: Case, names: tuple[str, str] = ("in", "out")) -> str | None:
+    """Return ``in`` or ``out``, or other words; None where there is no choice."""
+    in_place = collective_of(case).in_place
+    return None if in_place is None else names[not in_place]
 
 
-def _facets(
-    keys: list[Key], lines: dict[Key, list[CaseResult]], facet: Key
-) -> list[tuple[Key, list[Key]]]:
-    """Return (what was split by, keys) of figures that are small enough to read."""
-    sizes = {collective_of(item.case).size_bytes for key in keys for item in lines[key]}
-    one_size = len(sizes) == 1
-    if len(keys) <= (MAX_ROWS if one_size else MAX_LINES):
-        return [(facet, keys)]
-    axis = _varied(keys)[0]
-    groups = grouped((key[axis], key) for key in keys)
-    return [part for value, group in groups.items()
-            for part in _facets(group, lines, (*facet, value))]
+def _place_text(item: CaseResult) -> str:
+    return _place(item.case, ("in place", "out of place")) or ""
 
 
-def _varied(keys: Sequence[Key]) -> list[int]:
-    return [axis for axis in range(len(AXES)) if len({key[axis] for key in keys}) > 1]
+def _size(item: CaseResult) -> int:
+    return collective_of(item.case).size_bytes
 
 
-def _group(collective: str, facet: Key, lines: dict[Key, list[CaseResult]]) -> SeriesGroup:
-    keys = list(lines)
-    varied = _varied(keys)
-    common = set.intersection(*(set(key[_ENV].split()) for key in keys))
-    shared = [keys[0][axis] for axis in _SHOWN
-              if axis not in varied and keys[0][axis] not in _USUAL]
-    extra = [part for part in facet if part and part not in shared]
-    stem = "-".join(part for part in (collective, *facet) if part)
-    if _ENV in varied:
-        extra += sorted(common)
-    return SeriesGroup(
-        collective=collective, subtitle=", ".join([*shared, *extra]),
-        file_stem=file_name(stem, allowed="-_."),
-        series=tuple(
-            Series(label=_label(key, varied, common),
-                 items=tuple(sorted(items, key=lambda item: collective_of(item.case).size_bytes)))
-            for key, items in sorted(lines.items(), key=lambda pair: _line_order(keys, *pair))
-        ),
-    )
+ASPECTS = (
+    Aspect(lambda item: f"wake-up {item.case.wakeup_s:g} s"),
+    Aspect(lambda item: item.case.check.text),
+    Aspect(lambda item: plural(item.case.warmup, "warm-up")),
+    Aspect(lambda item: f"{iterations_text([item.case])} iterations"),
+    Aspect(_place_text, 12),
+    Aspect(lambda item: "" if (of := collective_of(item.case)).root is None else f"root {of.root}",
+           11),
+    Aspect(lambda item: collective_of(item.case).op or "", 10),
+    Aspect(lambda item: type_name(collective_of(item.case)) or "", 9),
+    Aspect(lambda item: env_text(item.case), 13, is_list=True),
+    Aspect(lambda item: groups_text(collective_of(item.case)), 8, "1 group"),
+    Aspect(lambda item: f"split {collective_of(item.case).split}", 6, "split even"),
+    Aspect(lambda item: f"buffers {collective_of(item.case).buffers}", 7, "buffers warm"),
+    Aspect(lambda item: "async" if collective_of(item.case).asynchronous else "", 5),
+    Aspect(mode_text, 4), Aspect(lambda item: plural(item.case.world_size, "rank"), 3),
+    Aspect(device_type, 2), Aspect(lambda item: item.case.backend, 1))
+"""What distinguishes lines. The first split figures first; the last stay in one figure."""
 
 
-def _line_order(keys: Sequence[Key], key: Key, items: Sequence[CaseResult]) -> tuple[int, int]:
-    """Return a sort key: backends as they come, and within one fewer ranks first."""
-    backends = [other[-1] for other in keys]
-    return backends.index(key[-1]), items[0].case.world_size
+def _of(name: str) -> Callable[[Case], Any]:
+    return lambda case: getattr(collective_of(case), name)
 
 
-def _label(key: Key, varied: Sequence[int], common: set[str]) -> str:
-    """Return the label that distinguishes a line; variables that all share are left out."""
-    words = [word for axis in reversed(varied) for word in key[axis].split()
-             if axis != _ENV or word not in common]
-    return " ".join(words)
+def _type(case: Case) -> str | None:
+    return type_name(collective_of(case))
 
 
-_WHAT = (Column("collective", "collective"), Column("backend", "backend"),
-         Column("device", "device"), Column("ranks", "ranks", Show.COUNT))
-_SIZE = (Column("size", "size", Show.SIZE), Column("count", "count", Show.COUNT, "elem"))
-_CASE_COLUMNS = (
-    Column("index", "#", Show.COUNT), *_WHAT, Column("type", "type", optional=True),
-    Column("op", "op", optional=True), Column("root", "root", Show.COUNT, optional=True),
-    Column("place", "place", optional=True), *_SIZE, *columns.COST)
-_GROUP_COLUMNS = (
-    Column("cases", "cases", Show.COUNT), *_WHAT, Column("types", "types", optional=True),
-    Column("ops", "ops", optional=True), Column("sizes", "sizes", optional=True),
-    *columns.COST)
-_RESULT_COLUMNS = (
-    *_SIZE, Column("type", "type"), Column("op", "op"),
-    Column("root", "root", Show.COUNT), Column("place", "place"),
-    columns.TIME, columns.INTERVAL,
-    Column("p95", "p95", Show.US, "us", better="less"),
-    Column("issue", "issue", Show.US, "us", "until an asynchronous call returned: median of the "
-           "rank that takes longest", "less", optional=True),
-    Column("algbw", "algbw", Show.GB_PER_S, "GB/s", "size / time p50", "more"),
-    Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "algbw x nccl-tests' factor", "more"),
-    Column("of_link", "of link", Show.WHOLE_PERCENT, "%", "of what the declared links allow",
-           "more", optional=True),
-    Column("of_measured_link", "of pair", Show.WHOLE_PERCENT, "%",
-           "of what two ranks reached in this run", "more", optional=True),
-    Column("bound_by", "bound by", optional=True),
-    columns.WRONG, columns.N, columns.STATUS,
-    columns.LAUNCHES, columns.FLAGS,
-    Column("library", "library", meaning="what libraries say of the call", optional=True))
-Records = Mapping[str, CollectiveRecord]
+PLAN = (
+    PlannedColumn(Column("collective", "collective"), _name),
+    PlannedColumn(Column("backend", "backend"), backend_text),
+    PlannedColumn(Column("device", "device"), lambda case: case.device),
+    PlannedColumn(Column("ranks", "ranks", Show.COUNT), lambda case: case.world_size),
+    PlannedColumn(Column("type", "type", optional=True), _type, several(_type), "types"),
+    PlannedColumn(Column("op", "op", optional=True), _of("op"), several(_of("op")), "ops"),
+    PlannedColumn(
+        Column("root", "root", Show.COUNT, optional=True), _of("root"), lambda cases: None),
+    PlannedColumn(Column("place", "place", optional=True), _place, lambda cases: None),
+    PlannedColumn(column_of(SIZE), _of("size_bytes"),
+            lambda cases: size_range(map(collective_of, cases)) or None, "sizes"),
+    PlannedColumn(column_of(COUNT), _of("count"), lambda cases: None))
 
 
 def size_range(works: Iterable[Collective]) -> str:
@@ -228,55 +182,7 @@ def size_range(works: Iterable[Collective]) -> str:
     return "..".join(dict.fromkeys(map(format_bytes, (sizes[0], sizes[-1])))) if sizes else ""
 
 
-def collective_plan_table(
-    title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],
-) -> Table:
-    if listed:
-        return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
-    groups = grouped(((_what_cells(case), batch_text(case), case.needs), case) for case in cases)
-    return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),))
-
-
-def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
-    """Yield one block's table: a group of rows per collective, backend, device, ranks and mode."""
-    groups = grouped(((_group_title(item), timed_text(item)), item) for item in items
-                     if item.status in columns.TABLED)
-    if groups:
-        yield Table(title, _RESULT_COLUMNS, tuple(
-            Group(name, tuple(_result_row(item, derived.get(item.case.case_id))
-                              for item in sorted(group, key=_row_order)), timed)
-            for (name, timed), group in groups.items()))
-
-
-def _case_row(case: Case) -> Row:
-    work = collective_of(case)
-    samples, needs, estimate = columns.cost_cells([case])
-    return Row((case.index, *_what_cells(case), *_option_cells(work), work.size_bytes, work.count,
-                samples, needs, estimate or None), case_id=case.case_id)
-
-
-def _group_row(cases: Sequence[Case]) -> Row:
-    works = [collective_of(case) for case in cases]
-    return Row((
-        len(cases), *_what_cells(cases[0]), distinct(map(collective_type_name, works)) or None,
-        distinct(work.op for work in works) or None, size_range(works) or None,
-        *columns.cost_cells(cases)))
-
-
-def _what_cells(case: Case) -> tuple[Cell, ...]:
-    work = collective_of(case)
-    form = form_text(work)
-    return (f"{work.collective} ({form})" if form else work.collective, backend_text(case),
-            case.device, case.world_size)
-
-
-def _option_cells(work: Collective) -> tuple[Cell, ...]:
-    """Return type, reduction and root, and ``in`` or ``out`` where it has the choice."""
-    place = {None: None, True: "in", False: "out"}[work.in_place]
-    return collective_type_name(work), work.op, work.root, place
-
-
-def _group_title(item: CaseResult) -> str:
+def _where(item: CaseResult) -> str:
     case, work = item.case, collective_of(item.case)
     parts = (work.collective, f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), form_text(work), device_memory_text(item),
@@ -284,24 +190,10 @@ def _group_title(item: CaseResult) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _row_order(item: CaseResult) -> tuple[str, str, int, bool, int, int]:
+def _order(item: CaseResult) -> tuple[str, str, int, bool, int, int]:
     work = collective_of(item.case)
     return (work.dtype, work.op or "", work.root or 0, bool(work.in_place), work.size_bytes,
             item.case.index)
-
-
-def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
-    work, stats, known = collective_of(item.case), item.statistics, column_values(item, record)
-    median = columns.median_cell(stats)
-    return Row((
-        work.size_bytes, work.count, *_option_cells(work),
-        median, columns.interval_cell(stats), like_median(stats.p95_s if stats else None, median),
-        like_median(known["issue_s"], median),
-        *(like_median(known[name], median) for name in ("algbw_bytes_per_s", "busbw_bytes_per_s")),
-        *(known[name] for name in ("of_link", "of_measured_link", "bound_by")),
-        columns.wrong_cell(item) if work.traits.moves_data else None, columns.n_cell(stats),
-        item.status, columns.launches_cell(item), flag_cell(item), _library_text(item)),
-        item.status, item.case.case_id)
 
 
 def _library_text(item: CaseResult) -> str:
@@ -312,122 +204,136 @@ def _library_text(item: CaseResult) -> str:
     return ", ".join(text for text in (call, channels, known.get("transport")) if text)
 
 
-Values = Callable[[CaseResult], Mapping[str, float]]
-"""Returns a value for each time that statistics name: the time itself, or a rate in it."""
+RESULTS = (
+    SIZE, COUNT, of_case(Column("type", "type"), lambda item: _type(item.case)), OP, ROOT,
+    of_case(Column("place", "place"), lambda item: _place(item.case)), TIME, INTERVAL, P95, ISSUE_S,
+    ALGBW, BUSBW, OF_LINK, OF_PAIR, BOUND_BY,
+    of_case(columns.WRONG, lambda item: (
+        columns.wrong_cell(item) if collective_of(item.case).traits.moves_data else None)),
+    *OUTCOME, of_case(Column("library", "library", meaning="what libraries say of the call",
+                             optional=True), _library_text))
+Times = Mapping[str, Any]
+"""A value for each time that statistics name: the time itself, or a rate in it."""
 Names = tuple[str, str]
-NO_RECORD = CollectiveRecord()
 MEDIAN = "median_s"
-INTERVAL, PERCENTILES, EXTREMES = ("ci_low_s", "ci_high_s"), ("p5_s", "p95_s"), ("min_s", "max_s")
-LAUNCHES = ("launch_low_s", "launch_high_s")
+ENDS, PERCENTILES, EXTREMES = ("ci_low_s", "ci_high_s"), ("p5_s", "p95_s"), ("min_s", "max_s")
+OF_LAUNCHES = ("launch_low_s", "launch_high_s")
 MOST_BANDS = 3
 """Bands of more lines, one over the other, could not be distinguished."""
 MOST_LEVELS = 2
 """With more backends the rates of two ranks are not drawn."""
 WIDE = 30
 """Rows whose longest time is this many times the shortest are on a log scale."""
-SIZE = Axis("size", Show.SIZE, "bytes, log scale", Scale.LOG2)
-TIME = Axis("time per operation", Show.US, "us", Scale.LOG)
-BUSBW = Axis("bus bandwidth", Show.GB_PER_S, "GB/s", Scale.LOG)
+EXTENT = Axis("size", Show.SIZE, "bytes, log scale", Scale.LOG2)
+SECONDS = Axis("time per operation", Show.US, "us", Scale.LOG)
+RATE = Axis("bus bandwidth", Show.GB_PER_S, "GB/s", Scale.LOG)
 ROW_COLUMNS = (
     Column("time_p50", "median", Show.US, "us", better="less"),
     Column("interval", "interval", Show.PERCENT, "+-%", better="less"),
     Column("busbw", "bus bandwidth", Show.GB_PER_S, "GB/s", better="more", optional=True))
 
 
-def _lines(group: SeriesGroup, records: Records) -> LineChart:
-    banded = len(group.series) <= MOST_BANDS
-    times = tuple(_line(one.label, one.items, _times, banded=banded) for one in group.series)
-    rates = tuple(_line(one.label, [item for item in one.items if item.case.world_size > 1],
-                        lambda item: _known(item, records).busbw_at, banded=banded)
-                  for one in group.series)
+def collective_figures(items: Items) -> Iterator[Figure]:
+    return figures(items, ASPECTS, lambda item: collective_of(item.case).collective, _size,
+                   lambda sizes: MAX_ROWS if sizes == 1 else MAX_LINES)
+
+
+def charts(items: Items, derived: Records) -> Iterator[Chart]:
+    for figure in collective_figures(items):
+        sizes = {_size(item) for item in figure.items}
+        yield _dots(figure, derived, *sizes) if len(sizes) == 1 else _lines(figure, derived)
+
+
+def _lines(figure: Figure, derived: Records) -> LineChart:
+    banded = len(figure.lines) <= MOST_BANDS
+    times = tuple(_line(label, items, _times, banded=banded) for label, items in figure.lines)
+    rates = tuple(_line(label, [item for item in items if item.case.world_size > 1], _rates,
+                        banded=banded) for label, items in figure.lines)
     return LineChart(
-        title=f"{group.collective}: time and bus bandwidth against size",
-        subtitle=group.subtitle, file_stem=group.file_stem, notes=(_caption(group),),
-        case_ids=_ids(group), x=SIZE, panels=(
-            Panel(TIME, times, "Time (latency)"),
-            Panel(BUSBW, rates, "Bus bandwidth", levels=tuple(_levels(group, records)),
+        title=f"{figure.name}: time and bus bandwidth against size",
+        subtitle=figure.subtitle, file_stem=figure.file_stem, notes=(_caption(figure),),
+        case_ids=figure.case_ids, x=EXTENT, panels=(
+            Panel(SECONDS, times, "Time (latency)"),
+            Panel(RATE, rates, "Bus bandwidth", levels=tuple(_levels(figure, derived)),
                   empty="One rank: nothing crosses a link, bus bandwidth is 0")))
 
 
-def _levels(group: SeriesGroup, records: Records) -> Iterator[Level]:
+def _levels(figure: Figure, derived: Records) -> Iterator[Level]:
     """Yield the declared link rate, if all lines have the same, and the rates of two ranks."""
-    items = [item for one in group.series for item in one.items if item.case.world_size > 1]
+    items = [item for item in figure.items if item.case.world_size > 1]
     declared = {item.timing.link_bytes_per_s if item.timing else None for item in items}
     if len(declared) == 1 and (rate := next(iter(declared))):
-        yield Level(f"declared link: {_rate(rate)}", rate, dotted=True)
+        yield Level(f"declared link: {_rate_text(rate)}", rate, dotted=True)
     measured = dict.fromkeys((item.case.backend, rate) for item in items
-                             if (rate := _known(item, records).measured_link))
+                             if (rate := _value(MEASURED_LINK, item, derived)))
     for backend, rate in measured if len(measured) <= MOST_LEVELS else ():
-        yield Level(f"two {backend} ranks: {_rate(rate)}", rate)
+        yield Level(f"two {backend} ranks: {_rate_text(rate)}", rate)
 
 
-def _rate(bytes_per_s: float) -> str:
+def _value(one: Metric, item: CaseResult, derived: Records) -> Any:
+    return one.value(item, derived.get(item.case.case_id))
+
+
+def _rate_text(bytes_per_s: float) -> str:
     return f"{cell_text(bytes_per_s, Show.GB_PER_S)} GB/s"
 
 
-def _ids(group: SeriesGroup) -> tuple[str, ...]:
-    return tuple(item.case.case_id for item in group.items)
-
-
-def _times(item: CaseResult) -> Mapping[str, float]:
+def _times(item: CaseResult) -> Times:
     return asdict(_stats(item))
 
 
-def _known(item: CaseResult, records: Records) -> CollectiveRecord:
-    return records.get(item.case.case_id, NO_RECORD)
+def _rates(item: CaseResult) -> Times:
+    """Return the bus bandwidth in each time that the statistics name."""
+    of, ranks = collective_of(item.case), item.case.world_size
+    return {name: rates.busbw_bytes_per_s for name, time_s in _times(item).items()
+            if name.endswith("_s") and time_s is not None
+            and (rates := bandwidth(of, ranks, time_s))}
 
 
-def _line(label: str, items: Sequence[CaseResult], values: Values, *, banded: bool) -> Curve:
+def _line(
+    label: str, items: Items, values: Callable[[CaseResult], Times], *, banded: bool,
+) -> Curve:
     band = _band(items) if banded else None
-    return Curve(label, tuple(
-        (collective_of(item.case).size_bytes, _point(item, known, band))
-        for item in items for known in [values(item)] if MEDIAN in known))
+    return Curve(label, tuple((_size(item), _point(item, of_item, band)) for item in items
+                              for of_item in [values(item)] if MEDIAN in of_item))
 
 
-def _band(items: Sequence[CaseResult]) -> Names:
+def _band(items: Items) -> Names:
     """Return p5 and p95, or minimum and maximum for all of a line's cases."""
-    return PERCENTILES if _have_percentiles(items) else EXTREMES
+    return PERCENTILES if all(_stats(item).p5_s is not None and _stats(item).p95_s is not None
+                              for item in items) else EXTREMES
 
 
-def _point(item: CaseResult, values: Mapping[str, float], band: Names | None) -> ChartPoint:
-    bar = _bar(item)
-    return ChartPoint(values[MEDIAN], _range(values, bar) if bar else None,
-                 _range(values, band) if band else None)
+def _point(item: CaseResult, values: Times, band: Names | None) -> ChartPoint:
+    return ChartPoint(values[MEDIAN], _range(values, _bar(item)), _range(values, band))
 
 
 def _bar(item: CaseResult) -> Names | None:
     """Return the ends of the error bar: the interval, else the range of launches, else none."""
     stats = _stats(item)
     if interval_share(stats) is not None:
-        return INTERVAL
-    return LAUNCHES if stats.launch_low_s is not None else None
+        return ENDS
+    return OF_LAUNCHES if stats.launch_low_s is not None else None
 
 
-def _range(values: Mapping[str, float], names: Names) -> Range | None:
+def _range(values: Times, names: Names | None) -> Range | None:
     """Return the range between two values; a rate is the less the longer its time is."""
-    found = sorted(values[name] for name in names if name in values)
-    return Range(*found) if len(found) == len(names) else None
+    ends = sorted(values[name] for name in names or () if name in values)
+    return Range(*ends) if len(ends) == 2 else None
 
 
-def _dots(group: SeriesGroup, records: Records) -> DotChart:
-    size = group.sizes[0]
-    rows = tuple(_dot(one.label or group.collective, item, records)
-                 for one in group.series for item in one.items)
+def _dots(figure: Figure, derived: Records, size: int) -> DotChart:
+    rows = tuple(Dot(
+        label or figure.name, _point(item, _times(item), _band([item])), (
+            columns.median_cell(item.statistics), interval_share(_stats(item)),
+            cell_of(BUSBW, item, derived.get(item.case.case_id, {}))), case_id=item.case.case_id)
+        for label, items in figure.lines for item in items)
     wide = is_wide((row.point.band for row in rows if row.point.band), WIDE)
     return DotChart(
-        title=f"{group.collective}{f' of {size_text(size)}' if size else ''}: time",
-        subtitle=group.subtitle, file_stem=group.file_stem, notes=(_caption(group),),
-        case_ids=_ids(group), rows=rows, columns=ROW_COLUMNS,
-        x=Axis(TIME.title, TIME.show, TIME.unit, Scale.LOG if wide else Scale.LINEAR))
-
-
-def _dot(label: str, item: CaseResult, records: Records) -> Dot:
-    stats, rates = _stats(item), _known(item, records).bandwidth
-    median = columns.median_cell(stats)
-    return Dot(label, _point(item, _times(item), _band([item])), (
-        median, interval_share(stats), like_median(rates.busbw_bytes_per_s if rates else None,
-                                                   median)),
-        case_id=item.case.case_id)
+        title=f"{figure.name}{f' of {size_text(size)}' if size else ''}: time",
+        subtitle=figure.subtitle, file_stem=figure.file_stem, notes=(_caption(figure),),
+        case_ids=figure.case_ids, rows=rows, columns=ROW_COLUMNS, x=Axis(
+            SECONDS.title, SECONDS.show, SECONDS.unit, Scale.LOG if wide else Scale.LINEAR))
 
 
 def _stats(item: CaseResult) -> Statistics:
@@ -436,29 +342,26 @@ def _stats(item: CaseResult) -> Statistics:
     return item.statistics
 
 
-def _have_percentiles(items: Sequence[CaseResult]) -> bool:
-    return all(_stats(item).p5_s is not None and _stats(item).p95_s is not None for item in items)
-
-
-def _caption(group: SeriesGroup) -> str:
-    text = (f"Point: median of n = {from_to_text(_stats(item).n for item in group.items)} samples. "
-            f"{_band_text(group)} {_interval_text(group.items)}")
-    if not collective_spec(group.collective).moves_data:
+def _caption(figure: Figure) -> str:
+    text = (f"Point: median of n = {from_to_text(_stats(item).n for item in figure.items)} samples."
+            f" {_band_text(figure)} {_interval_text(figure.items)}")
+    if not collective_spec(figure.name).moves_data:
         return text
     text += " Bus bandwidth as in nccl-tests, from the median; GB = 1e9 B."
-    if len(group.sizes) > 1 and any(item.case.world_size == 1 for item in group.items):
+    if len({*map(_size, figure.items)}) > 1 and any(
+            item.case.world_size == 1 for item in figure.items):
         text += " One rank: bus bandwidth is 0, not drawn."
     return text
 
 
-def _band_text(group: SeriesGroup) -> str:
+def _band_text(figure: Figure) -> str:
     """Return the meaning of the bands, and the lines whose bands are minimum to maximum."""
-    if len(group.sizes) > 1 and len(group.series) > MOST_BANDS:
+    if len({*map(_size, figure.items)}) > 1 and len(figure.lines) > MOST_BANDS:
         return f"No bands: there are more than {MOST_BANDS} lines."
-    few = [one for one in group.series if not _have_percentiles(one.items)]
-    if len(few) == len(group.series):
+    few = [label for label, items in figure.lines if _band(items) is EXTREMES]
+    if len(few) == len(figure.lines):
         return "Band: minimum to maximum."
-    labels = ", ".join(one.label for one in few) if len(few) < 3 else f"{len(few)} lines"
+    labels = ", ".join(few) if len(few) < 3 else f"{len(few)} lines"
     others = f" (of {labels}, with n < {FEWEST_FOR_PERCENTILES}: minimum to maximum)" if few else ""
     return f"Band: 5th to 95th percentile{others}."
 
@@ -469,8 +372,8 @@ def _interval_text(items: Sequence[CaseResult]) -> str:
     without = bars.count(None)
     if without == len(items):
         return "No sound confidence interval (docs/method.md)."
-    meanings = [INTERVAL_TITLE] if INTERVAL in bars else []
-    meanings += [launches_title(items)] if LAUNCHES in bars else []
+    meanings = [INTERVAL_TITLE] if ENDS in bars else []
+    meanings += [launches_title(items)] if OF_LAUNCHES in bars else []
     left = (f"; {without} of {len(items)} points have none (n < 6, or samples that depend on one "
             "another)" if without else "")
     return f"Bar: {'; or '.join(meanings)}{left}."
@@ -490,7 +393,124 @@ def collective_heat_map_case(case: Case) -> HeatMapCase:
         "an all_reduce, then the most ranks, then the largest")
 
 
-Items = Sequence[CaseResult]
+MOST_SIDE_BY_SIDE = 3
+"""More backends have rows of their own."""
+_AXES: Mapping[str, Callable[[CaseResult], Cell]] = {
+    "type": lambda item: _type(item.case),
+    "ranks": lambda item: plural(item.case.world_size, "rank"),
+    "device": lambda item: " ".join(filter(None, (device_type(item), device_memory_text(item)))),
+    "mode": lambda item: "" if mode_text(item) == "isolated" else mode_text(
+        item).removeprefix("isolated, "),
+    "op": lambda item: "" if collective_of(item.case).op == "sum" else collective_of(
+        item.case).op or "",
+    "root": lambda item: f"root {collective_of(item.case).root}" if collective_of(
+        item.case).root else "",
+    "place": _place_text,
+    "form": lambda item: form_text(collective_of(item.case)),
+    "env": lambda item: env_text(item.case),
+}
+"""Axes in which rows of a brief table may differ, beside collective, size and backend."""
+_OF_TITLE = ("ranks", "type", "device", "mode")
+"""Axes that the title names where all rows have the same; others differ within a collective."""
+
+
+def brief_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
+    """Yield a block's table with backends side by side, or with all columns of nccl-tests."""
+    items = [item for item in items if item.status in columns.TABLED]
+    if not items:
+        return
+    backends = list(dict.fromkeys(item.case.backend for item in items))
+    alone = not 1 < len(backends) <= MOST_SIDE_BY_SIDE
+    texts = {item.case.case_id: [of(item) for of in _AXES.values()] for item in items}
+    shared, _ = vary(texts.values())
+    within = {at for same in grouped((collective_of(item.case).collective, texts[
+        item.case.case_id]) for item in items).values() for at in vary(same)[1]}
+    varied = {name: of for at, (name, of) in enumerate(_AXES.items()) if at not in shared and (
+        name in _OF_TITLE or at in within)}
+    words = [str(text) for name in _OF_TITLE if (text := shared.get([*_AXES].index(name)))]
+    named: dict[str, Callable[[CaseResult], Cell]] = {
+        **({"backend": lambda item: item.case.backend} if alone and len(backends) > 1 else {}),
+        **varied}
+    rows = grouped(((collective_of(item.case).collective, *(of(item) for of in named.values()),
+                     _size(item)), item) for item in items)
+    spans = [""] if alone else backends
+    yield Table(
+        ", ".join((title, *backends[:alone and len(backends) == 1], *words)),
+        (Column("collective", ""), *(Column(name, name) for name in named), column_of(SIZE),
+         *(one.column for span in spans for one in _measured(span, spans)),
+         Column("flags", "flags", optional=True)),
+        (Group("", tuple(_brief_rows(rows, spans, derived))),), is_brief=True)
+
+
+def _measured(
+    span: str, spans: Sequence[str], first: CaseResult | None = None,
+) -> Iterator[ShownColumn]:
+    """Yield the columns of a backend, from the second on beside the first; without ``span`` also
+    p95 and algbw."""
+    yield of_case(Column("time", "time", Show.DURATION, better="less", span=span), _brief_time)
+    yield of_case(Column("interval", "95 % CI", Show.DURATION, span=span), _brief_interval)
+    if span != spans[0]:
+        yield of_case(Column(
+            "speedup", f"x {spans[0]}", Show.NUMBER, "", f"t({spans[0]}) / t, of medians",
+            "more", span=span), lambda item: _times_as_fast(first, item))
+    if len(spans) < MOST_SIDE_BY_SIDE:
+        yield of_case(Column("issue", "issue", Show.DURATION, span=span, optional=True), issue_s)
+    if not span:
+        yield of_case(Column("p95", "p95", Show.DURATION), lambda item: P95.of(item, {}))
+        yield ShownColumn(Column("algbw", "algbw", Show.GB_PER_S, "GB/s"), partial(cell_of, ALGBW))
+    yield ShownColumn(Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more", span=span,
+                       first_to_go=bool(span)), partial(cell_of, BUSBW))
+
+
+def _brief_rows(
+    rows: Mapping[tuple[Cell, ...], Items], spans: Sequence[str], derived: Records,
+) -> Iterator[Row]:
+    for labels, items in rows.items():
+        of_span = {span: item for item in items for span in ("", item.case.backend)}
+        cells = [cell for span in spans
+                 for cell in _brief_cells(of_span, span, spans, derived)]
+        flags = [f"{backend}: {flag}" if len(spans) > 1 else flag for backend, flag in (
+            (item.case.backend, flag_words(item)) for item in items) if flag]
+        bad = [item.status for item in items if item.status != "ok"]
+        yield Row((*labels, *cells, "; ".join(flags)),
+                  bad[0] if bad else "ok", None if spans[0] else items[0].case.case_id,
+                  tuple((item.case.backend, item.case.case_id) for item in items if spans[0]))
+
+
+def _brief_cells(
+    of_span: Mapping[str, CaseResult], span: str, spans: Sequence[str], derived: Records,
+) -> Iterator[Cell]:
+    """Yield the cells of one backend's columns; a case without statistics has only its status."""
+    item, shown = of_span.get(span), [*_measured(span, spans, of_span.get(spans[0]))]
+    if item is None or item.statistics is None:
+        yield from (None if item is None else item.status, *[None] * (len(shown) - 1))
+    else:
+        yield from (one.of(item, derived.get(item.case.case_id, {})) for one in shown)
+
+
+def _brief_time(item: CaseResult) -> Cell:
+    median = columns.median_cell(item.statistics)
+    return median if item.status == "ok" else f"{item.status} {cell_text(median, Show.DURATION)}"
+
+
+def _brief_interval(item: CaseResult) -> Cell:
+    interval = columns.interval_cell(item.statistics)
+    return time_texts(_stats(item).median_s, interval.least, interval.greatest)[1] if isinstance(
+        interval, Range) else interval
+
+
+def _times_as_fast(first: CaseResult | None, other: CaseResult) -> Cell:
+    """Return the first one's median over the other's, with the digits that both intervals allow."""
+    if first is None or (first.status, other.status) != ("ok", "ok") or (
+            first.statistics is None or other.statistics is None or not other.statistics.median_s):
+        return None
+    ratio = first.statistics.median_s / other.statistics.median_s
+    above, below = (columns.interval_cell(one) for one in (first.statistics, other.statistics))
+    if not isinstance(above, Range) or not isinstance(below, Range) or below.least <= 0:
+        return ratio
+    return WithInterval(ratio, above.least / below.greatest, above.greatest / below.least)
+
+
 COMMUNICATION_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "split",
     "groups", "group_stride", "buffers", "asynchronous", "issue_s", "n", "median_s", "p95_s",
@@ -501,10 +521,10 @@ COMMUNICATION_FIELDS = (
 
 def _definitions(derived: Records) -> Iterator[str]:
     yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
-    if any(record.of_link is not None for record in derived.values()):
+    if any(values.get(OF_LINK.name) is not None for values in derived.values()):
         yield ("of link = busbw (of an all_reduce by NVLS: algbw x (n + 1) / n; of gloo's "
                "reduce_scatter: 2 x busbw) over what the declared links allow")
-    if any(record.of_measured_link is not None for record in derived.values()):
+    if any(values.get(OF_PAIR.name) is not None for values in derived.values()):
         yield ("of pair = the same over what two ranks of this backend reached alone in this "
                "run (kind hardware, test pairs);")
         yield ("  it is above 100 % where a call uses more links than two ranks do; bound by: "
@@ -512,28 +532,31 @@ def _definitions(derived: Records) -> Iterator[str]:
 
 
 def _highest_busbw(items: Items, derived: Records) -> Iterator[Line]:
-    rates = [(found.busbw_bytes_per_s, item) for item in items if item.status == "ok"
-             and (found := _known(item, derived).bandwidth) and found.busbw_bytes_per_s]
+    rates = [(rate, item) for item in items
+             if item.status == "ok" and (rate := _value(BUSBW, item, derived))]
     if rates:
-        rate, item = max(rates, key=lambda one: one[0])
-        work = collective_of(item.case)
-        shown = cell_text(like_median(rate, columns.median_cell(item.statistics)), Show.GB_PER_S)
-        yield Line(f"{shown} GB/s ({item.case.backend} {work.collective} "
-                   f"{size_text(work.size_bytes)})", topic="peak busbw")
+        _, item = max(rates, key=lambda pair: pair[0])
+        shown = cell_text(cell_of(BUSBW, item, derived[item.case.case_id]), Show.GB_PER_S)
+        yield Line(f"{shown} GB/s ({item.case.backend} {collective_of(item.case).collective} "
+                   f"{size_text(_size(item))})", topic="peak busbw")
 
 
-class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
+class CollectivePresenter(Presenter[Collective, Values]):
     """Presents collectives."""
 
     fields = ("buffers", "link_gb_per_s", "of_link", "measured_link_gb_per_s", "of_measured_link",
               *ROOFLINE_FIELDS, "group_stride", "asynchronous", "issue_s")
     in_every_summary = False
     ranks_word = "n"
-    plan_table = staticmethod(collective_plan_table)
     heat_map_case = staticmethod(collective_heat_map_case)
 
+    def plan_table(
+        self, title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],
+    ) -> Table:
+        return plan_table(title, cases, PLAN, listed=listed)
+
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
-        yield from result_tables(title, items, derived)
+        yield from result_tables(title, items, derived, RESULTS, _where, _order)
         yield from brief_tables(title, items, derived)
 
     def words(self, works: Sequence[Collective]) -> Words:
@@ -543,19 +566,17 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
         more = ["async"] if any(work.asynchronous for work in works) else []
         return Words([*(f"{name.removeprefix('group_')}={value}" for name, value in found.items()
                         if value != str(USUAL[name])), *more],
-                     list(map(collective_type_name, works)), [size_range(works)])
+                     list(map(type_name, works)), [size_range(works)])
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Chart | Line]:
         yield from map(Line, _definitions(derived))
         yield from _highest_busbw(items, derived)
-        for group in groups(items):
-            yield _dots(group, derived) if len(group.sizes) == 1 else _lines(group, derived)
+        yield from charts(items, derived)
 
-    def row(self, item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
+    def row(self, item: CaseResult, record: Values | None) -> dict[str, Any]:
         link = item.timing and item.timing.link_bytes_per_s
-        return {**asdict(collective_of(item.case)), **in_summary_units({
-            **column_values(item, record), "link_bytes_per_s": link or None,
-        }), **roofline_values(record.roofline if record else None)}
+        return metric_row(METRICS, item, record) | in_summary_units(
+            {"link_bytes_per_s": link or None})
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,

@@ -33,17 +33,17 @@ from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.roofline import (
     COMPUTE,
     MEASURED,
-    ROOFLINE_COLUMNS,
+    ROOFLINE,
     Ceiling,
     Demand,
     Roofline,
     ceilings_of,
-    column_values_of,
     declared_memory,
     device_of,
     link_key,
     machine_rates,
     roofline,
+    roofline_values,
 )
 from hpcbench.reduce.stack import counts, pass_slices
 from hpcbench.reduce.topology import ONE_BOARD, RankPlace, Topology, share_switch
@@ -82,7 +82,7 @@ COLUMNS = (
     CaseColumn("all_ranks_bytes_per_s", "bytes/s", "rank_bytes_per_s times the ranks"),
     CaseColumn("of_declared_memory", PURE, "stream: share of the declared rate of memory"),
     CaseColumn("of_best_stream", PURE, "stream: share of the best of as many ranks in the run"),
-    *ROOFLINE_COLUMNS,
+    *ROOFLINE,
 )
 
 
@@ -96,7 +96,7 @@ def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, 
         "rank_flops_per_s", "all_ranks_flops_per_s", "rank_bytes_per_s", "all_ranks_bytes_per_s",
         "threads", "array_bytes")}
     values["rate_clock"] = getattr(rates, "clock", None)
-    values |= column_values_of(known.gemm.roofline if known.gemm else None)
+    values |= roofline_values(known.gemm.roofline if known.gemm else None)
     if known.stream:
         values |= {"of_declared_memory": known.stream.of_declared,
                    "of_best_stream": known.stream.of_best}

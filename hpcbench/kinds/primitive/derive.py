@@ -33,13 +33,13 @@ from hpcbench.reduce.records import median_s, nearest, pass_medians_s, why_unpai
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (
     COMPUTE,
-    ROOFLINE_COLUMNS,
+    ROOFLINE,
     Demand,
     Roofline,
     ceilings_of,
-    column_values_of,
     over_measured,
     roofline,
+    roofline_values,
 )
 from hpcbench.statistics.overlap import (
     OverPasses,
@@ -289,7 +289,7 @@ COLUMNS = (
     CaseColumn("speedup_over_torch", PURE, "time of torch over this time; NaN if it may be chance"),
     CaseColumn("of_measured_product", PURE, "busiest_rank_flops_per_s over the best gemm here"),
     CaseColumn("of_declared_product", PURE, "busiest_rank_flops_per_s over the declared peak"),
-    *ROOFLINE_COLUMNS,
+    *ROOFLINE,
 )
 
 
@@ -302,7 +302,7 @@ def column_values(item: CaseResult, record: PrimitiveRecord | None) -> dict[str,
                          (known.communication, ("algbw_bytes_per_s", "busbw_bytes_per_s"))):
         values |= {name: getattr(rates, name, None) for name in names}
     return values | {
-        **column_values_of(known.roofline),
+        **roofline_values(known.roofline),
         "of_measured_product": known.of_measured_product,
         "of_declared_product": known.of_declared_product,
         "options": settings(work.options),

@@ -14,7 +14,8 @@ from typing import Any
 
 from hpcbench.errors import UsageError, how_to_install
 from hpcbench.interop.formats.export.cases import Exported, ExportedCase, ExportedRun, ExportRequest
-from hpcbench.reduce.kind_facts import ABSENT, BLOCK, COLUMNS, CaseColumn, plain, row_of
+from hpcbench.reduce.kind_facts import BLOCK, COLUMNS, CaseColumn, row_of
+from hpcbench.reduce.metric import ABSENT
 from hpcbench.texts import as_field
 
 _LIBRARIES = ("torch", "mpi", "nccl")
@@ -87,7 +88,7 @@ def _row(
 
 def _present(column: CaseColumn, value: Any) -> Any:
     """Return the value as stored, or None where it stands for no value."""
-    stored = plain(column, value)
+    stored = column.plain(value)
     if isinstance(stored, float):
         return stored if math.isfinite(stored) else None
     return None if stored == ABSENT[column.type] else stored

@@ -158,7 +158,7 @@ COLUMNS = (
     CaseColumn("efficiency_score", PURE, "useful time of all ranks over ranks x step; NaN if "
                "unknown"),
     *(CaseColumn(name, PURE, f"{text}; NaN if unknown") for name, (_, text) in FACTORS.items()),
-    *roofline.ROOFLINE_COLUMNS,
+    *roofline.ROOFLINE,
     CaseColumn("computation_scaling", PURE, "useful time of a sample in the base over that "
                "here; NaN without a base"),
 )
@@ -177,7 +177,7 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
         **{name: significant(getattr(found, field)) for name, (field, *_) in EXPOSED.items()},
         "scaling_efficiency": record.scaling and record.scaling.efficiency,
         **efficiency_values(record.pop),
-        **roofline.column_values_of(record.rooflines[0] if record.rooflines else None)}
+        **roofline.roofline_values(record.rooflines[0] if record.rooflines else None)}
 
 
 def efficiency_values(pop: Pop | None) -> dict[str, float | None]:
