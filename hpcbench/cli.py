@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
 from inspect import cleandoc
@@ -21,12 +21,11 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from hpcbench import __version__
-from hpcbench.commands.flags import PRINTED, RECORDED_TOPICS, TOPICS, verbosity_of
-from hpcbench.commands.generate import from_command, gen_config, gen_data, list_, schema
+from hpcbench.commands.flags import PRINTED, TOPICS, verbosity_of
+from hpcbench.commands.generate import gen_config, gen_data, list_, schema
 from hpcbench.commands.jobs import plan, profile, run, suite, validate
 from hpcbench.commands.results import (
     advise,
-    anonymize,
     check,
     compare,
     plot,
@@ -35,21 +34,58 @@ from hpcbench.commands.results import (
     show,
 )
 from hpcbench.errors import ExitCode, HpcbenchError, UsageError
-from hpcbench.interop.commands.export import export
-from hpcbench.interop.commands.imports import import_, lint
-from hpcbench.interop.commands.traffic import record
+from hpcbench.registry import CommandSpec, TopicSpec, offered
 from hpcbench.units import grouped
 
-_GROUPS: Mapping[str, Mapping[str, Callable[..., None]]] = {
+_OWN: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Measure": {"validate": validate, "plan": plan, "run": run, "suite": suite,
                 "profile": profile},
     "Read results": {"show": show, "report": report, "plot": plot, "compare": compare,
-                     "check": check, "advise": advise, "reduce": reduce, "anonymize": anonymize},
-    "Other tools": {"record": record, "export": export, "import": import_, "lint": lint,
-                    "from-command": from_command},
+                     "check": check, "advise": advise, "reduce": reduce},
+    "Other tools": {},
     "Prepare": {"list": list_, "gen-config": gen_config, "gen-data": gen_data, "schema": schema},
 }
-COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
+
+
+class _Commands(Mapping[str, Callable[..., None]]):
+    """Name -> function: our own, then what parts and packages offer, loaded when it is asked for.
+
+    Offers are looked for only where a name is none of our own.
+    """
+
+    def __init__(self) -> None:
+        self._own = {name: command for group in _OWN.values() for name, command in group.items()}
+
+    def __getitem__(self, name: str) -> Callable[..., None]:
+        if name in self._own:
+            return self._own[name]
+        command: Callable[..., None] = _offered()[name].load()
+        return command
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in _offered()
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for names in _headings().values() for name in names)
+
+    def __len__(self) -> int:
+        return len(self._own.keys() | _offered().keys())
+
+
+def _offered() -> Mapping[str, CommandSpec]:
+    return {name: spec for name, spec in offered(CommandSpec).items() if spec.heading}
+
+
+def _headings() -> Mapping[str, Sequence[str]]:
+    """Return the headings of the program's help, each with the commands below it."""
+    others = grouped((spec.heading, name) for name, spec in _offered().items())
+    own = {name for group in _OWN.values() for name in group}
+    return {heading: [*_OWN.get(heading, ()), *(
+        name for name in others.get(heading, ()) if name not in own)]
+        for heading in (*_OWN, *(others.keys() - _OWN.keys()))}
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = _Commands()
 _IN_ONE_LINE = "Other tools"
 """The group that the program's help, a screen of 24 lines, names in one."""
 _MOST_NAMES = 30
@@ -75,25 +111,34 @@ class _Summary(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; a topic of ``advise`` is answered with the line that it takes."""
-        if args and args[0] in TOPICS and not ctx.resilient_parsing:
-            raise UsageError(f"{args[0]} is a topic: hpcbench advise RESULTS --only {args[0]}")
-        if args and args[0] in RECORDED_TOPICS and not ctx.resilient_parsing:
-            raise UsageError(f"{args[0]} is a topic: hpcbench advise RESULTS --traffic FILE --only "
-                             f"{args[0]}")
+        if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
+            _refuse(args[0])
         with _in_a_line(ctx):
             return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         lines = [f"Usage: {ctx.command_path} [--version] [--install-completion] COMMAND ...",
                  str(self.help)]
-        for title, commands in _GROUPS.items():
-            if title == _IN_ONE_LINE:
-                lines.append(f"{title} (docs/other-tools.md): {', '.join(commands)}")
-                continue
-            lines += [f"{title}:", *_rows(((name, help_and_examples(command)[0].split("\n")[0])
-                                           for name, command in commands.items()), 10)]
+        for title, names in _headings().items():
+            if title == _IN_ONE_LINE and names:
+                lines.append(f"{title} (docs/other-tools.md): {', '.join(names)}")
+            elif names:
+                lines += [f"{title}:", *_rows(((
+                    name, help_and_examples(COMMANDS[name])[0].split("\n")[0])
+                    for name in names), 10)]
         lines.append("Start: mpirun -np 4 python -m hpcbench run. Options: hpcbench COMMAND --help")
         formatter.write("\n".join(lines) + "\n")
+
+
+def _refuse(word: str) -> None:
+    """Raise UsageError for a word that is a topic of ``advise``, or an offer that cannot be used.
+    """
+    topic, offers = offered(TopicSpec).get(word), offered(CommandSpec)
+    if word in TOPICS or topic:
+        traffic = "--traffic FILE " if topic and topic.is_recorded else ""
+        raise UsageError(f"{word} is a topic: hpcbench advise RESULTS {traffic}--only {word}")
+    if word in offers.broken:
+        raise UsageError(f"{word}: cannot be used: {offers.broken[word]}")
 
 
 class _Command(TyperCommand):

@@ -14,49 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hpcbench.answers.answer import Answer as Answer
+    from hpcbench.answers.answer import Topic as Topic
     from hpcbench.config.axes import Axis as Axis
     from hpcbench.config.schema import Config as Config
     from hpcbench.config.section import Block as Block
+    from hpcbench.config.section import Dialect as Dialect
     from hpcbench.errors import CaseError as CaseError
     from hpcbench.kinds.collective.plan import Collective as Collective
     from hpcbench.kinds.collective.run import Operation as Operation
     from hpcbench.kinds.collective.run import reduce_op as reduce_op
-    from hpcbench.kinds.primitive.plan.spec import ImplementationSpec as ImplementationSpec
-    from hpcbench.kinds.primitive.plan.spec import PrimitiveSpec as PrimitiveSpec
-    from hpcbench.kinds.primitive.plan.spec import Problem as Problem
-    from hpcbench.kinds.primitive.plan.spec import Traffic as Traffic
-    from hpcbench.kinds.primitive.plan.spec import Work as Work
-    from hpcbench.kinds.primitive.plan.spec import not_divided as not_divided
-    from hpcbench.kinds.primitive.plan.spec import on_every_rank as on_every_rank
-    from hpcbench.kinds.primitive.plan.workload import Primitive as Primitive
-    from hpcbench.kinds.primitive.run.implementations.base import Implementation as Implementation
-    from hpcbench.kinds.primitive.run.inputs import ColumnwiseInputs as ColumnwiseInputs
-    from hpcbench.kinds.primitive.run.inputs import ExpertInputs as ExpertInputs
-    from hpcbench.kinds.primitive.run.inputs import GradientInputs as GradientInputs
-    from hpcbench.kinds.primitive.run.inputs import Inputs as Inputs
-    from hpcbench.kinds.primitive.run.inputs import MlpInputs as MlpInputs
-    from hpcbench.kinds.primitive.run.inputs import RowwiseInputs as RowwiseInputs
-    from hpcbench.kinds.primitive.run.operands import Expected as Expected
-    from hpcbench.kinds.primitive.run.operands import joined as joined
-    from hpcbench.kinds.primitive.run.operands import left_operand as left_operand
-    from hpcbench.kinds.primitive.run.operands import magnitude as magnitude
-    from hpcbench.kinds.primitive.run.operands import product as product
-    from hpcbench.kinds.primitive.run.operands import right_operand as right_operand
+    from hpcbench.kinds.primitive.public import *  # noqa: F403
     from hpcbench.kinds.registry import KindSpec as KindSpec
-    from hpcbench.kinds.training.plan.models import Tensor as Tensor
-    from hpcbench.kinds.training.plan.spec import Buckets as Buckets
-    from hpcbench.kinds.training.plan.spec import Calls as Calls
-    from hpcbench.kinds.training.plan.spec import Degrees as Degrees
-    from hpcbench.kinds.training.plan.spec import Groups as Groups
-    from hpcbench.kinds.training.plan.spec import Layout as Layout
-    from hpcbench.kinds.training.plan.spec import StrategySpec as StrategySpec
-    from hpcbench.kinds.training.plan.spec import calls as calls
-    from hpcbench.kinds.training.plan.workload import Training as Training
-    from hpcbench.kinds.training.run.models.model import Model as Model
-    from hpcbench.kinds.training.run.strategies.base import Batch as Batch
-    from hpcbench.kinds.training.run.strategies.base import PhaseClock as PhaseClock
-    from hpcbench.kinds.training.run.strategies.base import Strategy as Strategy
-    from hpcbench.kinds.training.run.strategies.replica import Replica as Replica
+    from hpcbench.kinds.training.public import *  # noqa: F403
     from hpcbench.measurement.runner import Runner as Runner
     from hpcbench.operations.collectives import Call as Call
     from hpcbench.operations.collectives import CollectiveSpec as CollectiveSpec
@@ -97,6 +67,9 @@ if TYPE_CHECKING:
     from hpcbench.reduce.kind_facts import Deriver as Deriver
     from hpcbench.reduce.results import CaseResult as CaseResult
     from hpcbench.reduce.results import CaseSamples as CaseSamples
+    from hpcbench.registry import CommandSpec as CommandSpec
+    from hpcbench.registry import DialectSpec as DialectSpec
+    from hpcbench.registry import TopicSpec as TopicSpec
     from hpcbench.views import chart as chart
     from hpcbench.views import table as table
     from hpcbench.views.presenter import CountedCall as CountedCall
@@ -106,11 +79,16 @@ if TYPE_CHECKING:
 
 @cache
 def _modules() -> dict[str, str]:
-    """Return name -> the module that has it, or the package of which it is a module."""
-    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    return {alias.name: node.module for node in block.body
-            if isinstance(node, ast.ImportFrom) and node.module for alias in node.names}
+    """Return name -> the module that has it, or the package of which it is a module.
+
+    Names of a kind stand in its own ``public.py``, which goes where the kind goes.
+    """
+    files = (Path(__file__), *sorted(Path(__file__).parent.glob("kinds/*/public.py")))
+    blocks = [node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body
+              if isinstance(node, ast.If)]
+    return {alias.name: node.module for block in blocks for node in block.body
+            if isinstance(node, ast.ImportFrom) and node.module for alias in node.names
+            if alias.name != "*"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,21 +1,28 @@
 """Objects by name: those of this package, and those that other packages offer by entry points.
 
-There is one registry for each thing that a plug-in can add (docs/plugins.md).
+There is one registry for each thing that a plug-in can add (docs/plugins.md). A part of hpcbench
+that nothing else imports offers what it has in the same way: its entry points lie beside it.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib.metadata import EntryPoint, EntryPoints
-from typing import Any, Generic, TypeVar
+from contextlib import suppress
+from functools import cache, lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from hpcbench.errors import PluginError
+from hpcbench.records import dataclass
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
+FACTS = "entry_points.txt"
+"""The file of entry points: of a part here, and in the metadata of an installed package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +38,61 @@ class Offer(Generic[T]):
     problem: str = ""
 
 
-def entry_points(group: str) -> EntryPoints:
-    """Return the entry points of a group: those of all places are read once, which takes 4 ms."""
-    found: EntryPoints = _every_entry_point(tuple(sys.path)).select(group=group)
+@dataclass(frozen=True, slots=True)
+class PartPoint:
+    """An entry point of a part of this package, in a checkout as where it is installed."""
+
+    group: str
+    name: str
+    value: str
+    dist: None = None
+
+    def load(self) -> Any:
+        return load(self.value)
+
+
+def load(path: str) -> Any:
+    """Return the object of ``module:object``, whose module is imported."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def entry_points(group: str) -> list[PartPoint | EntryPoint]:
+    """Return the entry points of a group, of parts and of packages.
+
+    importlib.metadata takes 40 ms to load: it is asked where a package may have such points.
+    """
+    found: list[PartPoint | EntryPoint] = [one for one in _of_parts() if one.group == group]
+    if f"[{group}]" in _facts(tuple(sys.path)):
+        from importlib.metadata import entry_points as every
+
+        found += every(group=group)
     return found
 
 
+@cache
+def _of_parts() -> tuple[PartPoint, ...]:
+    """Return the entry points that lie in the folders of this package."""
+    found, group = [], ""
+    for file in sorted(Path(__file__).parent.glob(f"*/{FACTS}")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            name, is_point, value = (part.strip() for part in line.partition("="))
+            if is_point:
+                found.append(PartPoint(group, name, value))
+            elif name:
+                group = name.strip("[]")
+    return tuple(found)
+
+
 @lru_cache(maxsize=1)
-def _every_entry_point(places: tuple[str, ...]) -> Any:
-    return importlib.metadata.entry_points()
+def _facts(places: tuple[str, ...]) -> str:
+    """Return all files of entry points in the folders from which Python imports, one text."""
+    texts = []
+    for place in places:
+        for file in Path(place).glob(f"*-info/{FACTS}"):
+            with suppress(OSError):
+                texts.append(file.read_text(encoding="utf-8", errors="replace"))
+    return "\n".join(texts)
 
 
 def _names(one: Any) -> tuple[str, ...]:
@@ -102,7 +155,7 @@ class Registry(Mapping[str, T]):
         """Return whether an object is of this package, not a plug-in's."""
         return any(one is own for own in self._ours)
 
-    def _read(self, point: EntryPoint) -> Offer[T]:
+    def _read(self, point: PartPoint | EntryPoint) -> Offer[T]:
         origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
         try:
             value = point.load()
@@ -132,3 +185,73 @@ class Registry(Mapping[str, T]):
             found[key] = one
             aliases |= dict.fromkeys(others, key)
         self._found, self.aliases = dict(sorted(found.items(), key=_order)), aliases
+
+
+class Deferred:
+    """An offer of which only the name is known: its object, at ``path``, is loaded when needed."""
+
+    __slots__ = ()
+    group: ClassVar[str]
+    title: ClassVar[str]
+    name: str
+    path: str
+
+    def load(self) -> Any:
+        """Return the object. Raises PluginError if another package is at fault."""
+        try:
+            return load(self.path)
+        except (Exception, SystemExit) as error:
+            if self.path.startswith("hpcbench."):
+                raise
+            raise PluginError(f"{self.title.format(self.name)}: {self.path} cannot be loaded: "
+                              f"{type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec(Deferred):
+    """A command of the command line: a function as typer takes it, its docstring the help.
+
+    ``heading`` is the one of `hpcbench --help` below which it stands; without one it is no word of
+    the command line, but what an option of another command needs.
+    """
+
+    group: ClassVar[str] = "hpcbench.commands"
+    title: ClassVar[str] = "command {}"
+    name: str
+    path: str
+    heading: str = "Other tools"
+
+
+@dataclass(frozen=True, slots=True)
+class DialectSpec(Deferred):
+    """Sweep files of another tool: a `config.section.Dialect`. ``keys``: a file without any of
+    these is none of them."""
+
+    group: ClassVar[str] = "hpcbench.dialects"
+    title: ClassVar[str] = "dialect {}"
+    name: str
+    path: str
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec(Deferred):
+    """A topic of ``advise``: an `answers.answer.Topic`.
+
+    ``is_recorded``: it is about a job's recorded calls.
+    """
+
+    group: ClassVar[str] = "hpcbench.topics"
+    title: ClassVar[str] = "topic {}"
+    name: str
+    path: str
+    is_recorded: bool = False
+
+
+D = TypeVar("D", bound=Deferred)
+
+
+@cache
+def offered(of: type[D]) -> Registry[D]:
+    """Return what parts and packages offer of a class of `Deferred`; nothing of it is loaded."""
+    return Registry(of.title, (), of.group, (of,))

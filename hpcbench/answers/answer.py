@@ -7,7 +7,7 @@ follow from that record, so that every renderer shows the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -88,6 +88,17 @@ class TopicOptions:
     traffic: TrafficRecord | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A sweep, as a raw mapping, of the best alternative of a topic and the present on ``ranks``.
+    """
+
+    topic: str
+    name: str
+    sweep: Mapping[str, Any]
+    ranks: int
+
+
 class TopicRecord(Protocol):
     """A topic's record has its answers. All other fields are the topic's own."""
 
@@ -101,7 +112,8 @@ class Topic:
     """One topic: ``analysis`` makes the record that ``tables`` and ``charts`` show.
 
     ``in_summary``: its answers stand, in short, in the summary and at the end of a run and of
-    ``show``; ``is_quiet``: only findings (CLEAR) stand there.
+    ``show``; ``is_quiet``: only findings (CLEAR) stand there. ``proof`` makes the sweep that proves
+    the best alternative of a record, or raises UsageError if none may be faster.
     """
 
     name: str
@@ -111,6 +123,7 @@ class Topic:
     charts: Callable[[Any], Iterable[Chart]]
     in_summary: bool = False
     is_quiet: bool = False
+    proof: Callable[[TrafficRecord, Any], Proof] | None = None
 
 
 def with_command(

@@ -17,6 +17,7 @@ from typer import Argument, Option
 
 from hpcbench.errors import FileError, UsageError
 from hpcbench.launch.launcher import announced_rank
+from hpcbench.registry import TopicSpec, offered
 from hpcbench.texts import Verbosity, valid_json
 
 
@@ -55,14 +56,14 @@ def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _one_of(*names: str) -> Callable[[str], list[str]]:
+def one_of(*names: str) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
         return _beginning(names, incomplete)
 
     return complete
 
 
-def _named_in(module: str, names: str) -> Callable[[str], list[str]]:
+def named_in(module: str, names: str) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
         return _beginning(getattr(import_module(module), names), incomplete)
 
@@ -70,26 +71,32 @@ def _named_in(module: str, names: str) -> Callable[[str], list[str]]:
 
 
 _AXES = "hpcbench.config.axes"
-modes = _named_in(_AXES, "MODES")
-requirable = _named_in(_AXES, "REQUIRABLE")
-retried = _named_in(_AXES, "RETRIED")
-targets = _named_in(_AXES, "TARGETS")
-tools = _named_in(_AXES, "PROFILERS")
-hardware = _named_in("hpcbench.config.presets", "HARDWARE")
-image_formats = _one_of("png", "svg", "pdf")
-plot_styles = _one_of("report", "paper")
-report_formats = _one_of("html", "pdf", "md")
-export_formats = _named_in("hpcbench.interop.formats.export.write", "FORMATS")
-tuners = _named_in("hpcbench.interop.formats.export.tuner_tables", "DIALECTS")
-exit_styles = _one_of("ci", "slurm", "nagios")
-dtypes = _named_in(_AXES, "DTYPES")
-primitives_of_ddlb = _one_of("tp_columnwise", "tp_rowwise")
+modes = named_in(_AXES, "MODES")
+requirable = named_in(_AXES, "REQUIRABLE")
+retried = named_in(_AXES, "RETRIED")
+targets = named_in(_AXES, "TARGETS")
+tools = named_in(_AXES, "PROFILERS")
+hardware = named_in("hpcbench.config.presets", "HARDWARE")
+image_formats = one_of("png", "svg", "pdf")
+plot_styles = one_of("report", "paper")
+report_formats = one_of("html", "pdf", "md")
+tuners = one_of("nccl", "rccl", "ncclx")
+exit_styles = one_of("ci", "slurm", "nagios")
+dtypes = named_in(_AXES, "DTYPES")
 TOPICS = ("recommend", "diagnose", "waits", "conditions", "machine", "scaling", "cost", "bandwidth")
-"""Topics of ``advise`` that need no job's recorded calls."""
-RECORDED_TOPICS = ("causes", "what-if")
-"""Those that need them: ``--traffic``."""
-ABOUT_TOPICS = f"Only {', '.join(TOPICS)}; with --traffic {', '.join(RECORDED_TOPICS)}."
-topics = _one_of(*TOPICS, *RECORDED_TOPICS)
+"""Topics of ``advise`` in the order in which they are shown; parts and packages offer others."""
+
+
+def topics(incomplete: str) -> list[str]:
+    return _beginning((*TOPICS, *offered(TopicSpec)), incomplete)
+
+
+def about_topics() -> str:
+    others = offered(TopicSpec).values()
+    names = [*TOPICS, *(one.name for one in others if not one.is_recorded)]
+    recorded = [one.name for one in others if one.is_recorded]
+    return f"Only {', '.join(names)}" + f"; with --traffic {', '.join(recorded)}" * bool(
+        recorded) + "."
 
 
 MOST_RANKS = 2**17

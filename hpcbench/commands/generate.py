@@ -69,37 +69,6 @@ def gen_config(
     say_all(as_field(str(output)) if output and quiet else about)
 
 
-def from_command(
-    command: Annotated[str, typer.Argument(
-        metavar="COMMAND", help="The command line of the other benchmark, in quotes.")],
-    ranks: Annotated[Optional[int], typer.Option(
-        min=1, max=MOST_RANKS, metavar="N",
-        help="Ranks; default: the processes that the command starts.")] = None,
-    output: Annotated[Optional[Path], typer.Option(
-        "-o", "--output", metavar="FILE", callback=completion.dash_prints,
-        help="File to write, .json, .yaml or .yml; default: print YAML.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
-) -> None:
-    """Print the sweep of a command of nccl-tests, OSU or ds_bench.
-
-    Launchers: mpirun, srun, flux, jsrun, aprun, torchrun, deepspeed. Comments say how to run the
-    sweep, and which options have no counterpart (docs/coming-from.md).
-
-    Examples:
-        hpcbench from-command "mpirun -np 16 all_reduce_perf -b 8 -e 4G -f 2 -g 1"
-        hpcbench from-command "srun -n 4 osu_bcast -m 1024" -o sweep.yaml
-        hpcbench from-command --ranks 8 "ds_bench --scan --all-reduce"
-    """
-    from hpcbench.gen_config import Sweep, write_sweep
-    from hpcbench.interop.compat.from_command import translate
-
-    found = translate(command, ranks, str(output or "FILE"))
-    sweep = Sweep(found.content, found.remarks, ranks=found.ranks)
-    about = write_sweep(sweep, output, force=force).rstrip("\n")
-    say_all(as_field(str(output)) if output and quiet else about)
-
-
 def gen_data(
     path: Annotated[Path, typer.Argument(
         metavar="FILE", help="File to write, such as corpus.bin.")],

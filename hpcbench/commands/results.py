@@ -21,10 +21,11 @@ from hpcbench.commands.flags import (
 )
 from hpcbench.errors import FileError, UsageError
 from hpcbench.measurement.process import rare_collection
+from hpcbench.registry import CommandSpec, offered
 from hpcbench.texts import Lines, as_field, say, say_all
 
 if TYPE_CHECKING:
-    from hpcbench.interop.answers.what_if import Proof
+    from hpcbench.answers.answer import Proof
 
 
 @rare_collection()
@@ -219,19 +220,10 @@ _TUNER = "Tuner table"
 
 
 def _write_tuner(runs: list[Path], to: str, output: Path | None, *, force: bool) -> None:
-    from hpcbench.interop.formats.export.tuner_tables import dialect_of, tuner_file
-    from hpcbench.interop.formats.export.write import free_target, write_target
-
-    dialect_of(to)
-    target = free_target(output, force=force) if output is not None else None
-    exported, lines = tuner_file(runs, to, target)
-    for line in lines:
-        say(f"hpcbench: {line}", sys.stderr)
-    if target is None:
-        say_all(exported.content.decode())
-    else:
-        write_target(target, exported)
-        say(str(target))
+    writer = offered(CommandSpec).get("advise --to")
+    if writer is None:
+        raise UsageError("--to: what writes tuner tables is not installed")
+    writer.load()(runs, to, output, force=force)
 
 
 def _proof_lines(found: Proof, traffic: Path, output: Path, *, force: bool) -> str:
@@ -244,7 +236,7 @@ def _proof_lines(found: Proof, traffic: Path, output: Path, *, force: bool) -> s
     return Lines.of((
         f"{output}: {about}; run it, then ask again:",
         f"  {job_command_line(found.ranks, 'run', output)}",
-        f"  {command_line('advise', 'results/latest', '--traffic', traffic)} --only what-if"))
+        f"  {command_line('advise', 'results/latest', '--traffic', traffic)} --only {found.topic}"))
 
 
 def advise(
@@ -253,7 +245,7 @@ def advise(
         help="results.h5 or its folder; several are analysed together.")],
     only: Annotated[Optional[list[str]], typer.Option(
         "--only", metavar="TOPIC", autocompletion=completion.topics,
-        help=completion.ABOUT_TOPICS)] = None,
+        help=completion.about_topics())] = None,
     to: Annotated[Optional[str], typer.Option(
         "--to", metavar="LIBRARY", autocompletion=completion.tuners, rich_help_panel=_TUNER,
         help="Write only the tuner table of nccl, rccl or ncclx.")] = None,
@@ -299,7 +291,7 @@ def advise(
     if prove is not None and traffic is None:
         raise UsageError("--prove: proves what a recorded job gains; give --traffic traffic.json")
     options = answer_lines.topic_options(price, samples, traffic)
-    topics = answer_lines.advice(files, (only or []) + ["what-if"] * bool(prove), options)
+    topics = answer_lines.advice(files, only or (), options, prove=prove is not None)
     if as_json:
         answer_lines.print_advice_json(topics, files)
     else:
@@ -398,48 +390,3 @@ def report(
     verbosity.details([f"reads {path.absolute()}" for path in paths])
     with open_runs(paths) as runs, verbosity.stage("report"):
         say(write_report(runs, chosen, target))
-
-
-@rare_collection()
-def anonymize(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
-    output: Annotated[Path, typer.Option(
-        "-o", "--output", metavar="DIR", callback=completion.not_dash,
-        help="The new folder of the copy.")],
-    hide: Annotated[Optional[list[str]], typer.Option(
-        "--hide", metavar="NAME", help="Replace this name, too; repeatable.")] = None,
-    mapping: Annotated[Optional[Path], typer.Option(
-        "--mapping", metavar="FILE", callback=completion.in_folder,
-        help="Write the names and their replacements here; keep it private.")] = None,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
-) -> None:
-    """Copy a run without names of hosts, users, paths and jobs.
-
-    A name has the same replacement in all files; numbers stay. Commands read the copy as any run.
-
-    Examples:
-        hpcbench anonymize results/latest -o for-others
-        hpcbench anonymize results/latest -o for-others --hide projectx
-    """
-    from hpcbench.interop.anonymize import anonymize as copy_run
-    from hpcbench.interop.anonymize import write_mapping
-    from hpcbench.units import plural
-
-    if mapping is not None and output.resolve() in mapping.resolve().parents:
-        raise UsageError(f"{mapping}: is inside {output}, which is for others; write it elsewhere")
-    if mapping is not None and mapping.exists():
-        raise FileError(f"{mapping}: is there already; give --mapping another file")
-    verbosity = verbosity_of(verbose, quiet)
-    with verbosity.stage("anonymous copy"):
-        found = copy_run(run, output, hide or ())
-    if mapping is not None:
-        write_mapping(mapping, found.names)
-    if verbosity.is_quiet:
-        say(str(output))
-        return
-    replaced = ", ".join(plural(len(names), kind) for kind, names in sorted(found.names.items()))
-    say(f"{output}: replaced {replaced or 'nothing'}")
-    for line in found.left_out:
-        say(f"left out: {line}")
-    say("a name that nothing marks as such is still there: search the copy for those that you "
-        "know, and give them with --hide NAME")

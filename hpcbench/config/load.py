@@ -33,17 +33,11 @@ from hpcbench.config.schema import (
 from hpcbench.config.section import Dialect, Replaceable
 from hpcbench.config.yaml_text import from_yaml, unique
 from hpcbench.errors import ConfigError, FileError, command_line
-from hpcbench.interop.dialects.candle import CandleFile
-from hpcbench.interop.dialects.ddlb import DdlbFile
-from hpcbench.interop.dialects.torchscale import TorchScaleFile
-from hpcbench.interop.dialects.traffic import TrafficFile
 from hpcbench.kinds.registry import kinds
 from hpcbench.operations.gpu_nodes import has_gpu
+from hpcbench.registry import DialectSpec, offered
 from hpcbench.texts import holds_halves, valid
 from hpcbench.units import shortened
-
-DIALECTS: tuple[type[Dialect], ...] = (
-    DdlbFile, TorchScaleFile, CandleFile, TrafficFile)
 
 
 def dialect_of(raw: Mapping[str, Any]) -> type[Dialect] | None:
@@ -51,7 +45,9 @@ def dialect_of(raw: Mapping[str, Any]) -> type[Dialect] | None:
 
     Raises ConfigError, without the file's name, if the mapping has keys of several tools.
     """
-    found = {dialect: keys for dialect in DIALECTS if (keys := dialect.own_keys(raw))}
+    specs = offered(DialectSpec).values()
+    able: list[type[Dialect]] = [one.load() for one in specs if not raw.keys().isdisjoint(one.keys)]
+    found = {dialect: keys for dialect in able if (keys := dialect.own_keys(raw))}
     owners = {dialect.tool: keys for dialect, keys in found.items()}
     if "benchmarks" in raw:
         owners["hpcbench"] = ("benchmarks",)

@@ -5,6 +5,7 @@ Every key of a block that takes a list is an axis: it is measured at each point 
 
 from __future__ import annotations
 
+import json
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from hpcbench.config import axes as names
@@ -31,6 +39,7 @@ from hpcbench.config.axes import (
     quote,
     values_of,
 )
+from hpcbench.errors import ConfigError
 from hpcbench.kinds.registry import kind_aliases, kinds
 from hpcbench.operations.collectives import collective_names, collectives
 from hpcbench.units import parse_bytes
@@ -238,6 +247,9 @@ class Replaceable:
     lacking: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
+B = TypeVar("B", bound="Block")
+
+
 class Block(Section):
     """The keys of every sweep: where it runs, and how its cases are measured.
 
@@ -278,6 +290,17 @@ class Block(Section):
     arrival: Axis[ArrivalAxis] | None = key(
         None, "together (default), or {late, by}: last, a rank, rotating or all; by such as 250us.")
     timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
+
+    @classmethod
+    def of_plain(cls: type[B], raw: Mapping[str, Any], where: str) -> B:
+        """Return a block of plain values. Raises ConfigError of the first bad one."""
+        try:
+            return cls.model_validate_json(json.dumps(raw))
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = "".join(f"{part}: " for part in first["loc"][:1])
+            reason = first["msg"].removeprefix("Value error, ")
+            raise ConfigError(f"{where}: {key}{reason}") from None
 
     @property
     def takes_native_backend(self) -> bool:

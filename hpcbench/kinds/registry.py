@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import hpcbench.kinds
 from hpcbench.errors import ConfigError, PluginError
 from hpcbench.records import dataclass
-from hpcbench.registry import Registry
+from hpcbench.registry import Registry, load
 
 S = TypeVar("S")
 
@@ -32,6 +32,7 @@ class KindSpec:
     ``aliases`` are other names in sweep files. Kinds are listed by ``order``, then by name. Making
     one imports nothing. ``problem`` is why a plug-in's kind cannot be used; stand-ins then make its
     cases skips. ``catalogue_path``'s function gives group -> name -> facts, as JSON values.
+    ``host_path``'s class takes functions of files as implementations (`kinds.function.plan`).
     """
 
     name: str
@@ -44,6 +45,7 @@ class KindSpec:
     order: int = 100
     problem: str = ""
     catalogue_path: str = ""
+    host_path: str = ""
 
     @property
     def is_plugin(self) -> bool:
@@ -75,7 +77,7 @@ class KindSpec:
         if self.problem:
             raise PluginError(self.problem)
         try:
-            return use(_load(path))
+            return use(load(path))
         except (Exception, SystemExit) as error:
             if not self.is_plugin:
                 raise
@@ -121,11 +123,6 @@ def _made(side: Callable[[], S]) -> S:
 def _resolved(block: Any) -> Any:
     block.model_rebuild()  # what its annotations name may not be there
     return block
-
-
-def _load(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
 
 
 ENTRY_POINTS = "hpcbench.kinds"

@@ -157,6 +157,10 @@ class FunctionFile:
     def title(self) -> str:
         return Path(self.path).name
 
+    def place(self, one: DeclaredFunction) -> str:
+        """Return where a function stands, for messages."""
+        return f"file: {self.path}:{one.line}: {one.name}"
+
 
 def file_hash(content: bytes) -> str:
     """Return 16 hex digits of the SHA-256 of a file's content."""

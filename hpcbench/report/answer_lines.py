@@ -11,7 +11,15 @@ from typing import Any
 from pydantic import TypeAdapter
 from rich.text import Text
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
+from hpcbench.answers.answer import (
+    CANNOT_TELL,
+    CLEAR,
+    Answer,
+    Proof,
+    Run,
+    Topic,
+    TopicOptions,
+)
 from hpcbench.answers.check import CANNOT_TELL as UNDECIDED
 from hpcbench.answers.check import CheckResult
 from hpcbench.answers.compare import (
@@ -28,11 +36,9 @@ from hpcbench.answers.compare import (
 from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
-from hpcbench.interop.answers.causes import TOPIC as CAUSES
-from hpcbench.interop.answers.what_if import TOPIC as WHAT_IF
-from hpcbench.interop.answers.what_if import Proof, WhatIf, proof_of
 from hpcbench.operations.traffic import read_traffic
 from hpcbench.reduce.results_file import ResultsFile, each_once, open_results
+from hpcbench.registry import TopicSpec, offered
 from hpcbench.report.terminal import Sentence, print_document, print_lines
 from hpcbench.texts import Verbosity, say, valid
 from hpcbench.units import grouped, plural, with_sizes
@@ -53,34 +59,45 @@ def topic_options(price: float | None, samples: int, traffic: Path | None) -> To
 
 
 def advice(
-    paths: Sequence[Path], only: Sequence[str], options: TopicOptions,
+    paths: Sequence[Path], only: Sequence[str], options: TopicOptions, *, prove: bool = False,
 ) -> list[TopicResult]:
     """Return the results of topics on results files. Raises UsageError for an unknown topic.
 
-    Topics ``causes`` and ``what-if`` are among them where recorded communication is given.
+    Topics about recorded calls are among them where those are given; ``prove``: only those whose
+    best alternative a sweep can prove, and the named ones.
     """
-    is_recorded = options.traffic is not None
-    known = {topic.name: topic for topic in ((CAUSES, WHAT_IF) if is_recorded else ()) + TOPICS}
-    for name in only:
-        if not is_recorded and name in (CAUSES.name, WHAT_IF.name):
+    known = {topic.name: topic for topic in (*_offered_topics(options), *TOPICS)}
+    wanted = [*only, *(name for name, topic in known.items() if prove and topic.proof)]
+    if prove and len(wanted) == len(only):
+        raise UsageError("--prove: no topic that proves its answer is installed")
+    for name in wanted:
+        if name in offered(TopicSpec) and name not in known:
             raise UsageError(f"--only {name}: asks about recorded calls; give --traffic FILE")
         if name not in known:
             raise UsageError(f"--only {unknown_name(name, known)}")
-    topics = [topic for name, topic in known.items() if not only or name in only]
+    topics = [topic for name, topic in known.items() if not wanted or name in wanted]
     with opened(paths) as runs:
         names = case_names([run.results for run in runs])
         return [TopicResult(topic, topic.analysis(runs, options), names) for topic in topics]
 
 
+def _offered_topics(options: TopicOptions) -> list[Topic]:
+    """Return the topics of parts and packages that concern these options. Raises UsageError for
+    recorded calls that none asks about."""
+    specs = list(offered(TopicSpec).values())
+    if options.traffic is not None and not any(spec.is_recorded for spec in specs):
+        raise UsageError("--traffic: no topic about recorded calls is installed")
+    return [spec.load() for spec in specs if options.traffic is not None or not spec.is_recorded]
+
+
 def proof(options: TopicOptions, results: Sequence[TopicResult]) -> Proof:
-    """Return the sweep that proves the best alternative of ``what-if``, one of ``results``.
+    """Return the sweep that proves the best alternative of a topic, one of ``results``.
 
     Raises UsageError if none is measured that may be faster.
     """
-    found = next(one.record for one in results if one.topic is WHAT_IF)
-    assert isinstance(found, WhatIf)
     assert options.traffic is not None  # the topic is for those who give one
-    return proof_of(options.traffic, found)
+    return next(one.topic.proof(options.traffic, one.record)
+                for one in results if one.topic.proof)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ SPELLED: Mapping[str, str] = {
     "hpcbench/interop/dialects/traffic.py: 'collective'":
         "translates recorded communication into our blocks",
     "hpcbench/interop/dialects/traffic.py: 'replay'": "the name of that sweep",
+    "hpcbench/interop/offers.py: 'training'": "a section of files of the Candle suite",
     "hpcbench/interop/formats/export/cases.py: 'collective'":
         "a column of results, and a label of NCCL Inspector: the collective's name",
     "hpcbench/interop/formats/imported_collectives.py: 'collective'":

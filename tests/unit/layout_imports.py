@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
+INTEROP = f"{PACKAGE}.interop"
 BASE = ("hpcbench", "registry", "errors", "import_path", "limits", "records", "texts", "units")
 INTERFACES = ("kinds", "kinds.registry")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
@@ -17,11 +20,11 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": ("texts",), "import_path": (), "limits": ("errors",),
     "texts": ("units",),
     "records": (), "units": (), "kinds": (),
-    "registry": ("errors",),
+    "registry": ("errors", "records"),
     "kinds.registry": ("kinds", "records", "registry", "errors"),
     "statistics": BASE,
     "operations": BASE,
-    "config": (*BASE, *INTERFACES, "operations", "interop.dialects"),
+    "config": (*BASE, *INTERFACES, "operations"),
     "plan": PLANNING,
     "trace": (*PLANNING, "plan"),
     "measurement": RECORDS,
@@ -32,9 +35,9 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "answers": (*READING, "reduce", "views"),
     "profiling": (*READING, "views"),
     "views": (*PLANNING, "plan", "trace", "reduce"),
-    "report": (*PLANNING, "plan", "trace", "reduce", "views", "answers", "interop.answers"),
+    "report": (*PLANNING, "plan", "trace", "reduce", "views", "answers"),
     # the sides of a kind; each may import its own room's plan side, too
-    "kinds.*": ("kinds.registry",),
+    "kinds.*": ("kinds.registry",), "kinds.*.public": ("kinds.*.plan", "kinds.*.run"),
     "kinds.*.block": (*PLANNING, "kinds.*.plan"),
     "kinds.*.plan": (*PLANNING, "plan", "kinds.*.block"),
     "kinds.*.run": (*MACHINE, "kinds.*.block", "kinds.*.plan"),
@@ -53,15 +56,16 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measurement", "reduce", "answers",
                  "report", "run", "dry_run", "gen_config", "gen_data", "profiling", "resume",
-                 "suite", "validation", "interop.*"),
-    "cli": (*BASE, "commands", "interop.commands"),
+                 "suite", "validation"),
+    "cli": (*BASE, "commands"),
     "__main__": (*BASE, "cli", "launch"),
     # what programs of others call: `hpcbench.measure`, `hpcbench.load`
     "api": (*MACHINE, "reduce", "answers", "launch"),
-    "interop": (),
+    # behind a wall: nothing of the core imports it, also not inside a function or for its types
+    "interop": (), "interop.offers": ("registry",),
     "interop.answers": (*READING, "reduce", "answers", "views", "interop.dialects"),
     "interop.commands": (*BASE, *INTERFACES, "config", "commands", "measurement", "reduce",
-                         "report", "interop.*"),
+                         "report", "gen_config", "interop.*"),
     # sweeps of other tools
     "interop.dialects": (*PLANNING,),
     # files of other programs: what they read, and what they wrote
@@ -77,14 +81,13 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "interop.anonymize": (*READING, "report", "interop.pseudonyms"),
     "interop.pseudonyms": BASE,
     # the public door for packages of others: it may show anything, and nothing here uses it
-    "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
-                "kinds.*.present"),
+    "plugins": (*MACHINE, "reduce", "views", "answers", "kinds.*.plan", "kinds.*.run",
+                "kinds.*.derive", "kinds.*.present"),
 }
 """Folder or module -> what it may import beside itself. ``kinds.*`` is one and the same kind."""
 
 OF_ANOTHER_KIND: Mapping[str, str] = {
     "kinds.memory": "kinds.training",  # what it measures is a training: its plan, its steps
-    "kinds.function": "kinds.primitive",  # a function can be an implementation of a primitive
 }
 """A kind -> the kind that it is about: each of its sides may import what the other's own may."""
 
@@ -126,6 +129,18 @@ def forbidden_imports() -> Iterator[tuple[str, str]]:
         if one.typing or is_allowed(user, used) or (one.lazy and f"{short} -> {used}" in LAZILY):
             continue
         yield f"{short} -> {one.target.removeprefix(PACKAGE + '.')}", f"{module.file}:{one.line}"
+
+
+def walls_broken() -> Iterator[tuple[str, str]]:
+    """Yield what the core names of what it can be without, as an import or as the text of one."""
+    for module in modules().values():
+        if module.name.startswith((INTEROP, "hpcbench.compat")):
+            continue
+        names = [(one.target, one.line) for one in module.imports]
+        names += [(node.value, node.lineno) for node in module.nodes
+                  if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        yield from ((f"{module.file}: {name}", f"line {line}") for name, line in names
+                    if re.match(rf"{INTEROP}\b", name))
 
 
 def package_imports() -> Iterator[tuple[Module, Import]]:

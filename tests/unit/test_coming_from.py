@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from hpcbench.cli import app
-from hpcbench.config.load import DIALECTS
 from hpcbench.config.schema import keys_of
 from hpcbench.interop.compat.ds_bench import OPERATIONS
 from hpcbench.interop.compat.osu import OPTIONS
@@ -23,6 +22,7 @@ from hpcbench.interop.dialects.candle import CandleFile
 from hpcbench.interop.dialects.ddlb import DdlbFile
 from hpcbench.interop.dialects.torchscale import TorchScaleFile
 from hpcbench.interop.dialects.traffic import TrafficFile
+from hpcbench.registry import DialectSpec, offered
 from launcher import ROOT
 
 DOC = (ROOT / "docs/coming-from.md").read_text(encoding="utf-8")
@@ -94,7 +94,8 @@ SAME = {"heads", "model_type", "hardware", "model", "training", "benchmark", "pa
 
 
 def test_every_key_of_a_file_is_documented() -> None:
-    assert {DdlbFile, TorchScaleFile, CandleFile, TrafficFile} == set(DIALECTS)
+    assert {DdlbFile, TorchScaleFile, CandleFile, TrafficFile} == {
+        one.load() for one in offered(DialectSpec).values()}
     told = set(re.findall(r"[a-z_]+", DOC))
     assert set(sections(TorchScaleFile)) <= told
     assert set(sections(CandleFile)) - NOTED - SAME <= told

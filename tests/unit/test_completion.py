@@ -17,9 +17,9 @@ from hpcbench.answers.topics import TOPICS
 from hpcbench.cli import COMMANDS, app
 from hpcbench.commands import flags as completion
 from hpcbench.config.axes import MODES, REQUIRABLE
-from hpcbench.interop.answers.causes import TOPIC as CAUSES
-from hpcbench.interop.answers.what_if import TOPIC as WHAT_IF
+from hpcbench.interop.formats.export.tuner_tables import DIALECTS
 from hpcbench.kinds.registry import catalogue
+from hpcbench.registry import TopicSpec, offered
 from launcher import ROOT
 
 SCRIPT = """#!{python}
@@ -85,7 +85,11 @@ def test_every_list_of_values_is_that_of_the_program() -> None:
     assert completion.strategies("f") == ["fsdp"]
     assert completion.benchmarks("tr") == ["training", "train"]
     assert "resnet50" not in completion.models_with_vocabulary("")
-    assert completion.topics("") == [*(one.name for one in TOPICS), CAUSES.name, WHAT_IF.name]
+    assert tuple(one.name for one in TOPICS) == completion.TOPICS
+    assert completion.topics("") == [*completion.TOPICS, *offered(TopicSpec)]
+    assert completion.tuners("") == list(DIALECTS)
+    for spec in offered(TopicSpec).values():
+        assert spec.load().name == spec.name
 
 
 def test_every_command_completes_values_where_another_does() -> None:

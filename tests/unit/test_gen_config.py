@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from bad_input_process import hpcbench as in_this_process
 from hpcbench.config.load import (
-    DIALECTS,
     check_config,
     dialect_of,
     load_config,
@@ -32,6 +31,7 @@ from hpcbench.errors import ConfigError, FileError, UsageError
 from hpcbench.gen_config import Sweep, generate, generate_here, sweep_here, write_sweep
 from hpcbench.interop.dialects.traffic import TrafficFile
 from hpcbench.plan.expand import make_plan
+from hpcbench.registry import DialectSpec, offered
 from launcher import ROOT
 
 DDLB = ROOT / "tests/data/ddlb.json"
@@ -89,7 +89,7 @@ def test_the_canonical_form_means_the_same(tmp_path: Path, source: Path, suffix:
 def test_files_of_every_tool_are_among_them() -> None:
     """Recorded communication is none of a tool's: its sweep is made of it (test_causes.py)."""
     assert {dialect_of(read_config(path)) for path in SWEEPS} == {
-        None, *DIALECTS} - {TrafficFile}
+        None, *(one.load() for one in offered(DialectSpec).values())} - {TrafficFile}
 
 
 def test_a_canonical_file_stays_as_it_is(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from launcher import ROOT
 from package_source import PACKAGE, libraries_of, modules, room_of, rooms
 
 RULES: Mapping[str, Callable[[], Iterator[tuple[str, str]]]] = {
-    "import": imports.forbidden_imports, "library": imports.misplaced_libraries,
+    "import": imports.forbidden_imports, "wall": imports.walls_broken,
+    "library": imports.misplaced_libraries,
     "kind": content.kinds_spelled, "field": content.fields_used,
     "arithmetic": content.arithmetic, "function": content.long_functions,
     "parameters": content.long_parameter_lists, "file": content.long_files,

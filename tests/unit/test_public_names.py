@@ -20,10 +20,18 @@ SPECS = ("CollectiveSpec", "ImplementationSpec", "KindSpec", "PrimitiveSpec", "P
 
 def typed_names() -> dict[str, str]:
     """Return what type checkers see: the module of each name."""
-    tree = ast.parse(Path(plugins.__file__).read_text(encoding="utf-8"))
-    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
-    return {alias.name: str(node.module) for node in block.body
-            if isinstance(node, ast.ImportFrom) for alias in node.names}
+    found, files = {}, [Path(plugins.__file__)]
+    while files:
+        tree = ast.parse(files.pop().read_text(encoding="utf-8"))
+        (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+        for node in block.body:
+            assert isinstance(node, ast.ImportFrom)
+            module = str(node.module)
+            if [alias.name for alias in node.names] == ["*"]:
+                files.append(ROOT / f"{module.replace('.', '/')}.py")
+                continue
+            found |= {alias.name: module for alias in node.names}
+    return found
 
 
 def test_type_checkers_see_the_names_that_there_are() -> None:

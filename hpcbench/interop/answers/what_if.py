@@ -20,6 +20,7 @@ from hpcbench.answers.answer import (
     CLEAR,
     NONE,
     Answer,
+    Proof,
     Run,
     Topic,
     TopicOptions,
@@ -349,19 +350,6 @@ def _tables(found: WhatIf) -> Iterator[Table]:
         Line(text, "quiet") for text in (ASSUMED, left_out * bool(found.untimed)) if text))
 
 
-TOPIC = Topic("what-if", "what recorded communication would take otherwise", what_if, _tables,
-              lambda _: ())
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """A sweep, as a raw mapping, of the named alternative and the present on ``ranks``."""
-
-    name: str
-    sweep: Mapping[str, Any]
-    ranks: int
-
-
 def _provable(found: Iterable[Alternative]) -> list[tuple[float, Alternative]]:
     """Return the alternatives that a sweep can measure and that may be faster, by their change."""
     return [(one.change.value, one) for one in found
@@ -383,7 +371,7 @@ def proof_of(record: TrafficRecord, found: WhatIf) -> Proof:
         calls = [replace(one, splits_in=None, splits_out=None, bytes=size)
                  for one in calls for size in even_sizes(one)]
     blocks = sweep_of(replace(record, signatures=tuple(calls)))["benchmarks"]
-    return Proof(best.name, {
+    return Proof(TOPIC.name, best.name, {
         "name": "prove", "measure": {"passes": PROOF_PASSES, "iterations": PROOF_CALLS},
         "benchmarks": [
             block for one in blocks for block in _in_pairs(one, best, found.env)]},
@@ -402,3 +390,7 @@ def _in_pairs(block: Mapping[str, Any], best: Alternative, env: Env) -> Iterator
 
 def _variables(env: Env) -> dict[str, Any]:
     return {"env": {name: [value] for name, value in env}} if env else {}
+
+
+TOPIC = Topic("what-if", "what recorded communication would take otherwise", what_if, _tables,
+              lambda _: (), proof=proof_of)

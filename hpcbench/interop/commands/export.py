@@ -1,4 +1,4 @@
-"""``hpcbench export``: results as files of other programs."""
+"""``hpcbench export`` and ``anonymize``: results for others; tuner tables for ``advise --to``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import typer
 
 from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import CASES, FILES, QuietOption, VerboseOption, verbosity_of
-from hpcbench.errors import UsageError
+from hpcbench.errors import FileError, UsageError
 from hpcbench.measurement.process import rare_collection
+from hpcbench.texts import say, say_all
 
 
 @rare_collection()
@@ -19,7 +20,8 @@ def export(
     files: Annotated[list[Path], typer.Argument(
         metavar="RESULTS...", help="results.h5 or its folder; some formats take several.")],
     target_format: Annotated[str, typer.Option(
-        "--to", metavar="FORMAT", autocompletion=completion.export_formats,
+        "--to", metavar="FORMAT", autocompletion=completion.named_in(
+            "hpcbench.interop.formats.export.write", "FORMATS"),
         rich_help_panel=FILES, help="One of the formats above.")],
     output: Annotated[Optional[Path], typer.Option(
         "-o", "--output", metavar="FILE", rich_help_panel=FILES, callback=completion.dash_prints,
@@ -56,7 +58,6 @@ def export(
         write_target,
     )
     from hpcbench.reduce.results_file import each_once
-    from hpcbench.texts import say, say_all
 
     verbosity = verbosity_of(verbose, quiet)
     chosen = chosen_export(target_format, len(each_once(files)))
@@ -75,3 +76,64 @@ def export(
         sys.stdout.buffer.write(exported.content)
     else:
         say_all(exported.content.decode())
+
+
+def write_tuner(runs: list[Path], to: str, output: Path | None, *, force: bool) -> None:
+    from hpcbench.interop.formats.export.tuner_tables import dialect_of, tuner_file
+    from hpcbench.interop.formats.export.write import free_target, write_target
+
+    dialect_of(to)
+    target = free_target(output, force=force) if output is not None else None
+    exported, lines = tuner_file(runs, to, target)
+    for line in lines:
+        say(f"hpcbench: {line}", sys.stderr)
+    if target is None:
+        say_all(exported.content.decode())
+    else:
+        write_target(target, exported)
+        say(str(target))
+
+
+@rare_collection()
+def anonymize(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    output: Annotated[Path, typer.Option(
+        "-o", "--output", metavar="DIR", callback=completion.not_dash,
+        help="The new folder of the copy.")],
+    hide: Annotated[Optional[list[str]], typer.Option(
+        "--hide", metavar="NAME", help="Replace this name, too; repeatable.")] = None,
+    mapping: Annotated[Optional[Path], typer.Option(
+        "--mapping", metavar="FILE", callback=completion.in_folder,
+        help="Write the names and their replacements here; keep it private.")] = None,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
+) -> None:
+    """Copy a run without names of hosts, users, paths and jobs.
+
+    A name has the same replacement in all files; numbers stay. Commands read the copy as any run.
+
+    Examples:
+        hpcbench anonymize results/latest -o for-others
+        hpcbench anonymize results/latest -o for-others --hide projectx
+    """
+    from hpcbench.interop.anonymize import anonymize as copy_run
+    from hpcbench.interop.anonymize import write_mapping
+    from hpcbench.units import plural
+
+    if mapping is not None and output.resolve() in mapping.resolve().parents:
+        raise UsageError(f"{mapping}: is inside {output}, which is for others; write it elsewhere")
+    if mapping is not None and mapping.exists():
+        raise FileError(f"{mapping}: is there already; give --mapping another file")
+    verbosity = verbosity_of(verbose, quiet)
+    with verbosity.stage("anonymous copy"):
+        found = copy_run(run, output, hide or ())
+    if mapping is not None:
+        write_mapping(mapping, found.names)
+    if verbosity.is_quiet:
+        say(str(output))
+        return
+    replaced = ", ".join(plural(len(names), kind) for kind, names in sorted(found.names.items()))
+    say(f"{output}: replaced {replaced or 'nothing'}")
+    for line in found.left_out:
+        say(f"left out: {line}")
+    say("a name that nothing marks as such is still there: search the copy for those that you "
+        "know, and give them with --hide NAME")

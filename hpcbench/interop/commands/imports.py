@@ -1,4 +1,4 @@
-"""The commands for files that other programs wrote: ``hpcbench import`` and ``lint``."""
+"""The commands for what other programs wrote: ``import`` and ``lint``; ``from-command``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpcbench.commands.flags import (
     verbosity_of,
 )
 from hpcbench.errors import ExitCode, UsageError
-from hpcbench.texts import say
+from hpcbench.texts import as_field, say, say_all
 
 CollectiveOption = Annotated[str, typer.Option(
     "--collective", metavar="NAME", autocompletion=completion.collectives,
@@ -74,7 +74,8 @@ def import_(
         "--dtype", metavar="NAME", autocompletion=completion.dtypes,
         help="Element type, where the file does not say it; uint8 for bytes of any.")] = "",
     primitive: Annotated[str, typer.Option(
-        "--primitive", metavar="NAME", autocompletion=completion.primitives_of_ddlb,
+        "--primitive", metavar="NAME", autocompletion=completion.one_of(
+            "tp_columnwise", "tp_rowwise"),
         help="Primitive of DDLB's rows: tp_columnwise or tp_rowwise.")] = "",
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
@@ -118,3 +119,34 @@ def _import_traffic(files: list[Path], output: Path, backend: str, *, is_quiet: 
         say(f"hpcbench: {note}", sys.stderr)
     for line in (output,) if is_quiet else found.done:
         say(line)
+
+
+def from_command(
+    command: Annotated[str, typer.Argument(
+        metavar="COMMAND", help="The command line of the other benchmark, in quotes.")],
+    ranks: Annotated[Optional[int], typer.Option(
+        min=1, max=MOST_RANKS, metavar="N",
+        help="Ranks; default: the processes that the command starts.")] = None,
+    output: Annotated[Optional[Path], typer.Option(
+        "-o", "--output", metavar="FILE", callback=completion.dash_prints,
+        help="File to write, .json, .yaml or .yml; default: print YAML.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    verbose: VerboseOption = False, quiet: QuietOption = False,
+) -> None:
+    """Print the sweep of a command of nccl-tests, OSU or ds_bench.
+
+    Launchers: mpirun, srun, flux, jsrun, aprun, torchrun, deepspeed. Comments say how to run the
+    sweep, and which options have no counterpart (docs/coming-from.md).
+
+    Examples:
+        hpcbench from-command "mpirun -np 16 all_reduce_perf -b 8 -e 4G -f 2 -g 1"
+        hpcbench from-command "srun -n 4 osu_bcast -m 1024" -o sweep.yaml
+        hpcbench from-command --ranks 8 "ds_bench --scan --all-reduce"
+    """
+    from hpcbench.gen_config import Sweep, write_sweep
+    from hpcbench.interop.compat.from_command import translate
+
+    found = translate(command, ranks, str(output or "FILE"))
+    sweep = Sweep(found.content, found.remarks, ranks=found.ranks)
+    about = write_sweep(sweep, output, force=force).rstrip("\n")
+    say_all(as_field(str(output)) if output and quiet else about)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hpcbench.config.axes import TARGETS, passed_variables, unknown_name
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
 from hpcbench.import_path import module_command
 from hpcbench.kinds.function.block import FunctionBlock
-from hpcbench.kinds.primitive.block import PrimitiveBlock
-from hpcbench.kinds.primitive.plan.implementations import installed
-from hpcbench.kinds.primitive.plan.planner import cases_of_file
-from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
+from hpcbench.kinds.registry import kinds
 from hpcbench.operations.functions import (
     DeclarationError,
     DeclaredFunction,
@@ -41,8 +35,6 @@ from hpcbench.plan.points import (
     COMMON_AXES,
     CommonPoint,
     Draft,
-    Option,
-    Values,
     assemble,
     common_points,
     least_calls,
@@ -120,6 +112,27 @@ class FunctionCall(Workload):
         return {name: shown_value(value) for name, value in self.arguments}
 
 
+class FunctionHost(Protocol):
+    """A kind, called ``title``, of which functions of files can be implementations.
+
+    They are compared with one of its ``names`` (`KindSpec.host_path`).
+    """
+
+    title: str
+
+    @property
+    def names(self) -> Collection[str]: ...
+
+    def cases(
+        self, title: str, block: Block, job: PlanRequest, one: DeclaredFunction, file: FunctionFile,
+    ) -> Iterator[Case]:
+        """Yield the cases of a function, and of those beside it. Raises ConfigError."""
+
+
+def hosts() -> list[FunctionHost]:
+    return [spec.made(spec.host_path) for spec in kinds().values() if spec.host_path]
+
+
 class FunctionPlanner(Planner):
     """Plans the functions of files; each file is imported once."""
 
@@ -139,8 +152,8 @@ class FunctionPlanner(Planner):
         chosen = self._chosen(block, job.config)
         file = self._file(block.file, job.config)
         for one, own in chosen:
-            if one.compare in installed().primitives:
-                yield from _primitive_cases(title, own, job, one, file)
+            if host := next((host for host in hosts() if one.compare in host.names), None):
+                yield from host.cases(title, own, job, one, file)
                 continue
             _refuse_strangers(one, file)
             shared = _shared(one, [other for other, _ in chosen])
@@ -238,78 +251,23 @@ def _with_common(block: FunctionBlock, one: DeclaredFunction, file: FunctionFile
         return block
     given = {name: list(values) for name, values in one.common.items()}
     plain = {**block.model_dump(mode="json", by_alias=True, exclude_none=True), **given}
-    return _checked(FunctionBlock, plain, _place(one, file))
-
-
-B = TypeVar("B", bound=Block)
-
-
-def _checked(block: type[B], raw: Mapping[str, Any], where: str) -> B:
-    """Return a block of plain values. Raises ConfigError of the first bad one."""
-    try:
-        return block.model_validate_json(json.dumps(raw))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = "".join(f"{part}: " for part in first["loc"][:1])
-        raise ConfigError(f"{where}: {key}{first['msg'].removeprefix('Value error, ')}") from None
+    return FunctionBlock.of_plain(plain, file.place(one))
 
 
 def _refuse_strangers(one: DeclaredFunction, file: FunctionFile) -> None:
-    """Raise ConfigError for keys that only a function compared with a primitive can have."""
-    primitive = "" if not one.compare else (
-        f"; as a primitive, compare {unknown_name(one.compare, installed().primitives)}")
+    """Raise ConfigError for keys that only a function compared with another kind can have."""
+    titles = [host.title for host in hosts()]
+    others = "".join(f"; as a {host.title}, compare {unknown_name(one.compare, host.names)}"
+                     for host in hosts()) if one.compare else ""
     for name in one.arguments:
         if name not in one.parameters:
-            raise ConfigError(f"{_place(one, file)}: {name} is no parameter of the function, which "
+            raise ConfigError(f"{file.place(one)}: {name} is no parameter of the function, which "
                               f"has {', '.join(one.parameters) or 'none'} after the context"
-                              f"{primitive}")
+                              f"{others}")
     if one.beside:
-        raise ConfigError(f"{_place(one, file)}: baseline: {', '.join(one.beside)}: names are of a "
-                          "primitive's implementations; True makes this function the baseline"
-                          f"{primitive}")
-
-
-def _place(one: DeclaredFunction, file: FunctionFile) -> str:
-    return f"file: {file.path}:{one.line}: {one.name}"
-
-
-_PROBLEM = ("m", "n", "k", "model", "layer", "tokens", "degree", "order")
-"""Axes of a function compared with primitives that are keys of the primitives' block."""
-
-
-def _primitive_cases(
-    title: str, block: FunctionBlock, job: PlanRequest, one: DeclaredFunction, file: FunctionFile,
-) -> Iterator[Case]:
-    """Yield the cases of a function that implements a primitive, and of those beside it."""
-    primitive = installed().primitives[one.compare]
-    if one.points:
-        raise ConfigError(f"{_place(one, file)}: points: a function compared with a primitive "
-                          "has axes only")
-    own = {name: _option_values(name, values, one, file) for name, values in one.axes.items()
-           if name not in _PROBLEM and name not in primitive.options}
-    spec = ImplementationSpec(
-        one.name, f"{file.title}:{one.line}", {one.compare: file.path}, options={
-            name: Values(values[0], values) for name, values in own.items()})
-    common = block.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={
-        "kind", "file", "function"})
-    raw = {**common, "kind": "primitive", "primitive": one.compare, "implementations": {
-        one.name: {name: list(values) for name, values in own.items()},
-        **{name: {} for name in one.beside or ("torch",)}},
-        "options": {name: list(one.axes[name]) for name in primitive.options if name in one.axes},
-        **{name: list(one.axes[name]) for name in _PROBLEM if name in one.axes}}
-    yield from cases_of_file(f"{title}-{one.compare}", _checked(
-        PrimitiveBlock, raw, _place(one, file)), job, spec, file)
-
-
-def _option_values(
-    name: str, values: Sequence[Value], one: DeclaredFunction, file: FunctionFile,
-) -> tuple[Option, ...]:
-    """Return the values of an option of an implementation. Raises ConfigError for others."""
-    found = tuple(value for value in values if isinstance(value, (str, int)))
-    if len(found) != len(values) or name not in one.parameters:
-        raise ConfigError(f"{_place(one, file)}: {name}: of a primitive it must be a parameter of "
-                          "the function, and text, a whole number, True or False")
-    return found
+        raise ConfigError(f"{file.place(one)}: baseline: {', '.join(one.beside)}: names are of a "
+                          f"{' or '.join(titles) or 'built-in'}'s implementations; True makes this "
+                          f"function the baseline{others}")
 
 
 def _shared(one: DeclaredFunction, others: Sequence[DeclaredFunction]) -> tuple[str, ...]:
