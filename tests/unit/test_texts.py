@@ -249,7 +249,7 @@ REVERSIBLE = {"hpcbench.backends.child", "hpcbench.launch.communicator",
 """Messages between our processes: Python's JSON keeps every text, paths too, as Python has it."""
 NOT_WRITTEN = {"hpcbench.config.axes", "hpcbench.config.schema",
                "hpcbench.config.load", "hpcbench.plan.expand",
-               "hpcbench.kinds.function.plan", "hpcbench.plan.case", "hpcbench.reduce.records",
+               "hpcbench.config.section", "hpcbench.plan.case", "hpcbench.reduce.records",
                "hpcbench.reduce.run_checks",
                "hpcbench.operations.token_file", "hpcbench.gen_data",
                "hpcbench.profiling.flight", "hpcbench.interop.traffic.startup.sitecustomize"}
