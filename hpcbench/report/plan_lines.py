@@ -257,7 +257,7 @@ SCHEMA_VERSION = 1
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as plain JSON values; ``estimate_s`` of the totals is of all repeats."""
-    runs = [case for case in plan.cases if case.skip is None]
+    runs, bounds = [case for case in plan.cases if case.skip is None], _bounds(plan)
     return {
         "schema": "hpcbench.plan", "schema_version": SCHEMA_VERSION,
         "hpcbench_version": __version__, "name": plan.name, "plan_hash": plan.plan_hash,
@@ -271,8 +271,23 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 (case.memory_bytes + case.host_bytes for case in runs), default=0),
         },
         "notes": list(plan.config.get("notes", ())),
-        "cases": [_case(case) for case in plan.cases],
+        "cases": [{**_case(case), **bounds.get(case.case_id, {})} for case in plan.cases],
     }
+
+
+def _bounds(plan: Plan) -> Mapping[str, Mapping[str, Any]]:
+    """Return by case id the cells of columns ``least_*`` of the plan's tables: no rank beats them.
+    """
+    runs = [case for case in plan.cases if case.skip is None]
+    found: dict[str, Mapping[str, Any]] = {}
+    for kind, cases in grouped((case.kind, case) for case in runs).items():
+        table = presenter_of(kind).plan_table(
+            "", cases, listed=True, hardware=plan.config.get("hardware", {}))
+        for row in (row for group in (table.groups if table else ()) for row in group.rows):
+            cells = zip(table.columns if table else (), row.cells, strict=True)
+            found[row.case_id or ""] = {column.name: cell for column, cell in cells
+                                        if column.name.startswith("least_")}
+    return found
 
 
 def _case(case: Case) -> dict[str, Any]:

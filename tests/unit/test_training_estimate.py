@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.kinds.training.plan.predict import predict
-from hpcbench.kinds.training.plan.workload import training_of
+from hpcbench.kinds.training.plan.memory import rank_parameters
+from hpcbench.kinds.training.plan.predict import crossing_bytes, predict
+from hpcbench.kinds.training.plan.step import stages_of
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.order import setup_s
-from hpcbench.report.plan_lines import case_tables, plan_estimate_s, plan_header
+from hpcbench.report.plan_lines import case_tables, plan_document, plan_estimate_s, plan_header
 
 GPT: dict[str, Any] = {"kind": "training", "model": "gpt2", "strategies": "data",
                        "iterations": 4, "warmup": 0, "backend": "gloo"}
@@ -81,7 +83,7 @@ def test_workers_of_gpus_that_may_not_be_there_are_apart() -> None:
 @pytest.mark.parametrize(("hardware", "step_s"), [
     ({"peak_flops": {"bf16": 1e12}}, 1.0), ({"peak_flops": {"fp32": 1e12}}, None), ({}, None),
     ({"network_bandwidth_gbps": 8e-3, "num_devices": 1}, 2.0),
-    ({"network_bandwidth_gbps": 8e-3, "num_devices": 2}, None),  # then a node's ranks share it
+    ({"network_bandwidth_gbps": 8e-3, "num_devices": 2}, None),  # both are on one node
     ({"peak_flops": {"bf16": 1e11}, "network_bandwidth_gbps": 8, "num_devices": 1}, 10.0),
     ({"peak_flops": {"bf16": 1e12}, "device_type": "cuda"}, None)])
 def test_a_plan_has_the_least_step_and_its_cost_at_the_declared_rates(
@@ -93,14 +95,51 @@ def test_a_plan_has_the_least_step_and_its_cost_at_the_declared_rates(
     plan = make_plan(config, 2)
     table, = case_tables(plan, full=True)
     names = [column.name for column in table.columns]
-    (cost,) = (column for column in table.columns if column.name == "least_cost")
+    (cost,) = (column for column in table.columns if column.name == "least_cost_per_1000_samples")
     assert cost.unit == "currency units/1K samples, at least"
     row = dict(zip(names, table.groups[0].rows[0].cells, strict=True))
+    (document,) = plan_document(plan)["cases"]
+    assert all(document[name] == row.get(name) for name in (
+        "least_step_s", "least_cost_per_1000_samples"))
     expected = predict(training_of(plan.cases[0]))
     unit = expected.hardware_flops / 1e12 if "peak_flops" in hardware else (
         expected.carried_on(plan.cases[0].library) / 2e6)
     if step_s is None:
-        assert row.get("least_step") is None and row.get("least_cost") is None
+        assert row.get("least_step_s") is None and row.get("least_cost_per_1000_samples") is None
     else:
-        assert row["least_step"] == pytest.approx(step_s * unit)
-        assert row["least_cost"] == pytest.approx(step_s * unit * 2 * 3.6 / 3600 / 10 * 1000)
+        assert row["least_step_s"] == pytest.approx(step_s * unit)
+        assert row["least_cost_per_1000_samples"] == pytest.approx(
+            step_s * unit * 2 * 3.6 / 3600 / 10 * 1000)
+
+
+KEPT = {"fsdp": {"reshard": False}}
+
+
+@pytest.mark.parametrize(("strategy", "on_node", "share"), [
+    ("data", 1, 2 * 3 / 4), ("data", 2, 2 * 1 / 2), ("data", 4, 0),
+    ("data", 3, 2 * 1 / 2),  # nodes of 3 ranks and of 1
+    (KEPT, 1, 2 * 3 / 4), (KEPT, 2, 2 * 1 / 2),  # gathered and scattered once
+    ("zero1", 2, 2 * 1 / 2 + 1 / 2)])  # each rank broadcasts what it has updated
+def test_the_ranks_of_a_node_share_its_link(strategy: Any, on_node: int, share: float) -> None:
+    """Of S bytes of fp32 gradients on 4 ranks; of an all_reduce 2 (nodes - 1) / nodes must pass."""
+    (case,) = make_plan(check_config({"benchmarks": [
+        GPT | {"strategies": strategy, "dtype": "fp32"}]}, "test"), 4).cases
+    work = training_of(case)
+    assert crossing_bytes(work, on_node, "nccl") == pytest.approx(
+        share * 4 * work.parameters, rel=2e-3)  # FSDP pads to equal shards
+
+
+def test_groups_within_a_node_send_nothing_over_its_link() -> None:
+    def planned(strategies: Any) -> Training:
+        (case,) = make_plan(check_config({"benchmarks": [
+            GPT | {"strategies": strategies, "dtype": "fp32"}]}, "test"), 4).cases
+        return training_of(case)
+
+    two_by_two, of_layers = planned({"hybrid": {"tp": 2}}), planned({"pipeline": {}})
+    local = rank_parameters(two_by_two, stages_of(two_by_two)[0]).local.trained
+    # both ranks of a node average their part of the gradients with the other node: 2 x 2 x 1 / 2
+    assert crossing_bytes(two_by_two, 2, "nccl") == 2 * 4 * local.elements
+    assert crossing_bytes(planned("tensor"), 4, "nccl") == 0
+    assert crossing_bytes(of_layers, 1, "nccl") == predict(of_layers).carried_on("nccl") > 0
+    assert crossing_bytes(planned({"hsdp": {"replicas": 2}}), 2, "nccl") == pytest.approx(
+        4 * two_by_two.parameters, rel=2e-3)  # both average a half: 2 x 2 x 1 / 2 / 2

@@ -8,10 +8,11 @@ reduce-scatter, with an all-gather on the other side, of the same bytes on the w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpcbench.kinds.training.plan import any_model, models
 from hpcbench.kinds.training.plan import spec as traffic
@@ -26,6 +27,7 @@ from hpcbench.kinds.training.plan.spec import (
 )
 from hpcbench.kinds.training.plan.step import Stage, Step, stages_of, step_of
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training
+from hpcbench.operations.collectives import collective_spec
 from hpcbench.operations.models import ModelShape
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
@@ -155,17 +157,51 @@ def predict(work: Training) -> Demands:
 def least_step_s(work: Training, case: Case, hardware: Mapping[str, Any]) -> float | None:
     """Return the seconds of a step that no rank can beat, None where ``hardware`` declares no rate.
 
-    The longer of its FLOPs / the peak of the dtype and, with one rank a node, its bytes / the rate
-    of the network: none of both is ever reached, and at best they overlap wholly.
+    The longer of a rank's FLOPs / the peak of the dtype and the bytes that cross a node's link in
+    one direction / its rate: none of both is ever reached, and at best they overlap wholly. A node
+    has ``num_devices`` ranks.
     """
     if hardware.get("device_type") not in (None, case.device) or not is_predicted(work):
         return None
     peak = (hardware.get("peak_flops") or {}).get(work.dtype)
-    gbps = hardware.get("network_bandwidth_gbps") if hardware.get("num_devices") == 1 else None
-    demands = predict(work)
-    times_s = [demands.hardware_flops / peak] if peak else []
-    times_s += [demands.carried_on(case.library) / (gbps * 1e9 / 8)] if gbps else []
+    gbps, on_node = hardware.get("network_bandwidth_gbps"), hardware.get("num_devices")
+    times_s = [predict(work).hardware_flops / peak] if peak else []
+    if gbps and on_node:
+        times_s.append(crossing_bytes(work, on_node, case.library) / (gbps * 1e9 / 8))
     return max(times_s, default=0.0) or None
+
+
+def crossing_bytes(work: Training, on_node: int, library: str) -> float:
+    """Return the bytes of a step that cross the link of a node in one direction, at least.
+
+    Ranks lie in order, ``on_node`` a node, which share its link. Of a collective counts what no
+    algorithm can avoid (`CollectiveSpec.crossing`); of a pipeline, messages of a node with one
+    stage. It is the most of the nodes of the first replica.
+    """
+    replica, ranks = work.pp * work.tp, work.dp * work.pp * work.tp
+    of_stages = [_grouped_calls(work, stage) for stage in stages_of(work)]
+    passing: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for rank in range(min(-(-replica // on_node) * on_node, ranks)):
+        for called, size, stride in of_stages[rank // work.tp % len(of_stages)]:
+            first = rank - rank // stride % size * stride
+            nodes = [member // on_node for member in range(first, first + size * stride, stride)]
+            own = rank // on_node
+            for way, share in enumerate(_crossing_shares(called.collective, nodes, own)):
+                passing[own, way] += share * called.carried_on(library)
+    return max(passing.values(), default=0.0)
+
+
+def _crossing_shares(collective: str, nodes: Sequence[int], own: int) -> Sequence[float]:
+    """Return what leaves and enters a rank's ``own`` node for it, over its bytes on the wire.
+
+    ``nodes`` are those of its group. Ranks take turns as roots of broadcasts (ZeRO stage 1).
+    """
+    if collective == "send_recv":
+        return (float(nodes.count(own) == 1),)
+    if collective == "broadcast":
+        return ((1 - nodes.count(own) / len(nodes)) / nodes.count(own),)
+    shares = collective_spec(collective).crossing_share([*map(str, nodes)]) or {}
+    return [share / nodes.count(own) for share in shares.get(str(own), ())]
 
 
 def is_predicted(work: Training) -> bool:
@@ -174,7 +210,7 @@ def is_predicted(work: Training) -> bool:
 
 def predict_stage(work: Training, stage: Stage) -> Prediction:
     return Prediction(memory_of(work, stage), _flops(work, stage),
-                      traffic.together(_calls(work, stage)))
+                      traffic.together(each.calls for each in _grouped_calls(work, stage)))
 
 
 def _flops(work: Training, stage: Stage) -> int:
@@ -196,28 +232,42 @@ def _flops(work: Training, stage: Stage) -> int:
     return (len(stage.blocks) * (two - one) + again * of_recomputed + head) // work.tp
 
 
-def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
+class GroupedCalls(NamedTuple):
+    """Calls of each group of ``ranks``, which are ``stride`` apart."""
+
+    calls: Calls
+    ranks: int
+    stride: int
+
+
+def _grouped_calls(work: Training, stage: Stage) -> list[GroupedCalls]:
+    """Return a rank's calls; ranks lie by replica, stage and part of a tensor, which is innermost.
+    """
     if work.communication == "off":
         return []
     step, shape = step_of(work), any_model.model_of(work)
-    layout = step.layout
+    layout, apart = step.layout, work.pp * work.tp
     _, local, blocks = rank_parameters(work, stage)
-    made: list[traffic.Calls] = []
-    if layout.groups:
-        made += traffic.fsdp_calls(blocks, _roots(local, alone=stage.alone), layout.groups)
+    made: list[GroupedCalls] = []
+    if groups := layout.groups:
+        made += [GroupedCalls(one, *((groups.copies, groups.shards * apart)
+                                     if one.collective == "all_reduce" else (groups.shards, apart)))
+                 for one in traffic.fsdp_calls(
+                     blocks, _roots(local, alone=stage.alone), groups)]
     elif layout.buckets and work.dp > 1:
-        made += traffic.ddp_calls(local.trained, work.dp, layout.buckets.mib, layout.buckets.hook)
-    made += own_traffic(work, local.tensors)
+        made += [GroupedCalls(one, work.dp, apart) for one in traffic.ddp_calls(
+            local.trained, work.dp, layout.buckets.mib, layout.buckets.hook)]
+    made += [GroupedCalls(one, work.dp, apart) for one in own_traffic(work, local.tensors)]
     if work.tp > 1:
         assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)
         again = sum(models.is_recomputed(work.checkpointing, number) for number in stage.blocks)
-        made += tensor_calls(shape, stage, step, again)
+        made += [GroupedCalls(one, work.tp, 1) for one in tensor_calls(shape, stage, step, again)]
     if layout.pipeline:
-        made.append(pipeline_calls(work, shape, stage, step))
-    if work.dtype == "fp16" and work.tp * work.pp > 1:
-        made.append(traffic.calls("all_reduce", work.dp * work.tp * work.pp, [_OVERFLOWED]))
-    elif work.dtype == "fp16" and layout.shards > 1:
-        made.append(traffic.calls("all_reduce", layout.shards, [_OVERFLOWED]))
+        made.append(GroupedCalls(pipeline_calls(work, shape, stage, step), work.pp, work.tp))
+    agreeing = (work.dp * apart, 1) if apart > 1 else (layout.shards, 1)
+    if work.dtype == "fp16" and agreeing[0] > 1:
+        made.append(GroupedCalls(
+            traffic.calls("all_reduce", agreeing[0], [_OVERFLOWED]), *agreeing))
     return made
 
 

@@ -71,6 +71,7 @@ def _models(title: str, extents: Mapping[str, str], shapes: Mapping[str, AnyShap
         for name, shape in shapes.items())),))
 
 
+LEAST_COST = "least_cost_per_1000_samples"
 _OF_STEP = "predicted of one step, the most of any rank"
 _CASE_COLUMNS = (
     Column("index", "#", Show.COUNT), Column("model", "model"), Column("parameters", "parameters"),
@@ -88,10 +89,10 @@ _CASE_COLUMNS = (
     Column("wire", "wire", meaning=_OF_STEP, optional=True, detail=True),
     Column("calls", "calls", Show.COUNT, "", _OF_STEP, "less", optional=True, detail=True),
     Column("memory", "memory", meaning=_OF_STEP),
-    Column("least_step", "step", Show.DURATION, "at least", "the longer of FLOPs / declared peak "
-           "and, with one rank a node, wire / declared network", "less", optional=True,
-           first_to_go=True),
-    Column("least_cost", "cost", Show.NUMBER, "", "of 1,000 samples at the least step and the "
+    Column("least_step_s", "step", Show.DURATION, "at least", "the longer of FLOPs / declared peak "
+           "and what crosses a node's link / its declared rate, of num_devices ranks a node",
+           "less", optional=True, first_to_go=True),
+    Column(LEAST_COST, "cost", Show.NUMBER, "", "of 1,000 samples at the least step and the "
            "declared price", "less", optional=True), *COST,
 )  # a transformer has neither width nor image, a ResNet neither hidden nor seq
 _GROUP_COLUMNS = (
@@ -110,7 +111,7 @@ def training_plan_table(
         options = charts.distinguishing_options(training_of(case) for case in cases)
         rows = tuple(_case_row(case, options[training_of(case)], hardware) for case in cases)
         unit = f"{hardware.get('currency') or 'currency units'}/1K samples, at least"
-        columns = tuple(replace(column, unit=unit) if column.name == "least_cost" else column
+        columns = tuple(replace(column, unit=unit) if column.name == LEAST_COST else column
                         for column in _CASE_COLUMNS)
         return Table(title, columns, (Group("", rows),), notes=tuple(
             Line(f"#{case.index} {case.note}", "warning") for case in cases if case.note))
