@@ -218,45 +218,16 @@ def test_the_exit_code_of_the_job_is_passed_on(cluster: Cluster, code: int) -> N
     (("4",), {"HPCBENCH_MANIFEST": "/nowhere.yaml"}, "cannot read /nowhere.yaml"),
     (("4",), {"HPCBENCH_ARGUMENTS": "--iters 2\n--only x"}, "HPCBENCH_ARGUMENTS has a line break"),
     (("4", "1", "1", "1"), {"HPCBENCH_CONFIG": "x.json"}, "HPCBENCH_ARGUMENTS instead"),
+    (("1",), {"HPCBENCH_CONFIG": "large.json"}, "a ConfigMap takes"), (("4",), {}, "no kubectl on"),
 ])
 def test_bad_usage_is_one_line_and_asks_no_cluster(
     cluster: Cluster, words: tuple[str, ...], variables: dict[str, str], told: str,
 ) -> None:
+    (cluster.folder / "user" / "large.json").write_text(" " * 900_000)
+    if told.startswith("no kubectl"):
+        (cluster.folder / "bin" / "kubectl").unlink()
     done = cluster.run(*words, **variables)
     assert told in done.line() and not done.calls
-
-
-def test_a_sweep_too_large_for_a_config_map(cluster: Cluster) -> None:
-    (cluster.folder / "user" / "large.json").write_text(" " * 900_000)
-    assert "a ConfigMap takes" in cluster.run("1", HPCBENCH_CONFIG="large.json").line()
-
-
-def test_no_kubectl(cluster: Cluster) -> None:
-    (cluster.folder / "bin" / "kubectl").unlink()
-    assert "no kubectl on PATH" in cluster.run("4").line()
-
-
-@pytest.mark.parametrize(("raw", "told"), [
-    ("echo 'Error from server (NotFound): the server could not find it' >&2; exit 1",
-     "no MPIJob of kubeflow.org/v2beta1"),
-    ("""echo '{"resources":[{"name":"tfjobs"}]}'""", "no MPIJob of kubeflow.org/v2beta1"),
-    ("echo 'E1 memcache' >&2; echo 'dial tcp: refused' >&2; exit 1",
-     "cannot reach the cluster: dial tcp: refused"),
-])
-def test_a_cluster_that_has_no_operator_or_is_not_reached(
-    cluster: Cluster, raw: str, told: str,
-) -> None:
-    cluster.answer(raw=raw)
-    done = cluster.run("4")
-    assert told in done.line() and len(done.calls) == 1
-
-
-def test_a_job_that_the_cluster_refuses(cluster: Cluster) -> None:
-    """Part of it may have been created."""
-    cluster.answer(create="printf 'configmap created\\nmpijobs forbidden\\n' >&2; exit 1")
-    done = cluster.run("4")
-    assert "refuses the job: configmap created mpijobs forbidden" in done.line()
-    assert done.deleted()
 
 
 @pytest.mark.parametrize(("phase", "told"), [
@@ -271,10 +242,17 @@ def test_a_job_that_does_not_start(cluster: Cluster, phase: str, told: str) -> N
     assert "job-launcher Pending ImagePullBackOff" in done.stderr
 
 
-def test_a_launcher_that_is_evicted(cluster: Cluster) -> None:
-    cluster.answer(logs='echo Failed >"$play/is"', exit_code="", reason="printf 'Evicted: disk'")
+@pytest.mark.parametrize(("answers", "told"), [
+    ({"create": "printf 'configmap created\\nmpijobs forbidden\\n' >&2; exit 1"},  # part of it is
+     "refuses the job: configmap created mpijobs forbidden"),
+    ({"logs": 'echo Failed >"$play/is"', "exit_code": "", "reason": "printf 'Evicted: disk'"},
+     "left no exit code: Evicted: disk")])
+def test_a_job_that_is_refused_or_evicted_is_deleted(
+    cluster: Cluster, answers: dict[str, str], told: str,
+) -> None:
+    cluster.answer(**answers)
     done = cluster.run("4")
-    assert "left no exit code: Evicted: disk" in done.line() and done.deleted()
+    assert told in done.line() and done.deleted()
 
 
 def test_a_launcher_that_is_gone(cluster: Cluster) -> None:
@@ -287,11 +265,15 @@ def test_a_launcher_that_is_gone(cluster: Cluster) -> None:
     assert (cluster.results / "traces" / "rank00001.journal").exists()
 
 
-def test_a_stream_that_breaks_off_is_taken_up_again(cluster: Cluster) -> None:
+def test_streams_that_break_off_are_taken_up_again(cluster: Cluster) -> None:
+    """That of the log, and that of the results."""
+    cluster.answer(fetch='if mkdir "$play/broke" 2>/dev/null; then printf x; exit 1; fi\n'
+                   + ANSWERS["fetch"])
     cluster.answer(logs='test -e "$play/once" || { touch "$play/once"; echo a; exit 1; }; '
                         'echo b; echo Succeeded >"$play/is"')
     done = cluster.run("1")
-    assert done.code == 0 and "a\nb\n" in done.stdout
+    assert done.code == 0 and "a\nb\n" in done.stdout and "attempt 1 of 3" in done.stderr
+    assert (cluster.results / "results.h5").exists()
     first, second = (call for call in done.asked("logs") if "--follow" in call)
     assert "--since" not in first and "--since=12s" in second
 
@@ -339,14 +321,6 @@ def test_the_others_are_asked_where_not_all_is_well(cluster: Cluster) -> None:
     assert (cluster.results / "traces" / "rank00001.journal").exists()
 
 
-def test_results_that_arrive_broken_are_copied_again(cluster: Cluster) -> None:
-    cluster.answer(fetch='if mkdir "$play/once" 2>/dev/null; then printf x; exit 1; fi\n'
-                   + ANSWERS["fetch"])
-    done = cluster.run("1")
-    assert done.code == 0 and "attempt 1 of 3" in done.stderr
-    assert (cluster.results / "results.h5").exists()
-
-
 def test_what_each_node_recorded_is_copied_where_there_are_no_results(cluster: Cluster) -> None:
     shutil.rmtree(cluster.folder / "play" / "job-worker-0")
     cluster.store(0, "job/traces/rank00000.journal")
@@ -381,6 +355,10 @@ NOT_FOUND = "echo 'Error from server (NotFound): not found' >&2; exit 1"
 @pytest.mark.parametrize(("answers", "variables", "told"), [
     ({"rights": 'case "$*" in *"create mpijobs"* | *exec) echo no; exit 1 ;; *) echo yes ;; esac'},
      {}, "you may not create mpijobs.kubeflow.org, create pods/exec in namespace of the context"),
+    ({"raw": NOT_FOUND}, {}, "no MPIJob of kubeflow.org/v2beta1"),
+    ({"raw": """echo '{"resources":[{"name":"tfjobs"}]}'"""}, {}, "no MPIJob of kubeflow.org"),
+    ({"raw": "echo 'E1 memcache' >&2; echo 'dial tcp: refused' >&2; exit 1"}, {},
+     "cannot reach the cluster: dial tcp: refused"),
     ({"namespace": NOT_FOUND}, {"HPCBENCH_NAMESPACE": "team"}, "there is no namespace team"),
     ({"job": "echo 'admission webhook denied the request' >&2; exit 1"}, {},
      "the cluster refuses the job: admission webhook denied"),
@@ -412,12 +390,15 @@ def test_all_that_is_wrong_is_reported_together(cluster: Cluster) -> None:
     ({"policies": FORBIDDEN}, "network policies: Error from server (Forbidden)"),
     ({"secret": FORBIDDEN}, "whether there is a secret registry: Error from server (Forbidden)"),
     ({"nodes": "echo nonsense"}, "nodes: judge.py failed"),
+    ({}, "nodes, network policies and secrets: no python3"),
     ({"job": "echo 'webhook does not support dry run' >&2; exit 1"}, "not support dry run"),
 ])
 def test_what_may_not_be_seen_is_reported_and_is_no_problem(
     cluster: Cluster, answers: dict[str, str], told: str,
 ) -> None:
     cluster.answer(**answers)
+    if not answers:
+        (cluster.folder / "bin" / "python3").unlink()
     done = cluster.run("2")
     assert done.code == 0 and f"not checked: {told}".split(":")[0] in done.stdout, done
     assert told in done.stdout
@@ -428,12 +409,6 @@ def test_checks_can_be_left_out(cluster: Cluster) -> None:
     done = cluster.run("9", HPCBENCH_UNCHECKED="nodes policies")
     assert done.code == 0 and "not checked: nodes (HPCBENCH_UNCHECKED)" in done.stdout
     assert not any("get nodes" in call or "networkpolicies" in call for call in done.calls)
-
-
-def test_without_python_it_states_what_it_does_not_check(cluster: Cluster) -> None:
-    (cluster.folder / "bin" / "python3").unlink()
-    done = cluster.run("2")
-    assert done.code == 0 and "nodes, network policies and secrets: no python3" in done.stdout
 
 
 @pytest.mark.parametrize("pod", ["job-launcher", "job-worker-1"])
@@ -501,23 +476,18 @@ def test_interrupted_while_the_results_are_copied(cluster: Cluster) -> None:
     assert "kubectl exec job-worker-0" in done.stderr and "kubectl delete" in done.stderr
 
 
-def test_interrupted_twice_the_job_is_deleted_at_once(cluster: Cluster) -> None:
-    cluster.answer(logs=RUNS_ON, interrupt='touch "$play/asked"')
+@pytest.mark.parametrize(("answers", "marks"), [
+    ({"logs": RUNS_ON, "interrupt": 'touch "$play/asked"'}, ("runs", "asked")),
+    ({"phase": ': >"$play/polled"; printf Pending'}, ("polled",))], ids=["twice", "not started"])
+def test_interrupted_the_job_is_deleted_at_once(
+    cluster: Cluster, answers: dict[str, str], marks: tuple[str, ...],
+) -> None:
+    cluster.answer(**answers)
     with cluster.start("2") as popen:
-        wait_for(cluster.folder / "play" / "runs")
-        popen.send_signal(signal.SIGTERM)
-        wait_for(cluster.folder / "play" / "asked")
-        popen.send_signal(signal.SIGTERM)
+        for mark in marks:
+            wait_for(cluster.folder / "play" / mark)
+            popen.send_signal(signal.SIGTERM)
         done = cluster.ended(popen)  # kubectl, too, which has the same stdout
-    assert done.code == 130 and done.deleted()
-
-
-def test_interrupted_before_it_has_started(cluster: Cluster) -> None:
-    cluster.answer(phase=': >"$play/polled"; printf Pending')
-    with cluster.start("2") as popen:
-        wait_for(cluster.folder / "play" / "polled")
-        os.killpg(popen.pid, signal.SIGINT)
-        done = cluster.ended(popen)
     assert done.code == 130 and done.deleted()
 
 
