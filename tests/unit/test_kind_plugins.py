@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,11 +24,6 @@ from launcher import ROOT
 from results_factory import sweep
 
 SOURCE = ROOT / "tests/data/kind_plugin"
-BROKEN_SPEC = """
-from hpcbench_sleep import SPEC as WHOLE
-from dataclasses import replace
-SPEC = replace(WHOLE, {side}="no_such_module:Side")
-"""
 EXTRA = "from hpcbench_sleep import SPEC as WHOLE\nfrom dataclasses import replace\n"
 SLEEPS = {"kind": "sleep", "milliseconds": [1, 2]}
 BARRIER = {"kind": "collective", "collective": "barrier"}
@@ -61,74 +57,45 @@ def test_its_block_is_checked(tmp_path: Path) -> None:
     told = plan(folder, {"kind": "sleep", "milliseconds": 0, "size": 8}, code=2)
     assert "benchmarks[0].milliseconds: must be at least 1, not 0" in told
     assert "benchmarks[0].size: unknown key" in told
+    assert 'did you mean "sleep"' in plan(folder, {"kind": "sleeep"}, code=2)
 
 
-def test_an_unknown_kind_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
-    told = plan(offer(tmp_path, "hpcbench_sleep:SPEC"), {"kind": "sleeep"}, code=2)
-    assert 'did you mean "sleep"' in told
+RAISES = ("from hpcbench_sleep.planner import SleepPlanner\n"
+          "class Side(SleepPlanner):\n    def {}: 1 / 0")
+UNUSABLE = {
+    "no_such_module:SPEC": ("", "", "kind sleep cannot be used: .*No module named 'no_such_m"),
+    "hpcbench_sleep:NONE": ("", "", "kind sleep cannot be used: .*has no attribute 'NONE'"),
+    "hpcbench_sleep:__doc__": ("", "", "kind sleep cannot be used: .*offers a str, no KindSpec"),
+    "no name": ("name=None", "", "kind sleep cannot be used: .*None is no name"),
+    "a name that is taken": ("name='collective'", "", "there is a kind collective already"),
+    "an alias that is taken": ("aliases=('comm',)", "", "there is a kind comm already"),
+    "no aliases": ("aliases=None", "", "kind sleep cannot be used: .*TypeError"),
+    "no order": ("order='x'", "", "kind sleep cannot be used: .*TypeError"),
+    **{f"no module of {side}": (f"{side}='no_such_module:Side'", "",
+                                "no_such_module:Side cannot be loaded: ModuleNotFoundError")
+       for side in ("block", "planner_path")},
+    "no block": ("block='sides:Side'", "class Side: pass", "cannot be loaded: AttributeError"),
+    "a block of no type": (
+        "block='sides:Side'", "from hpcbench.plugins import Block\nclass Side(Block):\n"
+        "    size: 'Nowhere' = 1", "cannot be loaded: PydanticUndefinedAnnotation"),
+    "no planner": ("planner_path='sides:Side'", "class Side: pass",
+                   "its planner's lengths raised AttributeError"),
+    **{f"{method} raises": ("planner_path='sides:Side'", RAISES.format(method), reason)
+       for method, reason in (
+           ("__init__(self)", "sides:Side cannot be loaded: ZeroDivisionError"),
+           ("cases(self, *asked)", "its planner's cases raised ZeroDivisionError: division"),
+           ("lengths(self, *asked)", "its planner's lengths raised ZeroDivisionError: division"))},
+}
+"""Where a kind is said to be, or what is wrong -> change of its spec, a side, and the reason."""
 
 
-@pytest.mark.parametrize(("entry", "reason"), [
-    ("no_such_module:SPEC", "No module named 'no_such_module'"),
-    ("hpcbench_sleep:NONE", "has no attribute 'NONE'"),
-    ("hpcbench_sleep:__doc__", "offers a str, no KindSpec"),
-])
-def test_a_broken_entry_point_costs_its_own_cases(tmp_path: Path, entry: str, reason: str) -> None:
-    told = plan(offer(tmp_path, entry), SLEEPS, BARRIER)
-    assert "2 cases" in told
-    assert "kind sleep cannot be used: " in told and reason in told
-
-
-@pytest.mark.parametrize("side", ["block", "planner_path"])
-def test_a_side_that_cannot_be_imported_costs_its_own_cases(tmp_path: Path, side: str) -> None:
-    (tmp_path / "half.py").write_text(BROKEN_SPEC.format(side=side))
-    told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
-    assert "2 cases" in told
-    assert "no_such_module:Side cannot be loaded: ModuleNotFoundError" in told
-
-
-@pytest.mark.parametrize(("changed", "reason"), [
-    ("name=None", "None is no name"),
-    ("name='collective'", "there is a kind collective already"),
-    ("aliases=('comm',)", "there is a kind comm already"),
-    ("aliases=None", "TypeError"),
-    ("order='x'", "TypeError"),
-])
-def test_a_spec_that_is_not_usable_costs_its_own_cases(
-    tmp_path: Path, changed: str, reason: str,
-) -> None:
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_kind_of_no_use_costs_its_own_cases(tmp_path: Path, name: str) -> None:
+    changed, side, reason = UNUSABLE[name]
+    (tmp_path / "sides.py").write_text(f"{side}\n")
     (tmp_path / "half.py").write_text(f"{EXTRA}SPEC = replace(WHOLE, {changed})\n")
-    told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
-    assert "2 cases" in told
-    assert "kind sleep cannot be used: " in told and reason in told
-
-
-@pytest.mark.parametrize(("side", "body", "reason"), [
-    ("block", "class Side: pass", "sides:Side cannot be loaded: AttributeError"),
-    ("block", "from hpcbench.plugins import Block\nclass Side(Block):\n    size: 'Nowhere' = 1",
-     "sides:Side cannot be loaded: PydanticUndefinedAnnotation"),
-    ("planner_path", "class Side:\n    def __init__(self): 1 / 0",
-     "sides:Side cannot be loaded: ZeroDivisionError"),
-    ("planner_path", "class Side: pass", "its planner's lengths raised AttributeError"),
-])
-def test_a_side_of_no_use_costs_its_own_cases(
-    tmp_path: Path, side: str, body: str, reason: str,
-) -> None:
-    (tmp_path / "sides.py").write_text(f"{body}\n")
-    (tmp_path / "half.py").write_text(f"{EXTRA}SPEC = replace(WHOLE, {side}='sides:Side')\n")
-    told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
-    assert "2 cases" in told and reason in told
-
-
-@pytest.mark.parametrize("method", ["cases", "lengths"])
-def test_a_planner_that_raises_costs_its_own_cases(tmp_path: Path, method: str) -> None:
-    (tmp_path / "sides.py").write_text(
-        "from hpcbench_sleep.planner import SleepPlanner\n"
-        f"class Side(SleepPlanner):\n    def {method}(self, *asked): 1 / 0\n")
-    (tmp_path / "half.py").write_text(f"{EXTRA}SPEC = replace(WHOLE, planner_path='sides:Side')\n")
-    told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
-    assert "2 cases" in told
-    assert f"its planner's {method} raised ZeroDivisionError: division by zero" in told
+    told = plan(offer(tmp_path, "half:SPEC" if changed else name), SLEEPS, BARRIER)
+    assert "2 cases" in told and re.search(reason, told), told
 
 
 @pytest.mark.parametrize(("body", "naps"), [
