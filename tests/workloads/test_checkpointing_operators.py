@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.kinds.training.block import LIBRARIES
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.spec import Degrees
@@ -26,8 +23,7 @@ from hpcbench.kinds.training.run.parity import parity
 from hpcbench.kinds.training.run.strategies.data import low_rank
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
 from hpcbench.kinds.training.run.strategies.tensor import TensorParallel
-from hpcbench.operations.place import Place
-from workloads.training_cases import alone, training
+from workloads.training_cases import alone, counting_place, training
 
 FAMILIES = ["gpt2", "mistral-7b", "bert-large"]
 SIZES: dict[str, Any] = {"layers": 1, "hidden": 192, "seq_length": 40, "vocab": 256}
@@ -111,14 +107,6 @@ def test_with_adapters_it_keeps_their_products_too(
     assert found[1] - found[0] == 2 * TOKENS * of_block
 
 
-@pytest.fixture
-def _left() -> Iterator[None]:
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-@pytest.mark.usefixtures("_left")
 @pytest.mark.parametrize("by_tokens", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sums_over_ranks_are_kept_whole(family: str, by_tokens: bool) -> None:
@@ -128,10 +116,10 @@ def test_sums_over_ranks_are_kept_whole(family: str, by_tokens: bool) -> None:
             "tensor", {"sequence_parallel": by_tokens}, model=family,
             sizes=SIZES | {"layers": layers}, checkpointing="operators",
             degrees=Degrees(tp=ranks), batch_size=SAMPLES)
-        world = open_counting_world(ranks, CallLog())
-        strategy = TensorParallel(work, Place(0, ranks, world, torch.device("cpu")))
-        found.append(left_by(strategy.plain, None))
-        strategy.close()
+        with counting_place(work) as place:
+            strategy = TensorParallel(work, place)
+            found.append(left_by(strategy.plain, None))
+            strategy.close()
     kept = step_of(work).kept
     assert found[1] - found[0] == 2 * TOKENS * recomputed_bytes(
         shape_of(work), kept, products=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 
-from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.memory import ERROR, moments
 from hpcbench.kinds.training.plan.predict import predict_stage
@@ -19,7 +16,7 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.runner import TrainingOperation, count_step
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
-from workloads.training_cases import alone, training
+from workloads.training_cases import alone, stepped, training
 
 SMALL: dict[str, Any] = {
     "kind": "training", "model": "gpt2", "layers": 4, "hidden": 64, "heads": 2, "vocab": 256,
@@ -68,25 +65,12 @@ def predicted(work: Training, rank: int) -> tuple[dict[str, list[int]], int]:
             for one in expected.calls}, expected.hardware_flops
 
 
-@pytest.fixture
-def _left() -> Iterator[None]:
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
-@pytest.mark.usefixtures("_left")
 @pytest.mark.parametrize("work", works(), ids=lambda work: work.strategy)
 def test_calls_bytes_and_flops_are_those_that_were_predicted(work: Training) -> None:
     for rank in (0,) if work.pp == 1 and work.strategy != "zero1" else (0, 1):  # else all alike
-        world = open_counting_world(2, CallLog(counts=False), rank)
-        place = Place(rank, 2, world, torch.device("cpu"))
-        operation = TrainingOperation(work, place, validate=False)
-        operation.prepare()
-        operation.run()
-        counted = count_step(work, operation._strategy, operation._loader.batch(1, 0, 4))
-        operation.close()
+        with stepped(work, rank) as operation:
+            counted = count_step(work, operation._strategy, operation._loader.batch(1, 0, 4))
         calls, flops = predicted(work, rank)
         assert counted["calls"] == calls
         assert counted["flops"] == flops
@@ -94,19 +78,12 @@ def test_calls_bytes_and_flops_are_those_that_were_predicted(work: Training) -> 
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
-@pytest.mark.usefixtures("_left")
 @pytest.mark.parametrize("work", works(WORDY, HELD, 4), ids=lambda work: work.strategy)
 def test_activations_are_neither_parameters_nor_gradients(work: Training) -> None:
-    ranks = work.dp * work.tp * work.pp
     for stage in stages_of(work)[::max(work.pp - 1, 1)]:
-        world = open_counting_world(ranks, CallLog(counts=False), stage.rank * work.tp)
-        operation = TrainingOperation(
-            work, Place(stage.rank * work.tp, ranks, world, torch.device("cpu")), validate=False)
-        operation.prepare()
-        operation.run()
-        counted = count_step(work, operation._strategy, operation._loader.batch(
-            1, *operation._strategy.share))
-        operation.close()
+        with stepped(work, stage.rank * work.tp) as operation:
+            counted = count_step(work, operation._strategy, operation._loader.batch(
+                1, *operation._strategy.share))
         assert counted["activations"] == pytest.approx(
             max(moment.activations for moment in moments(work, stage)), rel=ERROR)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import resource
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 
-from hpcbench.backends.counting_backend import CallLog, open_counting_world
+from hpcbench.backends.counting_backend import CallLog
 from hpcbench.backends.dry_step import dry_step, fake_tensors
 from hpcbench.config.load import check_config
 from hpcbench.errors import CaseError
@@ -31,34 +30,21 @@ from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 from workloads.test_training_predictions import works
+from workloads.training_cases import stepped
 
 MIB = 2**20
-
-
-@pytest.fixture(autouse=True)
-def _left() -> Iterator[None]:
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, FakeTensor)
 
 
-def stepped(work: Training, rank: int, *, fake: bool) -> tuple[dict[str, list[int]], Any]:
+def called(work: Training, rank: int, *, fake: bool) -> tuple[dict[str, list[int]], Any]:
     """Return the sizes of a rank's calls in a step, in order, and what it holds."""
-    call_log, ranks = CallLog(), work.dp * work.tp * work.pp
-    world = open_counting_world(ranks, call_log, rank)
-    with fake_tensors() if fake else nullcontext():
-        operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),
-                                      validate=False)
-        for _ in range(work.features.dry_run_calls if fake else 2):
-            operation.prepare()
-            call_log.tally.clear()
-            operation.run()
+    call_log, steps = CallLog(), work.features.dry_run_calls if fake else 2
+    with (fake_tensors() if fake else nullcontext(),
+          stepped(work, rank, call_log, steps) as operation):
         answer = operation.answer()["memory"]
-        operation.close()
     return call_log.tally, {name: answer[name] for name in (
         "parameters", "gradients", "optimizer_state")}
 
@@ -67,10 +53,10 @@ def check_fake_steps(chosen: list[Training]) -> None:
     for work in chosen:
         for stage in stages_of(work)[::max(work.pp - 1, 1)]:
             rank = stage.rank * work.tp
-            real = stepped(work, rank, fake=False)
+            real = called(work, rank, fake=False)
             if work.dtype == "fp16":  # what nobody sent may overflow: then there are no states
-                real = real[0], stepped(work, rank, fake=True)[1]
-            assert stepped(work, rank, fake=True) == real, work
+                real = real[0], called(work, rank, fake=True)[1]
+            assert called(work, rank, fake=True) == real, work
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")

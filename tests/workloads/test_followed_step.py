@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
-from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.config.load import check_config
 from hpcbench.kinds.memory.plan import work_of
 from hpcbench.kinds.memory.run import PARTS, followed
 from hpcbench.kinds.training.plan.memory import ERROR
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy, phase_clock
-from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
+from workloads.training_cases import stepped
 
 BLOCK: dict[str, Any] = {
     "kind": "memory", "model": "gpt2", "layers": 4, "hidden": 64, "heads": 4, "vocab": 2048,
@@ -33,13 +28,6 @@ METHOD_ERROR = 0.005
 def works(**block: Any) -> list[Training]:
     config = check_config({"benchmarks": [BLOCK | block]}, "test")
     return [work_of(case).training for case in make_plan(config, 2).cases]
-
-
-@pytest.fixture
-def _left() -> Iterator[None]:
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def allocated(spec: Training, strategy: Strategy, batch: Batch) -> int:
@@ -57,27 +45,15 @@ def allocated(spec: Training, strategy: Strategy, batch: Batch) -> int:
     return most
 
 
-def opened(work: Training) -> TrainingOperation:
-    ranks = work.dp * work.tp * work.pp
-    world = open_counting_world(ranks, CallLog(counts=False), 0)
-    operation = TrainingOperation(work, Place(0, ranks, world, torch.device("cpu")),
-                                  validate=False)
-    operation.prepare()
-    operation.run()
-    return operation
-
-
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
-@pytest.mark.usefixtures("_left")
 @pytest.mark.parametrize("work", works(
     strategies=["single", "fsdp"], dtype=["fp32", "bf16"], checkpointing=["none", "full"]),
     ids=lambda work: f"{work.strategy}-{work.dtype}-{work.checkpointing}")
 def test_the_followed_peak_is_the_allocator_s(work: Training) -> None:
-    operation = opened(work)
-    held = operation._strategy.held()
-    found = operation.one_more(followed)
-    peak = held["parameters"] + held["optimizer_state"] + operation.one_more(allocated)
-    operation.close()
+    with stepped(work) as operation:
+        held = operation._strategy.held()
+        found = operation.one_more(followed)
+        peak = held["parameters"] + held["optimizer_state"] + operation.one_more(allocated)
     assert tuple(found) == PARTS
     assert all(found[name] == held[name] for name in ("parameters", "optimizer_state"))
     assert sum(found.values()) == pytest.approx(peak, rel=METHOD_ERROR)
@@ -85,24 +61,20 @@ def test_the_followed_peak_is_the_allocator_s(work: Training) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit")
-@pytest.mark.usefixtures("_left")
 def test_buckets_count_though_a_step_begins_without_a_check_of_them() -> None:
     work = works(strategies="data")[0]
-    operation = opened(work)
-    held, found = operation._strategy.held(), operation.one_more(followed)
-    operation.close()
+    with stepped(work) as operation:
+        held, found = operation._strategy.held(), operation.one_more(followed)
     assert found["temporary"] >= held["gradients"]
     assert sum(found.values()) == pytest.approx(predict(work).memory.total, rel=ERROR)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit")
-@pytest.mark.usefixtures("_left")
 def test_gradients_are_not_taken_for_what_the_optimizer_works_on() -> None:
     """A model that is mostly weights has its peak there; the CPU updates one after another."""
     work = works(strategies="single", vocab=256, hidden=256, seq_length=8)[0]
-    operation = opened(work)
-    held, found = operation._strategy.held(), operation.one_more(followed)
-    operation.close()
+    with stepped(work) as operation:
+        held, found = operation._strategy.held(), operation.one_more(followed)
     assert found["gradients"] == held["gradients"]
     assert 0 < found["temporary"] < held["gradients"]
     assert found["activations"] < 0.01 * held["parameters"]

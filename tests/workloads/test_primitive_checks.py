@@ -34,7 +34,8 @@ DTYPE = pytest.mark.parametrize("dtype", SIGNIFICAND_BITS)
 LARGE = Shape(32, 24, 1024, 4)
 TALL = Shape(1024, 24, 16, 4)
 SHAPES = [Shape(2, 4, 2, 2), Shape(4, 8, 4, 4), Shape(8, 16, 8, 4), Shape(4, 12, 8, 4),
-          Shape(33, 9, 3, 3), Shape(16, 24, 32, 8), Shape(70, 35, 63, 7), Shape(20, 320, 45, 5), LARGE, TALL]
+          Shape(33, 9, 3, 3), Shape(16, 24, 32, 8), Shape(70, 35, 63, 7), Shape(20, 320, 45, 5),
+          LARGE, TALL]
 
 
 @cache

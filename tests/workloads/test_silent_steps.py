@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from hpcbench.backends.counting_backend import (
     CallLog,
@@ -22,15 +20,12 @@ from hpcbench.backends.groups import open_lines
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.step import stages_of
-from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.runner import ReplayOperation, TrainingOperation, calls_of_step
 from hpcbench.kinds.training.run.strategies.replica import MOST, evenly_spaced
-from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
-from workloads.training_cases import training
+from workloads.training_cases import counting_place, stepped, training
 
-pytestmark = [pytest.mark.usefixtures("_left"),
-              pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")]
+pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
 TOGETHER = {"sequence_parallel": True, "loss_parallel": True}
 Works = tuple[tuple[str, dict[str, Any], dict[str, Any]], ...]
 SILENT: Works = (
@@ -49,18 +44,6 @@ REPLAYED: Works = (
 )
 
 
-@pytest.fixture
-def _left() -> Iterator[None]:
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-def place_of(work: Training, rank: int, call_log: CallLog) -> Place:
-    ranks = work.dp * work.tp * work.pp
-    return Place(rank, ranks, open_counting_world(ranks, call_log, rank), torch.device("cpu"))
-
-
 @pytest.mark.parametrize(("name", "options", "changes"), SILENT)
 def test_no_step_without_communication_has_a_number_that_is_none(
     name: str, options: dict[str, Any], changes: dict[str, Any],
@@ -68,21 +51,20 @@ def test_no_step_without_communication_has_a_number_that_is_none(
     work = replace(training(name, options, **changes), communication="off")
     for stage in stages_of(work)[::max(work.pp - 1, 1)]:
         call_log = CallLog()
-        operation = TrainingOperation(work, place_of(work, stage.rank * work.tp, call_log),
-                                      validate=True)
-        assert operation._parity is None
-        for _ in range(3):
-            operation.prepare()
-            operation.run()
-            assert operation.check() is None
-            assert math.isfinite(float(operation._loss))
-        weights = [torch.isfinite(getattr(one, "to_local", lambda: one)()).all()  # noqa: B023
-                   for one in parameters_of(operation)]
-        assert weights
-        assert all(weights)
-        operation.corrupt_output()
-        assert (operation.check() is not None) == operation._strategy.holds_loss
-        operation.close()
+        with counting_place(work, stage.rank * work.tp, call_log) as place:
+            operation = TrainingOperation(work, place, validate=True)
+            assert operation._parity is None
+            for _ in range(3):
+                operation.prepare()
+                operation.run()
+                assert operation.check() is None
+                assert math.isfinite(float(operation._loss))
+            weights = [torch.isfinite(getattr(one, "to_local", lambda: one)()).all()  # noqa: B023
+                       for one in parameters_of(operation)]
+            assert weights and all(weights)
+            operation.corrupt_output()
+            assert (operation.check() is not None) == operation._strategy.holds_loss
+            operation.close()
         assert call_log.tally == {}
 
 
@@ -98,19 +80,20 @@ def test_the_communication_alone_is_that_of_a_step(
     work = replace(training(name, options, **changes), communication="only")
     for stage in stages_of(work)[::max(work.pp - 1, 1)]:
         call_log = CallLog()
-        operation = ReplayOperation(work, place_of(work, stage.rank * work.tp, call_log))
-        assert call_log.tally == {}
-        operation.run()
+        with counting_place(work, stage.rank * work.tp, call_log) as place:
+            operation = ReplayOperation(work, place)
+            assert call_log.tally == {}
+            operation.run()
+            operation.close()
         called = {name: (len(sizes), sum(sizes)) for name, sizes in call_log.tally.items()}
         assert called == {one.collective: (one.count, one.size_bytes)
                           for one in predict_stage(work, stage).calls}
-        operation.close()
 
 
 def test_messages_are_waited_for_where_the_step_does() -> None:
     work = training("pipeline", {"schedule": "GPipe", "microbatches": 2}, degrees=Degrees(pp=2))
-    place = place_of(work, 1, CallLog())
-    program = calls_of_step(work, place, CallLog())
+    with counting_place(work, 1, CallLog()) as place:
+        program = calls_of_step(work, place, CallLog())
     hidden = TensorSpec((2, 16, 64), torch.float32, torch.device("cpu"))
     told = [(item.method, item.arguments[0][0]) if isinstance(item, RecordedCall) else item
             for item in program]
@@ -128,11 +111,8 @@ def test_every_bucket_records_when_it_is_ready() -> None:
     work = training("data", {"bucket_mb": 1}, degrees=Degrees(dp=2), accumulation=2,
                     sizes={"layers": 4, "hidden": 128, "seq_length": 16, "vocab": 1024})
     call_log = CallLog()
-    operation = TrainingOperation(work, place_of(work, 0, call_log), validate=False)
-    operation.prepare()
-    call_log.tally.clear()
-    operation.run()
-    told = operation.answer()["phases"]
+    with stepped(work, 0, call_log) as operation:
+        told = operation.answer()["phases"]
     buckets = len(call_log.tally["all_reduce"])
     assert buckets > 2
     assert told["names"] == ["data", "forward", "backward", "exchange", "optimizer",

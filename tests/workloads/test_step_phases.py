@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 
-from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.kinds.training.run.strategies.base import PhaseClock
 from hpcbench.kinds.training.run.strategies.pipeline import StageClock
-from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
 from hpcbench.trace.schema import ARRIVAL
+from workloads.training_cases import stepped
 
 SMALL: dict[str, Any] = {
     "kind": "training", "model": "gpt2", "layers": 4, "hidden": 64, "heads": 2, "vocab": 256,
@@ -38,28 +33,13 @@ ARRIVALS: dict[str, tuple[dict[str, Any], int]] = {
 """Name -> a block, and how many buckets have a moment."""
 
 
-@pytest.fixture
-def _left() -> Iterator[None]:
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
-@pytest.mark.usefixtures("_left")
 @pytest.mark.parametrize("name", list(ARRIVALS))
 def test_every_strategy_has_its_phases_and_moments(name: str) -> None:
     block, count = ARRIVALS[name]
     plan = make_plan(check_config({"benchmarks": [SMALL | block]}, "test"), block["world_size"])
-    work, ranks = training_of(plan.cases[0]), plan.cases[0].world_size
-    world = open_counting_world(ranks, CallLog(counts=False), 0)
-    operation = TrainingOperation(work, Place(0, ranks, world, torch.device("cpu")),
-                                  validate=False)
-    for _ in range(2):
-        operation.prepare()
-        operation.run()
-    answer = operation.answer()
-    operation.close()
+    with stepped(training_of(plan.cases[0]), steps=2) as operation:
+        answer = operation.answer()
     steps = dict(zip(answer["phases"]["names"], answer["phases"]["ns"], strict=True))
     moments = {name: values for name, values in steps.items() if name.startswith(ARRIVAL)}
     assert list(moments) == [f"{ARRIVAL}{number + 1}" for number in range(count)]

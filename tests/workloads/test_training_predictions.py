@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 
-from hpcbench.backends.counting_backend import CallLog, open_counting_world
+from hpcbench.backends.counting_backend import CallLog
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.block import LIBRARIES
 from hpcbench.kinds.training.plan.memory import moments
@@ -27,10 +24,8 @@ from hpcbench.kinds.training.plan.step import (
 )
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.models.build import make_model
-from hpcbench.kinds.training.run.runner import TrainingOperation
-from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
-from workloads.training_cases import saved_bytes, training
+from workloads.training_cases import saved_bytes, stepped, training
 
 SMALL: dict[str, Any] = {"kind": "training", "model": "gpt2", "layers": 4, "hidden": 192,
                          "vocab": 255, "seq_length": 16, "batch_size": 8}
@@ -84,13 +79,6 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
 """Of each strategy what changes what is called."""
 
 
-@pytest.fixture
-def _left() -> Iterator[None]:
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
 def works(strategy: str) -> list[Training]:
     blocks = [SMALL | {"strategies": strategy} | more for more in BLOCKS[strategy]]
     cases = make_plan(check_config({"benchmarks": blocks}, "test"), 8).cases
@@ -104,22 +92,12 @@ def rehearsed(work: Training, rank: int) -> tuple[dict[str, tuple[int, int]], di
     Of most strategies the first step calls what later ones do: test_fake_tensors.py.
     """
     call_log = CallLog()
-    ranks = work.dp * work.tp * work.pp
-    world = open_counting_world(ranks, call_log, rank)
-    operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),
-                                  validate=False)
-    for _ in range(work.features.dry_run_calls):
-        operation.prepare()
-        call_log.tally.clear()
-        operation.run()
-    called = {name: (len(sizes), sum(sizes)) for name, sizes in call_log.tally.items()}
-    told = operation.answer()["memory"]
-    operation.close()
-    return called, told
+    with stepped(work, rank, call_log, work.features.dry_run_calls) as operation:
+        called = {name: (len(sizes), sum(sizes)) for name, sizes in call_log.tally.items()}
+        return called, operation.answer()["memory"]
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
-@pytest.mark.usefixtures("_left")
 @pytest.mark.parametrize("strategy", [spec.name for spec in strategies()])
 def test_calls_and_what_is_held(strategy: str) -> None:
     for work in works(strategy):
@@ -138,7 +116,6 @@ def test_calls_and_what_is_held(strategy: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
-@pytest.mark.usefixtures("_left")
 @pytest.mark.parametrize(("strategy", "ranks"), [
     ({"fsdp": {}}, 2), ({"hybrid": {"tp": 2, "data": "fsdp", "loss_parallel": True}}, 4)],
     ids=["fsdp", "hybrid"])

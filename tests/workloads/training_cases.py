@@ -10,11 +10,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.counting_backend import CallLog, open_counting_world
 from hpcbench.kinds.training.plan.any_model import differences, extents_of, shape_with
 from hpcbench.kinds.training.plan.build_workload import counted
 from hpcbench.kinds.training.plan.spec import Degrees, strategy
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
+from hpcbench.kinds.training.run.runner import TrainingOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.points import in_order
 
@@ -55,6 +57,34 @@ def alone() -> Iterator[Place]:
     finally:
         dist.destroy_process_group()
         time.sleep(0.1)
+
+
+@contextmanager
+def counting_place(work: Training, rank: int = 0, log: CallLog | None = None) -> Iterator[Place]:
+    """Give a rank's place in a world of a training's ranks that moves nothing, and end it."""
+    ranks = work.dp * work.tp * work.pp
+    world = open_counting_world(ranks, log or CallLog(counts=False), rank)
+    try:
+        yield Place(rank, ranks, world, torch.device("cpu"))
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+@contextmanager
+def stepped(
+    work: Training, rank: int = 0, log: CallLog | None = None, steps: int = 1,
+) -> Iterator[TrainingOperation]:
+    """Open a training as that rank and take steps; ``log`` has the calls of the last one."""
+    with counting_place(work, rank, log) as place:
+        operation = TrainingOperation(work, place, validate=False)
+        for _ in range(steps):
+            operation.prepare()
+            if log is not None:
+                log.tally.clear()
+            operation.run()
+        yield operation
+        operation.close()
 
 
 def saved_bytes(model: Model, arithmetic: str) -> int:
