@@ -1,4 +1,5 @@
-"""Strategies in which ranks have parts of a model, in real jobs: right before they are timed."""
+"""Strategies in which ranks have parts of a model, images and adapters, in real jobs: right before
+they are timed."""
 
 from __future__ import annotations
 
@@ -6,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES
+from hpcbench.kinds.training.plan.step import stages_of
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import CaseResult
 from launcher import MpiLauncher, launcher_for
 from mpi.reading import Outcome, read, sweep
@@ -116,6 +120,56 @@ def test_three_dimensions_compute_what_one_process_does(mpirun: MpiLauncher) -> 
     blocks = [{**SMALL, "name": "three", "layers": 2, "strategies": {"hybrid": {
         "tp": 2, "pp": 2, "microbatches": 2, **TOGETHER}}}]
     _all_right(_outcome(mpirun, 8, blocks), blocks, 8)
+
+
+IMAGES: dict[str, Any] = {
+    "kind": "training", "model": "resnet50", "layers": 4, "width": 8, "classes": 10,
+    "image_size": 32, "batch_size": 64, "backend": "gloo"}
+OF_IMAGES = [
+    {**IMAGES, "name": "exact", "batch_size": 32, "accumulation": 2,
+     "strategies": {"data": {}, "zero1": {}, "fsdp": {}}},
+    {**IMAGES, "name": "mixed", "batch_size": 32, "dtype": "bf16", "optimizer": "sgd",
+     "strategies": {"data": {}, "fsdp": {}}},
+    {**IMAGES, "name": "stages", "strategies": {
+        "pipeline": {"schedule": ["1F1B", "ZBVZeroBubble"]}}}]
+IMAGES_OF_FOUR = [
+    {**IMAGES, "name": "several", "optimizer": "sgd", "strategies": {
+        "hybrid": {"pp": 2, "data": "fsdp"}}}]
+
+
+def test_batch_norms_of_every_layout_see_the_images_that_they_see_alone(
+    mpirun: MpiLauncher,
+) -> None:
+    skipped = {**IMAGES, "name": "skipped", "strategies": {"tensor": {}, "data": {}},
+               "checkpointing": "full"}
+    outcome = _of_both(mpirun, OF_IMAGES, [*IMAGES_OF_FOUR, skipped])
+    _all_right(outcome, OF_IMAGES, 2)
+    _all_right(outcome, IMAGES_OF_FOUR, 4)
+    tensor, checkpointed = (item.reason for item in outcome.results.cases if item.case.skip)
+    assert "made of convolutions" in tensor and "running statistics" in checkpointed
+
+
+TINY = {**SMALL, **ADAMW, "layers": 2, "hidden": 64, "seq_length": 16, "vocab": 96,
+        "batch_size": 4}
+ADAPTERS = {"over": ["data", "fsdp"], "rank": 4}
+OF_ADAPTERS = [
+    {**TINY, "name": "exact", "accumulation": 2,
+     "strategies": {"lora": ADAPTERS, "qlora": ADAPTERS}},
+    {**TINY, "name": "gated", "model": "mistral-7b", "hidden": 128, "dtype": "bf16",
+     "checkpointing": "full", "strategies": {"lora": {"over": "fsdp"}, "qlora": [
+         {"over": "data", "targets": "attention"}, {"over": "fsdp", "reshard": False}]}}]
+
+
+def test_adapters_of_copies_and_of_shards_are_what_one_process_makes(mpirun: MpiLauncher) -> None:
+    outcome = _outcome(mpirun, 2, OF_ADAPTERS)
+    _all_right(outcome, OF_ADAPTERS, 2)
+    assert len(outcome.results.cases) == 4 + 3
+    for item in outcome.results.cases:
+        work = training_of(item.case)
+        memory, held = moments(work, stages_of(work)[0])[-1], (item.memory or {})["0"]
+        assert held["parameters"] == memory.parameters, item.case.label
+        assert held["gradients"] == memory.gradients < memory.parameters
+        assert held["optimizer_state"] == memory.optimizer
 
 
 def _of_both(

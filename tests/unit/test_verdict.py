@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.launch.verdict import EVIDENCE, Evidence, RankOutcome, Verdict, judge
+from hpcbench.launch.verdict import EVIDENCE, Evidence, RankOutcome, judge
 
 
 def _seen(rank: int, outcome: RankOutcome, iteration: int = 5, **more: object) -> Evidence:
@@ -16,91 +17,64 @@ def _seen(rank: int, outcome: RankOutcome, iteration: int = 5, **more: object) -
                     **more)  # type: ignore[arg-type]
 
 
-def test_all_well_is_ok() -> None:
-    assert judge([_seen(0, RankOutcome.OK), _seen(1, RankOutcome.OK)], 1.0).status == "ok"
+OK, STUCK, DIED, RAISED, BROKEN, STOPPED = (
+    RankOutcome.OK, RankOutcome.STUCK, RankOutcome.DIED, RankOutcome.EXCEPTION,
+    RankOutcome.COMMUNICATION, RankOutcome.STOPPED)
+ASTRAY = {"wrong_operation": "broadcast", "wrong_iteration": 3, "expired": True}
+DOWN = {"link": "network interface eth1 is down", "host": "n3"}
+SKIPS = [Evidence(rank, RankOutcome.SKIPPED, "6 heads") for rank in range(2)]
+LATE = [_seen(0, STUCK, expired=True), _seen(1, STUCK, 4, expired=True)]
+NCCL = Evidence(2, BROKEN, "NCCL error: unhandled system error", 5, 5)
+HUNG = [_seen(0, STUCK, 3, expired=True), _seen(1, STUCK, 4, **ASTRAY)]
+CUT_OFF = [_seen(0, BROKEN, host="n1"), _seen(1, BROKEN, **DOWN)]
 
 
-def test_a_killed_worker_outweighs_the_survivors_errors() -> None:
-    verdict = judge([_seen(0, RankOutcome.COMMUNICATION), _seen(1, RankOutcome.COMMUNICATION),
-                     _seen(2, RankOutcome.STUCK), _seen(3, RankOutcome.DIED)], 1.0)
-    assert (verdict.status, verdict.blamed_rank) == ("failed", 3)
-    assert "rank 3: died 3" in verdict.reason
-
-
-def test_an_own_exception_outweighs_communication_errors() -> None:
-    verdict = judge([_seen(0, RankOutcome.COMMUNICATION, 1), _seen(1, RankOutcome.EXCEPTION, 9)],
-                    1.0)
-    assert (verdict.status, verdict.blamed_rank) == ("failed", 1)
-
-
-def test_a_stopped_process_is_a_timeout_whatever_the_progress() -> None:
-    verdict = judge([_seen(0, RankOutcome.STUCK, 4, expired=True),
-                     _seen(1, RankOutcome.STOPPED, 5, expired=True)], 2.5)
-    assert (verdict.status, verdict.blamed_rank) == ("timeout", 1)
-    assert "2.5 s" in verdict.reason
-
-
-def test_the_least_progress_is_blamed_for_a_hang() -> None:
-    verdict = judge([_seen(0, RankOutcome.STUCK), _seen(1, RankOutcome.STUCK, 4),
-                     _seen(2, RankOutcome.STUCK)], 1.0)
-    assert (verdict.status, verdict.blamed_rank) == ("timeout", 1)
-
-
-def test_a_communication_error_that_ended_the_wait_of_others_is_no_timeout() -> None:
-    broken = Evidence(2, RankOutcome.COMMUNICATION, "NCCL error: unhandled system error", 5, 5)
-    verdict = judge([_seen(0, RankOutcome.STUCK), _seen(1, RankOutcome.STUCK), broken], 60.0)
-    assert (verdict.status, verdict.blamed_rank) == ("failed", 2)
-    assert "NCCL error" in verdict.reason
-    late = [_seen(0, RankOutcome.STUCK, expired=True), _seen(1, RankOutcome.STUCK, 4, expired=True)]
-    assert judge([*late, broken], 60.0).status == "timeout"
-
-
-def test_nobody_is_blamed_when_nobody_is_behind() -> None:
-    verdict = judge([_seen(0, RankOutcome.STUCK), _seen(1, RankOutcome.STUCK)], 1.0)
-    assert (verdict.status, verdict.blamed_rank) == ("timeout", -1)
-
-
-def test_a_rank_astray_is_the_cause_of_all_that_follows() -> None:
-    wrong = {"wrong_operation": "broadcast", "wrong_iteration": 3, "expired": True}
-    stuck = [_seen(0, RankOutcome.STUCK, 3, expired=True), _seen(1, RankOutcome.STUCK, 4, **wrong)]
-    verdict = judge(stuck, 2.0, "all_reduce")
-    assert (verdict.status, verdict.blamed_rank) == ("timeout", 1)
-    assert verdict.reason == ("rank 1 called broadcast in iteration 3 while the other rank called "
-                              "all_reduce: no end in 2 s")
-    verdict = judge([*stuck, _seen(2, RankOutcome.DIED)], 2.0, "all_reduce")
-    assert (verdict.status, verdict.blamed_rank) == ("failed", 1)
-    assert verdict.reason.endswith("while the others called all_reduce; then rank 2: died 2")
-
-
-def test_a_call_astray_that_harmed_nobody_is_still_a_failure() -> None:
-    verdict = judge([_seen(0, RankOutcome.OK, wrong_operation="barrier")], 2.0, "all_reduce")
-    assert (verdict.status, verdict.blamed_rank) == ("failed", 0)
-    assert verdict.reason == "rank 0 called barrier in iteration 0 instead of all_reduce"
-
-
-def test_an_error_of_all_ranks_is_reported_as_such() -> None:
-    same = [Evidence(rank, RankOutcome.EXCEPTION, "ValueError: no") for rank in range(3)]
-    assert judge(same, 1.0).reason == "all 3 ranks: ValueError: no"
-
-
-def test_wrong_elements_are_counted_over_ranks() -> None:
-    verdict = judge([_seen(0, RankOutcome.OK, n_wrong=0),
-                     _seen(1, RankOutcome.OK, n_wrong=3, wrong="3 of 8 elements"),
-                     _seen(2, RankOutcome.OK, n_wrong=1, wrong="1 of 8 elements")], 1.0)
-    assert (verdict.status, verdict.blamed_rank) == ("wrong", 1)
-    assert verdict.reason == (
-        "4 wrong results in all checked calls of ranks 1, 2; rank 1: 3 of 8 elements")
-
-
-def test_what_one_rank_has_wrong_is_reported_in_its_words_alone() -> None:
-    verdict = judge([_seen(0, RankOutcome.OK, n_wrong=0),
-                     _seen(1, RankOutcome.OK, n_wrong=1, wrong="the loss is nan")], 1.0)
-    assert (verdict.status, verdict.reason) == ("wrong", "rank 1: the loss is nan")
-
-
-def test_a_stop_request_makes_the_case_not_run() -> None:
-    halted = Evidence(1, RankOutcome.HALTED, "stopped by SIGTERM", stop="SIGTERM")
-    assert judge([_seen(0, RankOutcome.STUCK), halted], 1.0).status == "not_run"
+@pytest.mark.parametrize(("evidence", "status", "blamed", "words"), [
+    ([_seen(0, OK), _seen(1, OK)], "ok", -1, ""),
+    # a death outweighs the survivors' errors, an own exception those of communication
+    ([_seen(0, BROKEN), _seen(1, BROKEN), _seen(2, STUCK), _seen(3, DIED)], "failed", 3, "died 3"),
+    ([_seen(0, BROKEN, 1), _seen(1, RAISED, 9)], "failed", 1, ""),
+    # a process that was stopped is a timeout, else who has got least far; or nobody
+    ([_seen(0, STUCK, 4, expired=True), _seen(1, STOPPED, expired=True)], "timeout", 1, "2.5 s"),
+    ([_seen(0, STUCK), _seen(1, STUCK, 4), _seen(2, STUCK)], "timeout", 1, ""),
+    ([_seen(0, STUCK), _seen(1, STUCK)], "timeout", -1, ""),
+    # an error that ended the wait of others is no timeout
+    ([_seen(0, STUCK), _seen(1, STUCK), NCCL], "failed", 2, "NCCL error: unhandled system error"),
+    ([*LATE, NCCL], "timeout", 1, ""),
+    # a rank that called something else is the cause of all that follows, and a failure in any case
+    (HUNG, "timeout", 1, "rank 1 called broadcast in iteration 3 while the other rank called "
+                         "all_reduce: no end in 2.5 s"),
+    ([*HUNG, _seen(2, DIED)], "failed", 1, "called all_reduce; then rank 2: died 2"),
+    ([_seen(0, OK, wrong_operation="barrier")], "failed", 0,
+     "rank 0 called barrier in iteration 0 instead of all_reduce"),
+    ([Evidence(rank, RAISED, "ValueError: no") for rank in range(3)], "failed", 0,
+     "all 3 ranks: ValueError: no"),
+    # wrong elements are counted over ranks; what one has is in its words alone
+    ([_seen(0, OK, n_wrong=0), _seen(1, OK, n_wrong=3, wrong="3 of 8 elements"),
+      _seen(2, OK, n_wrong=1, wrong="1 of 8 elements")], "wrong", 1,
+     "4 wrong results in all checked calls of ranks 1, 2; rank 1: 3 of 8 elements"),
+    ([_seen(0, OK, n_wrong=0), _seen(1, OK, n_wrong=1, wrong="the loss is nan")], "wrong", 1,
+     "rank 1: the loss is nan"),
+    ([_seen(0, STUCK), Evidence(1, RankOutcome.HALTED, "stopped by SIGTERM", stop="SIGTERM")],
+     "not_run", -1, ""),
+    # an interface that is down outweighs who hangs where, but no death, and nothing where all is ok
+    ([_seen(0, STUCK, expired=True, host="n1"), _seen(1, STOPPED, expired=True, host="n2"),
+      _seen(2, STUCK, 9, expired=True, **DOWN)], "timeout", 2,
+     "rank 2 on n3: network interface eth1 is down; no end in 2.5 s"),
+    (CUT_OFF, "failed", 1, "rank 1 on n3: network interface eth1 is down"),
+    ([*CUT_OFF, _seen(2, DIED, host="n1")], "failed", 2, "rank 2 on n1: died 2"),
+    ([_seen(0, OK, **DOWN), _seen(1, OK)], "ok", -1, ""),
+    # a skip is one of all ranks
+    (SKIPS, "skipped", -1, "6 heads"),
+    ([Evidence(0, STUCK, "waits", expired=True), SKIPS[1]], "failed", 1, ""),
+    ([Evidence(0, RAISED, "ValueError: no"), SKIPS[1]], "failed", 0, ""),
+])
+def test_who_is_blamed_and_for_what(
+    evidence: list[Evidence], status: str, blamed: int, words: str,
+) -> None:
+    verdict = judge(evidence, 2.5, "all_reduce")
+    assert (verdict.status, verdict.blamed_rank) == (status, blamed)
+    assert verdict.reason.endswith(words)
 
 
 @given(st.lists(st.sampled_from(RankOutcome), min_size=1, max_size=6), st.randoms())
@@ -120,23 +94,6 @@ def test_evidence_survives_json(evidence: Evidence) -> None:
     assert EVIDENCE.validate_python(plain) == evidence
 
 
-def test_an_interface_that_is_down_outweighs_who_hangs_where() -> None:
-    """With the names of hosts; of a rank that was done, it does not count."""
-    down = "network interface eth1 is down"
-    evidence = [_seen(0, RankOutcome.STUCK, expired=True, host="n1"),
-                _seen(1, RankOutcome.STOPPED, expired=True, host="n2"),
-                _seen(2, RankOutcome.STUCK, 9, expired=True, host="n3", link=down)]
-    verdict = judge(evidence, 5.0)
-    assert verdict == Verdict("timeout", f"rank 2 on n3: {down}; no end in 5 s", 2)
-    lost = [_seen(0, RankOutcome.COMMUNICATION, host="n1"),
-            _seen(1, RankOutcome.COMMUNICATION, host="n2", link=down)]
-    assert judge(lost, 5.0) == Verdict("failed", f"rank 1 on n2: {down}", 1)
-    killed = [*lost, _seen(2, RankOutcome.DIED, host="n1")]
-    assert judge(killed, 5.0).reason == "rank 2 on n1: died 2"
-    assert judge([_seen(0, RankOutcome.OK, link=down), _seen(1, RankOutcome.OK)],
-                 5.0).status == "ok"
-
-
 def test_hosts_are_named_in_every_reason() -> None:
     def of(outcome: RankOutcome, **more: object) -> list[Evidence]:
         return [_seen(rank, outcome if rank else RankOutcome.OK, host=f"n{rank}", **more)
@@ -149,13 +106,3 @@ def test_hosts_are_named_in_every_reason() -> None:
         assert "rank 1 on n1" in judge(evidence, 2.0, "all_reduce").reason
     assert "rank 1 on n1" in judge([*of(RankOutcome.OK)[:1], _seen(2, RankOutcome.OK), _seen(
         1, RankOutcome.STUCK, expired=True, host="n1")], 2.0).reason
-
-
-def test_a_skip_is_one_of_all_ranks() -> None:
-    skips = [Evidence(rank, RankOutcome.SKIPPED, "6 heads") for rank in range(2)]
-    assert judge(skips, 5.0) == Verdict("skipped", "6 heads", -1)
-    stuck = Evidence(0, RankOutcome.STUCK, "waits", expired=True)
-    alone = judge([stuck, skips[1]], 5.0)
-    assert (alone.status, alone.blamed_rank) == ("failed", 1)
-    raised = judge([Evidence(0, RankOutcome.EXCEPTION, "ValueError: no"), skips[1]], 5.0)
-    assert (raised.status, raised.blamed_rank) == ("failed", 0)
