@@ -43,7 +43,23 @@ from synthetic import (
 START, END, ENQUEUE, DEVICE, FLAGS = range(len(SAMPLE_COLUMNS))
 PLAN = make_plan(n_cases=2, world_size=3, iterations=20, mode="isolated")
 BAD = PLAN.cases[1].case_id
+
+
+BATCHES = [make_case(index, world_size=3, iterations=20, mode="pipelined", batch=5)
+           for index in range(2)]
+OF_BATCHES = plan_of([BATCHES[0], replace(BATCHES[1], case_id=BAD)], 3)
+"""Samples of several calls; single ones stand at both ends."""
+AUTO = {"world_size": 3, "min_iterations": 5, "iterations": 20}
+UNTIL_KNOWN = plan_of([make_case(0, **AUTO), replace(make_case(1, **AUTO), case_id=BAD)], 3)
 Edit = Callable[[int, Record, Samples], dict[str, Any] | None]
+
+
+def of_groups(**groups: int) -> Plan:
+    """Four ranks in two groups."""
+    case = make_case(1, world_size=4, iterations=20, mode="isolated")
+    work = replace(case.workload, groups=2, **groups)
+    return plan_of([make_case(0, world_size=4, iterations=20),
+                    replace(case, workload=work, case_id=BAD)], 4)
 
 
 def reduced(folder: Path, edit: Edit, plan: Plan = PLAN, **options: Any) -> Results:
@@ -97,35 +113,74 @@ def test_hb116_rows_of_cases_that_stop_by_themselves(tmp_path: Path) -> None:
                for item in reduce_folder(tmp_path / "two").cases)
 
 
-@pytest.mark.parametrize(("row", "flags", "parts"), [
-    (0, Flag.WARMUP, ("rank 1: 3 warm-ups and 20 timed iterations of 24", "planned are 3")),
-    (23, Flag(0), ("rank 1: 3 warm-ups and 21 timed iterations of 24",)),
-    (5, Flag.SINGLE, ("rank 1: 3 warm-ups and 19 timed iterations of 24",))])
-def test_hb116_single_calls_not_at_both_ends(
-    tmp_path: Path, row: int, flags: Flag, parts: tuple[str, ...]
-) -> None:
-    cases = [make_case(index, world_size=3, iterations=20, mode="pipelined", batch=5)
-             for index in range(2)]
-    plan = plan_of([cases[0], replace(cases[1], case_id=BAD)], 3)
-
+def flagged(row: int, flags: Flag) -> Edit:
     def edit(rank: int, record: Record, samples: Samples) -> None:
         assert len(samples) == 24
         samples[row, FLAGS] = flags if rank == 1 else samples[row, FLAGS]
+    return edit
 
-    assert_rejected(reduced(tmp_path, edit, plan), "HB116", *parts)
+
+def lasting(column: int, extra_ns: int) -> Edit:
+    """A part of rank 1's samples, of which one lasts so much longer than the whole of it."""
+    def edit(rank: int, record: Record, samples: Samples) -> None:
+        if rank == 1:
+            samples[:, column] = 5000
+            samples[9, column] = samples[9, END] - samples[9, START] + extra_ns
+    return edit
+
+
+def later(*ranks: int) -> Edit:
+    """Ranks that are later than the others all the time."""
+    def edit(rank: int, record: Record, samples: Samples) -> None:
+        samples[:, :2] += 100_000 * (rank in ranks)
+    return edit
+
+
+def enters_late(rank: int, record: Record, samples: Samples) -> None:
+    """Rank 2 enters after the others have left."""
+    if rank == 2:
+        samples[7, :2] += 100_000
+
+
+def stopped(*reasons: str) -> Edit:
+    return lambda rank, record, samples: {"stop_reason": reasons[rank]}
+
+
+@pytest.mark.parametrize(("code", "plan", "edit", "parts"), [
+    ("HB116", OF_BATCHES, flagged(0, Flag.WARMUP), (
+        "rank 1: 3 warm-ups and 20 timed iterations of 24", "planned are 3")),
+    ("HB116", OF_BATCHES, flagged(23, Flag(0)), ("3 warm-ups and 21 timed iterations of 24",)),
+    ("HB116", OF_BATCHES, flagged(5, Flag.SINGLE), ("3 warm-ups and 19 timed iterations of 24",)),
+    ("HB124", PLAN, enters_late, ("rank 0 iteration 7: left all_reduce", "before rank 2")),
+    ("HB124", of_groups(), enters_late, ("rank 3", "before rank 2")),
+    ("HB124", of_groups(group_stride=2), enters_late, ("rank 0", "before rank 2")),
+    ("HB129", PLAN, lasting(DEVICE, 1200), ("rank 1 iteration 9",)),
+    ("HB129", PLAN, lasting(ENQUEUE, 1), ("rank 1 iteration 9",)),
+    ("HB133", UNTIL_KNOWN, stopped("converged", "budget", "converged"),
+     ("converged on rank 0, 2, budget on rank 1",)),
+    ("HB133", PLAN, stopped(*["budget"] * 3), ("the reason 'budget'", "planned are 20")),
+    ("HB133", PLAN, stopped(*["bored"] * 3), ("the reason 'bored'",)),
+])
+def test_samples_that_cannot_be_reject_their_case(
+    tmp_path: Path, code: str, plan: Plan, edit: Edit, parts: tuple[str, ...],
+) -> None:
+    assert_rejected(reduced(tmp_path, edit, plan), code, *parts)
+
+
+@pytest.mark.parametrize(("plan", "edit"), [
+    (of_groups(), later(2, 3)), (of_groups(group_stride=2), later(1, 3)),  # a group waits for none
+    (PLAN, lasting(DEVICE, 900)), (PLAN, lasting(ENQUEUE, 0))])
+def test_samples_that_can_be_are_no_finding(tmp_path: Path, plan: Plan, edit: Edit) -> None:
+    assert reduced(tmp_path, edit, plan).findings == ()
 
 
 def test_hb116_an_operation_without_a_check_has_no_single_calls(tmp_path: Path) -> None:
-    cases = [make_case(index, world_size=3, iterations=20, mode="pipelined", batch=5)
-             for index in range(2)]
-    plan = plan_of([cases[0], replace(cases[1], case_id=BAD)], 3)
-
     def edit(rank: int, record: Record, samples: Samples) -> dict[str, Any]:
         rows = with_rows(record, samples[1:-1]).samples
         return {"samples": rows, "n_wrong": -1, "communicator_ns": 1,
                 "detail": {**record.detail, HAS_NO_CHECK: True}}
 
-    results = reduced(tmp_path, edit, plan)
+    results = reduced(tmp_path, edit, OF_BATCHES)
     checked, unchecked = results.cases
     assert checked.statistics and unchecked.statistics and not results.findings
     assert (unchecked.status, unchecked.statistics.n) == ("ok", checked.statistics.n)
@@ -225,18 +280,6 @@ def test_hb123_clock_that_was_set(tmp_path: Path) -> None:
     assert exit_code(results) is ExitCode.OK and folds(results) == ["local_max"] * 2
 
 
-def enters_late(rank: int, record: Record, samples: Samples) -> None:
-    """Rank 2 enters after the others have left."""
-    if rank == 2:
-        samples[7, :2] += 100_000
-
-
-def test_hb124_left_before_another_rank_came(tmp_path: Path) -> None:
-    results = reduced(tmp_path, enters_late)
-    assert_rejected(results, "HB124", "rank 0 iteration 7: left all_reduce", "before rank 2",
-                    "before the work was complete")
-
-
 def test_hb124_between_clocks_it_may_be_the_clocks(tmp_path: Path) -> None:
     def edit(rank: int, record: Record, samples: Samples) -> dict[str, Any] | None:
         enters_late(rank, record, samples)
@@ -256,32 +299,6 @@ def test_ranks_that_do_not_need_all_others_may_leave(
     good, bad = PLAN.cases
     plan = replace(PLAN, cases=(good, replace(bad, workload=replace(bad.workload, **work))))
     assert reduced(tmp_path, enters_late, plan).findings == ()
-
-
-def test_hb124_within_each_of_several_groups(tmp_path: Path) -> None:
-    case = make_case(1, world_size=4, iterations=20, mode="isolated")
-    case = replace(case, workload=replace(case.workload, groups=2), case_id=BAD)
-    plan = plan_of([make_case(0, world_size=4, iterations=20), case], 4)
-
-    def apart(rank: int, record: Record, samples: Samples) -> None:
-        samples[:, :2] += 100_000 * (rank > 1)  # the second group, later than the first
-
-    assert reduced(tmp_path / "apart", apart, plan).findings == ()
-    assert_rejected(reduced(tmp_path, enters_late, plan), "HB124", "rank 3", "before rank 2")
-
-
-def test_hb124_within_groups_whose_ranks_are_apart(tmp_path: Path) -> None:
-    """Ranks 1 and 3 are a group, which is later than the other one: nobody needed them there."""
-    case = make_case(1, world_size=4, iterations=20, mode="isolated")
-    work = replace(case.workload, groups=2, group_stride=2)
-    plan = plan_of([make_case(0, world_size=4, iterations=20),
-                    replace(case, workload=work, case_id=BAD)], 4)
-
-    def apart(rank: int, record: Record, samples: Samples) -> None:
-        samples[:, :2] += 100_000 * (rank % 2)
-
-    assert reduced(tmp_path / "apart", apart, plan).findings == ()
-    assert_rejected(reduced(tmp_path, enters_late, plan), "HB124", "rank 0", "before rank 2")
 
 
 def test_hb125_late_starts(tmp_path: Path) -> None:
@@ -320,37 +337,6 @@ def test_the_peak_between_nodes_is_the_networks() -> None:
     assert declared_peak(grouped, two_nodes, hardware) is None
     assert declared_peak(grouped, two_nodes, {**hardware, "link_peaks": {"x": 7.0}}) == 7
     assert declared_peak(make_case(), two_nodes, {}) is None
-
-
-@pytest.mark.parametrize(("column", "extra_ns", "rejected"), [
-    (DEVICE, 900, False), (DEVICE, 1200, True), (ENQUEUE, 0, False), (ENQUEUE, 1, True)])
-def test_hb129_a_part_longer_than_the_whole(
-    tmp_path: Path, column: int, extra_ns: int, rejected: bool
-) -> None:
-    def edit(rank: int, record: Record, samples: Samples) -> None:
-        if rank == 1:
-            samples[:, column] = 5000
-            samples[9, column] = samples[9, END] - samples[9, START] + extra_ns
-
-    results = reduced(tmp_path, edit)
-    if rejected:
-        assert_rejected(results, "HB129", "rank 1 iteration 9", "before the work was complete")
-    else:
-        assert results.findings == ()
-
-
-def test_hb133_ranks_that_stopped_for_different_reasons(tmp_path: Path) -> None:
-    auto = {"world_size": 3, "min_iterations": 5, "iterations": 20}
-    plan = plan_of([make_case(0, **auto), replace(make_case(1, **auto), case_id=BAD)], 3)
-    results = reduced(tmp_path, lambda rank, record, samples: {
-        "stop_reason": "budget" if rank == 1 else "converged"}, plan)
-    assert_rejected(results, "HB133", "converged on rank 0, 2, budget on rank 1", "one decision")
-
-
-@pytest.mark.parametrize("reason", ["budget", "bored"])
-def test_hb133_a_reason_that_the_plan_does_not_allow(tmp_path: Path, reason: str) -> None:
-    results = reduced(tmp_path, lambda rank, record, samples: {"stop_reason": reason})
-    assert_rejected(results, "HB133", f"the reason '{reason}'", "planned are 20")
 
 
 def shuffled_plan(order: str = "shuffled") -> Plan:
@@ -444,16 +430,12 @@ def test_only_what_rises_or_falls_steadily_drifts(
         assert (canary.drift is None) == (canary.tau is None) == (len(medians) < 8)
 
 
-def test_hb147_a_canary_that_failed(tmp_path: Path) -> None:
-    write_synthetic_run(tmp_path / "run", PLAN, notes=canary_notes(
-        [100, 100, 100], lambda rank, run: "failed" if (rank, run) == (1, 2) else "ok"))
-    assert_noted(reduce_folder(tmp_path / "run"), "HB147", "1 of 3 runs of the canary")
-
-
-def test_a_canary_run_that_some_rank_lost_has_no_time(tmp_path: Path) -> None:
+def test_hb147_a_canary_run_that_some_rank_lost_has_no_time(tmp_path: Path) -> None:
     write_synthetic_run(tmp_path / "run", PLAN, notes=canary_notes(
         [100, 110, 120, 130], lambda rank, run: "failed" if (rank, run) == (1, 2) else "ok"))
-    canary = reduce_folder(tmp_path / "run").canary
+    results = reduce_folder(tmp_path / "run")
+    assert_noted(results, "HB147", "1 of 4 runs of the canary")
+    canary = results.canary
     assert canary is not None and (len(canary.runs), canary.n_not_ok) == (3, 1)
     assert [run.since_start_s for run in canary.runs] == [0.0, 1.0, 3.0]
     (tmp_path / "run" / "traces" / "rank00001.h5").unlink()
