@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, Protocol
 
 from hpcbench.answers.verdict import is_busy
@@ -147,6 +148,21 @@ def cores_first(answers: Iterable[Answer], runs: Sequence[Run]) -> Iterator[Answ
         yield replace(one, sentence=one.sentence.replace(
             "; use ", "; free the cores first, then use ")) if (
                 busy and one.certainty == CANNOT_TELL) else one
+
+
+def by_subject(answers: Iterable[Answer]) -> Iterator[tuple[str, list[Answer]]]:
+    """Yield neighbouring answers whose sentences begin with one subject, if they are several,
+    without it; each other one under ""."""
+    def of(one: Answer) -> str:
+        return one.subject if one.sentence.startswith(f"{one.subject}: ") else ""
+
+    for subject, group in groupby(answers, of):
+        same = list(group)
+        if subject and len(same) > 1:
+            yield subject, [replace(one, sentence=one.sentence[len(subject) + 2:])
+                            for one in same]
+        else:
+            yield from (("", [one]) for one in same)
 
 
 def cannot_tell(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
@@ -55,6 +56,8 @@ from hpcbench.reduce.kind_facts import (
 from hpcbench.reduce.metric import ABSENT
 from hpcbench.reduce.reduce import exit_code
 from hpcbench.reduce.results import CaseResult, Results, Statistics
+from hpcbench.reduce.results_file import each_once
+from hpcbench.texts import valid
 from hpcbench.trace.container import whole_file
 from hpcbench.units import digits, plural, rank_list
 
@@ -157,13 +160,15 @@ _OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A reason not to pass: the outcome, the case or limit (``what``), and the numbers."""
+    """A reason not to pass: the outcome, the case or limit (``what``), and the numbers; ``file`` is
+    the results that it is of, where several are checked."""
 
     outcome: str
     what: str
     text: str
     case_id: str | None = None
     rank: int | None = None
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,8 +443,17 @@ def check_file(results: Sequence[Path], limits: Path) -> CheckResult:
         found = [check_limits(one, allowed) for one in side.results]
     except ConfigError as error:
         raise ConfigError(*(f"{limits}: {line}" for line in error.args)) from None
-    reasons = [reason for one in found for reason in one.reasons]
+    reasons = _of_files(results, (one.reasons for one in found))
     return concluded(reasons, len(allowed), sum(one.n_cases for one in found))
+
+
+def _of_files(
+    results: Sequence[Path], reasons: Iterable[Iterable[Reason]],
+) -> list[Reason]:
+    """Return the reasons of each of the results, with its name where they are several."""
+    kept = each_once(results)
+    return [replace(reason, file=valid(str(path))) if len(kept) > 1 else reason
+            for path, same in zip(kept, reasons, strict=True) for reason in same]
 
 
 def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
@@ -449,7 +463,7 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
     old = cases_of(before)
     new = aligned(old, cases_of(now))
     found = compare(old, new, ("the baseline", "these results"), smallest)
-    reasons = [*_of_runs(now)]
+    reasons = _of_files(results, map(_of_run, now.results))
     if not found.cases:
         reasons.append(Reason(MISSING, "baseline", "no case has times on both sides"))
     named = {reason.case_id for reason in reasons}
@@ -480,14 +494,13 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
     return concluded(reasons, 0, len(found.cases))
 
 
-def _of_runs(side: Side) -> Iterator[Reason]:
+def _of_run(results: Results) -> Iterator[Reason]:
     """Yield the reasons that need no baseline; a skipped case may be skipped there, too."""
-    for results in side.results:
-        yield from missing_ranks(results)
-        yield from not_ok(results)
-        for item in results.cases:
-            if item.status == "ok":
-                yield from unchecked(item)
+    yield from missing_ranks(results)
+    yield from not_ok(results)
+    for item in results.cases:
+        if item.status == "ok":
+            yield from unchecked(item)
 
 
 def limits_of(config: Mapping[str, Any]) -> list[Limit]:

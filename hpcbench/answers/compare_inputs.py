@@ -325,6 +325,8 @@ def _text(value: Any) -> str:
 
 def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
     """Return one case of several files; files without its times add nothing."""
+    if not items[0].case.workload.features.is_for_time:
+        return CaseOfSide(items[0].case, (), problem="not measured for its time")
     timed = [item for item in items if item.statistics is not None]
     if not timed:
         item = items[0]

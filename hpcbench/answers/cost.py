@@ -319,6 +319,9 @@ def _answers_of_task(task: TrainingTask) -> Iterator[Answer]:
         yield _of_step(task, step)
 
 
+_SHOWN_CHOICES = 3
+
+
 def _of_best(task: TrainingTask, what: str, best: Best, chosen: dict[str, CostChoice]) -> Answer:
     one = chosen[best.labels[0]]
     evidence = tuple(arithmetic(task, chosen[label]) for label in best.labels) + tuple(
@@ -327,8 +330,10 @@ def _of_best(task: TrainingTask, what: str, best: Best, chosen: dict[str, CostCh
     about = ("measured in one launch",) if best.in_launch else ()
     if len(best.labels) > 1:
         why = "equal within the smallest effect" if best.alike else "undecided"
+        more = len(best.labels) - _SHOWN_CHOICES
+        named = "; ".join((*best.labels[:_SHOWN_CHOICES], *([f"{more} more"] if more > 0 else [])))
         return Answer(
-            NONE if best.alike else CANNOT_TELL, f"{what}: {why}: {'; '.join(best.labels)}",
+            NONE if best.alike else CANNOT_TELL, f"{what}: {why}: {named}",
             (f"with the first, {_takes(task, one)}{_savings(task, one)}", *about, *evidence))
     return Answer(CLEAR, f"{what}: {one.label}; {_takes(task, one)}",
                   (f"{_takes(task, one)}{_savings(task, one)}", *about, *evidence))

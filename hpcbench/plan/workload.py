@@ -102,6 +102,7 @@ class Features(NamedTuple):
         needs_all_ranks: no rank can end a call before all ranks have begun it.
         files: files that have what it runs: path -> `operations.functions.file_hash`.
         enters_late: a sample is a call that ranks enter, so they can enter it late on purpose.
+        is_for_time: it is measured for its time; runs are not compared by the times of others.
     """
 
     implementer: str = ""
@@ -127,6 +128,7 @@ class Features(NamedTuple):
     needs_all_ranks: bool = False
     files: Mapping[str, str] = MappingProxyType({})
     enters_late: bool = False
+    is_for_time: bool = True
 
 
 class Workload(ABC):

@@ -19,6 +19,7 @@ from hpcbench.answers.answer import (
     Run,
     Topic,
     TopicOptions,
+    by_subject,
 )
 from hpcbench.answers.check import CANNOT_TELL as UNDECIDED
 from hpcbench.answers.check import CheckResult
@@ -144,9 +145,13 @@ def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text | Table]:
     yield Text()
     yield Sentence(f"{one.topic.name}: {one.topic.question}", style="bold")
     names = {} if full else one.names
-    for answer in one.record.answers:
-        yield from answer_lines(
-            replace(answer, sentence=shortened(answer.sentence, names)), full=full)
+    for subject, answers in by_subject(one.record.answers):
+        if subject:
+            yield Sentence(f"  {shortened(subject, names)}:", 4)
+        for answer in answers:
+            yield from answer_lines(
+                replace(answer, sentence=shortened(answer.sentence, names)), full=full,
+                indent=4 if subject else 2)
     commands = dict.fromkeys(answer.command for answer in one.record.answers if answer.command)
     for command in commands:
         if not command.endswith(f"--only {one.topic.name}"):  # that prints the same again
@@ -170,10 +175,12 @@ def _short_table(one: SideComparison) -> Table:
                        {label: with_sizes(name) for label, name in names.items()})
 
 
-def answer_lines(answer: Answer, *, full: bool = False) -> Iterator[Text]:
-    yield Sentence(f"  {answer.sentence}", 4, _STYLES.get(answer.certainty, ""))
+def answer_lines(answer: Answer, *, full: bool = False, indent: int = 2) -> Iterator[Text]:
+    yield Sentence(f"{'':{indent}}{answer.sentence}", indent + 2,
+                   _STYLES.get(answer.certainty, ""))
     if full:
-        yield from (Sentence(f"      {phrase}", 8, "dim") for phrase in answer.evidence)
+        yield from (Sentence(f"{'':{indent + 4}}{phrase}", indent + 6, "dim")
+                    for phrase in answer.evidence)
 
 
 COMPARE_SCHEMA = "hpcbench.compare"
@@ -237,15 +244,17 @@ _NAMED = 3
 
 def reason_lines(checked: CheckResult, *, full: bool = False) -> Iterator[str]:
     """Yield a line for each reason; not ``full``: one for many cases undecided for the same."""
-    groups = grouped((one.text if one.outcome == UNDECIDED and not full else one, one)
+    groups = grouped(((one.text, one.file) if one.outcome == UNDECIDED and not full else one, one)
                      for one in checked.reasons)
     for alike in groups.values():
+        where = f" in {alike[0].file}" if alike[0].file else ""
         if len(alike) > _NAMED:
-            yield f"{PREFIX} {UNDECIDED.upper()} {plural(len(alike), 'case')}: {alike[0].text}"
+            yield (f"{PREFIX} {UNDECIDED.upper()} {plural(len(alike), 'case')}{where}: "
+                   f"{alike[0].text}")
             continue
         for reason in alike:
             rank = f" [rank {reason.rank}]" if reason.rank is not None else ""
-            yield f"{PREFIX} {reason.outcome.upper()} {reason.what}{rank}: {reason.text}"
+            yield f"{PREFIX} {reason.outcome.upper()} {reason.what}{rank}{where}: {reason.text}"
 
 
 def print_checked(checked: CheckResult, *, quiet: bool, full: bool) -> None:

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from hpcbench import __version__
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions, by_subject
 from hpcbench.answers.compare import (
     INCONCLUSIVE,
     SMALLEST,
@@ -275,7 +276,9 @@ def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterato
         else:
             commands = dict.fromkeys(answer.command for answer in record.answers if answer.command)
             yield ReportSection(f"answer-{topic.name}", topic.question.capitalize(), (
-                *(line for answer in record.answers for line in _answer_lines(answer)),
+                *(line for subject, answers in by_subject(record.answers)
+                  for line in (*([Line(f"{subject}:")] if subject else []),
+                               *chain.from_iterable(map(_answer_lines, answers)))),
                 *(Line(command, "quiet") for command in commands), *shown))
     if without:
         how = command_line("advise", *(run.path for run in runs))

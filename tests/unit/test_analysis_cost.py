@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from figure_texts import figure_of, texts_of
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, TopicOptions
+from hpcbench.answers.answer import (
+    CANNOT_TELL,
+    CLEAR,
+    NONE,
+    Answer,
+    TopicOptions,
+    by_subject,
+)
 from hpcbench.answers.cost import Costs, TrainingTask, arithmetic, cost, cost_charts, cost_tables
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
@@ -135,6 +142,14 @@ def test_without_a_price_there_are_device_hours(hardware: dict[str, Any]) -> Non
     assert all(one.cost is None for one in only(record).choices)
     (found,) = sentences(record, "price: ")
     assert "--price or hardware.price_per_device_hour" in found[1]
+
+
+def test_a_title_that_several_answers_share_is_said_once() -> None:
+    first, second, other = (Answer(CLEAR, f"{subject}: {text}", subject=subject) for subject, text
+                            in (("a", "fastest: x"), ("a", "cheapest: y"), ("b", "alone")))
+    assert [(subject, [one.sentence for one in same])
+            for subject, same in by_subject([first, second, other])] == [
+        ("a", ["fastest: x", "cheapest: y"]), ("", ["b: alone"])]
 
 
 def test_no_training_and_only_one_choice_are_one_sentence_each() -> None:

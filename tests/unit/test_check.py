@@ -226,6 +226,20 @@ def test_the_command(tmp_path: Path) -> None:
     assert hpcbench(*words, "--exit-style", "nagios").returncode == 2, "slow outranks missing"
 
 
+def test_each_of_several_results_is_named(tmp_path: Path) -> None:
+    """They are held to the limits apart: a line without its file would say nothing."""
+    limits, other = tmp_path / "limits.yaml", tmp_path / "other.h5"
+    limits.write_text(yaml.safe_dump({"limits": [
+        {"metric": "median_s", "select": {"collective": "all_reduce"}, "max": 1, "unit": "us"}]}))
+    other.write_bytes(FILE.read_bytes())
+    words = (str(FILE), str(other), "--limits", str(limits))
+    slow = [line for line in hpcbench(*words).stdout.splitlines() if " SLOW all" in line]
+    assert slow and {line.partition(" in ")[2].partition(": ")[0] for line in slow} == {
+        str(FILE), str(other)}
+    reasons = json.loads(hpcbench(*words, "--json").stdout)["reasons"]
+    assert {reason["file"] for reason in reasons} == {str(FILE), str(other)}
+
+
 @pytest.mark.parametrize(("words", "code", "said"), [
     (("{file}",), 2, "give one: --limits"),
     (("{file}", "--limits", "/nowhere"), 2, "/nowhere: No such file"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.answers.compare_inputs import Side, cases_of
 from hpcbench.config.load import check_config, load_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.memory.derive import PARTS, MemoryDeriver, MemoryRecord
@@ -118,6 +119,13 @@ def test_the_shipped_job_is_the_kind_s_own_block() -> None:
     assert search.name == "largest"
     own = check_config({"benchmarks": [{"kind": "memory", **type(block).own}]}, "own").benchmarks
     assert [replaced.model_copy(update={"name": None}) for replaced in (block, *own)] == [*own] * 2
+
+
+def test_memory_is_not_compared_by_time() -> None:
+    case = planned()[0]
+    side = Side("a", (make_results((result(case, 100, 90),)),))
+    (found,) = cases_of(side).values()
+    assert found.launch_s == () and found.problem
 
 
 def test_the_record_is_of_the_rank_with_most() -> None:

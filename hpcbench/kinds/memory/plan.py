@@ -166,8 +166,8 @@ class MemoryWork(Workload):
     @property
     def features(self) -> Features:
         """Return the features of the training, but no profiles and no compiled graphs."""
-        return self.training.features._replace(
-            profiled_for=frozenset(), compiled_graphs=0, dry_run_workload=None)
+        return self.training.features._replace(profiled_for=frozenset(), compiled_graphs=0,
+                                               dry_run_workload=None, is_for_time=False)
 
     def to_json(self) -> dict[str, Any]:
         searched = {"search": asdict(self.search)} if self.search else {}
