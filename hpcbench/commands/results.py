@@ -219,15 +219,23 @@ TUNER = Path("tuner")
 _TUNER = "Tuner table"
 
 
-def _write_tuner(runs: list[Path], to: str, output: Path | None, *, force: bool) -> None:
+def _write_tuner(
+    files: list[Path], to: str | None, output: Path | None, *, force: bool, is_mixed: bool,
+) -> None:
+    """Write the tuner table of results. Raises UsageError without any or without a library, and
+    where options of answers are given, too (``is_mixed``)."""
+    runs = [path for path in files if path != TUNER]
+    if is_mixed or to is None or not runs:
+        raise UsageError("a tuner table takes: hpcbench advise RESULTS --to nccl, rccl or "
+                         "ncclx, and -o FILE")
     writer = offered(CommandSpec).get("advise --to")
     if writer is None:
         raise UsageError("--to: what writes tuner tables is not installed")
     writer.load()(runs, to, output, force=force)
 
 
-def _proof_lines(found: Proof, traffic: Path, output: Path, *, force: bool) -> str:
-    """Return lines on how to prove an alternative, after writing its sweep."""
+def _write_proof(found: Proof, traffic: Path, output: Path, *, force: bool) -> str:
+    """Write the sweep that proves an alternative; return the lines on how to run it."""
     from hpcbench.errors import command_line, job_command_line
     from hpcbench.gen_config import Sweep, write_sweep
 
@@ -279,12 +287,8 @@ def advise(
 
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in files])
-    runs = [path for path in files if path != TUNER]
-    if to is not None or (len(runs) < len(files) and not TUNER.exists()):
-        if only or as_json or to is None or not runs:
-            raise UsageError("a tuner table takes: hpcbench advise RESULTS --to nccl, rccl or "
-                             "ncclx, and -o FILE")
-        _write_tuner(runs, to, output, force=force)
+    if to is not None or (TUNER in files and not TUNER.exists()):
+        _write_tuner(files, to, output, force=force, is_mixed=bool(only) or as_json)
         return
     if output is not None or (force and prove is None):
         raise UsageError("-o and --force are for: hpcbench advise RESULTS --to nccl")
@@ -297,7 +301,7 @@ def advise(
     else:
         answer_lines.print_advice(topics, verbosity)
     if prove is not None and traffic is not None:
-        about = _proof_lines(answer_lines.proof(options, topics), traffic, prove, force=force)
+        about = _write_proof(answer_lines.proof(options, topics), traffic, prove, force=force)
         say_all(as_field(str(prove)) if quiet else about, sys.stderr if as_json else None)
 
 
