@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcbench.config.axes import NCCL_TESTS_SPLIT, SPLIT_HINT
 from hpcbench.errors import ExitCode, HpcbenchError, UsageError, command_line
@@ -56,6 +57,9 @@ from hpcbench.texts import Verbosity, as_field, masked, print_traceback, say_all
 from hpcbench.trace.journal import Journal
 from hpcbench.units import plural, rank_list
 
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Output
+
 
 def run(
     session: Session, request: RunRequest, stop: StopRequests,
@@ -75,7 +79,7 @@ def run(
         verbosity.announce(f"{plural(len(plan.cases), 'case')} x {repeats} planned; "
                            "starting workers")
     with open_pool(planned, session.topology, early) as pool:
-        on_root(comm, _import_reports, LAST_PAUSE_S)
+        on_root(comm, lambda: _import_reports(planned.config.output), LAST_PAUSE_S)
         with verbosity.stage("probe, with the start of the worker template"):
             attempt = _probe(session, planned, network, pool, force=request.force)
         verbosity.details(_machine_lines(attempt))
@@ -220,7 +224,7 @@ def _reduce_and_report(
     return int(final_code(results))
 
 
-def _import_reports() -> None:
+def _import_reports(output: Output) -> None:
     """Import what `_reduce_and_report` needs, while the template imports torch."""
     with no_collection_of_modules():
         import hpcbench.report.answer_lines
@@ -228,6 +232,9 @@ def _import_reports() -> None:
         from hpcbench.report.summary import field_names
 
         field_names(())  # imports the presenters of all kinds
+        if output.plots or output.report:
+            with contextlib.suppress(Exception):  # whoever draws reports it
+                import hpcbench.report.plots  # noqa: F401
 
 
 @contextlib.contextmanager

@@ -19,7 +19,6 @@ import numpy as np
 
 from hpcbench.errors import TraceError, UsageError
 from hpcbench.texts import to_json
-from hpcbench.trace.container import whole_file
 from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, UNTIMED, Phases, Samples, from_values
 from hpcbench.units import rank_list
 
@@ -55,6 +54,8 @@ def rank_file(folder: Path, case_id: str, rank: int) -> Path:
 
 def write_rank_file(path: Path, trace: Mapping[str, Any], about: RankProfile) -> None:
     """Write a profiler's trace and the rank's own data. Raises FileError."""
+    from hpcbench.trace.container import whole_file  # h5py, which workers do not need
+
     with whole_file(path, make_folder=True) as part, gzip.open(part, "wt", compresslevel=3) as out:
         out.write(to_json({**trace, _KEY: asdict(about)}))
 

@@ -51,6 +51,17 @@ def test_clock_models_are_read_without_torch_and_mpi4py() -> None:
     python(f"{BLOCK}\nimport hpcbench.trace.clock, hpcbench.launch.clocks")
 
 
+def test_workers_need_no_hdf5() -> None:
+    """It is 11 MB of each, and time before the first case."""
+    python("import sys, hpcbench.launch.messages, hpcbench.profiling.profiled_cases\n"
+           "assert 'h5py' not in sys.modules")
+
+
+def test_matplotlib_documents_its_setters_again_once_it_is_imported() -> None:
+    python("import hpcbench.report.plots\nfrom matplotlib.artist import Artist\n"
+           "class Mine(Artist): pass\nassert 'alpha' in Mine.set.__doc__")
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
 def test_help_imports_hardly_anything(arguments: list[str]) -> None:
     """Under 0.3 s needs it; the modules are what a test can hold fast, a time it cannot."""

@@ -16,6 +16,9 @@ from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree
 
+import hpcbench.report.plots.matplotlib_import  # noqa: F401
+
+# isort: split
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter

@@ -10,8 +10,8 @@ import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from os.path import commonprefix
 from pathlib import Path
@@ -208,14 +208,17 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType({
     name: value for name, value in rcParamsDefault.items() if not name.startswith(_KEPT)})
 
 
-def our_look(more: Mapping[str, Any] | None = None) -> AbstractContextManager[None]:
-    """Return a context in which matplotlib's settings are its defaults, but for the user's fonts.
+@contextmanager
+def our_look(more: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Have matplotlib's settings be its defaults in the block, but for the user's fonts.
 
     A matplotlibrc with ``text.usetex`` needs LaTeX, and one with ``savefig.bbox`` changes the size
     of a figure. A $ begins no formula. ``more`` are other settings.
     """
     settings: dict[Any, Any] = {**_DEFAULTS, "text.parse_math": False, **(more or {})}
-    return rc_context(settings)
+    with rc_context():
+        dict.update(rcParams, settings)  # as they are: to check 300 takes longer than a legend
+        yield
 
 
 def in_unit(value: Number, show: Show) -> Number:
