@@ -15,7 +15,6 @@ import selectors
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -32,6 +31,7 @@ from hpcbench.launch.messages import (
 )
 from hpcbench.launch.template_process import peer_of, print_whole_lines
 from hpcbench.measurement.process import die_with_parent, no_collection_of_modules
+from hpcbench.texts import error_line, say
 
 _MESSAGE_BYTES = 256 * 1024
 
@@ -157,8 +157,8 @@ class _Forker:
                 self._listener.close()
             work()
             code = 0
-        except BaseException:
-            traceback.print_exc()
+        except BaseException as error:
+            say(f"hpcbench: this worker ended by {error_line(error, os.environ)}", sys.stderr)
         finally:
             sys.stderr.flush()
             os._exit(code)

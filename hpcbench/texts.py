@@ -244,6 +244,18 @@ def masked_line(text: str, environ: Mapping[str, str]) -> str:
     return cut(line, len(first_line(text)) if len(text) > _MOST_MASKED else 0)
 
 
+def error_line(
+    error: BaseException, environ: Mapping[str, str], outside: Path | None = None,
+) -> str:
+    """Return an exception's type, first line and place: the innermost, or, if a folder is given,
+    the outermost that is ``outside`` of it."""
+    places = [frame for frame in traceback.extract_tb(error.__traceback__)
+              if outside is None or outside not in Path(frame.filename).parents]
+    place = places[0 if outside else -1] if places else None
+    where = f" ({Path(place.filename).name}:{place.lineno})" if place else ""
+    return f"{type(error).__name__}: {masked_line(str(error), environ)}{where}"
+
+
 def masked(text: str, environ: Mapping[str, str]) -> str:
     """Return ``text`` with every secret that is known or looks like one replaced by ``***``.
 

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +31,7 @@ from hpcbench.reduce.stack import PassKey, counts, is_timed, stack_samples
 from hpcbench.reduce.timing import Planned, measured
 from hpcbench.statistics.order import median, medians
 from hpcbench.statistics.stopping import StopRule
-from hpcbench.texts import masked_line
+from hpcbench.texts import error_line
 from hpcbench.trace.schema import NO_DEVICE_TIME, Record, Samples
 from hpcbench.units import to_tflop_per_s
 
@@ -353,11 +352,7 @@ def _shared_failure(control: SharedFailures, ranks: Ranks) -> Iterator[None]:
 
 def _one_line(error: BaseException) -> str:
     """Return an exception's type, first line and place in the user's program."""
-    ours = Path(__file__).parents[1]
-    places = [frame for frame in traceback.extract_tb(error.__traceback__)
-              if ours not in Path(frame.filename).parents]
-    where = f" ({Path(places[0].filename).name}:{places[0].lineno})" if places else ""
-    return f"{type(error).__name__}: {masked_line(str(error), os.environ)}{where}"
+    return error_line(error, os.environ, outside=Path(__file__).parents[1])
 
 
 def _by_peer(error: BaseException) -> bool:

@@ -13,7 +13,6 @@ import select
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 
 from hpcbench.measurement.process import KernelFiles, die_with_parent
 from hpcbench.operations.gpu_nodes import nvidia_gpus
+from hpcbench.texts import error_line
 
 ChildTask = Callable[[], Iterable[tuple[str, Any]]]
 """Yields names and plain JSON values, each when it is known."""
@@ -215,9 +215,7 @@ def _answer(question: ChildTask, parent: int, files: _ChildFiles) -> None:
             for name, value in question():
                 _write(files.answers, {"name": name, "value": value})
         except Exception as error:
-            traceback.print_exc()
-            first = (str(error).strip().splitlines() or [""])[0]
-            end = f"ended by {type(error).__name__}: {first}"
+            end = f"ended by {error_line(error, os.environ)}"
         _write(files.answers, {"end": end})
         os.read(files.stay, 1)
     finally:

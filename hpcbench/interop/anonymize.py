@@ -28,6 +28,7 @@ import numpy as np
 
 from hpcbench.errors import FileError, TraceError, UsageError
 from hpcbench.interop.pseudonyms import PATH, Pseudonyms, domains_of, kind_of, stem_of
+from hpcbench.limits import Unpacked
 from hpcbench.reduce.results import SCHEMA_VERSION as RESULTS_VERSION
 from hpcbench.reduce.results_file import FILE_NAME, FORMAT, open_results
 from hpcbench.report.answer_lines import topic_results_in
@@ -139,9 +140,11 @@ def copy_text(path: Path, target: Path, texts: Texts) -> None:
 
 
 def _text_in(path: Path) -> str:
-    data = path.read_bytes()
-    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode(
-        "utf-8", "surrogateescape")
+    try:
+        with Unpacked(path) as stream:
+            return stream.whole().decode("utf-8", "surrogateescape")
+    except FileError as error:
+        raise ValueError(str(error).removeprefix(f"{path}: ")) from error
 
 
 def _is_json(path: Path) -> bool:
@@ -359,7 +362,7 @@ def _collect(path: Path, found: _Found) -> None:
             if isinstance(item, Frame):
                 found.value(item.json())
     else:
-        with suppress(ValueError, EOFError, OSError):
+        with suppress(ValueError):
             text = _text_in(path)
             found.value(json.loads(text) if _is_json(path) else _values_in(text))
 
@@ -425,7 +428,7 @@ def _copied(run: Path, files: Sequence[Path], target: Path, names: Pseudonyms) -
         else:
             try:
                 copy_text(path, copy, names)
-            except (ValueError, EOFError) as error:
+            except ValueError as error:
                 yield f"{place}: {error}"
 
 

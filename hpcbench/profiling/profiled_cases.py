@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.errors import TraceError, UsageError
+from hpcbench.errors import FileError, TraceError, UsageError
+from hpcbench.limits import Unpacked
 from hpcbench.texts import to_json
 from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, UNTIMED, Phases, Samples, from_values
 from hpcbench.units import rank_list
@@ -63,10 +64,10 @@ def write_rank_file(path: Path, trace: Mapping[str, Any], about: RankProfile) ->
 def read_rank_file(path: Path) -> tuple[RankProfile, dict[str, Any]]:
     """Return both parts of a file. Raises TraceError if it is not such a file."""
     try:
-        with gzip.open(path, "rt") as stream:
-            trace: dict[str, Any] = json.load(stream)
+        with Unpacked(path) as stream:
+            trace: dict[str, Any] = json.loads(stream.whole())
         return from_values(RankProfile, trace.pop(_KEY)), trace
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (FileError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise TraceError(f"{path}: no profile of a rank can be read from it: {error}") from error
 
 

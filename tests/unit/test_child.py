@@ -60,10 +60,13 @@ def test_all_answers_come_whatever_threads_are_left() -> None:
     (lambda: os.kill(os.getpid(), signal.SIGKILL), "ended by signal 9 (SIGKILL)"),
     (read_nowhere, "ended by signal 11 (SIGSEGV) in string_at"),
     (os.abort, "ended by signal 6 (SIGABRT) in question"),
-    (refused, "ended by LookupError: no such GPU"),
+    (refused, "ended by LookupError: no such GPU (test_child.py:35)"),
 ])
-def test_an_end_costs_what_was_not_answered_before_it(end: Any, lost: str) -> None:
+def test_an_end_costs_what_was_not_answered_before_it(
+    end: Any, lost: str, capfd: pytest.CaptureFixture[str],
+) -> None:
     assert asked(first_and(end)) == Answers({"first": [1, None, "x"]}, lost)
+    assert not capfd.readouterr().err
 
 
 def test_one_that_hangs_is_ended_and_its_place_named() -> None:

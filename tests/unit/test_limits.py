@@ -13,12 +13,15 @@ from bad_input_process import hpcbench
 from bad_inputs import places
 from golden import RUNS
 from hpcbench import limits
-from hpcbench.errors import FileError
+from hpcbench.errors import FileError, TraceError
+from hpcbench.interop.anonymize import copy_text
 from hpcbench.interop.formats.reading import source
+from hpcbench.interop.pseudonyms import Pseudonyms
 from hpcbench.interop.traffic import calls
 from hpcbench.interop.traffic.imported import import_traffic
 from hpcbench.operations import traffic
 from hpcbench.operations.traffic import read_traffic
+from hpcbench.profiling.profiled_cases import read_rank_file
 from hpcbench.trace import container
 from hpcbench.trace.sealed import open_trace
 from hpcbench.trace.source import UnreadableTrace
@@ -53,6 +56,18 @@ def test_short_lines_of_a_packed_file(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setattr(limits, "SMALL_BYTES", 2**20)
         taken.extend(line.number for line in source.ForeignFile(path).lines())
         pytest.fail(f"{len(taken)} lines were read")
+
+
+def test_packed_files_in_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile of a rank is no profile; anonymize leaves such a file out, and names it."""
+    monkeypatch.setattr(limits, "SMALL_BYTES", 1000)
+    path = tmp_path / "log.json.gz"
+    path.write_bytes(gzip.compress(b'{"a": "' + b"a" * 10**6 + b'"}'))
+    with pytest.raises(TraceError, match=limits.VARIABLE):
+        read_rank_file(path)
+    with pytest.raises(ValueError, match=limits.VARIABLE):
+        copy_text(path, tmp_path / "copy.json.gz", Pseudonyms({}, {}))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize(("place", "limit"), [(limits, "PACKED"), (container, "MOST_TEXT")])

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import codecs
-import gzip
-import io
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from json import JSONDecodeError
 from pathlib import Path
@@ -24,9 +21,6 @@ MOST_KINDS = 100
 _HEAD_BYTES = 8192
 _BLOCK_BYTES = 2**16
 MOST_RECORD_LINES = 100_000
-_GZIP = b"\x1f\x8b"
-_LINE_BYTES = 16
-"""A line of a packed file counts as so many bytes at least: each keeps a reader as busy."""
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
 
@@ -194,48 +188,8 @@ class ForeignFile:
     def error(self, line: int, message: str) -> FileError:
         return FileError(f"{self.name}:{line}: {message}")
 
-    def _guarded(self) -> _Unpacked:
-        return _Unpacked(self.path)
-
-
-class _Unpacked:
-    """The bytes of a file, unpacked; damage of a gzip file is a FileError, and so is text that
-    packs better than `limits.PACKED` says: little of it keeps a reader busy for hours."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._left: int | None = None
-
-    def __enter__(self) -> _Unpacked:
-        try:
-            raw = io.BufferedReader(io.FileIO(self._path))
-        except OSError as error:
-            raise FileError(f"{self._path}: {error.strerror}") from error
-        is_packed = raw.peek(2)[:2] == _GZIP
-        if is_packed:
-            self._left = limits.unpacked(self._path.stat().st_size)
-        self._stream: io.BufferedIOBase = (
-            io.BufferedReader(gzip.GzipFile(fileobj=raw), 2**18) if is_packed else raw)
-        self._raw = raw
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-        self._raw.close()
-
-    def read(self, size: int) -> bytes:
-        try:
-            data = self._stream.read(size)
-            if self._left is not None:
-                self._left -= max(len(data), _LINE_BYTES * data.count(b"\n"))
-                if self._left < 0:
-                    raise FileError(
-                        f"{self._path}: the gzip file unpacks to more than {limits.PACKED} times "
-                        f"its size, or to nothing but short lines: unpack it with gunzip, and give "
-                        f"the text, or {limits.remedy()}")
-            return data
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise FileError(f"{self._path}: the gzip file is cut off or damaged") from error
+    def _guarded(self) -> limits.Unpacked:
+        return limits.Unpacked(self.path)
 
 
 def _decoded(line: bytes) -> str:
