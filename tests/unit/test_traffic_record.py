@@ -16,9 +16,14 @@ import pytest
 
 from hpcbench.errors import FileError, UsageError
 from hpcbench.interop.commands.traffic import profiled_steps
-from hpcbench.interop.traffic.cost import SETTINGS, cost_lines
 from hpcbench.interop.traffic.imported import import_traffic
-from hpcbench.interop.traffic.recording import STARTUP, Recording, recorded_environment
+from hpcbench.interop.traffic.recording import (
+    SETTINGS,
+    STARTUP,
+    Recording,
+    cost_lines,
+    recorded_environment,
+)
 
 TORCH = {
     "__init__": "__version__ = '2.13.0'",

@@ -56,7 +56,7 @@ def record(
         say(STARTUP)
         return
     if cost:
-        from hpcbench.interop.traffic.cost import cost_lines
+        from hpcbench.interop.traffic.recording import cost_lines
 
         for line in cost_lines():
             say(line)

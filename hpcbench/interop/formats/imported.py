@@ -12,8 +12,11 @@ from pathlib import Path
 
 from hpcbench import __version__
 from hpcbench.errors import FileError, UsageError
-from hpcbench.interop.formats.imported_collectives import add_operations, take_collectives
-from hpcbench.interop.formats.imported_operations import Operations
+from hpcbench.interop.formats.imported_collectives import (
+    Operations,
+    add_operations,
+    take_collectives,
+)
 from hpcbench.interop.formats.imported_products import take_products
 from hpcbench.interop.formats.imported_rows import DTYPES, Gathered, Given
 from hpcbench.interop.formats.reading.detect import tables_of

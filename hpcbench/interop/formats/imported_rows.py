@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hpcbench.config.axes import DTYPE_ALIASES, Checks
 from hpcbench.errors import FileError, UsageError
-from hpcbench.interop.formats.own_table import OwnTable
+from hpcbench.interop.formats.tables import OwnTable
 from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.plan.case import Case, case_id, planned_canary
 from hpcbench.plan.support import resolve_device

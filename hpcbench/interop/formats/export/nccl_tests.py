@@ -25,8 +25,8 @@ from hpcbench.interop.formats.export.cases import (
     not_measured,
     plain_number,
 )
-from hpcbench.interop.formats.own_table import MOST_TEXT, OwnTable, own_line, row_key
 from hpcbench.interop.formats.reading.names import PROGRAMS, TYPES
+from hpcbench.interop.formats.tables import MOST_TEXT, OwnTable, own_line, row_key
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import DEFAULT_MODE
 from hpcbench.records import dataclass
@@ -299,7 +299,7 @@ def _what(run: ExportedRun) -> str:
 
 
 def _facts(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
-    """Return what the rows do not say, as plain JSON values (`own_table.OwnTable`)."""
+    """Return what the rows do not say, as plain JSON values (`tables.OwnTable`)."""
     if not table.cases:
         return {}
     items = [case.item for case in table.cases]

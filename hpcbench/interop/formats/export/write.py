@@ -18,10 +18,9 @@ from hpcbench.interop.formats.export.cases import (
 )
 from hpcbench.interop.formats.export.cost_tables import as_aiconfigurator, as_torch_estimates
 from hpcbench.interop.formats.export.histories import as_bencher, as_github_benchmark, as_otava
-from hpcbench.interop.formats.export.lines import as_fom, as_superbench
 from hpcbench.interop.formats.export.nccl_tests import as_json, as_text
 from hpcbench.interop.formats.export.prometheus import as_prometheus
-from hpcbench.interop.formats.export.tables import as_csv, as_parquet
+from hpcbench.interop.formats.export.tables import as_csv, as_fom, as_parquet, as_superbench
 from hpcbench.interop.formats.export.tensorboard import as_tensorboard
 from hpcbench.interop.formats.export.timeline import as_perfetto
 from hpcbench.records import dataclass

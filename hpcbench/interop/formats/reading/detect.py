@@ -12,13 +12,11 @@ from hpcbench.interop.formats.reading import (
     inspector,
     nccl_json,
     nccl_text,
-    nvbandwidth,
     osu,
     param,
     superbench,
 )
-from hpcbench.interop.formats.reading.prefixes import unwrapped, wrapped_line
-from hpcbench.interop.formats.reading.source import ForeignFile, Unread
+from hpcbench.interop.formats.reading.source import ForeignFile, Unread, unwrapped, wrapped_line
 from hpcbench.interop.formats.tables import ForeignTable
 
 KNOWN = ("nccl-tests (text, JSON)", "OSU", "NCCL Inspector", "nvbandwidth JSON", "PARAM comms",
@@ -63,7 +61,7 @@ def _of_json(file: ForeignFile, first: str, collective: str) -> Iterator[Foreign
     else:
         data = file.json()
         if isinstance(data, Mapping) and "nvbandwidth" in data:
-            yield from nvbandwidth.read(file, data)
+            yield from nccl_json.matrices_of(file, data)
         elif isinstance(data, Mapping) and {"version", "results"} <= set(data):
             yield from nccl_json.read(file, data, collective)
         else:

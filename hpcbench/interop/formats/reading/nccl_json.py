@@ -1,11 +1,11 @@
-"""The JSON of nccl-tests (``-J``, version 3), read without its environment and options."""
+"""The JSON of nccl-tests (``-J``, version 3), read without its environment and options, and that of
+nvbandwidth (``-j``): a matrix for each test case."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpcbench.interop.formats.own_table import own_facts
 from hpcbench.interop.formats.printed import (
     Printed,
     is_no_number,
@@ -16,7 +16,14 @@ from hpcbench.interop.formats.printed import (
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.nccl_text import PROGRAM, program_name
 from hpcbench.interop.formats.reading.source import ForeignFile
-from hpcbench.interop.formats.tables import CommRow, CommTable, DeviceLine, Half
+from hpcbench.interop.formats.tables import (
+    CommRow,
+    CommTable,
+    DeviceLine,
+    Half,
+    MatrixTable,
+    own_facts,
+)
 from hpcbench.texts import to_json
 
 VERSION = 3
@@ -114,3 +121,26 @@ def number_of(value: object) -> Printed | None:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError("no number")
     return printed_or_none(str(value))
+
+
+_STATUSES = ("Passed", "Waived", "Error", "Not Found")
+
+
+def matrices_of(file: ForeignFile, data: Mapping[str, Any]) -> Iterator[MatrixTable]:
+    """Yield its test cases. Raises FileError where its keys are not those of version 0.8."""
+    try:
+        for case in data["nvbandwidth"]["testcases"]:
+            if case["status"] not in _STATUSES:
+                raise ValueError("status")
+            yield MatrixTable(
+                file.name, str(case["name"]), case["status"],
+                str(case.get("bandwidth_description", "")),
+                tuple(tuple(map(_cell, row)) for row in case.get("bandwidth_matrix") or ()),
+                *(number_of(case.get(key)) for key in ("sum", "min", "max", "average")))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise file.error(1, "JSON of nvbandwidth whose keys are not those of version 0.8"
+                         ) from error
+
+
+def _cell(value: object) -> Printed | None:
+    return printed_or_none(value) if isinstance(value, str) else number_of(value)

@@ -11,12 +11,19 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 
-from hpcbench.interop.formats.own_table import OWN_LINE, OwnTable, read_own
 from hpcbench.interop.formats.printed import Printed, is_no_number, printed, printed_or_none, whole
 from hpcbench.interop.formats.reading.names import our_name
-from hpcbench.interop.formats.reading.prefixes import nearest, source_of
-from hpcbench.interop.formats.reading.source import ForeignFile
-from hpcbench.interop.formats.tables import ELEMENT_BYTES, CommRow, CommTable, DeviceLine, Half
+from hpcbench.interop.formats.reading.source import ForeignFile, nearest, source_of
+from hpcbench.interop.formats.tables import (
+    ELEMENT_BYTES,
+    OWN_LINE,
+    CommRow,
+    CommTable,
+    DeviceLine,
+    Half,
+    OwnTable,
+    read_own,
+)
 from hpcbench.records import dataclass
 
 PROGRAM = "nccl-tests"

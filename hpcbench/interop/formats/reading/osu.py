@@ -13,8 +13,7 @@ from dataclasses import field
 
 from hpcbench.interop.formats.printed import Printed, printed, whole
 from hpcbench.interop.formats.reading.names import our_name
-from hpcbench.interop.formats.reading.prefixes import pattern_of
-from hpcbench.interop.formats.reading.source import ForeignFile
+from hpcbench.interop.formats.reading.source import ForeignFile, pattern_of
 from hpcbench.interop.formats.tables import CommRow, CommTable, Half
 from hpcbench.records import dataclass
 from hpcbench.texts import printable

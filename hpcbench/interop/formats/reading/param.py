@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from hpcbench.interop.formats.printed import printed, whole
 from hpcbench.interop.formats.reading.names import our_name
-from hpcbench.interop.formats.reading.prefixes import source_of
-from hpcbench.interop.formats.reading.source import ForeignFile
+from hpcbench.interop.formats.reading.source import ForeignFile, source_of
 from hpcbench.interop.formats.tables import ELEMENT_BYTES, CommRow, CommTable, Half
 
 PROGRAM = "PARAM"
