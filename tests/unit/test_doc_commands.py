@@ -62,7 +62,7 @@ RUN_BY = {
     "hpcbench plot": "install/test_base_install.py::test_plot",
     "hpcbench run --dry-run":
         "workloads/test_dry_run.py::test_the_command_states_what_it_is_and_leaves_nothing_behind",
-    "hpcbench list": "install/test_base_install.py::test_list",
+    "hpcbench list": "install/test_base_install.py::test_commands_without_a_job",
     "docs/recompute.py": "unit/test_recomputed.py::test_so_are_those_of_real_runs",
     "hpcbench gen-data": "unit/test_token_file.py::test_what_is_written_is_read",
 }
