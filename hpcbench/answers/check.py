@@ -527,7 +527,7 @@ def refuse_limits(plan: Plan) -> None:
 def _own_columns(kind: str) -> Iterable[CaseColumn]:
     """Return the columns of a kind; none for a plug-in that cannot be loaded."""
     try:
-        return deriver_of(kinds()[kind]).columns
+        return [one for one in deriver_of(kinds()[kind]).columns if one.is_scalar]
     except PluginError:
         return ()
 

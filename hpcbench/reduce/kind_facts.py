@@ -306,7 +306,7 @@ def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
 class KindColumns:
     """Columns that not all runs have, values by case id, and the reasons of kinds that have none.
 
-    ``documents`` are those whose values are lines of JSON.
+    ``documents`` are those whose values are lines of JSON; these are not in ``values``.
     """
 
     columns: Sequence[Metric]
@@ -365,7 +365,8 @@ def _own_row(
 ) -> Row:
     """Return a case's values as stored. Raises ValueError, TypeError or KeyError for others."""
     if deriver.record is None:
-        return {name: one.plain(one.value(item, record)) for name, one in own.items()}
+        return {name: one.plain(one.value(item, record)) for name, one in own.items()
+                if one.is_scalar}
     values = {name: getattr(record, name) for name in own if hasattr(record, name)}
     for fact in deriver.facts(item, record, lambda: None):
         values |= fact.values() if isinstance(fact, ColumnValues) else {}

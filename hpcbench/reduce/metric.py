@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from hpcbench.records import dataclass
+from hpcbench.statistics.overlap import OverPasses, significant
 from hpcbench.trace.columns import LINES, PURE, TEXT, json_line
 from hpcbench.trace.schema import adapter_of
 
@@ -163,3 +164,14 @@ def of_workload(name: str) -> Callable[[Any], Any]:
 def planned(*metrics: Metric) -> tuple[Metric, ...]:
     """Return the metrics with their values from the workload's attributes of the same names."""
     return tuple(replace(one, of=of_workload(one.name)) for one in metrics)
+
+
+def metrics_over_passes(name: str, text: str, units: str = "") -> tuple[Metric, Metric]:
+    """Return a number that is compared pass by pass, absent if it may be chance, and the JSON
+    column ``NAME_passes`` with its `OverPasses`."""
+    return (metric(name, f"{text}; NaN if it may be chance", units),
+            document(f"{name}_passes", f"over passes: {text}", type=OverPasses))
+
+
+def values_over_passes(name: str, passes: OverPasses | None) -> dict[str, Any]:
+    return {name: significant(passes), f"{name}_passes": passes}

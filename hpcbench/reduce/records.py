@@ -253,17 +253,25 @@ def _own(deriver: Deriver) -> list[Metric]:
 
 
 def write_records(file: h5py.File, results: Results) -> None:
-    in_columns = []
+    in_columns, documents = [], dict[str, dict[str, str]]()
     for kind, items in _by_kind(results).items():
         if kind not in results.derived:
             continue
         deriver = deriver_of(kinds()[kind])
         if deriver.record is None:
             in_columns.append(_version(kind, deriver))
+            for one in deriver.columns:
+                if not one.is_scalar:
+                    documents.setdefault(one.name, {}).update({
+                        case_id: one.plain(values[one.name])
+                        for case_id, values in results.derived[kind].items()})
             continue
         name = f"{GROUP}/{kind}"
         write_lines(file, name, _lines(deriver, deriver.record, items, results.derived[kind]))
         file[name].attrs.update(_attributes(deriver, deriver.record))
+    for column, lines in documents.items():
+        write_lines(file, f"cases/{column}", [
+            lines.get(item.case.case_id, "null") for item in results.cases])
     if in_columns:
         file.require_group("cases").attrs[OF_CASES] = in_columns
 

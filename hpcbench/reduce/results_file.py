@@ -318,9 +318,6 @@ class ResultsWriter:
             stored.write_column(
                 self._file, f"cases/{column.name}", stored.text_column(values)
                 if column.type is str else np.array(values, dtype=_TYPES[column.type]))
-        for column in of_kinds.documents:
-            stored.write_lines(self._file, f"cases/{column.name}", (
-                row.get(column.name, "null") for row in rows))
         stored.write_json(self._file, "cases/detail", (
             {name: getattr(item, name) for name in _DETAILS}
             | ({"trace_missing": True} if item.trace_missing else {}) for item in cases))

@@ -50,6 +50,12 @@ FLAGS = of_case(columns.FLAGS, flag_cell)
 OUTCOME = (N, STATUS, LAUNCHES, FLAGS)
 
 
+def passes_column(column: Column, name: str) -> ShownColumn:
+    """Return a column of a number over passes (`metrics_over_passes`): its median and its ends."""
+    return ShownColumn(column, lambda _, values: columns.over_passes_cell(
+        values.get(f"{name}_passes")))
+
+
 def column_of(one: Metric | ShownColumn) -> Column:
     return one.column if isinstance(one, ShownColumn) else Column(
         one.name, one.title, one.show, one.unit, one.text, one.better, one.optional)

@@ -18,14 +18,16 @@ import pytest
 
 from golden import RUNS
 from hpcbench.kinds.collective.derive import CollectiveDeriver
+from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import plan_to_json
 from hpcbench.plan.workload import UnknownWorkload
-from hpcbench.reduce.kind_facts import CaseColumn, Deriver
-from hpcbench.reduce.metric import metric
+from hpcbench.reduce.kind_facts import CaseColumn, Deriver, deriver_of, kind_columns
+from hpcbench.reduce.metric import metric, metrics_over_passes, values_over_passes
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
-from hpcbench.reduce.results_file import ResultsWriter, open_results
+from hpcbench.reduce.results_file import ResultsWriter, new_results, open_results
+from hpcbench.statistics.overlap import OverPasses
 from results_factory import all_ok, sweep
 
 Records = Mapping[str, Any]
@@ -250,3 +252,37 @@ def test_results_of_a_kind_that_is_not_installed_open(tmp_path: Path) -> None:
     stored = {case["case_id"]: case for case in plan_to_json(found.plan)["cases"]}
     assert all(stored[case["case_id"]]["workload"] == case["workload"]
                for case in plan["cases"] if case["kind"] == "absent")
+
+
+class Written(CollectiveDeriver):
+    """Has a number over passes, which is no scalar."""
+
+    columns = (*CollectiveDeriver.columns, *metrics_over_passes("gain", "over the last one", "1"))
+
+    def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
+        return {item.case.case_id: values_over_passes("gain", passes) for item, passes in zip(
+            items, (OverPasses(2.0, 1.0, 3.0, 5), OverPasses(2.0, 1.0, 3.0, 5, tells=False)),
+            strict=False)}
+
+
+def test_what_is_no_scalar_is_a_json_column_that_is_read_back(
+    install: Install, tmp_path: Path,
+) -> None:
+    install(Written)
+    results = all_ok(sweep())
+    with new_results(tmp_path / "results.h5") as writer:
+        writer.finish(results)
+    derived = read(tmp_path / "results.h5").derived["collective"]
+    assert derived == results.derived["collective"]
+    first, second, third, *_ = derived.values()
+    assert first["gain"] == 2.0 and first["gain_passes"] == OverPasses(2.0, 1.0, 3.0, 5)
+    assert second["gain"] is None and second["gain_passes"].median == 2.0
+    assert third["gain"] is third["gain_passes"] is None
+    assert "gain_passes" not in kind_columns(results).values[results.cases[0].case.case_id]
+
+
+def test_units_of_columns_are_those_that_their_names_end_with() -> None:
+    for spec in kinds().values():
+        for column in deriver_of(spec).columns:
+            assert column.units == metric(column.name, "").units or column.units not in (
+                "s", "bytes", "bytes/s"), column

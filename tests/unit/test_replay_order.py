@@ -13,7 +13,7 @@ import pytest
 
 from hpcbench.config.load import load_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.replay.derive import own_values
+from hpcbench.kinds.replay.derive import recorded_s
 from hpcbench.kinds.replay.plan.planner import Replay, ReplayPlanner, memory_bytes
 from hpcbench.kinds.replay.plan.sequence import (
     CallSequence,
@@ -198,7 +198,7 @@ def test_a_block_is_a_case_for_each_gap_and_backend(tmp_path: Path) -> None:
     work = ready[0].workload
     assert isinstance(work, Replay)
     assert (work.n_calls, work.size_bytes, work.recorded_ns) == (3, 1200, 12_000_000)
-    assert own_values(work)["recorded_s"] == 0.012
+    assert recorded_s(work) == 0.012
     assert ReplayPlanner().workload_from_json(json.loads(json.dumps(work.to_json()))) == work
     assert all(case.skip for case in make_plan(load_config(path), 3).cases)
     changed = sweep(tmp_path, job([call(n=7)], {0: TWICE, 1: TWICE}))

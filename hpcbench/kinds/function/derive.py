@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.operations.collectives import collectives
-from hpcbench.records import dataclass
-from hpcbench.reduce.kind_facts import (
-    CaseColumn,
-    ColumnValues,
-    Deriver,
-    Fact,
-    ReadSamples,
-    columns_of,
-    texts,
+from hpcbench.reduce.kind_facts import Deriver, settings
+from hpcbench.reduce.metric import (
+    Records,
+    Show,
+    Values,
+    metric,
+    metrics_over_passes,
+    planned,
+    values_over_passes,
+    word,
 )
 from hpcbench.reduce.records import pass_medians_s
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.overlap import OverPasses, speedup
-from hpcbench.trace.columns import PURE
+from hpcbench.statistics.overlap import speedup
 from hpcbench.units import grouped
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionRecord:
-    """Rates of a case with times; None where the function does not report their values.
-
-    ``speedup`` is over the baseline of its ``compare``, at the same backend, device, ranks and
-    shared arguments.
-    """
-
-    rank_flops_per_s: Annotated[
-        float | None, "flops of a call over median_s, mean of the ranks"] = None
-    rank_bytes_per_s: Annotated[
-        float | None, "bytes of a call over median_s, mean of the ranks"] = None
-    busbw_bytes_per_s: Annotated[
-        float | None, "rank_bytes_per_s x the busbw factor of the collective it names"] = None
-    speedup: OverPasses | None = None
-
-
-OF_FUNCTION = texts(
-    function="benchmarked function", arguments="its arguments: NAME=VALUE, separated by spaces",
-    compare="what functions that are compared have alike", file_sha256="first 16 hex digits of "
-    "the SHA-256 of its file")
 
 
 def call_of(item: CaseResult) -> FunctionCall:
@@ -54,32 +31,37 @@ def call_of(item: CaseResult) -> FunctionCall:
     return item.case.workload
 
 
+SPEEDUP = "speedup_over_baseline"
+RATES = (
+    metric("rank_flops_per_s", "flops of a call over median_s, mean of the ranks", title="per rank",
+           show=Show.TFLOP_PER_S, better="more", optional=True),
+    metric("rank_bytes_per_s", "bytes of a call over median_s, mean of the ranks", title="per rank",
+           show=Show.GB_PER_S, better="more", optional=True),
+    metric("busbw_bytes_per_s", "rank_bytes_per_s x the busbw factor of the collective it names",
+           title="busbw", show=Show.GB_PER_S, better="more", optional=True))
+METRICS = (
+    *planned(word("function", "benchmarked function"),
+             word("compare", "what functions that are compared have alike")),
+    word("arguments", "its arguments: NAME=VALUE, separated by spaces",
+         of=lambda item: settings(call_of(item).shown.items())),
+    word("file_sha256", "first 16 hex digits of the SHA-256 of its file",
+         of=lambda item: call_of(item).sha256),
+    *RATES, *metrics_over_passes(SPEEDUP, "time of the baseline over this time"))
+
+
 class FunctionDeriver(Deriver):
-    """Derives rates and speed-ups."""
+    """Derives rates from what a function reports, and the speed-up over the baseline of its
+    ``compare`` at the same backend, device, ranks and shared arguments."""
 
-    record = FunctionRecord
-    columns = (*OF_FUNCTION, *columns_of(FunctionRecord), CaseColumn(
-        "speedup_over_baseline", PURE, "time of the baseline over this time; NaN if it may be "
-        "chance"))
+    version = 2
+    columns = METRICS
 
-    def derive(
-        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
-    ) -> Mapping[str, FunctionRecord]:
+    def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
         timed = [item for item in items if item.statistics is not None]
-        return {item.case.case_id: _record(item, base)
+        return {item.case.case_id: _values(item, base)
                 for same in grouped((_task(item), item) for item in timed).values()
                 for base in [next((one for one in same if call_of(one).baseline), None)]
                 for item in same}
-
-    def facts(
-        self, item: CaseResult, record: FunctionRecord | None, read: ReadSamples,
-    ) -> Iterator[Fact]:
-        work = call_of(item)
-        yield ColumnValues(lambda: {
-            "function": work.function, "compare": work.compare, "file_sha256": work.sha256,
-            "arguments": [f"{name}={value}" for name, value in work.shown.items()],
-            "speedup_over_baseline": record.speedup.median if record and record.speedup
-            and record.speedup.tells else None})
 
 
 def _task(item: CaseResult) -> tuple[object, ...]:
@@ -89,18 +71,18 @@ def _task(item: CaseResult) -> tuple[object, ...]:
             repr(work.problem()))
 
 
-def _record(item: CaseResult, base: CaseResult | None) -> FunctionRecord:
+def _values(item: CaseResult, base: CaseResult | None) -> Values:
     assert item.statistics is not None
     median_s = item.statistics.median_s
-    rank_bytes = _mean(item, "bytes")
+    flops, rank_bytes = _mean(item, "flops"), _mean(item, "bytes")
     of_rank = rank_bytes / median_s if rank_bytes else None
     spec = collectives().get(str(item.detail.get("0", {}).get("collective", "")))
     factor = spec.busbw_factor(item.case.group_size) if spec else None
-    flops = _mean(item, "flops")
-    return FunctionRecord(
-        flops / median_s if flops else None, of_rank,
-        of_rank * factor if of_rank and factor is not None else None,
-        speedup(pass_medians_s(item), pass_medians_s(base)) if base not in (None, item) else None)
+    return {
+        "rank_flops_per_s": flops / median_s if flops else None, "rank_bytes_per_s": of_rank,
+        "busbw_bytes_per_s": of_rank * factor if of_rank and factor is not None else None,
+        **values_over_passes(SPEEDUP, None if base in (None, item) else speedup(
+            pass_medians_s(item), pass_medians_s(base)))}
 
 
 def _mean(item: CaseResult, name: str) -> float | None:

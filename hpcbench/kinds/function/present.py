@@ -3,50 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from hpcbench.kinds.function.derive import FunctionRecord, call_of
+from hpcbench.kinds.function.derive import METRICS, RATES, SPEEDUP, call_of
 from hpcbench.kinds.function.plan import FunctionCall
+from hpcbench.reduce.metric import Records, Values
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import grouped, plural, to_gb_per_s, to_tflop_per_s
+from hpcbench.units import grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.chart import PLAIN, Axis, Bar, BarChart, BarSection, Chart, Look, file_name
-from hpcbench.views.presenter import Presenter, Words
-from hpcbench.views.table import (
-    Cell,
-    Column,
-    Group,
-    Line,
-    Range,
-    Row,
-    Show,
-    Table,
-    backend_text,
-    device_type,
-    flag_cell,
-    timed_text,
+from hpcbench.views.metric_tables import (
+    INTERVAL,
+    OUTCOME,
+    TIME,
+    WRONG,
+    metric_row,
+    of_case,
+    passes_column,
+    result_tables,
 )
+from hpcbench.views.presenter import Presenter, Words
+from hpcbench.views.table import Cell, Column, Line, Range, Show, Table, backend_text, device_type
 
 Items = Sequence[CaseResult]
-Records = Mapping[str, FunctionRecord]
 MOST_BARS = 24
-_RATES = (
-    Column("rank_tflops", "per rank", Show.TFLOP_PER_S, "TFLOP/s", "flops of a call over time "
-           "p50, mean of the ranks", "more", optional=True),
-    Column("rank_bandwidth", "per rank", Show.GB_PER_S, "GB/s", "bytes of a call over time p50, "
-           "mean of the ranks", "more", optional=True),
-    Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "as nccl-tests computes it", "more",
-           optional=True),
+FUNCTION = of_case(Column("function", "function"), lambda item: call_of(item).function)
+TYPE = of_case(Column("dtype", "type"), lambda item: call_of(item).dtype)
+RESULTS = (TYPE, TIME, INTERVAL, *RATES, passes_column(
     Column("speedup", "speed-up", Show.RATIO, "", "time p50 of the baseline over this one", "more",
-           optional=True))
-_END = (columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
-_NOTHING = FunctionRecord()
+           optional=True), SPEEDUP), WRONG, *OUTCOME)
 DEFINITION = (
     "functions: per rank = flops or bytes that the function states of a call on a rank / time p50;",
     "  speed-up = time p50 of the baseline / time p50, at the same arguments that all have")
 
 
-class FunctionPresenter(Presenter[FunctionCall, FunctionRecord]):
+class FunctionPresenter(Presenter[FunctionCall, Values]):
     """Presents functions."""
 
     fields = ("function", "arguments", "compare", "file_sha256", "rank_tflop_per_s",
@@ -63,18 +55,11 @@ class FunctionPresenter(Presenter[FunctionCall, FunctionRecord]):
 
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
         """Yield a table; its first columns are the arguments that any of its functions has."""
-        ran = [item for item in items if item.status in columns.TABLED]
-        if not ran:
-            return
-        names = tuple(dict.fromkeys(
-            name for item in ran for name, _ in call_of(item).arguments))
-        own = tuple(Column(f"argument_{name}", name, optional=True) for name in names)
-        places = grouped(((_place(item), timed_text(item)), item) for item in ran)
-        yield Table(
-            title, (Column("function", "function"), *own, Column("dtype", "type"), columns.TIME,
-                    columns.INTERVAL, *_RATES, *_END),
-            tuple(Group(place, tuple(_row(item, derived, names) for item in same), timed)
-                  for (place, timed), same in places.items()))
+        names = dict.fromkeys(name for item in items if item.status in columns.TABLED
+                              for name, _ in call_of(item).arguments)
+        own = (of_case(Column(f"argument_{name}", name, optional=True), partial(_argument, name))
+               for name in names)
+        return result_tables(title, items, derived, (FUNCTION, *own, *RESULTS), _place)
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
         """Yield the meanings of the columns, and a chart for each comparison."""
@@ -83,14 +68,10 @@ class FunctionPresenter(Presenter[FunctionCall, FunctionRecord]):
         for task, same in grouped((call_of(item).task_name, item) for item in timed).items():
             yield _chart(task, same[:MOST_BARS], len(same))
 
-    def row(self, item: CaseResult, record: FunctionRecord | None) -> Mapping[str, object]:
-        work, known = call_of(item), record or _NOTHING
-        return {
-            "function": work.function, "compare": work.compare or None,
-            "arguments": work.shown, "file_sha256": work.sha256,
-            "rank_tflop_per_s": known.rank_flops_per_s and to_tflop_per_s(known.rank_flops_per_s),
-            "rank_gb_per_s": known.rank_bytes_per_s and to_gb_per_s(known.rank_bytes_per_s),
-            **columns.ends_of("speedup_over_baseline", known.speedup)}
+    def row(self, item: CaseResult, record: Values | None) -> Mapping[str, object]:
+        return {**metric_row(METRICS, item, record), "arguments": call_of(item).shown,
+                "compare": call_of(item).compare or None,
+                **columns.ends_of(SPEEDUP, (record or {}).get(f"{SPEEDUP}_passes"))}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
@@ -112,16 +93,9 @@ def _problem(item: CaseResult) -> str:
     return "  ".join((_place(item), " ".join((*shared, work.dtype))))
 
 
-def _row(item: CaseResult, derived: Records, names: Sequence[str]) -> Row:
-    work, record = call_of(item), derived.get(item.case.case_id, _NOTHING)
-    arguments = work.shown
-    own: list[Cell] = [str(arguments[name]) if name in arguments else None for name in names]
-    return Row((
-        work.function, *own, work.dtype, columns.median_cell(item.statistics),
-        columns.interval_cell(item.statistics), record.rank_flops_per_s, record.rank_bytes_per_s,
-        record.busbw_bytes_per_s, columns.over_passes_cell(record.speedup),
-        columns.wrong_cell(item), columns.n_cell(item.statistics), item.status,
-        columns.launches_cell(item), flag_cell(item)), item.status, item.case.case_id)
+def _argument(name: str, item: CaseResult) -> Cell:
+    arguments = call_of(item).shown
+    return str(arguments[name]) if name in arguments else None
 
 
 def _chart(task: str, drawn: Items, count: int) -> BarChart:
