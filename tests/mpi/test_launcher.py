@@ -24,19 +24,6 @@ def python(mpirun: MpiLauncher, code: str) -> list[str]:
 
 
 @EVERY_MPI
-def test_runs_as_one_job(mpirun: MpiLauncher) -> None:
-    job = mpirun.run(4, command=python(mpirun, RANK)).check()
-    assert sorted(job.stdout.split("\n")[:-1]) == [f"rank {rank} of 4" for rank in range(4)]
-    mpirun.assert_no_orphans()
-
-
-@EVERY_MPI
-def test_version_under_mpirun(mpirun: MpiLauncher) -> None:
-    job = mpirun.run(2, command=[mpirun.program("python"), "-m", "hpcbench", "--version"]).check()
-    assert job.stdout.count("hpcbench ") == 2
-
-
-@EVERY_MPI
 def test_time_limit_kills_everything(mpirun: MpiLauncher) -> None:
     code = f"{RANK}\nimport time; time.sleep(60)"
     with pytest.raises(TimeoutExpired, match="over 3 s"):

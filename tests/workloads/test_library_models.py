@@ -153,19 +153,6 @@ def test_the_librarys_model_has_other_extents_as_ours_has(
     assert counted(model, 2) == dict(flops(shape, 2))["counted"]
 
 
-@pytest.mark.usefixtures("_unpacked")
-@pytest.mark.parametrize("name", ["gpt2", "bert-large", "mistral-7b"])
-@pytest.mark.parametrize("checkpointing", ["selective", "full"])
-def test_recomputation_is_counted(name: str, checkpointing: str) -> None:
-    shape = with_extents(name, layers=3)
-    assert isinstance(shape, ModelShape)
-    with torch.device("meta"):
-        model = make_model(training("single", model=name, sizes={"layers": 3},
-                                    library="transformers", checkpointing=checkpointing))
-    assert counted(model, 2) == (dict(flops(shape, 2))["counted"]
-                                 + recomputed(shape, 2, checkpointing, "counted"))
-
-
 def test_what_bert_is_released_with_beside_that() -> None:
     """docs: the pooler, and the head that tells whether sentences follow each other."""
     with torch.device("meta"):
