@@ -22,17 +22,9 @@ SHARED = {"launching.py", "paired.py", "ratios.py"}
 """What benchmarks import, and what is none."""
 ELSEWHERE = {
     "attack.py": "tests/unit/test_bad_input.py",
-    "causes.py": "tests/unit/test_causes.py",
-    "compare.py": "tests/unit/test_compare.py",
-    "conditions.py": "tests/unit/test_conditions.py",
-    "dependent_passes.py": "tests/unit/test_standing_out.py",
-    "diagnose.py": "tests/unit/test_diagnose.py",
-    "diagnose_machine.py": "tests/unit/test_slow_links.py",
     "error_rates.py": "tests/unit/test_statistics_launches.py",
     "link.py": "tests/mpi/test_limited_link.py",
     "published_fits.py": "tests/unit/test_published_fits.py",
-    "scaling.py": "tests/unit/test_scaling_laws.py",
-    "what_if.py": "tests/unit/test_what_if.py",
 }
 """Benchmarks that a test of their own runs."""
 ON_VIRTUAL_HOSTS = {"causes_jobs.py", "overlap.py"}
@@ -60,16 +52,25 @@ class Tiny:
 
 TINY = {
     "balance.py": Tiny("--passes 1 --iterations 2", ("as fast as rank 0", "ms a sample longer")),
+    "causes.py": Tiny("--jobs 40", (" 100.0%, wrong 0.0%",), codes=(0,)),
     "causes_jobs.py": Tiny("--jobs 1 --causes stream_beside",
                            ("contention ", "goals:")),
     "checking.py": Tiny("--ranks 1 --passes 1 --iterations 20 --sizes 8",
                         ("checks  after a check",), codes=(0,)),
     "clock.py": Tiny("--ranks 2 --syncs 2", ("2 ranks", "between")),
+    "compare.py": Tiny("--comparisons 3 --cases 4", ("all 5 % slower",)),
+    "conditions.py": Tiny("--runs 2 --cases 4", (
+        "clean, common                  0.00%", "waits, 30%                   100.00%")),
     "coverage.py": Tiny("--cases 5 --counts 21 45 --passes 3 --kinds ticks drift",
                         ("4 cells of 5 series", "a decision takes")),
     "coverage.py --stopped": Tiny("--cases 5 --counts 21 45 --passes 3 --kinds ticks drift",
                                   ("cells of 5 series", "a decision takes")),
     "control.py": Tiny("--ranks 1 --cases 3 --iterations 2", ("3 cases", "control and record")),
+    "dependent_passes.py": Tiny("--reports 8 --series 8", ("passes, 6 rows", "passes, level ")),
+    "diagnose.py": Tiny("--sweeps 2 --rows 1 --ranks 4", (
+        "clean: 0.00% name any", "phase +5%: right rank and phase 100.0%"), codes=(0,)),
+    "diagnose_machine.py": Tiny("--sweeps 3 --ranks 16", (
+        "links clean: 0.00% name any", "one way: exact at a drop of 10%: 100.0%, 20%: 100.0%")),
     "diagnose_runs.py": Tiny("--runs 1 --size 1KiB --passes 3 --iterations 3",
                              ("of 1 faulty runs", "of 1 clean ones")),
     "dry_run.py": Tiny('--models gpt2 --strategies fsdp tensor --ranks 8 --block {"layers":1}',
@@ -99,6 +100,7 @@ TINY = {
     "report_speed.py": Tiny("--cases 10 --ranks 9 --traced 2", (
         "10 cases x 9 ranks", "summary.json and summary.csv", "hpcbench show --json", "goals")),
     "restart.py": Tiny("--ranks 1 --faults 1", ("right rank blamed 1 of 1",)),
+    "scaling.py": Tiny("--repeats 20", ("promised beyond what they do",)),
     "shipped_job.py": Tiny("--runs 1 -- --only all_gather --iters 3 --passes 1 "
                            "--set output.plots=false --set output.report=false "
                            "--set measure.canary=false --set measure.noise_check_s=0", ("good",),
@@ -111,6 +113,7 @@ TINY = {
                       ("-fopenmp", "threads: 1, arrays of 1 MiB", "A/A", "within 5%")),
     "telemetry.py": Tiny("--seconds 1 --rounds 1", ("beside a reading", "cost at 2 Hz")),
     "training_overhead.py": Tiny("--passes 1 --steps 2 --strategies single", ("median ratio",)),
+    "what_if.py": Tiny("--jobs 100 --seed 1", ("named in 100.0%",), codes=(0,)),
 }
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +36,6 @@ from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_file import open_results
 from synthetic import duration_ns, make_case, plan_of, write_synthetic_run
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "causes.py"
 ISOLATED_NS = 10_000
 """About what a synthetic call takes."""
 
@@ -269,9 +266,3 @@ def test_one_burst_is_no_cause() -> None:
     recorded = CallTimes(1e-3 * slow * random.lognormal(0, 0.1, 200), np.full(200, 1e-5), {})
     alone = CallTimes(1e-3 * random.lognormal(0, 0.1, 30), np.full(30, 1e-5), {})
     assert judged(CallCause("", 200, 200, 0), recorded, alone).cause == INCONCLUSIVE
-
-
-def test_the_benchmark_names_planted_causes() -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT), "--jobs", "40"], capture_output=True,
-                          text=True, timeout=60, check=True)
-    assert done.stdout.count(" 100.0%, wrong 0.0%") == 5

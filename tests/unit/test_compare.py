@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +52,6 @@ from hpcbench.plan.case import Case, planned_canary
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import each_once
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
-from launcher import ROOT
 from results_factory import flagged, in_launches, in_passes, make_case, make_results
 
 SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
@@ -459,10 +456,3 @@ def test_a_file_is_not_two_runs(command: list[str]) -> None:
 def test_bad_input_is_one_line(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     done = hpcbench("compare", *(word.format(**RESULTS) for word in words))
     assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done
-
-
-def test_the_benchmark_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "compare.py"), "--comparisons", "3",
-         "--cases", "4"], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode in (0, 1) and "all 5 % slower" in done.stdout, done

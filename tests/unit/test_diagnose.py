@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +20,6 @@ from test_stalls import Noise, recorded, samples_of, steady
 from training_cases import make_training, make_training_case
 from training_results import trained
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "diagnose.py"
 LATE = Comparison(LATE_START, 1e-9, 2, 1, 2e-3, 1.9e-3, 2.1e-3)
 ON_TIME = Comparison(LATE_START, 1.0, 2, 1, 1e-5, -1e-5, 3e-5)
 PLACES = Topology(tuple(RankPlace(rank, f"node-{rank // 2}", None, None, None, None, None, None)
@@ -116,14 +112,6 @@ def test_a_negative_end_of_an_interval_has_its_unit() -> None:
 def test_it_is_a_topic_of_the_summary() -> None:
     (topic,) = (one for one in TOPICS if one.name == "diagnose")
     assert topic.in_summary and topic.analysis is diagnose
-
-
-def test_the_benchmark_finds_every_fault_of_few_sweeps() -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--sweeps", "2", "--rows", "1", "--ranks", "4"],
-        capture_output=True, text=True, timeout=60, check=True)
-    assert "clean: 0.00% name any" in done.stdout
-    assert "phase +5%: right rank and phase 100.0%" in done.stdout
 
 
 def test_skipped_cases_are_not_listed_as_incomparable() -> None:

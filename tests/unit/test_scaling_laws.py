@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,7 +18,6 @@ from hpcbench.statistics.scaling_laws import (
     universal,
     why_not,
 )
-from launcher import ROOT
 
 SHARES = st.floats(0, 1)
 SMALL = st.floats(0, 0.2)
@@ -126,10 +122,3 @@ def test_a_law_does_not_know_what_comes_behind_its_last_point() -> None:
     between_nodes = 0.1 * (64 // 8 - 1)
     measured = 64 / (1 + 0.02 * 63 + between_nodes)
     assert drawn_out / measured - 1 == pytest.approx(0.31, abs=0.01)
-
-
-def test_the_benchmark_of_verdicts_and_intervals_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "scaling.py"), "--repeats", "20"],
-        capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode in (0, 1) and "promised beyond what they do" in done.stdout, done

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -29,7 +27,6 @@ from hpcbench.statistics.hypothesis_tests import (
     tail_of_two,
 )
 from hpcbench.statistics.order import t_quantile, t_tail
-from launcher import ROOT
 
 SEED, REPORTS = 20_261_122, 200
 
@@ -214,12 +211,3 @@ def test_a_slow_rank_is_found_among_all_comparisons(
         found += late is not None and late.rank == 1
         assert comparison_counts(judged).n_made == 11 and comparison_counts(judged).n_too_few == 1
     assert found >= least
-
-
-def test_the_benchmark_of_dependent_passes_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, "benchmarks/dependent_passes.py", "--reports", "8", "--series", "8"],
-        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-    lines = [line for line in done.stdout.splitlines() if line]
-    assert done.returncode in (0, 1), done.stdout + done.stderr  # few series tell little
-    assert len(lines) == 2 + 3 * 3 * 2 + 3 * 4
