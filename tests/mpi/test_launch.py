@@ -97,10 +97,6 @@ def test_a_required_backend_that_is_missing_fails(mpirun: MpiLauncher) -> None:
         assert item.status == "failed" and "required" in item.reason, item
 
 
-def test_nothing_measured_is_not_success(mpirun: MpiLauncher) -> None:
-    mpirun.run(1, config=sweep("8", block={"backend": "nccl"})).check(1)
-
-
 @EVERY_MPI
 def test_without_mpirun_there_is_one_rank(mpirun: MpiLauncher, tmp_path: Path) -> None:
     config = tmp_path / "sweep.json"

@@ -88,12 +88,6 @@ def test_a_stopped_rank_is_named_in_time(mpirun: MpiLauncher) -> None:
     assert "no answer within 4 s from rank 1" in job.stdout, str(job)
 
 
-def test_an_error_is_reported_once(mpirun: MpiLauncher) -> None:
-    job = mpirun.run(2, command=validate(mpirun, "nothing.json")).check(2)
-    assert job.stderr.startswith("hpcbench: nothing.json: does not exist")
-    assert "Traceback" not in job.stderr and not job.stdout
-
-
 @pytest.mark.soak
 def test_mpi_that_does_not_start_is_ended_and_reported(mpirun: MpiLauncher) -> None:
     command = (mpirun.program("python"), "-c", LATE, "validate", "--timeout", "3")

@@ -207,6 +207,7 @@ def test_skips_need_no_samples_whoever_decides(tmp_path: Path, passes: int) -> N
     assert statuses(results) == ["ok", "skipped", "skipped"]
     assert [item.reason for item in results.cases] == ["", "gloo has no avg", "no NVIDIA device"]
     assert codes(results) == set() and exit_code(results) is ExitCode.OK
+    assert exit_code(replace(results, cases=results.cases[1:])) is ExitCode.FINDINGS  # none is ok
     with open_results(tmp_path / "run") as file:
         assert file.samples(cases[2].case_id) is None
 
