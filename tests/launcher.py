@@ -98,6 +98,11 @@ class Finished:
             pytest.fail(str(self), pytrace=False)
         return self
 
+    @property
+    def prose(self) -> str:
+        """Return what it printed as if no line were wrapped."""
+        return " ".join(self.stdout.split())
+
     def details(self) -> str:
         """Return what ``show -v`` prints of the results."""
         done = subprocess.run([sys.executable, "-m", "hpcbench", "show", str(self.folder), "-v"],

@@ -81,7 +81,7 @@ def test_a_share_without_links_and_syncs_of_folders(
     folder = made(mpirun.jobs[0].home, "out")
     assert set(read(folder).status().values()) == {"ok"}
     notes = [line for line in job.stdout.splitlines() if line.startswith("note: ")]
-    assert len(notes) == 2 and "latest" in notes[0] and "does not sync folders" in notes[1]
+    assert len(notes) == 2 and "latest" in notes[0] and "does not sync folders" in job.prose
     assert {"report.html", "plots", "summary.json"} <= {path.name for path in folder.iterdir()}
     synced = Path(share["SYNCED"]).read_text().splitlines()
     for rank in range(2):  # header, and each case in each pass before it is acknowledged
@@ -112,7 +112,7 @@ def test_a_sticky_folder_with_the_latest_of_another_user(
     job = mpirun.run(1, "-o", str(sticky / "out"), config=CASE, before=before, owner=NOBODY,
                      command=words).check()
     (note,) = [line for line in job.stdout.splitlines() if line.startswith("note: ")]
-    assert "latest" in note and "Operation not permitted" in note
+    assert "latest" in note and "Operation not permitted" in job.prose
     assert str((sticky / "out" / "latest").readlink()) == "of-somebody-else"
     left = {path.name for path in (sticky / "out").iterdir()} - {"latest"}
     (name,) = left

@@ -36,8 +36,8 @@ def test_a_run_of_earlier_code_goes_on(kind: str, mpirun: MpiLauncher, tmp_path:
     words = (mpirun.program("python"), "-m", "hpcbench", "run", *given, "--resume", str(folder))
     job = mpirun.run(2, "-v", "--force", command=words, timeout=60).check()
 
-    assert f"attempt 1 was {ENDED[kind]}" in job.stdout
-    assert f"{DONE_BEFORE[kind]} measurements are kept" in job.stdout
+    assert f"attempt 1 was {ENDED[kind]}" in job.prose
+    assert f"{DONE_BEFORE[kind]} measurements are kept" in job.prose
     rows = list(csv.DictReader((folder / "summary.csv").read_text("utf-8").splitlines()))
     assert [row["case_id"] for row in rows] == [case["case_id"] for case in plan["cases"]]
     assert {row["status"] for row in rows} - {"skipped"} == {"ok"}

@@ -94,7 +94,7 @@ def test_commands_of_a_failed_run_repair_it(mpirun: MpiLauncher, tmp_path: Path)
     plan["config"]["fault"] = []
     (folder / "plan.json").write_text(json.dumps(plan))
     mended = obey(mpirun, again, folder).check()
-    assert "repeated in all passes (--retry): 2 cases" in mended.stdout
+    assert "repeated in all passes (--retry): 2 cases" in mended.prose
     outcome = read(folder)
     assert set(outcome.status().values()) == {"ok"}
     assert {path.name for path in (folder / "traces").iterdir()} == {

@@ -72,7 +72,7 @@ def test_usr1_and_again_makes_one_whole_run(
     assert len(runs) == 5 and set(runs.values()) == {2}
     outcome = read(folder)
     assert whole(outcome) and "HB150" in outcome.codes()
-    assert "stopped by SIGUSR1" in second.stdout
+    assert "stopped by SIGUSR1" in second.prose
     assert sorted(path.name for path in (folder / "traces").iterdir()) == [
         "attempt1", "rank00000.h5", "rank00001.h5"]
 
@@ -116,7 +116,7 @@ def test_a_case_that_the_job_dies_in_twice_is_quarantined(
     outcome = read(folder)
     assert [outcome.of_size(size).status for size in (8, 16, 32)] == ["ok", "failed", "ok"]
     assert "quarantined: 2 attempts" in outcome.of_size(16).reason
-    assert "quarantined" in done.stdout
+    assert "quarantined" in done.prose
 
 
 def _wait_for_second_case(job: Running, folder: Path, attempt: int) -> None:

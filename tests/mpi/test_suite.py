@@ -72,7 +72,7 @@ def test_an_interrupt_ends_the_suite(mpirun: MpiLauncher, tmp_path: Path) -> Non
         job.wait_for("[1/2] ok")
         os.kill(job.pid, signal.SIGINT)
         done = job.wait(60).check(3)
-    assert "not started: the suite was stopped before" in done.stdout
+    assert "not started: the suite was stopped before" in done.prose
     assert done.folder is not None
     found = document(done.folder / "suite.json")
     assert [one["status"] for one in found["members"]] == ["ok", "incomplete", "not started"]
