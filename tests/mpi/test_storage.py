@@ -136,6 +136,10 @@ def test_a_disk_that_fills_up_while_cases_run(mpirun: MpiLauncher) -> None:
     acknowledged = _acknowledged(done)
     assert acknowledged
     assert set(acknowledged) <= _ok_sizes(_reduced(saved / "latest"))
+    words = [mpirun.program("python"), "-m", "hpcbench", "run", "--resume",
+             str((saved / "latest").resolve())]
+    again = mpirun.run(2, command=words).check()  # with room enough it does what is left
+    assert sorted([*acknowledged, *_acknowledged(again)]) == sorted(map(int, SIZES))
 
 
 @pytest.mark.mounts
