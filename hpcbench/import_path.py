@@ -1,4 +1,5 @@
-"""Where modules come from: never from the folder that hpcbench happens to be started in.
+"""Where modules come from, never the folder that hpcbench happens to be started in, and processes
+of their own that run them.
 
 ``python -m`` and ``-c`` put the current folder before all others. A torch.py or a folder numpy/
 there would be imported in place of the library, in the job and in all processes that it starts.
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = str(Path(__file__).resolve().parents[1])
+_PR_SET_PDEATHSIG = 1
 _START = (
     "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; import hpcbench, runpy; "
     "sys.path.append(sys.path.pop(0)); del sys.argv[1]; "
@@ -32,3 +34,15 @@ def leave_out_current_folder() -> None:
 def module_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module of this very hpcbench in a process of its own."""
     return [sys.executable, "-c", _START, ROOT, module, *arguments]
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel (of Linux) kill this process when its parent thread ends; end at once if it
+    has. A ``parent_pid`` of 0 is unknown."""
+    import ctypes  # here, as this module decides where all others come from
+    import signal
+
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if parent_pid and os.getppid() != parent_pid:
+        os._exit(1)

@@ -59,6 +59,7 @@ from hpcbench.units import plural, rank_list
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Output
+    from hpcbench.worker import Worker
 
 
 def run(
@@ -78,7 +79,7 @@ def run(
         repeats = f"{launches} x " * (plan.launches > 1) + plural(plan.passes, "pass")
         verbosity.announce(f"{plural(len(plan.cases), 'case')} x {repeats} planned; "
                            "starting workers")
-    with open_pool(planned, session.topology, early) as pool:
+    with open_pool(planned, session.topology, worker_class, early) as pool:
         on_root(comm, lambda: _import_reports(planned.config.output), LAST_PAUSE_S)
         with verbosity.stage("probe, with the start of the worker template"):
             attempt = _probe(session, planned, network, pool, force=request.force)
@@ -138,6 +139,14 @@ def _watched(planned: PlannedRun) -> PlannedRun:
         raise UsageError(f"{reason}; use --inline (of profile: --set launch.inline=true), which "
                          "isolates nothing")
     return planned
+
+
+def worker_class() -> type[Worker]:
+    """Import torch here, for workers in the MPI process itself; return their class."""
+    with no_collection_of_modules():
+        from hpcbench.worker import Worker
+
+    return Worker
 
 
 def _probe(

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from hpcbench.import_path import die_with_parent
 from hpcbench.launch.launcher import leave_requests_to_supervisor
 from hpcbench.launch.messages import (
     FORK_REQUESTS,
@@ -30,7 +31,7 @@ from hpcbench.launch.messages import (
     worker_channel,
 )
 from hpcbench.launch.template_process import peer_of, print_whole_lines
-from hpcbench.measurement.process import die_with_parent, no_collection_of_modules
+from hpcbench.measurement.process import no_collection_of_modules
 from hpcbench.texts import error_line, say
 
 _MESSAGE_BYTES = 256 * 1024

@@ -84,7 +84,7 @@ from hpcbench.measurement.loop import (
 from hpcbench.measurement.runner import opened, runner_of
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.operations.place import AnyOperation, CanSlowDown, Place, Stepping, close, total_wrong
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, stray_case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import LEAST_PASS_S, StopRule
@@ -274,8 +274,13 @@ class Worker:
             finish=control.barrier, now_ns=time.perf_counter_ns,
             faults=before_call(faults, slow_down), late_s=before_timed_calls(faults),
             corruptions=after_call(faults, operation.corrupt_output),
-            wrong_operations=wrong_operations(
-                faults, lambda: _wrong_operation(case, operation.place)))
+            wrong_operations=wrong_operations(faults, lambda: self._stray(case, operation.place)))
+
+    def _stray(self, case: Case, place: Place) -> AnyOperation:
+        """Return another collective than is planned, which tests have a rank call."""
+        stray = stray_case(case)
+        with opened(self._runner(stray.kind), stray.workload, place, validate=False) as operation:
+            return operation
 
     def _start(self, case: Case, clock: ClockModel) -> Start:
         """Return how the samples of a case begin in its mode."""
@@ -339,12 +344,6 @@ class Worker:
         self._workers_control = GlooControl()
         self._store = None
         self._groups.clear()
-
-
-def _wrong_operation(case: Case, place: Place) -> AnyOperation:
-    from hpcbench.kinds.collective.run import wrong_operation  # only tests inject it
-
-    return wrong_operation(case.workload, place)
 
 
 def _undraggable(seconds: float) -> None:

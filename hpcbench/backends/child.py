@@ -19,7 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hpcbench.measurement.process import KernelFiles, die_with_parent
+from hpcbench.import_path import die_with_parent
+from hpcbench.measurement.process import KernelFiles
 from hpcbench.operations.gpu_nodes import nvidia_gpus
 from hpcbench.texts import error_line
 

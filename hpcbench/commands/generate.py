@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -31,7 +32,13 @@ def list_(
     """
     from hpcbench.report.plan_lines import print_listing
 
-    print_listing(probe=probe, as_json=as_json, verbosity=verbosity_of(verbose, quiet))
+    machine, verbosity = None, verbosity_of(verbose, quiet)
+    if probe and importlib.util.find_spec("torch"):
+        from hpcbench.launch.probe import probe_here
+
+        with verbosity.stage("probe"):
+            machine = probe_here()
+    print_listing(machine, probe=probe, as_json=as_json, verbosity=verbosity)
 
 
 def gen_config(

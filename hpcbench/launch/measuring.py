@@ -39,7 +39,7 @@ from hpcbench.launch.session import RankIdentity, on_all
 from hpcbench.launch.supervisor import supervise
 from hpcbench.launch.template_process import AnyTemplate, thread_variables, worker_environment
 from hpcbench.launch.worker_group import CaseHooks, RankLocation, Rendezvous, WorkerGroup
-from hpcbench.launch.worker_pool import InlineWorker, WorkerPool
+from hpcbench.launch.worker_pool import LoadWorker, WorkerPool
 from hpcbench.launch.worker_process import TemplateSpec, WorkerHandle
 from hpcbench.measurement.control import SharedProgress
 from hpcbench.measurement.environment import described_hardware, machine
@@ -167,7 +167,7 @@ class _ProfileTurn:
     def _start_worker(self) -> WorkerHandle:
         variables = (*self.job.attempt.machine.socket_env().items(), *self.generation.env)
         if self.job.inline:
-            return InlineWorker(variables, self.pool.progress, None)
+            return self.pool.start_inline(variables, None)
         return self.pool.start_worker(variables, stop=self.job.stop)
 
     def _chosen(self) -> Iterator[tuple[Case, ProfileNote]]:
@@ -246,7 +246,8 @@ _NOTABLE_SHARE = 0.05
 
 
 def open_pool(
-    planned: PlannedRun, topology: RankIdentity, early: AnyTemplate | None = None,
+    planned: PlannedRun, topology: RankIdentity, inline: LoadWorker,
+    early: AnyTemplate | None = None,
 ) -> WorkerPool:
     """Return the pool of this rank's workers, with memory for the stamps of the longest case."""
     launch, plan = planned.config.launch, planned.plan
@@ -255,7 +256,7 @@ def open_pool(
     return WorkerPool(
         TemplateSpec(env, _init_timeout_s(launch, topology), kinds),
         SharedProgress.create(most_rows(plan)), memory_limit_bytes=launch.memory_limit_bytes,
-        early=early)
+        early=early, inline=inline)
 
 
 def _init_timeout_s(launch: Launch, topology: RankIdentity) -> float:

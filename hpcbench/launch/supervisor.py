@@ -43,7 +43,7 @@ from hpcbench.launch.worker_group import (
     last_seen,
     located,
 )
-from hpcbench.launch.worker_pool import InlineWorker, WorkerPool
+from hpcbench.launch.worker_pool import WorkerPool
 from hpcbench.launch.worker_process import WorkerHandle
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import (
@@ -296,7 +296,7 @@ class _GenerationRunner:
         generation = self.generation
         variables = (*self.job.attempt.machine.socket_env().items(), *generation.env)
         worker: WorkerHandle = (
-            InlineWorker(variables, self.pool.progress, self.comms) if self._is_inline
+            self.pool.start_inline(variables, self.comms) if self._is_inline
             else self.pool.start_worker(variables, stop=self.job.stop))
         self.job.telemetry.watch(worker.pid)
         return worker

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hpcbench.backends.child import LIMIT_S, gpus_start_s
 from hpcbench.errors import LaunchError
@@ -20,7 +20,6 @@ from hpcbench.launch.template_process import AnyTemplate, split_by_load_time
 from hpcbench.launch.worker_process import Template, TemplateSpec, WorkerHandle, WorkerProcess
 from hpcbench.measurement.control import SharedProgress
 from hpcbench.measurement.process import (
-    no_collection_of_modules,
     spare_what_is_loaded,
     unsupervised,
 )
@@ -29,6 +28,20 @@ from hpcbench.texts import masked
 _SHARE_OF_CUDA = 0.65
 """CUDA's share of the probe's time; other children have less (`backends.facts`)."""
 Variables = tuple[tuple[str, str], ...]
+
+
+class AnsweringWorker(Protocol):
+    """What `hpcbench.worker.Worker` does in this process."""
+
+    def answer(self, request: Request) -> Answer: ...
+
+    def leave(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+LoadWorker = Callable[[], Callable[[SharedProgress, InlineComms | None], AnsweringWorker]]
+"""Imports torch, and returns the class of workers."""
 
 
 class WorkerPool:
@@ -40,11 +53,14 @@ class WorkerPool:
 
     def __init__(
         self, spec: TemplateSpec, progress: SharedProgress, *, memory_limit_bytes: int = 0,
-        early: AnyTemplate | None = None,
+        early: AnyTemplate | None = None, inline: LoadWorker | None = None,
     ) -> None:
         """Start a template in the background, or use the ``early`` one; none where `unsupervised`.
+
+        ``inline``: of the workers of `start_inline`.
         """
         self.progress = progress
+        self._inline = inline
         self._spec = spec
         self._memory_limit_bytes = memory_limit_bytes
         self._wrapper: tuple[str, ...] = ()
@@ -71,6 +87,12 @@ class WorkerPool:
         template = self._template_for({**self._spec.env, **early})
         self._last = template.fork(late, self._memory_limit_bytes if limited else 0, self.progress)
         return self._last
+
+    def start_inline(self, variables: Variables, mpi: InlineComms | None) -> InlineWorker:
+        """Return a worker in this process. Raises LaunchError."""
+        if self._inline is None:
+            raise LaunchError("there are no workers in this process")
+        return InlineWorker(variables, self.progress, mpi, self._inline)
 
     def _template_for(self, env: Mapping[str, str]) -> Template:
         if self._template is None:
@@ -160,19 +182,18 @@ class InlineWorker(WorkerHandle):
 
     def __init__(
         self, variables: Variables, progress: SharedProgress, mpi: InlineComms | None,
+        load: LoadWorker,
     ) -> None:
         """Import torch here and set the variables until the worker leaves. Raises LaunchError."""
         early, late = split_by_load_time(variables)
         if early:
             raise LaunchError(f"inline workers cannot have {', '.join(early)} of their own: it is "
                               "read when torch loads; run without --inline")
-        with no_collection_of_modules():
-            from hpcbench.worker import Worker
-
+        new_worker = load()
         self._before = {name: os.environ.get(name) for name in late}
         os.environ.update(late)
         self.progress = progress
-        self._worker = Worker(progress, mpi)
+        self._worker = new_worker(progress, mpi)
         spare_what_is_loaded()  # each case begins with a collection
         self._answer: Answer | None = None
 

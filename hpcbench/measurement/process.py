@@ -5,14 +5,12 @@ starts its template first."""
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import gc
 import math
 import os
 import re
 import resource
-import signal
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -114,7 +112,6 @@ def cpu_list(text: str | None) -> list[int]:
     return numbers
 
 
-_PR_SET_PDEATHSIG = 1
 _UNSUPERVISED = (
     "workers in processes of their own need Linux (pidfd_open, memfd_create, prctl and /proc): "
     "this is {platform}")
@@ -145,15 +142,6 @@ def shared_memory(name: str, n_bytes: int) -> int:
 def unsupervised() -> str | None:
     """Return why workers cannot be processes that a supervisor watches, or None if they can."""
     return None if sys.platform == "linux" else _UNSUPERVISED.format(platform=sys.platform)
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel (of Linux) kill this process when its parent thread ends; end at once if it
-    has. A ``parent_pid`` of 0 is unknown."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if parent_pid and os.getppid() != parent_pid:
-        os._exit(1)
 
 
 _LIMITS = {"locked_memory_bytes": resource.RLIMIT_MEMLOCK, "open_files": resource.RLIMIT_NOFILE,

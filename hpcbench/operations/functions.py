@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from hpcbench.errors import CaseError
+from hpcbench.import_path import die_with_parent
 from hpcbench.operations.collectives import collectives
 from hpcbench.texts import cut, first_line
 from hpcbench.units import plural
@@ -493,8 +494,6 @@ def checked(check: Callable[[], object]) -> tuple[int, str]:
 
 def _main() -> None:
     """Print a file's benchmarks, for the planner; output of the file itself goes to stderr."""
-    from hpcbench.measurement.process import die_with_parent
-
     die_with_parent(0)
     kept = os.dup(1)
     os.dup2(2, 1)

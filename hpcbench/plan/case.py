@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,13 +233,27 @@ _FEWEST_ITERATIONS = 6
 """Fewer have no interval of 95 % (`statistics.interval`)."""
 
 
+def _stored_cases() -> dict[str, Any]:
+    cases: dict[str, Any] = json.loads(Path(__file__).with_name("canary.json").read_bytes())
+    return cases
+
+
+def stray_case(case: Case) -> Case:
+    """Return another collective than is planned, for tests: a broadcast, or a barrier."""
+    cases, work = _stored_cases(), case.workload
+    called = cases["stray"]["barrier" if work.name == "broadcast" else "broadcast"]
+    return replace(planned_canary(case.world_size), workload=planner_of(
+        cases["canary"]["kind"]).workload_from_json({
+            **called, "dtype": work.dtype, "count": max(work.to_json().get("count", 1), 1)}))
+
+
 def planned_canary(world_size: int, timeout_s: float = 0.0, wakeup_s: float = 0.0) -> Case:
     """Return the canary of a job: a small all_reduce, whose times show drift of the machine.
 
     It is no case of the plan: it has a fixed count of its own, takes part in no pass and in no
     total, and is recorded as notes. It is stored as data, so that planning imports no kind.
     """
-    stored = json.loads(Path(__file__).with_name("canary.json").read_bytes())
+    stored = _stored_cases()["canary"]
     iterations = max(_FEWEST_ITERATIONS,
                      min(_CANARY_ITERATIONS, _CANARY_RANK_CALLS // world_size))
     return case_from_json({

@@ -360,16 +360,10 @@ NO_TORCH = f"torch is not installed here: {how_to_install('run')}"
 
 
 def print_listing(
-    *, probe: bool, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL,
+    machine: Mapping[str, Any] | None, *, probe: bool, as_json: bool = False,
+    verbosity: Verbosity = Verbosity.NORMAL,
 ) -> None:
-    """Print the catalogue, quietly only names; ``probe`` checks this machine, in another process.
-    """
-    machine: Mapping[str, Any] | None = None
-    if probe and importlib.util.find_spec("torch"):
-        from hpcbench.launch.probe import probe_here
-
-        with verbosity.stage("probe"):
-            machine = probe_here()
+    """Print the catalogue, quietly only names; ``machine`` as in `listing_document`."""
     if as_json:
         print_document(listing_document(machine, probe=probe))
     else:

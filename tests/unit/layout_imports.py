@@ -52,7 +52,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "gen_config": (*MACHINE, "launch"),
     "gen_data": READING,
     "dry_run": (*MACHINE, "launch", "report"),
-    "run": (*MACHINE, "launch", "reduce", "answers", "report", "resume", "profiling"),
+    "run": (*MACHINE, "launch", "reduce", "answers", "report", "resume", "profiling", "worker"),
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measurement", "reduce", "answers",
                  "report", "run", "dry_run", "gen_config", "gen_data", "profiling", "resume",
@@ -91,14 +91,6 @@ OF_ANOTHER_KIND: Mapping[str, str] = {
 }
 """A kind -> the kind that it is about: each of its sides may import what the other's own may."""
 
-LAZILY: Mapping[str, str] = {
-    "operations.functions -> measurement": "the child that imports a file ends with the planner",
-    "worker -> kinds.collective.run": "tests have a rank call another collective",
-    "launch.worker_pool -> worker": "an inline worker is a worker in the MPI process",
-    "report.plan_lines -> launch": "`hpcbench list` probes this machine where it is asked to",
-}
-"""Imports inside functions that the table does not allow, with the reason."""
-
 
 def unit_of(name: str) -> str:
     """Return the row of MAY_IMPORT for a module; a kind's name stays in it."""
@@ -126,7 +118,7 @@ def forbidden_imports() -> Iterator[tuple[str, str]]:
     for module, one in package_imports():
         user, used = unit_of(module.name), unit_of(one.target)
         short = module.name.removeprefix(f"{PACKAGE}.")
-        if one.typing or is_allowed(user, used) or (one.lazy and f"{short} -> {used}" in LAZILY):
+        if one.typing or is_allowed(user, used):
             continue
         yield f"{short} -> {one.target.removeprefix(PACKAGE + '.')}", f"{module.file}:{one.line}"
 

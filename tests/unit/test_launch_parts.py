@@ -720,7 +720,7 @@ def test_the_temporary_folder_is_looked_up_only_where_it_is_needed(
 
 
 def test_a_process_dies_with_its_parent() -> None:
-    child = ("import os,time; from hpcbench.measurement.process import die_with_parent;"
+    child = ("import os,time; from hpcbench.import_path import die_with_parent;"
              "die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(60)")
     parent = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess,sys; subprocess.run([sys.executable, '-c', "

@@ -17,7 +17,7 @@ if __name__ == "__main__":
 import layout_content as content
 import layout_imports as imports
 from launcher import ROOT
-from package_source import PACKAGE, libraries_of, modules, room_of, rooms
+from package_source import libraries_of, modules, room_of, rooms
 
 RULES: Mapping[str, Callable[[], Iterator[tuple[str, str]]]] = {
     "import": imports.forbidden_imports, "wall": imports.walls_broken,
@@ -44,9 +44,6 @@ def test_every_folder_has_a_row() -> None:
 
 
 def test_every_exception_is_still_needed() -> None:
-    lazily = {f"{module.name.removeprefix(PACKAGE + '.')} -> {imports.unit_of(one.target)}"
-              for module, one in imports.package_imports() if one.lazy}
-    assert set(imports.LAZILY) <= lazily, set(imports.LAZILY) - lazily
     there = {f"{module.file}: {node.name}" for module in modules().values()
              for node in module.functions() if content.parameters(node) > content.MOST_PARAMETERS}
     assert set(content.LONG_LISTS) <= there, set(content.LONG_LISTS) - there

@@ -17,6 +17,7 @@ from hpcbench.launch.supervisor import inline_evidence
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.launch.worker_pool import InlineWorker
 from hpcbench.measurement.control import SharedProgress
+from hpcbench.run import worker_class
 from hpcbench.texts import MOST_CHARACTERS, print_traceback
 
 SECRET = "planted-s3cr3t-value"
@@ -31,7 +32,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def worker() -> Iterator[InlineWorker]:
     progress = SharedProgress.create(10)
-    yield InlineWorker((), progress, None)
+    yield InlineWorker((), progress, None, worker_class)
     progress.close()
 
 

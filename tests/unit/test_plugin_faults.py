@@ -127,7 +127,7 @@ def test_a_presenter_that_raises_costs_its_own_tables(capsys: Capture, tmp_path:
 
 @pytest.mark.usefixtures("install")
 def test_a_listing_that_raises_is_reported(capsys: Capture) -> None:
-    print_listing(probe=False)
+    print_listing(None, probe=False)
     told = capsys.readouterr().out
     assert "kind sleep: its presenter's listing raised ZeroDivisionError: late" in told
     assert "timing modes" in told

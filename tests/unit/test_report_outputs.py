@@ -131,7 +131,7 @@ def test_nothing_to_plot_is_reported(tmp_path: Path) -> None:
 
 def test_listing_without_a_probe_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert tuple(MODES) == names.MODES == tuple(USUAL_FOLDS)
-    print_listing(probe=False)
+    print_listing(None, probe=False)
     text = capsys.readouterr().out
     for word in ("all_to_all", "bf16 (2 B)", "avg", "gloo", "nccl", "ucc/tl/ucp", "barrier_start",
                  "pipelined", "first rank's start", "shuffled", "not probed"):

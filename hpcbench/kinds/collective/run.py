@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -481,17 +480,6 @@ class CollectiveRunner(Runner):
             return Rotation([_opened(operation, work, place) for _ in range(sets)])
         opened = _opened(operation, work, place)
         return Asynchronous(opened) if work.asynchronous else opened
-
-
-def wrong_operation(work: Workload, place: Place) -> Operation | Rotation | Asynchronous:
-    """Return another collective than is planned, for tests: a broadcast, or a barrier."""
-    other = Collective(
-        collective="broadcast", dtype=work.dtype, op=None, root=0, in_place=True,
-        requested_bytes=0, size_bytes=0,
-        count=max(work.count, 1) if isinstance(work, Collective) else 1)
-    if work.name == "broadcast":
-        other = replace(other, collective="barrier", root=None)
-    return CollectiveRunner().open(other, place, validate=False)
 
 
 def _opened(operation: type[Operation], work: Collective, place: Place) -> Operation:
