@@ -15,7 +15,7 @@ import numpy as np
 
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.config.load import check_config
-from hpcbench.kinds.hardware.run.runner import HardwareRunner
+from hpcbench.kinds.hardware.run import HardwareRunner
 from hpcbench.measurement.control import SharedControl, SharedProgress, bytes_of
 from hpcbench.measurement.loop import (
     FixedCount,

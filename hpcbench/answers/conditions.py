@@ -34,10 +34,10 @@ from hpcbench.answers.disturbances import (
     LEAST_SHARE,
     STEAL,
     WAITS,
+    ConditionEffect,
     Drifting,
-    Following,
     LostShare,
-    Read,
+    RunReadings,
     drifts,
     following,
     lower,
@@ -82,7 +82,7 @@ class Conditions:
     """The record of the topic: series that drift, cases that follow a condition, lost cores."""
 
     drifts: tuple[Drifting, ...]
-    following: tuple[Following, ...]
+    following: tuple[ConditionEffect, ...]
     disturbed: tuple[Disturbed, ...]
     answers: tuple[Answer, ...]
 
@@ -96,7 +96,7 @@ def conditions(runs: Sequence[Run], options: TopicOptions) -> Conditions:
         for path, one in read.items())
     answers = [*drift_answers(runs, drifting)]
     for run, one in zip(runs, lost, strict=True):
-        seen = Seen(run, read[run.path], tuple(f for f in follows if f.path == run.path))
+        seen = RunConditions(run, read[run.path], tuple(f for f in follows if f.path == run.path))
         answers += clock_answers(seen, one.clock)
         answers += noise_answers(seen, one.waiting, one.others, one.steal)
     return Conditions(drifting, follows, lost, with_command(answers, runs, "conditions"))
@@ -191,14 +191,14 @@ _FEW = f"needs {FEWEST_PASSES} passes or more, some of them less disturbed"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RunConditions:
     """A run, the readings in its passes, and how cases follow them."""
 
     run: Run
-    read: Read
-    following: tuple[Following, ...]
+    read: RunReadings
+    following: tuple[ConditionEffect, ...]
 
-    def of(self, condition: str) -> list[Following]:
+    def of(self, condition: str) -> list[ConditionEffect]:
         """Return the cases that were compared with a condition, the largest effect first."""
         return sorted((one for one in self.following if one.condition == condition),
                       key=lambda one: -one.effect)
@@ -209,7 +209,7 @@ class Seen:
         return f" on {name}" if name else ""
 
 
-def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
+def clock_answers(seen: RunConditions, lowest: LostShare | None) -> Iterator[Answer]:
     """Yield whether slower passes had lower clocks; or why that is not known."""
     compared, read = seen.of(CLOCKS), seen.read
     lowered = [item for item in seen.run.results.cases if item.usage and item.usage.throttled]
@@ -247,7 +247,8 @@ def clock_answers(seen: Seen, lowest: LostShare | None) -> Iterator[Answer]:
 
 
 def noise_answers(
-    seen: Seen, waiting: LostShare | None, others: Sequence[LostShare], steal: Sequence[LostShare],
+    seen: RunConditions, waiting: LostShare | None, others: Sequence[LostShare],
+    steal: Sequence[LostShare],
 ) -> Iterator[Answer]:
     """Yield the ranks and nodes that lost cores to other processes, and the cost."""
     causes = [one for name in (WAITS, STEAL) for one in seen.of(name) if one.is_cause]
@@ -291,7 +292,7 @@ def noise_answers(
                      (f"no case's times follow it ({plural(len(both), 'check')})", *before))
 
 
-def _may_cost(compared: Sequence[Following], lost: float, least: float) -> bool:
+def _may_cost(compared: Sequence[ConditionEffect], lost: float, least: float) -> bool:
     """Return whether the loss may have cost too much for a negative answer.
 
     Without comparisons it may from ``least`` on; else where intervals leave it open.
@@ -313,7 +314,7 @@ def _always(
 
 
 def _other_cause(
-    compared: Sequence[Following], what: str, evidence: tuple[str, ...],
+    compared: Sequence[ConditionEffect], what: str, evidence: tuple[str, ...],
 ) -> Iterator[Answer]:
     """Yield that times follow a condition that explains too little to be the cause."""
     beside = [one for one in compared if one.is_clear and not one.is_cause]
@@ -326,13 +327,13 @@ def _other_cause(
              *map(_evidence, beside[:MOST_NAMED]), *evidence), subject=one.label)
 
 
-def _whose(seen: Seen, one: Following, ranks: Sequence[int]) -> str:
+def _whose(seen: RunConditions, one: ConditionEffect, ranks: Sequence[int]) -> str:
     if one.row is None:
         return "several ranks in turn"
     return f"rank {ranks[one.row]}{seen.host(ranks[one.row])}"
 
 
-def _during(seen: Seen, one: Following) -> str:
+def _during(seen: RunConditions, one: ConditionEffect) -> str:
     if one.condition == WAITS:
         who = _whose(seen, one, seen.read.wait_ranks)
         return f"other processes take {one.least:.0%} to {one.greatest:.0%} of a core of {who}"
@@ -340,22 +341,22 @@ def _during(seen: Seen, one: Following) -> str:
     return f"the hypervisor takes {one.least:.0%} to {one.greatest:.0%} of the cores{where}"
 
 
-def _more(causes: Sequence[Following]) -> str:
+def _more(causes: Sequence[ConditionEffect]) -> str:
     return f", and {plural(len(causes) - 1, 'more case')}" if len(causes) > 1 else ""
 
 
-def _evidence(one: Following) -> str:
+def _evidence(one: ConditionEffect) -> str:
     return (f"{one.label}: {one.text}; {one.condition} {one.least:.0%} to "
             f"{one.greatest:.0%}, {one.disturbed} of {plural(one.passes, 'pass')} disturbed; "
             f"explains {one.share:.0%} of the rise and {one.fit:.0%} of the variance")
 
 
-def _family(seen: Seen) -> str:
+def _family(seen: RunConditions) -> str:
     return (f"significant among {plural(len(seen.following), 'comparison')}; false alarms in at "
             f"most {FALSE_ALARMS:.0%} of runs")
 
 
-def _lost(seen: Seen, name: str) -> float:
+def _lost(seen: RunConditions, name: str) -> float:
     """Return the greatest share of its clock that any pass lost, or of its time that it waited."""
     values = [getattr(one, name) for one in seen.read.cases]
     lost = [float(np.nanmax(lower(one) if name == CLOCKS else one)) for one in values
@@ -363,7 +364,7 @@ def _lost(seen: Seen, name: str) -> float:
     return max(lost, default=0.0)
 
 
-def _most_waiting(seen: Seen) -> str:
+def _most_waiting(seen: RunConditions) -> str:
     """Return which rank waited most for a core in a pass, and in which case."""
     share, rank, label = max(
         (float(np.nanmax(waits)), rank, one.item.case.label) for one in seen.read.cases
@@ -396,7 +397,7 @@ def conditions_tables(record: Conditions) -> Iterator[Table]:
 
 
 def conditions_charts(record: Conditions) -> Iterator[DotChart]:
-    rows: list[tuple[str, float, Drifting | Following]] = [
+    rows: list[tuple[str, float, Drifting | ConditionEffect]] = [
         *((f"drift: {one.label}", one.change, one) for one in record.drifts if one.is_clear),
         *((f"{one.condition}: {one.label}", one.effect, one)
           for one in record.following if one.is_clear)]

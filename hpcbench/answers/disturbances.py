@@ -145,7 +145,7 @@ class PassReadings:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class RunReadings:
     """The readings in the passes of a run's cases; ``missing``: reading -> why there is none.
 
     ``clock_of`` is the device of the clocks, ``celsius`` the highest temperature of a GPU.
@@ -161,11 +161,11 @@ class Read:
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
-def readings(run: Run) -> Read:
+def readings(run: Run) -> RunReadings:
     """Return the readings in the passes of a run, where they can be matched with them."""
     results = run.results
     if why := _why_not(results):
-        return Read(missing=dict.fromkeys(("clocks", "waits", "cores"), why))
+        return RunReadings(missing=dict.fromkeys(("clocks", "waits", "cores"), why))
     clock_of, clocks, scale = next(
         ((name, found, scale) for name, table, column, scale in CLOCK_SOURCES
          if (found := run.samples.time_series(table, column))), ("", (), 1.0))
@@ -179,7 +179,7 @@ def readings(run: Run) -> Read:
                   for item in results.cases if _is_matched(item))
     reasons = {name: why for one in results.telemetry for name, why in one.missing.items()}
     hottest = [int(one.values.max()) for one in run.samples.time_series("gpu", "celsius")]
-    return Read(cases, clock_of, _ranks(waits), _ranks(clocks), _ranks(cores[0]),
+    return RunReadings(cases, clock_of, _ranks(waits), _ranks(clocks), _ranks(cores[0]),
                 max(hottest, default=None), {
         **({} if clocks else {"clocks": "; ".join(
             f"{name}: {reasons[table]}" for name, table, *_ in CLOCK_SOURCES if table in reasons)}),
@@ -290,7 +290,7 @@ CLOCKS, WAITS, STEAL = "clocks", "waits", "steal"
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class ConditionEffect:
     """How the times of a case's passes follow a condition.
 
     Attributes:
@@ -353,7 +353,7 @@ class LostShare:
         return percent_text(self.value, self.low, self.high)
 
 
-def following(read: Mapping[str, Read]) -> tuple[Following, ...]:
+def following(read: Mapping[str, RunReadings]) -> tuple[ConditionEffect, ...]:
     """Return how cases follow each condition; ``read``: path -> its readings."""
     found = [one for path, of_run in read.items() for case in of_run.cases
              for one in _following_of_case(path, case)]
@@ -365,7 +365,7 @@ def following(read: Mapping[str, Read]) -> tuple[Following, ...]:
     return tuple(judged)
 
 
-def _following_of_case(path: str, case: PassReadings) -> Iterator[Following]:
+def _following_of_case(path: str, case: PassReadings) -> Iterator[ConditionEffect]:
     for condition, values in ((CLOCKS, case.clocks), (WAITS, case.waits), (STEAL, case.steal)):
         lost = lower(values) if condition == CLOCKS else values
         whole = ~np.isnan(lost).any(axis=0)
@@ -386,7 +386,7 @@ def lower(clocks: Values) -> Values:
 
 def _following(
     path: str, case: PassReadings, condition: str, lost: Values, found: ExplainedRise,
-) -> Following:
+) -> ConditionEffect:
     worst, item = lost.max(axis=0), case.item
     disturbed = worst > (worst.min() + worst.max()) / 2
     votes = np.bincount(lost[:, disturbed].argmax(axis=0), minlength=len(lost))
@@ -394,7 +394,7 @@ def _following(
     ends = float(worst.min()), float(worst.max())
     least, greatest = (1 - ends[1], 1 - ends[0]) if condition == CLOCKS else ends
     n = item.statistics.n if item.statistics else 0
-    return Following(
+    return ConditionEffect(
         path, item.case.case_id, item.case.label, condition, row, worst.size,
         int(disturbed.sum()), round(n * float(disturbed.mean())), least, greatest,
         found.effect.value, *found.effect.ends, found.share, found.fit, found.chance)

@@ -181,14 +181,6 @@ _COMPLETED = 3
 """NVML_GPU_FABRIC_STATE_COMPLETED."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Links:
-    """NVLinks of a GPU that are up: how many end at each PCI address, and at switches."""
-
-    to_gpus: Counter[str]
-    to_switches: int
-
-
 def gpu_topology(nvml: Any, root: Path = Path("/")) -> dict[str, Any] | None:
     """Return plain JSON values of all GPUs of the node, None without NVML or GPUs.
 
@@ -218,7 +210,8 @@ def gpu_topology(nvml: Any, root: Path = Path("/")) -> dict[str, Any] | None:
     }
 
 
-def _links(nvml: Any, gpu: Any) -> _Links:
+def _links(nvml: Any, gpu: Any) -> tuple[Counter[str], int]:
+    """Return how many NVLinks of a GPU that are up end at each PCI address, and at switches."""
     to_gpus: Counter[str] = Counter()
     to_switches = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
@@ -229,13 +222,14 @@ def _links(nvml: Any, gpu: Any) -> _Links:
             to_switches += 1
         elif (remote := _address(nvml_value(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link))):
             to_gpus[remote] += 1
-    return _Links(to_gpus, to_switches)
+    return to_gpus, to_switches
 
 
-def _nvlinks(here: _Links, there: _Links, address: str | None) -> str | None:
+def _nvlinks(
+    here: tuple[Counter[str], int], there: tuple[Counter[str], int], address: str | None,
+) -> str | None:
     """Return how many NVLinks join two GPUs: direct ones, else the fewer of those to switches."""
-    direct = here.to_gpus[address] if address else 0
-    count = direct or min(here.to_switches, there.to_switches)
+    count = (here[0][address] if address else 0) or min(here[1], there[1])
     return f"NV{count}" if count else None
 
 

@@ -114,7 +114,7 @@ def register(name: str, opener: Callable[[Any, Any], PythonGroup]) -> None:
         dist.Backend.register_backend(name, opener, extended_api=True, devices=["cpu", "cuda"])
 
 
-class Called(NamedTuple):
+class GroupCall(NamedTuple):
     """A call of a collective on so many ranks, of so many bytes."""
 
     collective: str
@@ -165,7 +165,7 @@ def is_call(operation: Any) -> bool:
     return operation.namespace in _SPACES
 
 
-def called(operation: Any, arguments: Sequence[Any], result: Any) -> list[Called]:
+def called(operation: Any, arguments: Sequence[Any], result: Any) -> list[GroupCall]:
     """Return the calls of an operation on a process group; none for a group in Python (`watched`).
 
     Raises KeyError with the name of an unknown operation.
@@ -186,14 +186,14 @@ def called(operation: Any, arguments: Sequence[Any], result: Any) -> list[Called
     return _sized(form, arguments, result, group.size())
 
 
-def _sized(form: _Form, arguments: Sequence[Any], result: Any, ranks: int) -> list[Called]:
+def _sized(form: _Form, arguments: Sequence[Any], result: Any, ranks: int) -> list[GroupCall]:
     if form.at == -1:
-        return [Called(form.collective, 0, ranks)]
+        return [GroupCall(form.collective, 0, ranks)]
     sized = result if isinstance(form.at, str) else arguments[form.at]
     parts = [sized] if isinstance(sized, torch.Tensor) else sized
     if form.collective == "all_to_all" and not isinstance(sized, torch.Tensor):
         parts = [sized]  # parts of one call, which is of all of them
-    return [Called(form.collective, _bytes(part), ranks) for part in parts]
+    return [GroupCall(form.collective, _bytes(part), ranks) for part in parts]
 
 
 def _bytes(tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:
@@ -203,7 +203,7 @@ def _bytes(tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:
 
 
 @contextlib.contextmanager
-def watched(groups: Iterable[Any], note: Callable[[Sequence[Called]], object]) -> Iterator[None]:
+def watched(groups: Iterable[Any], note: Callable[[Sequence[GroupCall]], object]) -> Iterator[None]:
     """Pass each outer call of the groups in Python to ``note``."""
     own = {id(group): group for group in groups if isinstance(group, PythonGroup)}.values()
     names = {**{name: name for name in _METHODS}, **NEW_NAMES}
@@ -220,7 +220,7 @@ def watched(groups: Iterable[Any], note: Callable[[Sequence[Called]], object]) -
 
 
 def _watching(
-    group: PythonGroup, name: str, form: _Form, note: Callable[[Sequence[Called]], object],
+    group: PythonGroup, name: str, form: _Form, note: Callable[[Sequence[GroupCall]], object],
 ) -> Callable[..., Any]:
     method = getattr(type(group), name)
 

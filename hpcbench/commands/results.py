@@ -339,12 +339,12 @@ def plot(
         hpcbench plot results/latest --style paper -o figures
     """
     from hpcbench.reduce.suite_file import refuse_suite
-    from hpcbench.report.charts import Chosen
+    from hpcbench.report.charts import ChartChoice
     from hpcbench.report.plots import named_style, plot_file
 
     refuse_suite(path)
     verbosity_of(verbose, quiet).details([f"reads {path.absolute()}"])
-    chosen = Chosen(kind, tuple(only or ()), case)
+    chosen = ChartChoice(kind, tuple(only or ()), case)
     for figure in plot_file(path, output, image_format, chosen, named_style(style)):
         say(figure)
 

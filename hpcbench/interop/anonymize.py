@@ -266,16 +266,11 @@ class _Found:
                              if name not in self.names}
 
 
-@dataclass(frozen=True)
-class Anonymized:
-    """The outcome: replacements by kind of name, and the files that were left out, with why."""
-
-    names: Mapping[str, Mapping[str, str]]
-    left_out: Sequence[str]
-
-
-def anonymize(run: Path, target: Path, hide: Sequence[str] = ()) -> Anonymized:
-    """Write an anonymous copy of a run's folder; ``target`` is absent, or whole.
+def anonymize(
+    run: Path, target: Path, hide: Sequence[str] = (),
+) -> tuple[Mapping[str, Mapping[str, str]], Sequence[str]]:
+    """Write an anonymous copy of a run's folder; return replacements by kind of name, and the files
+    that were left out, with why. ``target`` is absent, or whole.
 
     ``hide`` are further names. Raises UsageError or FileError: no run, or something is at
     ``target``; UnreadableTrace for a file that is not whole.
@@ -300,7 +295,7 @@ def anonymize(run: Path, target: Path, hide: Sequence[str] = ()) -> Anonymized:
         raise FileError(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return Anonymized(names.pseudonyms, left_out)
+    return names.pseudonyms, left_out
 
 
 def names_in(

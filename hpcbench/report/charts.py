@@ -251,7 +251,7 @@ def _listed(items: Sequence[CaseResult]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChartChoice:
     """Only charts of this ``kind``, and only those whose name fits one of the patterns ``only``.
 
     None and no pattern stand for all. ``case`` names the case whose samples are shown one by one;
@@ -263,10 +263,12 @@ class Chosen:
     case: str | None = None
 
 
-ALL = Chosen()
+ALL = ChartChoice()
 
 
-def chosen_charts(charts: Iterable[Chart], results: Results, chosen: Chosen) -> Iterator[Chart]:
+def chosen_charts(
+    charts: Iterable[Chart], results: Results, chosen: ChartChoice,
+) -> Iterator[Chart]:
     """Yield the charts that were requested. Raises UsageError where a pattern fits none."""
     of_kind = _of_kind(list(charts), results, chosen.kind)
     for pattern in chosen.only:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.interop.formats.linted import Linting
+from hpcbench.interop.formats.lint import Linting
 from launcher import EVERY_MPI, Finished, MpiLauncher
 from unit.test_export import cloudai, dcgm_passes, superbench
 

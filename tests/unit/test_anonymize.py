@@ -84,7 +84,7 @@ def test_no_planted_name_is_in_an_export_of_the_copy(copied: Path, tmp_path: Pat
 
 
 def test_a_copy_of_a_copy_is_the_same(copied: Path, tmp_path: Path) -> None:
-    names = anonymize(copied, tmp_path / copied.name).names
+    names, _ = anonymize(copied, tmp_path / copied.name)
     with open_results(copied) as once, open_results(tmp_path / copied.name) as twice:
         assert twice.results.cases == once.results.cases
         assert twice.results.run == once.results.run and twice.results.plan == once.results.plan

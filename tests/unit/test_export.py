@@ -39,8 +39,8 @@ from hpcbench.interop.formats.export.prometheus import as_prometheus, size_range
 from hpcbench.interop.formats.export.timeline import as_perfetto
 from hpcbench.interop.formats.export.write import FORMATS, export_files
 from hpcbench.interop.formats.imported import import_files
-from hpcbench.interop.formats.imported_rows import Given
-from hpcbench.interop.formats.linted import Linting
+from hpcbench.interop.formats.imported_rows import UserFacts
+from hpcbench.interop.formats.lint import Linting
 from hpcbench.operations.arrival import ArrivalPattern
 from hpcbench.reduce.results import PRINTED_MEDIAN_FOLD
 from hpcbench.reduce.results_file import open_results
@@ -276,7 +276,7 @@ def test_what_was_exported_can_be_imported_and_exported_again(to: str, tmp_path:
     linting = Linting("", None, as_json=True)
     linting.read(file)
     assert linting.count == 0
-    import_files([file], results, Given())
+    import_files([file], results, UserFacts())
     again, lines = export_files([results], "nccl-tests", ExportRequest())
     direct, _ = export("collective", "nccl-tests", "all_gather gloo cpu fp32 *")
     halves = {(row[0], row[5]) for row in cloudai(direct)}
@@ -306,7 +306,7 @@ def test_an_own_table_is_read_as_the_cases_that_it_was_made_of(
     text = (as_text if to == "nccl-tests" else as_json)([run], ExportRequest()).content.decode()
     assert text.count("time Avg") == (to != "nccl-tests") and text.count("Avg bus bandwidth") < 3
     (tmp_path / "table").write_text(text, encoding="utf-8")
-    import_files([tmp_path / "table"], tmp_path / "a.h5", Given())
+    import_files([tmp_path / "table"], tmp_path / "a.h5", UserFacts())
     with open_results(tmp_path / "a.h5") as file:
         (item,) = file.results.cases
     assert item.case.label == case.label and item.case.warmup == 7
@@ -320,7 +320,7 @@ def test_what_was_measured_in_one_place_only_is_one_case_again(tmp_path: Path) -
     torn = next(at for at, line in enumerate(lines) if re.match(r" +\d", line))
     for name, kept in (("whole", lines), ("torn", lines[:torn] + lines[torn + 1:])):
         (tmp_path / name).write_text("\n".join(kept), encoding="utf-8")
-        import_files([tmp_path / name], tmp_path / f"{name}.h5", Given())
+        import_files([tmp_path / name], tmp_path / f"{name}.h5", UserFacts())
         with open_results(tmp_path / f"{name}.h5") as file:
             labels = [item.case.label for item in file.results.cases]
         assert {*labels} <= {case["label"] for case in cases}
@@ -337,7 +337,7 @@ def test_a_table_of_another_version_is_refused_or_its_backend_asked_for(
     (tmp_path / "table").write_text(re.sub(
         r"(layout of nccl-tests); \{.*\}", f"\\1; {changed}" if changed else r"\1", text))
     with pytest.raises(HpcbenchError) as raised:
-        import_files([tmp_path / "table"], tmp_path / "a.h5", Given())
+        import_files([tmp_path / "table"], tmp_path / "a.h5", UserFacts())
     assert (type(raised.value) is UsageError) == (not changed)
     assert not (tmp_path / "a.h5").exists()
 
@@ -348,7 +348,7 @@ def test_a_torn_line_about_a_table_makes_it_no_table_of_nccl(share: float, tmp_p
     (line,) = re.findall(r"# hpcbench .*, run .*", text)
     (tmp_path / "table").write_text(text.replace(line, line[:round(share * len(line))]))
     with pytest.raises(FileError, match="left out"):
-        import_files([tmp_path / "table"], tmp_path / "a.h5", Given())
+        import_files([tmp_path / "table"], tmp_path / "a.h5", UserFacts())
 
 
 def test_a_row_that_was_measured_twice_begins_another_table(opened: ExportedRun) -> None:

@@ -21,7 +21,7 @@ from hpcbench.interop.formats.lint import contradicting, lint
 from hpcbench.interop.formats.printed import Printed, printed
 from hpcbench.interop.formats.reading.detect import tables_of
 from hpcbench.interop.formats.reading.source import Unread
-from hpcbench.interop.formats.tables import CommRow, CommTable, Half
+from hpcbench.interop.formats.tables import CommRow, CommTable, PrintedForm
 
 FORMS_A_SEED = 50
 Values = tuple[float, ...]
@@ -253,7 +253,7 @@ def test_a_printed_number_is_open_by_half_a_unit_of_its_last_digit() -> None:
 def test_more_than_two_thirds_overrule_the_ranks_that_are_stated(
     factors: tuple[float, ...], ranks: int,
 ) -> None:
-    rows = tuple(CommRow(line, 2**20, (Half(algbw=Printed(100, 0.005), busbw=Printed(
+    rows = tuple(CommRow(line, 2**20, (PrintedForm(algbw=Printed(100, 0.005), busbw=Printed(
         100 * factor, 0.005)),)) for line, factor in enumerate(factors))
     assert most_likely(CommTable("x", "file", 1, "all_gather", rows, ranks=4)).chosen == ranks
 

@@ -20,7 +20,7 @@ import foreign_tables as written
 from bad_input_process import hpcbench
 from hpcbench.errors import FileError, HpcbenchError
 from hpcbench.interop.formats.imported import import_files
-from hpcbench.interop.formats.imported_rows import Given
+from hpcbench.interop.formats.imported_rows import UserFacts
 from hpcbench.interop.formats.lint import RULES
 from hpcbench.interop.formats.lint import lint as lint_table
 from hpcbench.interop.formats.reading.detect import tables_of
@@ -29,7 +29,7 @@ from hpcbench.interop.formats.tables import CommTable, MatrixTable, NodeTable, P
 from launcher import ROOT
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"
-GIVEN = Given("all_reduce", 4, "nccl", "uint8", "tp_columnwise")
+GIVEN = UserFacts("all_reduce", 4, "nccl", "uint8", "tp_columnwise")
 SWEEP = written.Sweep("all_reduce", 4, "float", (256, 512), ((9.5, 9.25), (10.5, 10.25)))
 
 

@@ -13,7 +13,7 @@ from hpcbench.answers.check import CANNOT_TELL, GOOD, SLOW, check_baseline, chec
 from hpcbench.answers.compare import INCONCLUSIVE, SLOWER, compare_by, compare_sides
 from hpcbench.errors import FileError, HpcbenchError, UsageError
 from hpcbench.interop.formats.imported import import_files
-from hpcbench.interop.formats.imported_rows import Given
+from hpcbench.interop.formats.imported_rows import UserFacts
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
@@ -28,7 +28,7 @@ NCCL = FOREIGN / "all_reduce_8.txt"
 def imported(folder: Path, *paths: Path, **given: object) -> Results:
     output = folder / "imported.h5"
     output.unlink(missing_ok=True)
-    import_files(paths, output, Given(**given))  # type: ignore[arg-type]
+    import_files(paths, output, UserFacts(**given))  # type: ignore[arg-type]
     with open_results(output) as file:
         return file.results
 
@@ -104,14 +104,14 @@ def test_what_is_cut_off_is_counted_and_named(tmp_path: Path) -> None:
     path.write_text(text[:text.index("56.90       0") + 5])
     whole = len(imported(tmp_path, NCCL).cases)
     (tmp_path / "imported.h5").unlink()
-    lines = import_files([path], tmp_path / "imported.h5", Given())
+    lines = import_files([path], tmp_path / "imported.h5", UserFacts())
     with open_results(tmp_path / "imported.h5") as file:
         assert 0 < len(file.results.cases) < whole
     assert lines[0].startswith("left out: 1 row: ") and lines[1].startswith(str(path))
 
 
 def test_a_second_row_of_a_case_is_left_out_and_named(tmp_path: Path) -> None:
-    lines = import_files([NCCL, NCCL], tmp_path / "a.h5", Given())
+    lines = import_files([NCCL, NCCL], tmp_path / "a.h5", UserFacts())
     assert lines[0].startswith("left out: 8 rows") and lines[1].startswith("8 rows")
 
 
@@ -140,7 +140,7 @@ def test_logs_of_a_side_are_launches(tmp_path: Path) -> None:
             path = tmp_path / f"{side}{launch}.txt"
             path.write_text(written.nccl_text(sweep))
             names.append(str(tmp_path / f"{side}{launch}.h5"))
-            import_files([path], Path(names[-1]), Given())
+            import_files([path], Path(names[-1]), UserFacts())
         sides.append(f"{side}={','.join(names)}")
     (found,) = compare_sides(sides, 0.03).comparisons
     assert {one.verdict for one in found.cases} == {SLOWER}
@@ -168,7 +168,7 @@ def test_medians_beside_means_never_fail_a_gate(tmp_path: Path) -> None:
             path.write_text(text if kind == "mean" else text.replace(
                 "# Using devices", f"{own}# Using devices"))
             files.append(path.with_suffix(".h5"))
-            import_files([path], files[-1], Given())
+            import_files([path], files[-1], UserFacts())
     assert check_baseline(sides["median"], sides["mean"], 0.03).outcome == CANNOT_TELL
     assert check_baseline(sides["mean"], sides["median"], 0.03).outcome == GOOD
     names = [",".join(map(str, files)) for files in sides.values()]
@@ -207,7 +207,7 @@ def test_what_cannot_be_imported_leaves_no_file(
     names: list[str], error: type[HpcbenchError], tmp_path: Path,
 ) -> None:
     with pytest.raises(error) as raised:
-        import_files([FOREIGN / name for name in names], tmp_path / "a.h5", Given())
+        import_files([FOREIGN / name for name in names], tmp_path / "a.h5", UserFacts())
     assert "\n" not in str(raised.value) and not [*tmp_path.iterdir()]
 
 
@@ -219,7 +219,7 @@ def test_the_command_writes_over_nothing(tmp_path: Path) -> None:
         assert len((done.stderr if code else done.stdout).splitlines()) == 1
     with pytest.raises(FileError):
         import_files([RESULTS["collective"]] if "collective" in RESULTS else [*RESULTS.values()],
-                     tmp_path / "b.h5", Given())
+                     tmp_path / "b.h5", UserFacts())
 
 
 def test_memory_and_library_of_osu_are_cases_of_their_own(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_memory_and_library_of_osu_are_cases_of_their_own(tmp_path: Path) -> Non
 def test_a_row_that_contradicts_itself_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "torn.txt"
     path.write_text(NCCL.read_text().replace("     2097152", "         152", 1))
-    lines = import_files([path], tmp_path / "torn.h5", Given())
+    lines = import_files([path], tmp_path / "torn.h5", UserFacts())
     with open_results(tmp_path / "torn.h5") as file:
         assert {item.case.workload.size_bytes for item in file.results.cases} == {
             128, 16384, 268435456}

@@ -18,7 +18,7 @@ from hpcbench.answers.compare import INCONCLUSIVE, compare_sides
 from hpcbench.errors import FileError, UsageError
 from hpcbench.interop.formats import imported_collectives, imported_rows
 from hpcbench.interop.formats.imported import import_files
-from hpcbench.interop.formats.imported_rows import Given
+from hpcbench.interop.formats.imported_rows import UserFacts
 from hpcbench.reduce.results import OPERATION_FOLD, PRINTED_FOLD, CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
@@ -32,7 +32,7 @@ RANKS = 4
 def imported(folder: Path, *paths: Path, **given: object) -> tuple[Results, list[str]]:
     output = folder / "imported.h5"
     output.unlink(missing_ok=True)
-    lines = import_files(paths, output, Given(**given))  # type: ignore[arg-type]
+    lines = import_files(paths, output, UserFacts(**given))  # type: ignore[arg-type]
     with open_results(output) as file:
         return file.results, lines
 

@@ -144,7 +144,7 @@ def test_a_number_that_no_record_has(tmp_path: Path, name: str, value: float) ->
             path, out = tmp_path / name, tmp_path / f"{number}.json"
             path.write_text("\n".join([*parts[:at], json.dumps(tree), *parts[at + 1:]]))
             try:
-                notes = "\n".join(import_traffic([path], out).notes)
+                notes = "\n".join(import_traffic([path], out)[1])
             except FileError as error:
                 assert str(path) in str(error) or path.name in str(error)
             else:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import foreign_tables as written
-from hpcbench.interop.formats.lint import RULES, BrokenRule, lint
-from hpcbench.interop.formats.linted import Linting
+from hpcbench.interop.formats.lint import RULES, BrokenRule, Linting, lint
 from hpcbench.interop.formats.reading.detect import tables_of
 from launcher import ROOT
 

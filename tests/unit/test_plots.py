@@ -17,7 +17,7 @@ from matplotlib.image import imread
 from figure_texts import all_texts_of, figure_of, first_figure, texts_of, texts_of_first
 from hpcbench.errors import UsageError
 from hpcbench.kinds.collective.present import MAX_LINES, MAX_ROWS, collective_figures
-from hpcbench.report.charts import Chosen, canary_chart, charts_of, chosen_charts
+from hpcbench.report.charts import ChartChoice, canary_chart, charts_of, chosen_charts
 from hpcbench.report.plots import draw, drawn, plot_file, plot_results
 from hpcbench.report.plots.style import PAPER, in_unit, thin
 from hpcbench.views.chart import (
@@ -337,12 +337,12 @@ def test_only_the_charts_that_are_asked_for() -> None:
     results = all_ok(sweep(collectives=("all_reduce", "all_gather"), backends=("gloo", "mpi")))
     charts = list(charts_of(results, MemorySamples(results)))
     names = [chart.file_stem for chart in chosen_charts(
-        charts, results, Chosen("comm", ("all_*",)))]
+        charts, results, ChartChoice("comm", ("all_*",)))]
     assert names == ["all_reduce", "all_gather"]
     with pytest.raises(UsageError, match=r"--only x\*: no chart has such a name; there are: all_"):
-        list(chosen_charts(charts, results, Chosen(only=("x*",))))
+        list(chosen_charts(charts, results, ChartChoice(only=("x*",))))
     with pytest.raises(UsageError, match="trainin"):
-        list(chosen_charts(charts, results, Chosen("trainin")))
+        list(chosen_charts(charts, results, ChartChoice("trainin")))
 
 
 @pytest.mark.parametrize("sizes", [(0, 8, 1024), (0,)])

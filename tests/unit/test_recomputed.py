@@ -20,7 +20,7 @@ import pytest
 from hpcbench.config.axes import UNCHECKED
 from hpcbench.config.load import check_config
 from hpcbench.interop.formats.imported import import_files
-from hpcbench.interop.formats.imported_rows import Given
+from hpcbench.interop.formats.imported_rows import UserFacts
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan as plan_config
 from hpcbench.reduce.reduce import reduce_folder
@@ -151,7 +151,7 @@ def test_beside_other_kinds_a_column_that_a_case_lacks_is_left_alone(tmp_path: P
 
 def test_imported_tables_have_no_samples_and_are_counted(tmp_path: Path) -> None:
     table = ROOT / "tests" / "data" / "foreign" / "all_reduce_8.txt"
-    import_files([table], tmp_path / "results.h5", Given())
+    import_files([table], tmp_path / "results.h5", UserFacts())
     code, printed = script(tmp_path)
     assert (code, printed.splitlines()) == (0, [
         "0 numbers recomputed, 0 differ; 8 cases left out: on several clocks, or without samples"])

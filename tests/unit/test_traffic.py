@@ -48,7 +48,7 @@ def flight(
 def traffic(*paths: Path) -> tuple[TrafficRecord, str]:
     """Return what is imported, and all notes as one text."""
     output = paths[0].parent / f"traffic{random.random()}.json"
-    notes = import_traffic(paths, output).notes
+    _, notes = import_traffic(paths, output)
     record = read_traffic(output)
     output.unlink()
     return record, "\n".join(notes)
@@ -192,12 +192,12 @@ def test_who_waits_where_and_who_has_not_come(tmp_path: Path) -> None:
     other = entry(1, retired=False, process_group=["1", "pair"], pg_id=1)
     files = [flight(tmp_path, 0, waits, **groups), flight(tmp_path, 2, waits, **groups),
              flight(tmp_path, 1, [entry(0), other], **groups)]
-    lines = import_traffic(files, tmp_path / "hang.json").done
+    lines, _ = import_traffic(files, tmp_path / "hang.json")
     (world, pair) = (line for line in lines if line.startswith("group "))
     assert "0, 2" in world and "all_reduce #2" in world and "no record of rank 3" in world
     assert "rank 1 " in world and "group 1" in world and "#2" in pair
     over = [flight(tmp_path, rank, [entry(0)], name=f"over{rank}.json") for rank in (0, 1)]
-    done = import_traffic(over, tmp_path / "over.json").done
+    done, _ = import_traffic(over, tmp_path / "over.json")
     assert not [line for line in done if line.startswith("group ")]
 
 
@@ -245,7 +245,7 @@ def test_nccls_ras_names_who_is_behind(tmp_path: Path) -> None:
         {"rank": 3, "host": "n2", "status": {"considered_dead": True}}]}]}
     for number, (answer, expected) in enumerate(((json.dumps(ras), 2), ("no JSON", 1), ("", 0))):
         file = flight(tmp_path, 0, [entry(0, retired=False)], name=f"r{number}.json", ras=answer)
-        done = import_traffic([file], tmp_path / f"t{number}.json").done
+        done, _ = import_traffic([file], tmp_path / f"t{number}.json")
         found = [line for line in done if line.startswith("NCCL RAS")]
         assert len(found) == expected
         if expected == 2:

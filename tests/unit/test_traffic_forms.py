@@ -17,7 +17,7 @@ import pytest
 from hpcbench.config.load import load_config
 from hpcbench.errors import ConfigError, FileError
 from hpcbench.interop.traffic.calls import dtype_of, item_bytes
-from hpcbench.interop.traffic.imported import ImportedTraffic, import_traffic
+from hpcbench.interop.traffic.imported import import_traffic
 from hpcbench.kinds.replay.plan.sequence import Request, sequence_of
 from hpcbench.operations.traffic import TrafficRecord, read_traffic, traffic_text
 from hpcbench.profiling.flight import current_collective, joined
@@ -83,11 +83,12 @@ def drawn_call(draw: random.Random, ranks: int, name: str) -> Call:
         *rows, strict=True))), rows)
 
 
-def imported(folder: Path) -> tuple[TrafficRecord, ImportedTraffic]:
+def imported(folder: Path) -> tuple[TrafficRecord, tuple[str, ...], tuple[str, ...]]:
+    """Return the record, lines on what was done, and notes on what was left out."""
     output = folder.parent / f"{folder.name}.traffic.json"
     output.unlink(missing_ok=True)
-    found = import_traffic([folder], output)
-    return read_traffic(output), found
+    done, notes = import_traffic([folder], output)
+    return read_traffic(output), done, notes
 
 
 def written(folder: Path, name: str, document: Any, *, packed: bool = False) -> None:
@@ -174,7 +175,7 @@ def test_flight_records(tmp_path: Path, seed: int) -> None:
                     "groups": {}, "durations": [], "dumps": [dump]}
         written(folder, f"rank{rank}.json", dump)
     try:
-        record, found = imported(folder)
+        record, _, found = imported(folder)
     except FileError:
         assert lost
         return
@@ -188,7 +189,7 @@ def test_flight_records(tmp_path: Path, seed: int) -> None:
     for order in record.order:
         assert None not in order.duration_ns and {*order.duration_ns} <= {
             one.took_us * US for one in calls}
-    assert unreadable == any("entries without the keys" in note for note in found.notes)
+    assert unreadable == any("entries without the keys" in note for note in found)
 
 
 def test_an_open_group_waits_and_a_finished_one_does_not(tmp_path: Path) -> None:
@@ -205,9 +206,9 @@ def test_an_open_group_waits_and_a_finished_one_does_not(tmp_path: Path) -> None
                 ring.entries[-1] |= {"state": "started", "retired": False}
             dump = {"version": "2.10", "entries": ring.entries}
             written(tmp_path / f"r{is_open}", f"rank{rank}.json", dump)
-        record, found = imported(tmp_path / f"r{is_open}")
+        record, found, _ = imported(tmp_path / f"r{is_open}")
         assert [one.unfinished for one in record.order] == [int(is_open)] * 2
-        assert any("wait in send_recv" in line for line in found.done) == is_open
+        assert any("wait in send_recv" in line for line in found) == is_open
         assert ("in recv 1<-0" in current_collective(joined([dump]))) == is_open
 
 
@@ -222,11 +223,11 @@ def test_ends_that_xccl_does_not_record_are_not_known(tmp_path: Path) -> None:
         for at, one in enumerate(ring.entries):
             one |= {"record_id": at, "state": "scheduled", "retired": False}
         written(tmp_path / "rec", f"rank{rank}.json", {"version": "2.10", "entries": ring.entries})
-    record, found = imported(tmp_path / "rec")
+    record, _, found = imported(tmp_path / "rec")
     assert gathered.facts() in facts_of(record)
     assert [one.unfinished for one in record.order] == [0, 0]
-    assert sum("3 entries of grouped calls of xccl" in note for note in found.notes) == 2
-    assert sum("1 messages from any rank" in note for note in found.notes) == 2
+    assert sum("3 entries of grouped calls of xccl" in note for note in found) == 2
+    assert sum("1 messages from any rank" in note for note in found) == 2
 
 
 def test_gloos_all_gather_of_several_tensors_has_all_of_them(tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_gloos_all_gather_of_several_tensors_has_all_of_them(tmp_path: Path) -> 
         ring.number = 1
         ring.add("all_gather", "fp32", ([[100], [300]], [[2, 100]]), retired=True)
         written(tmp_path / "rec", f"rank{rank}.json", {"version": "2.10", "entries": ring.entries})
-    record, _ = imported(tmp_path / "rec")
+    record, _, _ = imported(tmp_path / "rec")
     one, = record.signatures
     assert (one.elements_in, one.elements_out, one.bytes) == ((400,), (800,), 3200)
 
@@ -247,9 +248,9 @@ def test_of_other_backends_sizes_that_disagree_are_not_proved(tmp_path: Path) ->
         ring.add("all_reduce", "fp32", ([[4]], [[4]]), retired=True)
         ring.entries[-1] |= {"collective_seq_id": 9, "input_dtypes": ["Odd"]}
         written(tmp_path / "rec", f"rank{rank}.json", {"version": "2.10", "entries": ring.entries})
-    _, found = imported(tmp_path / "rec")
-    assert sum("not proved" in note for note in found.notes) == 1
-    assert sum("0 bytes" in note for note in found.notes) == 1
+    _, _, found = imported(tmp_path / "rec")
+    assert sum("not proved" in note for note in found) == 1
+    assert sum("0 bytes" in note for note in found) == 1
 
 
 def test_a_name_that_is_given_again_is_another_group(tmp_path: Path) -> None:
@@ -263,7 +264,7 @@ def test_a_name_that_is_given_again_is_another_group(tmp_path: Path) -> None:
             "format": "hpcbench.record", "version": 1, "rank": rank, "world_size": 3,
             "groups": {"0": {"ranks": [0, 1, 2], "description": "", "backend": "gloo"}},
             "durations": [], "dumps": [{"version": "2.10", "entries": ring.entries}]})
-    record, _ = imported(tmp_path / "rec")
+    record, _, _ = imported(tmp_path / "rec")
     assert [(record.groups[one.group].ranks, one.bytes, one.count)
             for one in record.signatures] == [((0, 1), 12, 1), ((0, 1, 2), 36, 1)]
 
@@ -353,7 +354,7 @@ def test_kineto(tmp_path: Path, seed: int) -> None:
             "backend": "cpu:gloo,cuda:nccl", "rank": rank, "world_size": ranks,
             "pg_config": draw.choice([[row], {"0": row}])}, "traceEvents": events},
             packed=draw.random() < .2)
-    record, found = imported(folder)
+    record, _, found = imported(folder)
     if not all(any(one.pair is None or rank in one.pair for one in calls)
                for rank in range(ranks)):
         return
@@ -362,7 +363,7 @@ def test_kineto(tmp_path: Path, seed: int) -> None:
     durations = [one for order in record.order for one in order.duration_ns]
     if how == "nameless":
         assert {*durations} == {None}
-        assert any("kernels of NCCL without arguments" in note for note in found.notes)
+        assert any("kernels of NCCL without arguments" in note for note in found)
     else:
         assert {one for one in durations if one} <= {one.took_us * US for one in calls}
         assert None not in durations and all(
@@ -376,10 +377,10 @@ def test_a_profile_of_a_part_of_a_job_has_calls_with_and_without_kernels(tmp_pat
         events = [*kineto_events(calls, rank, 2, random.Random(1), "form")]
         written(tmp_path / "rec", f"rank{rank}.json", {
             "distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": events[1:-1]})
-    record, found = imported(tmp_path / "rec")
+    record, _, found = imported(tmp_path / "rec")
     assert facts_of(record) == Counter(one.facts() for one in calls)
     assert record.order[0].duration_ns == (50 * US, 50 * US, None)
-    assert sum("1 calls without a kernel" in note for note in found.notes) == 2
+    assert sum("1 calls without a kernel" in note for note in found) == 2
 
 
 @pytest.mark.parametrize(("event", "word"), [
@@ -490,7 +491,7 @@ def test_a_rank_is_not_guessed(tmp_path: Path, name: str, rank: int | None) -> N
         with pytest.raises(FileError, match="which rank"):
             imported(tmp_path / "rec")
     else:
-        record, _ = imported(tmp_path / "rec")
+        record, _, _ = imported(tmp_path / "rec")
         assert [one.rank for one in record.order] == [rank] and record.world_size == 2
 
 
@@ -518,14 +519,14 @@ def test_inspectors_lines(tmp_path: Path, seed: int) -> None:
         lines[-1:] = [lines[-1][:40]]
     (tmp_path / "rec").mkdir()
     (tmp_path / "rec/nccl.log").write_text("\n".join(lines))
-    record, found = imported(tmp_path / "rec")
+    record, _, found = imported(tmp_path / "rec")
     read = Counter((one.collective, one.bytes) for one in record.signatures
                    for _ in range(one.count))
     assert read == Counter((names[name], size) for name, size in calls if names[name])
     nameless = 2 * sum(not names[name] for name, _ in calls) - (torn and not names[calls[-1][0]])
-    assert any(f"left out {nameless} calls named Invalid" in note for note in found.notes) == (
+    assert any(f"left out {nameless} calls named Invalid" in note for note in found) == (
         nameless > 0)
-    assert any("left out 1 lines" in note for note in found.notes) == torn
+    assert any("left out 1 lines" in note for note in found) == torn
 
 
 # What is replayed.
@@ -547,7 +548,7 @@ def test_an_all_to_all_that_is_proved_uneven_is_not_replayed_evenly(
             ring.number = number
             ring.add("all_to_all", "fp32", shapes, retired=True)
         written(tmp_path / "rec", f"rank{rank}.json", {"version": "2.10", "entries": ring.entries})
-    record, _ = imported(tmp_path / "rec")
+    record, _, _ = imported(tmp_path / "rec")
     path = tmp_path / "traffic.json"
     path.write_text(traffic_text(record))
     in_order = sequence_of(record, Request(2, "gloo", "cpu", 9, "none"))

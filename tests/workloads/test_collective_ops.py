@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed import _functional_collectives as functional
 
 from hpcbench.backends.counting_backend import CallLog, CountingGroup
-from hpcbench.backends.python_group import Called, called, watched
+from hpcbench.backends.python_group import GroupCall, called, watched
 from hpcbench.kinds.training.run.runner import StepCounter
 from workloads.training_cases import alone
 
@@ -29,15 +29,15 @@ class Nested(CountingGroup):
 
 
 def test_a_call_within_a_call_is_none_of_its_own() -> None:
-    group, found = Nested(0, 2, CallLog(counts=False), None), list[Called]()
+    group, found = Nested(0, 2, CallLog(counts=False), None), list[GroupCall]()
     pairs = [torch.zeros(4), torch.zeros(6)], [torch.zeros(2), torch.zeros(3)]
     with watched([group, group], found.extend):
         for _ in range(2):
             group.allgather_into_tensor_coalesced(*pairs)
         group.allreduce([torch.zeros(5)])
     group.allreduce([torch.zeros(5)])
-    gathered = [Called("all_gather", 16, 2), Called("all_gather", 24, 2)]
-    assert found == [*gathered, *gathered, Called("all_reduce", 20, 2)]
+    gathered = [GroupCall("all_gather", 16, 2), GroupCall("all_gather", 24, 2)]
+    assert found == [*gathered, *gathered, GroupCall("all_reduce", 20, 2)]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -125,15 +125,15 @@ def anonymize(
         raise FileError(f"{mapping}: is there already; give --mapping another file")
     verbosity = verbosity_of(verbose, quiet)
     with verbosity.stage("anonymous copy"):
-        found = copy_run(run, output, hide or ())
+        replacements, left_out = copy_run(run, output, hide or ())
     if mapping is not None:
-        write_mapping(mapping, found.names)
+        write_mapping(mapping, replacements)
     if verbosity.is_quiet:
         say(str(output))
         return
-    replaced = ", ".join(plural(len(names), kind) for kind, names in sorted(found.names.items()))
+    replaced = ", ".join(plural(len(names), kind) for kind, names in sorted(replacements.items()))
     say(f"{output}: replaced {replaced or 'nothing'}")
-    for line in found.left_out:
+    for line in left_out:
         say(f"left out: {line}")
     say("a name that nothing marks as such is still there: search the copy for those that you "
         "know, and give them with --hide NAME")

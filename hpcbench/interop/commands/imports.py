@@ -40,7 +40,7 @@ def lint(
         hpcbench lint nccl.log
         hpcbench lint node1.log node2.log.gz --link 450
     """
-    from hpcbench.interop.formats.linted import Linting
+    from hpcbench.interop.formats.lint import Linting
     from hpcbench.interop.formats.reading.names import known_collective
     from hpcbench.report.terminal import print_document
 
@@ -98,10 +98,10 @@ def import_(
         _import_traffic(files, output, backend, is_quiet=verbosity.is_quiet)
         return
     from hpcbench.interop.formats.imported import import_files
-    from hpcbench.interop.formats.imported_rows import Given
+    from hpcbench.interop.formats.imported_rows import UserFacts
     from hpcbench.interop.formats.reading.names import known_collective
 
-    *notes, done = import_files(files, output, Given(
+    *notes, done = import_files(files, output, UserFacts(
         known_collective(collective), ranks, backend, dtype, primitive))
     for note in notes:
         say(f"hpcbench: {note}", sys.stderr)
@@ -114,10 +114,10 @@ def _import_traffic(files: list[Path], output: Path, backend: str, *, is_quiet: 
 
     if backend and backend not in BACKENDS:
         raise UsageError(f"--backend {backend[:40]}: choose from {', '.join(BACKENDS)}")
-    found = import_traffic(files, output, backend or None)
-    for note in found.notes:
+    done, notes = import_traffic(files, output, backend or None)
+    for note in notes:
         say(f"hpcbench: {note}", sys.stderr)
-    for line in (output,) if is_quiet else found.done:
+    for line in (output,) if is_quiet else done:
         say(line)
 
 

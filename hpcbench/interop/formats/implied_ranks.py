@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
-from hpcbench.interop.formats.tables import CommTable, Half
+from hpcbench.interop.formats.tables import CommTable, PrintedForm
 from hpcbench.operations.collectives import collectives
 from hpcbench.records import dataclass
 
@@ -39,7 +39,7 @@ def has_factor(collective: str) -> bool:
     return collective == "hypercube" or spec is not None and spec.busbw is not None
 
 
-def implied(collective: str, half: Half) -> tuple[int, int] | None:
+def implied(collective: str, half: PrintedForm) -> tuple[int, int] | None:
     """Return the least and the greatest n that both rates allow; least > greatest if none is.
 
     None where the collective has no busbw, or a rate is missing or 0 to its printed digits.
@@ -59,14 +59,14 @@ def factor_of(collective: str) -> Callable[[int], float]:
     return (lambda _: 1.0) if spec is None or spec.busbw is None else spec.busbw
 
 
-def _ratio(half: Half) -> tuple[float, float] | None:
+def _ratio(half: PrintedForm) -> tuple[float, float] | None:
     """Return the least and greatest busbw / algbw; None of a rate that is missing or 0."""
     if half.algbw is None or half.busbw is None or half.algbw.low <= 0:
         return None
     return (half.busbw.low / half.algbw.high - _SLACK, half.busbw.high / half.algbw.low + _SLACK)
 
 
-def allow(collective: str, halves: Iterable[Half], ranks: int) -> Iterator[bool]:
+def allow(collective: str, halves: Iterable[PrintedForm], ranks: int) -> Iterator[bool]:
     """Yield for each measurement with rates whether they allow this n."""
     if has_factor(collective):
         factor = factor_of(collective)(ranks)

@@ -18,7 +18,7 @@ from hpcbench.interop.formats.imported_collectives import (
     take_collectives,
 )
 from hpcbench.interop.formats.imported_products import take_products
-from hpcbench.interop.formats.imported_rows import DTYPES, Gathered, Given
+from hpcbench.interop.formats.imported_rows import DTYPES, Gathered, UserFacts
 from hpcbench.interop.formats.reading.detect import tables_of
 from hpcbench.interop.formats.reading.source import Unread
 from hpcbench.interop.formats.reading.superbench import comm_tables, other_metrics
@@ -34,7 +34,7 @@ from hpcbench.units import plural
 _ONLY_RATES = "nvbandwidth prints rates without sizes and times: check them with hpcbench lint"
 
 
-def import_files(paths: Sequence[Path], output: Path, given: Given) -> list[str]:
+def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> list[str]:
     """Write the rows of all files to a new results file; return lines on what was done.
 
     Raises FileError for an existing output, or files without a row to import; UsageError
@@ -63,7 +63,7 @@ def import_files(paths: Sequence[Path], output: Path, given: Given) -> list[str]
             f"{output}: times as printed, without intervals"]
 
 
-def _check(given: Given) -> None:
+def _check(given: UserFacts) -> None:
     """Raise UsageError for a backend or an element type that is not known."""
     if given.backend and given.backend not in BACKEND_TRAITS:
         raise UsageError(f"--backend {given.backend}: known are {', '.join(BACKEND_TRAITS)}")
@@ -71,7 +71,7 @@ def _check(given: Given) -> None:
         raise UsageError(f"--dtype {given.dtype}: known are {', '.join(DTYPE_BYTES)}")
 
 
-def _take(table: ForeignTable, given: Given, found: Gathered, operations: Operations) -> None:
+def _take(table: ForeignTable, given: UserFacts, found: Gathered, operations: Operations) -> None:
     """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
     if isinstance(table, CommTable):
         take_collectives(table, given, found, operations)

@@ -21,16 +21,16 @@ from hpcbench.interop.formats.imported_rows import (
     DTYPES,
     MOST_CASES,
     Gathered,
-    Given,
     PrintedTimes,
     RowPlace,
+    UserFacts,
     mean_of,
     needed,
 )
 from hpcbench.interop.formats.lint import contradicting
 from hpcbench.interop.formats.reading.names import PARTS_IN_OSU
 from hpcbench.interop.formats.tables import PROGRAM as OWN
-from hpcbench.interop.formats.tables import CommRow, CommTable, Half, row_key
+from hpcbench.interop.formats.tables import CommRow, CommTable, PrintedForm, row_key
 from hpcbench.kinds.collective.plan import Collective
 from hpcbench.operations.collectives import DTYPE_BYTES, CollectiveSpec, collectives
 from hpcbench.reduce.results import OPERATION_FOLD, PRINTED_MEDIAN_FOLD
@@ -50,7 +50,7 @@ _MOST_BYTES = 2**62
 
 
 def take_collectives(
-    table: CommTable, given: Given, found: Gathered, operations: Operations,
+    table: CommTable, given: UserFacts, found: Gathered, operations: Operations,
 ) -> None:
     """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
     if why := _no_collective(table):
@@ -87,7 +87,7 @@ def _printed_by(table: CommTable) -> str:
     return f"{table.program} {table.version}".rstrip()
 
 
-def _measured(table: CommTable, row: CommRow) -> Iterator[Half]:
+def _measured(table: CommTable, row: CommRow) -> Iterator[PrintedForm]:
     """Yield the halves of a row that are no copies of the other one."""
     kept = (False, True) if table.own is None else table.own.halves_of(row_key(
         row.size_bytes, row.dtype, row.redop or "none", -1 if row.root is None else row.root))
@@ -104,7 +104,7 @@ def _note_damage(table: CommTable, found: Gathered) -> None:
 def add_operations(operations: Operations, found: Gathered) -> None:
     """Add a row for all operations of one collective, size and communicator's name."""
     for (place, size_bytes), series in operations.series.items():
-        work = _workload(place, CommRow(series.line, size_bytes, ()), Half())
+        work = _workload(place, CommRow(series.line, size_bytes, ()), PrintedForm())
         if isinstance(work, str):
             found.left_out[work] += 1
         else:
@@ -127,7 +127,7 @@ def _where(table: CommTable) -> str:
     return f"{table.path}:{table.line}"
 
 
-def _place(table: CommTable, given: Given, judged: ImpliedRanks) -> RowPlace:
+def _place(table: CommTable, given: UserFacts, judged: ImpliedRanks) -> RowPlace:
     """Raises UsageError for a fact that neither the table nor the user gives."""
     ranks = given.ranks or (
         table.ranks if table.program == INSPECTOR else judged.chosen)
@@ -147,7 +147,7 @@ def _place(table: CommTable, given: Given, judged: ImpliedRanks) -> RowPlace:
         own=own and own.model_copy(update={"only_in_place": (), "only_out_of_place": ()}))
 
 
-def _dtype(table: CommTable, row: CommRow, given: Given) -> str:
+def _dtype(table: CommTable, row: CommRow, given: UserFacts) -> str:
     """Return the element type as the table writes it. Raises UsageError where nobody gives it."""
     found = row.dtype or given.dtype or ("MPI_CHAR" if table.program == OSU else "")
     if not found:
@@ -155,7 +155,7 @@ def _dtype(table: CommTable, row: CommRow, given: Given) -> str:
     return found
 
 
-def _add_mean(place: RowPlace, row: CommRow, half: Half, found: Gathered) -> None:
+def _add_mean(place: RowPlace, row: CommRow, half: PrintedForm, found: Gathered) -> None:
     assert half.time_us is not None
     work = _workload(place, row, half)
     if isinstance(work, str):
@@ -169,7 +169,7 @@ def _add_mean(place: RowPlace, row: CommRow, half: Half, found: Gathered) -> Non
     found.add(replace(place, form=_FORMS[half.in_place]), work, measured)
 
 
-def _workload(place: RowPlace, row: CommRow, half: Half) -> Collective | str:
+def _workload(place: RowPlace, row: CommRow, half: PrintedForm) -> Collective | str:
     """Return the workload that a row measured, or why it is none of ours."""
     spec = collectives()[place.what]
     dtype = DTYPES.get(place.dtype)
@@ -198,7 +198,7 @@ def _operator(place: RowPlace, row: CommRow, spec: CollectiveSpec) -> str | None
     return row.redop or (None if place.program == INSPECTOR else "sum")
 
 
-def _in_place(place: RowPlace, half: Half, spec: CollectiveSpec) -> bool | None:
+def _in_place(place: RowPlace, half: PrintedForm, spec: CollectiveSpec) -> bool | None:
     """Return whether a row was in place; None where there is no such form, or it is not known."""
     if half.in_place is None and place.program not in (INSPECTOR, SUPERBENCH) and spec.in_place:
         return spec.in_place[0]

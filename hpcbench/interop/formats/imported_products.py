@@ -13,8 +13,8 @@ from hpcbench.errors import UsageError
 from hpcbench.interop.formats.imported_rows import (
     DTYPES,
     Gathered,
-    Given,
     RowPlace,
+    UserFacts,
     mean_of,
     needed,
 )
@@ -42,7 +42,7 @@ MOST_FLOPS = 2**62
 _OPTION = re.compile(r"\s*(\w+)=([^,]*)(?:,|$)")
 
 
-def take_products(table: ProductTable, given: Given, found: Gathered) -> None:
+def take_products(table: ProductTable, given: UserFacts, found: Gathered) -> None:
     """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
     where = f"{table.path}:{table.rows[0].line}"
     if not given.primitive:
@@ -57,7 +57,7 @@ def take_products(table: ProductTable, given: Given, found: Gathered) -> None:
         _take_row(row, given, ranks, found)
 
 
-def _take_row(row: ProductRow, given: Given, ranks: int, found: Gathered) -> None:
+def _take_row(row: ProductRow, given: UserFacts, ranks: int, found: Gathered) -> None:
     spec, fixed = PRIMITIVES[given.primitive]
     options = dict(_options(row))
     backend = str(options.pop("backend", given.backend or "nccl"))

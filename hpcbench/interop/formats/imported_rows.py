@@ -36,7 +36,7 @@ DTYPES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class UserFacts:
     """Facts that the user gives of tables that lack them; "" or None: not given."""
 
     collective: str = ""

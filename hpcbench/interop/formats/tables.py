@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
 
@@ -33,7 +33,7 @@ ELEMENT_BYTES: Mapping[str, int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class PrintedForm:
     """One measurement of a row: out of place, in place, or the only one (``in_place`` None).
 
     ``wrong`` counts wrong elements, None where nothing was checked. ``low_us`` to ``high_us`` are
@@ -62,7 +62,7 @@ class CommRow:
 
     line: int
     size_bytes: int
-    halves: tuple[Half, ...]
+    halves: tuple[PrintedForm, ...]
     count: int | None = None
     dtype: str | None = None
     redop: str | None = None
@@ -152,6 +152,7 @@ class CommTable:
 class MatrixTable:
     """A test case of nvbandwidth: ``matrix`` from row to column, None where there is no number."""
 
+    program: ClassVar[str] = "nvbandwidth"
     path: str
     name: str
     status: str
@@ -191,6 +192,7 @@ class ProductRow:
 class ProductTable:
     """A CSV file of DDLB, or a part of a long one."""
 
+    program: ClassVar[str] = "DDLB"
     path: str
     rows: tuple[ProductRow, ...]
 
@@ -199,6 +201,7 @@ class ProductTable:
 class NodeTable:
     """A line of SuperBench: the numbers of one node by ``benchmark/metric:rank``."""
 
+    program: ClassVar[str] = "SuperBench"
     path: str
     line: int
     node: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +30,11 @@ _OF_RANK = re.compile(r"(?<![a-z])rank[-_.]?(\d{1,7})|^(\d{1,7})(?=\.)", re.IGNO
 _MOST_RANKS_SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedTraffic:
-    """Lines on the import, and notes on what was left out or assumed."""
-
-    done: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
 def import_traffic(
     paths: Sequence[Path], output: Path, backend: str | None = None,
-) -> ImportedTraffic:
-    """Write the communication in all files to a new traffic.json.
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Write the communication in all files to a new traffic.json; return lines on what was done,
+    and notes on what was left out or assumed.
 
     ``backend``: that of calls whose file does not name it. A file that cannot be read costs its
     rank. Raises FileError where none can, for an existing output, or for records of different
@@ -71,8 +64,7 @@ def import_traffic(
                         for call in record.calls]
     traffic = matched(records, names)
     write_traffic(traffic, output)
-    return ImportedTraffic((*_lines(traffic, output), *hang_lines(records)),
-                           (*left_out, *traffic.notes))
+    return (*_lines(traffic, output), *hang_lines(records)), (*left_out, *traffic.notes)
 
 
 def _with_calls(file: ForeignFile) -> list[RankRecord]:

@@ -31,7 +31,7 @@ from hpcbench.config.axes import unknown_name
 from hpcbench.errors import FileError, UsageError, command_line
 from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
-from hpcbench.report.charts import ALL, Chosen, charts_of, chosen_charts, origin_text
+from hpcbench.report.charts import ALL, ChartChoice, charts_of, chosen_charts, origin_text
 from hpcbench.report.plots.bars import draw_bars, draw_dots, draw_heat_map
 from hpcbench.report.plots.lines import draw_lines, draw_roofline
 from hpcbench.report.plots.style import (
@@ -110,7 +110,7 @@ def named_style(name: str) -> Style:
 
 
 def plot_file(
-    path: Path, output: Path | None, image_format: str | None, chosen: Chosen = ALL,
+    path: Path, output: Path | None, image_format: str | None, chosen: ChartChoice = ALL,
     style: Style = REPORT,
 ) -> list[Path]:
     """Plot ``results.h5`` (or the folder that holds it) and return the figures' paths.
@@ -137,7 +137,7 @@ def plot_file(
 
 def plot_results(
     results: Results, source: SampleSource, folder: Path, image_format: str = "png",
-    chosen: Chosen = ALL, style: Style = REPORT,
+    chosen: ChartChoice = ALL, style: Style = REPORT,
 ) -> list[Path]:
     """Write every figure, none where no case is ok, and return their paths. Raises FileError."""
     advice = topic_results(Run(valid(str(folder)), results, source))

@@ -21,8 +21,7 @@ from hpcbench.interop.formats.export.histories import as_bencher, as_github_benc
 from hpcbench.interop.formats.export.nccl_tests import as_json, as_text
 from hpcbench.interop.formats.export.prometheus import as_prometheus
 from hpcbench.interop.formats.export.tables import as_csv, as_fom, as_parquet, as_superbench
-from hpcbench.interop.formats.export.tensorboard import as_tensorboard
-from hpcbench.interop.formats.export.timeline import as_perfetto
+from hpcbench.interop.formats.export.timeline import as_perfetto, as_tensorboard
 from hpcbench.records import dataclass
 from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.suite_file import refuse_suite

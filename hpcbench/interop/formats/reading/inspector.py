@@ -14,7 +14,7 @@ from hpcbench.interop.formats.printed import Printed, whole
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.nccl_json import number_of
 from hpcbench.interop.formats.reading.source import ForeignFile
-from hpcbench.interop.formats.tables import CommRow, CommTable, Half
+from hpcbench.interop.formats.tables import CommRow, CommTable, PrintedForm
 from hpcbench.records import dataclass
 from hpcbench.texts import printable
 
@@ -124,7 +124,7 @@ def _row(number: int, kind: str, data: Mapping[str, Any]) -> tuple[str, CommRow]
         return found if found is None or found.value else None  # 0: it computes none of these
 
     time_us = of("exec_time_us")
-    half = Half(None, time_us and time_us.widened(1.0), of("algobw_gbs"), of("busbw_gbs"))
+    half = PrintedForm(None, time_us and time_us.widened(1.0), of("algobw_gbs"), of("busbw_gbs"))
     coll = str(data["coll"]) if kind == "coll" else "SendRecv"
     name = our_name(coll)
     if coll.endswith("V"):

@@ -20,8 +20,8 @@ from hpcbench.interop.formats.tables import (
     CommRow,
     CommTable,
     DeviceLine,
-    Half,
     MatrixTable,
+    PrintedForm,
     own_facts,
 )
 from hpcbench.texts import to_json
@@ -100,14 +100,14 @@ def _row(number: int, row: Mapping[str, Any], iterations: int | None) -> CommRow
         iterations=whole_or_none(row.get("actual_iterations", iterations)))
 
 
-def _half(in_place: bool, half: Mapping[str, Any], each: Mapping[str, Any] | None) -> Half:
+def _half(in_place: bool, half: Mapping[str, Any], each: Mapping[str, Any] | None) -> PrintedForm:
     wrong = half.get("nwrong")
     each = each or {}
     odd = tuple(f"{name} {half[key]}" for name, key in (
         ("time", "time"), ("algbw", "alg_bw"), ("busbw", "bus_bw"))
         if isinstance(half.get(key), str) and is_no_number(half[key]))
     shares = [number_of(each.get(key)) for key in ("p50_us", "p95_us", "p99_us")]
-    return Half(
+    return PrintedForm(
         in_place, number_of(half.get("time", half.get("cpu_time"))), number_of(half["alg_bw"]),
         number_of(half["bus_bw"]), whole_or_none(wrong),
         number_of(each.get("min_us")), number_of(each.get("max_us")),

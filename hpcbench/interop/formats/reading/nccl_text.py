@@ -20,8 +20,8 @@ from hpcbench.interop.formats.tables import (
     CommRow,
     CommTable,
     DeviceLine,
-    Half,
     OwnTable,
+    PrintedForm,
     read_own,
 )
 from hpcbench.records import dataclass
@@ -318,7 +318,7 @@ def _layout_without_names(rest: Sequence[str], redop: str | None) -> RowLayout:
     return RowLayout(base, (*_HALF[:3], wrong, *(_EACH if n_half == 8 else ())))
 
 
-def _halves(text: str, rest: Sequence[str], layout: RowLayout) -> tuple[Half, ...]:
+def _halves(text: str, rest: Sequence[str], layout: RowLayout) -> tuple[PrintedForm, ...]:
     """Return the measurements of a row. Raises ValueError unless all of their fields are there."""
     each = len(layout.half)
     if len(rest) == 2 * each and layout.halves != 1:
@@ -329,7 +329,7 @@ def _halves(text: str, rest: Sequence[str], layout: RowLayout) -> tuple[Half, ..
     raise ValueError("fields")
 
 
-def _half(in_place: bool, fields: Sequence[str], layout: RowLayout) -> Half:
+def _half(in_place: bool, fields: Sequence[str], layout: RowLayout) -> PrintedForm:
     """Return a measurement, of fields in the order time, algbw, busbw, #wrong or error, others."""
     odd = tuple(f"{name} {one}" for name, one in zip(layout.half, fields[:3], strict=False)
                 if is_no_number(one)) if "n" in "".join(fields[:3]).lower() else ()
@@ -340,12 +340,12 @@ def _half(in_place: bool, fields: Sequence[str], layout: RowLayout) -> Half:
     if time is not None and layout.unit_us != 1:
         time = time.scaled(layout.unit_us)
     if len(fields) == 4:
-        return Half(in_place, time, algbw, busbw, n_wrong, None, None, (), odd)
+        return PrintedForm(in_place, time, algbw, busbw, n_wrong, None, None, (), odd)
     low, high, share, _ = map(printed, fields[4:])
-    return Half(in_place, time, algbw, busbw, n_wrong, low, high, (share,), odd)
+    return PrintedForm(in_place, time, algbw, busbw, n_wrong, low, high, (share,), odd)
 
 
-def _is_rate(size_bytes: int, half: Half) -> bool:
+def _is_rate(size_bytes: int, half: PrintedForm) -> bool:
     """Return whether algbw may be size / time: else the fields are not those they seem."""
     rate, time = half.algbw, half.time_us
     return rate is not None and time is not None and time.low > 0 and rate.may_be(

@@ -14,7 +14,7 @@ from dataclasses import field
 from hpcbench.interop.formats.printed import Printed, printed, whole
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.source import ForeignFile, pattern_of
-from hpcbench.interop.formats.tables import CommRow, CommTable, Half
+from hpcbench.interop.formats.tables import CommRow, CommTable, PrintedForm
 from hpcbench.records import dataclass
 from hpcbench.texts import printable
 
@@ -264,7 +264,7 @@ def _row(number: int, named: dict[str, str], dtype: str, passed: str | None) -> 
     figures = {name: printed(text) for name, text in named.items() if not text[-1:].isalpha()}
     rate = figures.get("rate")
     return CommRow(
-        number, size, (Half(
+        number, size, (PrintedForm(
             None, figures.get("time"), rate and rate.scaled(1e-3), None, None, figures.get("low"),
             figures.get("high"), _shares(figures), odd),),
         dtype=dtype or None, iterations=iterations, messages_per_s=figures.get("messages"),

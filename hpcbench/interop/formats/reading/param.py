@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hpcbench.interop.formats.printed import printed, whole
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.source import ForeignFile, source_of
-from hpcbench.interop.formats.tables import ELEMENT_BYTES, CommRow, CommTable, Half
+from hpcbench.interop.formats.tables import ELEMENT_BYTES, CommRow, CommTable, PrintedForm
 
 PROGRAM = "PARAM"
 MOST_ROWS = 100_000
@@ -98,7 +98,7 @@ class _ParamTable:
                 raise ValueError("fields")
             size, count = whole(fields[0]), whole(fields[1])
             p50, p75, p95, low, high, algbw, busbw = map(printed, fields[2:len(_FIRST)])
-            half = Half(None, p50, algbw, busbw, None, low, high, (p50, p75, p95))
+            half = PrintedForm(None, p50, algbw, busbw, None, low, high, (p50, p75, p95))
         except ValueError:
             self.damaged.append((number, len(fields)))
         else:

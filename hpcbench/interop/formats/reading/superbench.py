@@ -14,7 +14,7 @@ from hpcbench.interop.formats.printed import Printed
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.nccl_json import number_of
 from hpcbench.interop.formats.reading.source import ForeignFile
-from hpcbench.interop.formats.tables import CommRow, CommTable, Half, NodeTable
+from hpcbench.interop.formats.tables import CommRow, CommTable, NodeTable, PrintedForm
 from hpcbench.texts import printable
 
 PROGRAM = "SuperBench"
@@ -76,7 +76,7 @@ def comm_tables(node: NodeTable) -> Iterator[CommTable]:
             key = (match["of"], match["op"], match["step"] or "", match["rank"] or "")
             found[key][int(match["size"])][match["what"]] = value
     for (benchmark, operation, step, rank), sizes in found.items():
-        rows = tuple(CommRow(node.line, size, (Half(
+        rows = tuple(CommRow(node.line, size, (PrintedForm(
             None, named.get("time"), named.get("algbw"), named.get("busbw")),))
             for size, named in sorted(sizes.items()))
         label = " ".join(filter(None, (benchmark, step, node.node)))

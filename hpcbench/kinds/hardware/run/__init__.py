@@ -1,1 +1,21 @@
-"""The tests of the machine as a worker runs them."""
+"""The runner of tests of the machine."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from hpcbench.kinds.hardware.plan.planner import TESTS
+from hpcbench.kinds.hardware.plan.test import HardwareWork
+from hpcbench.measurement.runner import Runner
+from hpcbench.operations.place import AnyOperation, Place
+from hpcbench.plan.workload import Workload
+
+
+class HardwareRunner(Runner):
+    """Opens tests of the machine."""
+
+    def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
+        assert isinstance(work, HardwareWork)
+        module, _, name = TESTS[work.test].operation.partition(":")
+        operation: type = getattr(import_module(f"{__package__}.{module}"), name)
+        return operation(work, place, validate=validate)  # type: ignore[no-any-return]

@@ -37,7 +37,7 @@ from hpcbench.backends.counting_backend import (
 )
 from hpcbench.backends.devices import out_of_memory
 from hpcbench.backends.groups import open_lines
-from hpcbench.backends.python_group import Called, called, is_call, watched
+from hpcbench.backends.python_group import GroupCall, called, is_call, watched
 from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan import spec as traffic
 from hpcbench.kinds.training.plan.planner import advice
@@ -78,7 +78,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__()
-        self.calls: list[Called] = []
+        self.calls: list[GroupCall] = []
         self.flops = self.scores_again_flops = 0
         self.unknown: set[str] = set()
         self.activations: int | None = None
@@ -93,7 +93,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
         if self._live:
             self.activations, self._live = self._live.peak(), None
 
-    def note(self, calls: Sequence[Called]) -> None:
+    def note(self, calls: Sequence[GroupCall]) -> None:
         self.calls += calls
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
