@@ -6,12 +6,12 @@ that nothing else imports offers what it has in the same way: its entry points l
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from hpcbench.errors import PluginError
@@ -74,25 +74,29 @@ def entry_points(group: str) -> list[PartPoint | EntryPoint]:
 def _of_parts() -> tuple[PartPoint, ...]:
     """Return the entry points that lie in the folders of this package."""
     found, group = [], ""
-    for file in sorted(Path(__file__).parent.glob(f"*/{FACTS}")):
-        for line in file.read_text(encoding="utf-8").splitlines():
-            name, is_point, value = (part.strip() for part in line.partition("="))
-            if is_point:
-                found.append(PartPoint(group, name, value))
-            elif name:
-                group = name.strip("[]")
+    for line in "\n".join(_texts(os.path.dirname(__file__))).splitlines():  # noqa: PTH120
+        name, is_point, value = (part.strip() for part in line.partition("="))
+        if is_point:
+            found.append(PartPoint(group, name, value))
+        elif name:
+            group = name.strip("[]")
     return tuple(found)
 
 
 @lru_cache(maxsize=1)
 def _facts(places: tuple[str, ...]) -> str:
     """Return all files of entry points in the folders from which Python imports, one text."""
-    texts = []
-    for place in places:
-        for file in Path(place).glob(f"*-info/{FACTS}"):
-            with suppress(OSError):
-                texts.append(file.read_text(encoding="utf-8", errors="replace"))
-    return "\n".join(texts)
+    return "\n".join(text for place in places for text in _texts(place, "-info"))
+
+
+def _texts(folder: str, ending: str = "") -> Iterator[str]:
+    """Yield the files of entry points in the folders of a folder: pathlib takes twice as long."""
+    with suppress(OSError), os.scandir(folder or os.curdir) as entries:
+        for entry in entries:
+            if entry.name.endswith(ending) and entry.is_dir():
+                with suppress(OSError), open(  # noqa: PTH123
+                        f"{entry.path}/{FACTS}", encoding="utf-8", errors="replace") as file:
+                    yield file.read()
 
 
 def _names(one: Any) -> tuple[str, ...]:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpcbench.config.axes import CHECKED
 from hpcbench.kinds.collective.plan import Collective
-from hpcbench.kinds.primitive.plan.implementations import PrimitiveRegistry, load_registry
-from hpcbench.kinds.primitive.plan.planner import make_workload as plan_workload
-from hpcbench.kinds.primitive.plan.spec import Problem, options_of
-from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.plan.case import Case, Plan, case_id
 from hpcbench.plan.points import Option
 from hpcbench.reduce.records import with_records
@@ -34,6 +29,9 @@ from hpcbench.reduce.stack import Use
 from hpcbench.reduce.timing import CI_LEVEL, order_statistics, precision_of
 from hpcbench.statistics.interval import median_interval
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
+
+if TYPE_CHECKING:  # a copy without that kind passes the tests of others
+    from hpcbench.kinds.primitive.plan.workload import Primitive
 
 ITEM_BYTES = {"fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1}
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
@@ -55,19 +53,18 @@ def make_workload(
     )
 
 
-@lru_cache(maxsize=1)
-def registry() -> PrimitiveRegistry:
-    return load_registry()
-
-
 def make_primitive(
     implementation: str = "torch", primitive: str = "tp_columnwise", order: str = "",
     mnk: tuple[int, int, int] = (4096, 1024, 512), dtype: str = "fp32", world_size: int = 4,
     shape: str = "", **options: Option,
 ) -> Primitive:
     """Return the workload that a plan has for this implementation, defaults filled in."""
-    spec = registry().primitives[primitive]
-    found = registry().implementation(implementation, primitive)
+    from hpcbench.kinds.primitive.plan.implementations import installed
+    from hpcbench.kinds.primitive.plan.planner import make_workload as plan_workload
+    from hpcbench.kinds.primitive.plan.spec import Problem, options_of
+
+    spec = installed().primitives[primitive]
+    found = installed().implementation(implementation, primitive)
     assert found is not None
     defaults = {name: values.default for name, values in options_of(spec, found).items()}
     problem = Problem(*mnk, dtype, world_size, order or spec.orders[0], {**defaults, **options})
