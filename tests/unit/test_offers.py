@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import packages
-from hpcbench import registry
+from hpcbench import cli, registry
 from hpcbench.cli import app
 from hpcbench.registry import CommandSpec, DialectSpec, TopicSpec, offered
 
@@ -58,10 +58,16 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             "mine": f"stranger:{name}"})
     (tmp_path / "stranger.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
-    offered.cache_clear()
+    forget()
     yield tmp_path
     sys.modules.pop("stranger", None)
-    offered.cache_clear()
+    forget()
+
+
+def forget() -> None:
+    """Have all be looked for again: a process does so once."""
+    for kept in (offered, registry._facts, cli._built):
+        kept.cache_clear()
 
 
 def told(*words: str) -> Result:
@@ -82,8 +88,7 @@ def test_they_are_used_as_ours_are(stranger: Path) -> None:
 def test_a_name_of_ours_stays_ours_and_a_broken_one_says_why(stranger: Path) -> None:
     facts = next(stranger.glob("stranger0*")) / "entry_points.txt"
     facts.write_text("[hpcbench.commands]\nall = stranger:COMMANDS\nlost = no_such:THING\n")
-    registry._facts.cache_clear()
-    offered.cache_clear()
+    forget()
     assert "Print the tables" in told("show", "--help").output
     assert "no_such_module" in str(told("broken").exception)
     assert "No module named 'no_such'" in str(told("lost").exception)
@@ -95,7 +100,7 @@ def test_what_is_not_there_is_one_line(
 ) -> None:
     """As where somebody takes `interop/` out."""
     monkeypatch.setattr(registry, "_of_parts", tuple)
-    offered.cache_clear()
+    forget()
     (tmp_path / "traffic.json").write_text("{}")
     (tmp_path / "ddlb.json").write_text('{"benchmark": {"primitive": "tp_columnwise"}}')
     try:
@@ -106,4 +111,4 @@ def test_what_is_not_there_is_one_line(
             done = told(*words)
             assert getattr(done.exception, "exit_code", 0) == 2, (words, done)
     finally:
-        offered.cache_clear()
+        forget()
