@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 
 OWN_LIBRARY = "hpcbench"
 """The library of our own models."""
-FAMILIES = ("gpt", "llama", "bert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +20,7 @@ class ModelShape:
     """A transformer.
 
     Attributes:
-        family: how it is built, one of FAMILIES. ``gpt``: decoder, learned positions, LayerNorm
+        family: how it is built. ``gpt``: decoder, learned positions, LayerNorm
             before each part, biases, GELU. ``llama``: decoder, rotary positions, RMSNorm before
             each part, no biases, SwiGLU. ``bert``: encoder, learned positions, LayerNorm after
             each part, biases, GELU, and a head that predicts masked tokens.

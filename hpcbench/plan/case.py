@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
 _WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
-CANARY_ID = "canary"
-"""The id of the small case that is measured again and again, to see the machine drift."""
 PROGRAM_KIND = "program"
 """The kind of the cases that a user's program measured itself. No package has it: nothing plans or
 runs its cases, and nothing is derived of them."""

@@ -4,7 +4,7 @@ TensorBoard: each counted sample of a case as a step of its curves."""
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -130,7 +130,6 @@ def _event(
             "ts": span_ns[0] / 1e3, "dur": span_ns[1] / 1e3, "args": args}
 
 
-Curves = Mapping[str, npt.NDArray[np.float64]]
 _VERSION = "brain.Event:2"
 """What the first event of a file states, for its readers."""
 _NAMED = "TensorBoard reads files whose names hold tfevents"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
-from hpcbench.interop.formats.printed import Printed, is_no_number, printed, printed_or_none, whole
+from hpcbench.interop.formats.printed import is_no_number, printed, printed_or_none, whole
 from hpcbench.interop.formats.reading.names import our_name
 from hpcbench.interop.formats.reading.source import ForeignFile, nearest, source_of
 from hpcbench.interop.formats.tables import (
@@ -20,7 +20,6 @@ from hpcbench.interop.formats.tables import (
     CommRow,
     CommTable,
     DeviceLine,
-    OwnTable,
     PrintedForm,
     read_own,
 )
@@ -111,8 +110,8 @@ class NcclTables:
             failures = {} if builder.has_rows else builder.failures
             ended, builder = builder.finished(), None
         if builder is None:
-            builder = self._open[source] = _NcclTable(
-                self._file, self._collective, number, failures=failures)
+            builder = self._open[source] = _NcclTable(self._file, CommTable(
+                PROGRAM, self._file.name, number, self._collective, ()), failures=failures)
         if kind == "row":
             builder.add_row(number, found.string[found.start():])
         else:
@@ -135,24 +134,17 @@ class NcclTables:
 
 @dataclass(slots=True)
 class _NcclTable:
-    """A table that is being read; ``refusal``: why its rows are left out."""
+    """A table that is being read; ``stated`` is what its headings say of it.
+
+    ``refusal``: why its rows are left out.
+    """
 
     file: ForeignFile
-    collective: str
-    line: int
+    stated: CommTable
     program: str = ""
-    version: str = ""
     refusal: str = ""
-    hpcbench: str = ""
-    own: OwnTable | None = None
     has_heading: bool = False
     layout: RowLayout | None = None
-    old_columns: str = ""
-    step_bytes: int | None = None
-    iterations: int | None = None
-    warmup: int = 0
-    average: Printed | None = None
-    out_of_bounds: int | None = None
     devices: list[DeviceLine] = field(default_factory=list)
     rows: list[CommRow] = field(default_factory=list)
     n_refused: int = 0
@@ -165,7 +157,7 @@ class _NcclTable:
 
     def begins_another(self, kind: str) -> bool:
         """Return whether a line of this kind belongs to the next table."""
-        has_end = self.average is not None
+        has_end = self.stated.average is not None
         if self.devices and kind in ("version", "start", "options"):
             return True  # these stand before the devices: the run before ended without a row
         return bool(self.has_rows or self.n_refused or has_end) and (
@@ -180,7 +172,7 @@ class _NcclTable:
             if len(self.devices) > MOST_ROWS:
                 raise self.file.error(number, f"more than {MOST_ROWS} lines of devices")
         elif kind == "version":
-            self.version = text
+            self.stated = replace(self.stated, version=text)
             if int((re.match(r"\d{1,9}", text) or ["0"])[0]) > NEWEST_MAJOR:
                 self.refusal = (f"rows of nccl-tests {text[:20]}, which is not known; known: up to "
                                 f"{NEWEST_MAJOR}.x")
@@ -189,20 +181,24 @@ class _NcclTable:
         elif kind == "options":
             self.has_heading = True
             if step := _STEP.search(text):
-                self.step_bytes = int(step[1]) if step[2] == "bytes" else None
+                self.stated = replace(
+                    self.stated, step_bytes=int(step[1]) if step[2] == "bytes" else None)
             if count := _ITERATIONS.search(text):
-                self.iterations = int(count[1])
+                self.stated = replace(self.stated, iterations=int(count[1]))
             if count := _WARMUP.search(text):
-                self.warmup = int(count[1])
+                self.stated = replace(self.stated, warmup=int(count[1]))
         elif kind == "own":
             try:
-                self.hpcbench, self.own = read_own(text)
+                version, own = read_own(text)
+                self.stated = replace(
+                    self.stated, hpcbench=version, own=own, backend=own.backend if own else "",
+                    device=own.device if own else "")
             except ValueError:
                 self.refusal = "rows of a table of another version of hpcbench"
         elif kind == "names":
             self._take_names(text)
         elif kind == "outside":
-            self.out_of_bounds = int(text)
+            self.stated = replace(self.stated, out_of_bounds=int(text))
         elif kind == "average":
             self._take_average(text.split())
         else:
@@ -210,7 +206,7 @@ class _NcclTable:
 
     def _take_average(self, words: Sequence[str]) -> None:
         try:
-            self.average = printed_or_none(words[0])
+            self.stated = replace(self.stated, average=printed_or_none(words[0]))
         except ValueError:
             return
         if words[1:2] == ["FAILED"]:
@@ -223,9 +219,9 @@ class _NcclTable:
             self.refusal = "rows of other columns than those of a known version of nccl-tests"
             return
         missing = [name for name in _BASE if name not in self.layout.base]
-        self.old_columns = "; ".join(
+        self.stated = replace(self.stated, old_columns="; ".join(
             ([f"no column {' or '.join(missing)}"] if missing else [])
-            + (["error in place of #wrong"] if "error" in self.layout.half else []))
+            + (["error in place of #wrong"] if "error" in self.layout.half else [])))
 
     def add_row(self, number: int, text: str) -> None:
         """Take a row, which begins with its size."""
@@ -234,7 +230,7 @@ class _NcclTable:
             self.file.left_out.add(self.refusal, number)
             return
         try:
-            row = _row(number, text, self.layout, self.iterations)
+            row = _row(number, text, self.layout, self.stated.iterations)
         except ValueError:
             self.damaged.append((number, len(text.split())))
         else:
@@ -249,18 +245,13 @@ class _NcclTable:
         groups = {one.group for one in self.devices}
         if len({one.rank for one in self.devices}) < len(self.devices):
             groups = set()  # runs that print at once, as without MPI: none has them all
-        half = (self.layout or RowLayout()).half
-        yield CommTable(
-            PROGRAM, self.file.name, self.line, our_name(self.program) or self.collective,
-            tuple(self.rows), version=self.version, hpcbench=self.hpcbench, own=self.own,
-            backend=self.own.backend if self.own else "",
-            device=self.own.device if self.own else "",
+        half, stated = (self.layout or RowLayout()).half, self.stated
+        yield replace(
+            stated, collective=our_name(self.program) or stated.collective, rows=tuple(self.rows),
             ranks=len(self.devices) // len(groups) if groups else None,
-            devices=tuple(self.devices), iterations=self.iterations, warmup=self.warmup,
-            step_bytes=self.step_bytes,
-            average=self.average, failures=tuple(self.failures), out_of_bounds=self.out_of_bounds,
-            old_columns=self.old_columns, damaged=tuple(self.damaged),
-            is_cut=self.has_heading and (self.average is None or self.out_of_bounds is None),
+            devices=tuple(self.devices), failures=tuple(self.failures),
+            damaged=tuple(self.damaged),
+            is_cut=self.has_heading and None in (stated.average, stated.out_of_bounds),
             timed_rates="cputime" not in half and self.program != "hypercube",
             is_uneven=self.program == "alltoallv")
 
