@@ -79,9 +79,9 @@ MAX_POINTS = 200_000
 class CommonPoint(NamedTuple):
     """One value of every axis that blocks of all kinds have: where a case runs, how it is measured.
 
-    Fields have the names of a block's keys and, with a default, of `Case`: such an axis came later,
-    and only another value is part of a case's identity. ``env`` is sorted by name, ``iterations``
-    may be ``auto``.
+    Fields have the names of a block's keys. Those with a default are also of `Case`, and part of
+    its identity where they have another value. ``env`` is sorted by name, ``iterations`` may be
+    ``auto``.
     """
 
     dtype: str
@@ -98,8 +98,8 @@ class CommonPoint(NamedTuple):
     arrival: ArrivalPattern = TOGETHER
 
     @property
-    def later(self) -> dict[str, Any]:
-        """Return the values of axes that came later."""
+    def optional(self) -> dict[str, Any]:
+        """Return the values of the axes that have a default."""
         return {name: getattr(self, name) for name in self._field_defaults}
 
     @property
@@ -125,6 +125,7 @@ def environments(block: Block) -> tuple[tuple[tuple[str, str], ...], ...]:
 
 COMMON_AXES = tuple(name for name in CommonPoint._fields if name != "env")
 """The axes that blocks of every kind have, but for ``env``."""
+_KEYS = {name: key.alias for name, key in Block.model_fields.items() if key.alias}
 _MEASURED = CommonPoint._fields[CommonPoint._fields.index("mode"):]
 
 
@@ -148,7 +149,8 @@ def refuse_huge(blocks: Sequence[tuple[Planner, Block]], config: Config) -> None
     if total <= MAX_POINTS:
         return
     largest = max(lengths, key=lambda axes: math.prod(axes.values()))
-    axes = " x ".join(f"{name} {length}" for name, length in largest.items() if length > 1)
+    axes = " x ".join(f"{_KEYS.get(name, name)} {length}"
+                      for name, length in largest.items() if length > 1)
     raise ConfigError(f"benchmarks: the sweep has {total:,} points, more than {MAX_POINTS:,}; "
                       f"shorten an axis of the largest block: {axes}")
 
@@ -199,7 +201,7 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
         estimate_s=0.0 if skip else draft.estimate_s + _late_s(point, config),
         memory_bytes=draft.memory_bytes,
         host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config),
-        memory_error=draft.memory_error, note=note, **point.later)
+        memory_error=draft.memory_error, note=note, **point.optional)
 
 
 def sample_bounds(point: CommonPoint, config: Config) -> tuple[int, int]:
@@ -293,5 +295,6 @@ def _identity(
         identity["batch"] = config.measure.batch
     if point.poll_interval_s != config.launch.poll_interval_s:
         identity["wakeup_s"] = point.poll_interval_s
-    return identity | {name: getattr(value, "text", value) for name, value in point.later.items()
-                       if value != point._field_defaults[name]}
+    return identity | {
+        name: getattr(value, "text", value) for name, value in point.optional.items()
+        if value != point._field_defaults[name]}

@@ -389,6 +389,8 @@ def test_scaling_of_nothing_that_scales_is_refused() -> None:
 
 def test_a_million_points_are_refused_with_their_number_and_axes() -> None:
     block = {"root": list(range(1000)), "size": {"from": 8, "to": 8000, "step": 8}}
+    with pytest.raises(ConfigError, match="validate 2 x size 1000"):
+        plan_of({**block, "validate": ["every", 3]}, {})
     with pytest.raises(ConfigError) as caught:
         plan_of(block, {})
     assert "1,000,001 points" in str(caught.value)
