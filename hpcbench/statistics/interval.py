@@ -241,7 +241,7 @@ def median_rank_uncertainty(values: Values, ranked: Values, level: float,
     """Return the uncertainty of the count of ``values`` (n,) below their true median."""
     n, correlation = values.size, rank_correlation(ranked, segments)
     depends = is_significant(correlation, n)
-    states = _states(values, ranked, segments, correlation) if depends else None
+    states = _states(values, ranked, segments, correlation)  # short ones hardly correlate
     estimates = [Inflation(1.0), *_of_correlation(values, correlation, segments, depends)]
     if states:
         estimates.append(states.estimate)

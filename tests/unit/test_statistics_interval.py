@@ -184,6 +184,16 @@ def test_long_states_are_flagged_until_they_have_changed_often() -> None:
     assert np.mean([one.low <= TRUE_MEDIAN <= one.high for one in many]) >= 0.93
 
 
+def test_short_visits_of_another_state_are_flagged_although_ranks_hardly_correlate() -> None:
+    """7 % of the values: how large the share of that state really is, three visits do not say."""
+    for seed in range(10):
+        values = 0.02 * np.random.default_rng(seed).standard_normal(150)
+        values[10:13] += 0.4
+        values[100:107] += 0.4
+        found = median_interval(np.exp(values), segments=[30] * 5)
+        assert found is not None and not found.reliable
+
+
 def test_naive_ranks_would_fail_on_dependent_values() -> None:
     """What the estimate is for: the ranks for independent values cover far less."""
     low, high = median_ranks(200, 0.95) or (0, 0)
