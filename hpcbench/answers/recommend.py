@@ -2,9 +2,9 @@
 
 A task is work that a run did in several ways: cases that differ in one key, and in its options. Two
 ways are compared in pairs that were measured close together: the medians of the same pass, so that
-a disturbance for a while slows both. From three launches on each launch is one number, the mean
-over its passes, because launches differ by more than passes do. With fewer launches passes are the
-numbers, and the result holds in these launches.
+a disturbance for a while slows both. The result holds in these launches. Where they differ by more
+than their passes explain, and from eight on, each launch is one number, the mean over its passes
+(`shifts_in_launches`).
 
 The fastest way of each task is compared with each other way of it. Because it was chosen as the
 fastest, a p-value counts for all pairs of ways (`chosen`). All comparisons of a report are one
@@ -45,7 +45,7 @@ from hpcbench.errors import command_line
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen, shifts_of
+from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen, shifts_in_launches
 from hpcbench.statistics.order import Interval
 from hpcbench.units import grouped, plural, size_text
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart, Scale, is_wide
@@ -333,20 +333,17 @@ def paired(pairs: Sequence[tuple[Way, Way]], passes: Sequence[int]) -> list[Pair
     the run. All pairs of a report share the machine, and so how passes depend on one another."""
     found = [Paired(time_of(second) / time_of(first), None, None, None, 0, PASSES, 0)
              for first, second in pairs]
-    launches = [[logs for run, item in first.items.items() if run in second.items
-                 for logs in _launches(item, second.items[run], passes[run])]
-                for first, second in pairs]
-    for unit in (PASSES, LAUNCHES):
-        rows = {at: np.array([np.mean(logs) for logs in each] if unit == LAUNCHES else
-                             [log for logs in each for log in logs])
-                for at, each in enumerate(launches)
-                if each and (len(each) >= FEWEST) == (unit == LAUNCHES)}
-        shifts = shifts_of([*rows.values()], independent=unit == LAUNCHES)
-        for (at, row), shift in zip(rows.items(), shifts, strict=True):
-            ratio = shift.interval.map(math.exp)
-            found[at] = Paired(ratio.value, ratio.low, ratio.high, shift.chance, row.size, unit,
-                               len(launches[at])) if row.size >= FEWEST else replace(
-                found[at], ratio=ratio.value, n=row.size, n_launches=len(launches[at]))
+    rows = [[np.array(logs) for run, item in first.items.items() if run in second.items
+             for logs in _launches(item, second.items[run], passes[run])]
+            for first, second in pairs]
+    places = [at for at, row in enumerate(rows) if row]
+    for at, shift in zip(places, shifts_in_launches([rows[at] for at in places]), strict=True):
+        ratio, n_launches = shift.interval.map(math.exp), len(rows[at])
+        unit = LAUNCHES if shift.of_launches else PASSES
+        found[at] = Paired(ratio.value, ratio.low, ratio.high, shift.chance, shift.n, unit,
+                           n_launches)
+        if shift.n < FEWEST:
+            found[at] = replace(found[at], low=None, high=None, chance=None)
     return found
 
 
@@ -443,7 +440,8 @@ def _none(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
 def _undecided(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
     one, which = alike[0], _in_tasks(alike, n_tasks, subject)
     if all(other.paired.n < FEWEST for other in alike):
-        return f"{short(one.key)}: not enough data {which}; use at least {ENOUGH} passes"
+        unit = one.paired.unit if one.paired.n else PASSES
+        return f"{short(one.key)}: not enough data {which}; use at least {ENOUGH} {unit}"
     keep = f"; keep the default {short(one.key)}" if one.has_default else ""
     more = "more" if max(other.paired.n for other in alike) >= ENOUGH else f"at least {ENOUGH}"
     why = (f"not clear at {100 * FALSE_ALARMS:.0f} % false in all comparisons"  # its interval: 95 %

@@ -1,13 +1,13 @@
 """Tests for few passes, launches or steps, with known error rates: multiple testing,
-shifts of two samples, differences over passes (`shifts_of`), the slowest of equal ranks
-(`find_slowest`), excess variation
-(`chance_of_excess`), times that follow a condition (`explained_rise`)."""
+shifts of two samples, differences over passes and launches (`shifts_of`, `shifts_in_launches`), the
+slowest of equal ranks (`find_slowest`), excess variation (`chance_of_excess`), times that follow a
+condition (`explained_rise`)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -243,22 +243,29 @@ def medians_by_pass(times_s: Times, passes: Sequence[int]) -> Times:
                      for end, length in zip(ends, passes, strict=True)], axis=1)
 
 
-def find_slowest(medians_s: Times, least_s: float) -> SlowestRank:
+def find_slowest(
+    medians_s: Times, least_s: float, launches: Sequence[int] = (), *, independent: bool = False,
+) -> SlowestRank:
     """Return the rank that takes longest, from its medians (rank, pass). A pass is one observation:
     its steps share disturbances. Medians are compared as in a two-way layout (Scheffe, The Analysis
     of Variance, 4.2), the error is that of AR(1) passes with the largest correlation compatible
-    with them. A rank stands out if it is apart from each other one, so from the next. Raises
-    ValueError for fewer than two ranks or passes."""
+    with them, unless they are ``independent``. A rank stands out if it is apart from each other
+    one, so from the next. Where that difference is not alike in all ``launches``, given for each
+    pass, a launch is one observation. Raises ValueError for fewer than two ranks or passes."""
     ranks, passes = medians_s.shape
     if min(ranks, passes) < 2:
         raise ValueError(f"{ranks} ranks and {passes} passes: both take two at least")
     row, next_row = (int(one) for one in np.argsort(-medians_s.mean(axis=1), kind="stable")[:2])
+    between = medians_s[row] - medians_s[next_row]
+    places = [np.flatnonzero(np.equal(launches, one)) for one in dict.fromkeys(launches)]
+    if any(launches_differ([[between[at] for at in places]])):
+        means_s = np.stack([medians_s[:, at].mean(axis=1) for at in places], axis=1)
+        return find_slowest(means_s, least_s, independent=True)
     residual_s = medians_s - medians_s.mean(axis=0)
     residual_s -= residual_s.mean(axis=1, keepdims=True)
-    between = medians_s[row] - medians_s[next_row]
     variance = max(2 * float((residual_s ** 2).sum()) / ((ranks - 1) * (passes - 1)),
                    float(between.var(ddof=1)))
-    correlation = largest_correlation(residual_s)
+    correlation = 0.0 if independent else largest_correlation(residual_s)
     mistaken = _UNLIKELY if correlation < MOST_CORRELATION else 0.0
     difference_s, deviation_s = float(between.mean()), float(np.sqrt(variance / passes))
     if ranks == 2:
@@ -286,10 +293,74 @@ is one for all comparisons of a report."""
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The mean of differences over passes with its 95 % interval, and its two-sided p-value."""
+    """The mean of ``n`` differences, of passes or ``of_launches``, with its 95 % interval, and its
+    two-sided p-value."""
 
     interval: Interval
     chance: float
+    n: int = 0
+    of_launches: bool = False
+
+
+DECIDING_LAUNCHES = 8
+"""From so many on a launch is always the unit: all on one side, they decide a pair at 1 %."""
+LAUNCHES_DIFFER = 0.05
+"""Launches whose passes are alike are found to differ in this share of pairs, at most."""
+
+
+_ROUNDING = 1e-9
+
+
+def shifts_in_launches(rows: Sequence[Sequence[Values]]) -> list[Shift]:
+    """Return the mean of each row of differences, which are those of the passes of each launch.
+
+    Passes are the unit, and the mean is of these launches, unless launches differ by more than
+    their passes explain: then, and from `DECIDING_LAUNCHES` on, each launch is one number. A few
+    differing launches so decide nothing, and alike ones decide no less than one
+    (`benchmarks/noise.py`)."""
+    whole = [len(row) >= DECIDING_LAUNCHES or differs
+             for row, differs in zip(rows, launches_differ(rows), strict=True)]
+    values = [np.array([part.mean() for part in row]) if is_whole else np.concatenate(row)
+              for row, is_whole in zip(rows, whole, strict=True)]
+    found: dict[int, Shift] = {}
+    for of_launches in (False, True):
+        places = [at for at, is_whole in enumerate(whole) if is_whole is of_launches]
+        shifts = shifts_of([values[at] for at in places], independent=of_launches)
+        found.update((at, replace(shift, n=values[at].size, of_launches=of_launches))
+                     for at, shift in zip(places, shifts, strict=True))
+    return [found[at] for at in range(len(rows))]
+
+
+def launches_differ(rows: Sequence[Sequence[Values]]) -> list[bool]:
+    """Return in which rows of differences launches differ by more than their passes explain: by an
+    analysis of variance of the row, or of all rows (Fisher's sum of logarithms), as what lasts for
+    a launch probably does in more than one row."""
+    chances = [_chance_of_launches(row) for row in rows]
+    several = [max(chance, 1e-300) for chance in chances if chance is not None]
+    if not several:
+        return [False] * len(rows)
+    from scipy.special import chdtrc
+
+    together = chdtrc(2 * len(several), -2 * float(np.log(several).sum())) < LAUNCHES_DIFFER
+    return [chance is not None and bool(together or chance < LAUNCHES_DIFFER)
+            for chance in chances]
+
+
+def _chance_of_launches(parts: Sequence[Values]) -> float | None:
+    """Return the p-value of launches being alike; None of one. Single passes do not show it: 0."""
+    if len(parts) < 2:
+        return None
+    every = np.concatenate(parts)
+    if np.ptp(every) <= _ROUNDING * np.abs(every).max():
+        return 1.0
+    within = sum(float(part.var() * part.size) for part in parts)
+    between = float(every.var() * every.size) - within
+    degrees = len(parts) - 1, every.size - len(parts)
+    if not within or not degrees[1]:
+        return 0.0
+    from scipy.special import fdtrc
+
+    return float(fdtrc(*degrees, max(between, 0.0) / degrees[0] / (within / degrees[1])))
 
 
 def shifts_of(rows: Sequence[Values], *, independent: bool = False) -> list[Shift]:

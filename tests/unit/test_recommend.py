@@ -50,6 +50,11 @@ def timed(
     return in_passes(case, *(passes * launches))
 
 
+def passes_of(item: CaseResult) -> list[float]:
+    assert item.timing is not None
+    return [time for time in item.timing.pass_medians_s if time]
+
+
 def asked(items: Sequence[CaseResult], launches: int = 1) -> Recommendations:
     results = make_results(tuple(items))
     passes = max(len(item.timing.pass_medians_s) for item in items if item.timing) // launches
@@ -143,12 +148,24 @@ def test_where_other_processes_keep_the_cores_busy_these_are_freed_first() -> No
         assert ("free the cores first" in answer.sentence) is is_first
 
 
-def test_of_several_launches_each_is_one_number() -> None:
-    items = [timed("gloo", launches=4), timed("mpi", 1.5, launches=4)]
-    (answer,) = asked(items, launches=4).answers
-    assert "over 4 launches" in answer.evidence[0]
-    (answer,) = asked([timed("gloo", launches=2), timed("mpi", 1.5, launches=2)], 2).answers
-    assert answer.evidence[0].endswith("in 2 launches")
+def test_alike_launches_count_by_their_passes_and_eight_by_launch() -> None:
+    for launches, n, unit in ((2, 18, "passes"), (4, 36, "passes"), (8, 8, "launches")):
+        items = [timed("gloo", launches=launches), timed("mpi", 1.5, launches=launches)]
+        found = asked(items, launches)
+        paired = found.preferences[0].paired
+        assert (paired.n, paired.unit, found.answers[0].certainty) == (n, unit, CLEAR)
+
+
+@pytest.mark.parametrize("factors", [(1.5, 0.8), (1.5, 1.5, 0.7), (1.4, 1.1, 1.2, 1.6)])
+def test_launches_that_differ_are_one_number_each_so_few_of_them_decide_nothing(
+    factors: Sequence[float],
+) -> None:
+    case = timed("mpi").case
+    times = [factor * time for factor in factors for time in passes_of(timed("mpi"))]
+    found = asked([timed("gloo", launches=len(factors)), in_passes(case, *times)], len(factors))
+    (preference,) = found.preferences
+    assert (preference.paired.unit, preference.paired.n) == ("launches", len(factors))
+    assert preference.certainty == CANNOT_TELL
 
 
 def test_what_is_best_differs_by_size() -> None:

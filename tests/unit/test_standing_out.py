@@ -22,7 +22,9 @@ from hpcbench.statistics.hypothesis_tests import (
     find_slowest,
     holm,
     largest_correlation,
+    launches_differ,
     pass_medians,
+    shifts_in_launches,
     shifts_of,
     tail_of_two,
 )
@@ -64,6 +66,21 @@ def test_passes_count_as_dependent_where_the_rows_of_a_report_depend() -> None:
     assert min(shift.chance for shift in shifts_of([*noise])) > 0.01
     (alone,) = shifts_of([0.7 + 1e-4 * random.standard_normal(9)])
     assert alone.chance == pytest.approx(2 / 2 ** 9, rel=0.5)  # no other row bears it out
+
+
+def test_launches_are_the_unit_where_they_differ_in_a_row_or_over_all_rows() -> None:
+    random = np.random.default_rng(4)
+    rows = 0.05 * random.standard_normal((400, 3, 3))
+    seen = np.mean([any(launches_differ([[*row]])) for row in rows])
+    assert seen == pytest.approx(0.05, abs=0.03)
+    rows += 0.05 * random.standard_normal((400, 3, 1))  # too little for most single rows
+    assert np.mean([all(launches_differ([[*row] for row in part]))
+                    for part in rows.reshape(40, 10, 3, 3)]) > 0.9
+    few, alone = shifts_in_launches([[np.array([0.4, 0.41]), np.array([0.1, 0.11])],
+                                     [np.array([0.4]), np.array([0.5])]])
+    assert (few.n, few.of_launches, alone.n, alone.of_launches) == (2, True, 2, True)
+    (one,) = shifts_in_launches([[np.array([0.4, 0.41, 0.39])]])
+    assert (one.n, one.of_launches) == (3, False) and shifts_in_launches([]) == []
 
 
 def test_a_family_of_tests_is_stricter_than_each() -> None:

@@ -23,7 +23,7 @@ from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import IsolatedCall
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.stack import counts
-from hpcbench.statistics.hypothesis_tests import shifts_of
+from hpcbench.statistics.hypothesis_tests import shifts_in_launches
 from hpcbench.statistics.order import Interval, Values, median, t_quantile, t_tail
 from hpcbench.units import format_seconds, grouped
 
@@ -258,7 +258,8 @@ def ratio_of(parts: Sequence[ComparedCalls], proofs: Container[int]) -> Ratio:
     """Return how many times as long all parts take otherwise, in common passes if there are FEWEST,
     those of ``proofs`` first.
 
-    From FEWEST launches on, each is one number, the mean of its passes.
+    Common passes are counted as in `shifts_in_launches`; else from FEWEST launches on each is one
+    number, the mean of its passes.
     """
     present = [(part.calls, part.present) for part in parts]
     other = [(part.calls, part.other) for part in parts]
@@ -266,9 +267,9 @@ def ratio_of(parts: Sequence[ComparedCalls], proofs: Container[int]) -> Ratio:
     proving = [key for key in every if key[0] in proofs]
     for common, is_proof in ((proving, True), (every, False)):
         if len(common) >= FEWEST:
-            logs = _by_launch(common, _logs(other, common) - _logs(present, common))
-            (shift,) = shifts_of([logs], independent=logs.size < len(common))
-            return Ratio(shift.interval.map(math.exp), shift.chance, logs.size, is_proof)
+            logs = _logs(other, common) - _logs(present, common)
+            (shift,) = shifts_in_launches([_of_launches(common, logs)])
+            return Ratio(shift.interval.map(math.exp), shift.chance, shift.n, is_proof)
     sides = []
     for side in (present, other):
         keys = _common(side)
@@ -294,9 +295,14 @@ def _common(side: _Side) -> list[PassKey]:
     return [key for key in side[0][1] if all(key in times for _, times in side)]
 
 
+def _of_launches(keys: Sequence[PassKey], logs: Values) -> list[Values]:
+    return [np.array(one) for one in grouped(
+        (key[:2], value) for key, value in zip(keys, logs, strict=True)).values()]
+
+
 def _by_launch(keys: Sequence[PassKey], logs: Values) -> Values:
-    launches = [*grouped((key[:2], value) for key, value in zip(keys, logs, strict=True)).values()]
-    return logs if len(launches) < FEWEST else np.array([np.mean(one) for one in launches])
+    launches = _of_launches(keys, logs)
+    return logs if len(launches) < FEWEST else np.array([one.mean() for one in launches])
 
 
 def _welch(present: Values, other: Values) -> Ratio:
