@@ -133,6 +133,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
+def in_launches(count: int) -> str:
+    """Return what a result is of where passes are its unit: ``in this launch``."""
+    return "in this launch" if count == 1 else f"in these {count} launches"
+
+
 def to_ms(seconds: float) -> float:
     return seconds * 1e3
 

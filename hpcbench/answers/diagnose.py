@@ -35,7 +35,7 @@ from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison
 from hpcbench.reduce.kind_facts import BEFORE_THE_CALL, Lateness
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.order import Interval
-from hpcbench.units import digits, format_seconds, grouped, plural, three_digits
+from hpcbench.units import digits, format_seconds, grouped, in_launches, plural, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Row, Show, Table
 
@@ -58,6 +58,7 @@ class RankComparison:
         explained: the share of the delay that arises in the phase with most of it.
         is_clear: whether the rank is named.
         faults: what was injected on purpose.
+        n_launches: what the comparison is of.
         shortest_wait: the share of the samples in which the rank has the shortest call, as a rank
             has that all wait for; no clock is in it. None where another rank has it more often, or
             for a delay in another phase than before the call.
@@ -77,6 +78,7 @@ class RankComparison:
     explained: float
     is_clear: bool
     faults: tuple[str, ...] = ()
+    n_launches: int = 1
     shortest_wait: float | None = None
 
     @property
@@ -142,7 +144,8 @@ def _look(run: Run, item: CaseResult, late: Lateness, found: Comparison) -> Rank
         run.host(found.rank), behind, behind.map(lambda value: value / call_s), call_s,
         behind.map(lambda value: max(0.0, call_s - value)),
         late.phase if explained >= EXPLAINS else "", explained, found.is_clear,
-        tuple(run.results.run.faults), item.timing.quickest_share if quickest else None)
+        tuple(run.results.run.faults), item.timing.n_launches,
+        item.timing.quickest_share if quickest else None)
 
 
 def _answers(
@@ -188,7 +191,8 @@ def _of_rank(same: Sequence[RankComparison], checks: Sequence[RankComparison]) -
         f"{FALSE_ALARMS:.0%} of reports",
         *((f"injected faults: {', '.join(worst.faults)}",) if worst.faults else ()),
         f"fix: {_advice(worst)}")
-    return Answer(CLEAR, sentence + more, evidence, subject=f"rank {worst.rank}")
+    when = in_launches(worst.n_launches)
+    return Answer(CLEAR, f"{sentence}{more} {when}", evidence, subject=f"rank {worst.rank}")
 
 
 def _advice(one: RankComparison) -> str:

@@ -47,7 +47,7 @@ from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen, shifts_in_launches
 from hpcbench.statistics.order import Interval
-from hpcbench.units import grouped, plural, size_text
+from hpcbench.units import grouped, in_launches, plural, size_text
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart, Scale, is_wide
 from hpcbench.views.columns import median_cell
 from hpcbench.views.labels import without_shared
@@ -421,11 +421,13 @@ def _answer(
 def _clear(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
     one = alike[0]
     if one.has_default and one.value == UNSET:
-        return f"{short(one.key)}: keep the default; fastest {_in_tasks(alike, n_tasks, subject)}"
+        return (f"{short(one.key)}: keep the default; fastest {_in_tasks(alike, n_tasks, subject)} "
+                f"{_where(alike)}")
     against = ", ".join(dict.fromkeys(other.against for other in alike))
     take = "take" if "," in against else "takes"
     return (f"{short(one.key)}: {one.value} fastest {_in_tasks(alike, n_tasks, subject)}; "
-            f"{against} {take} {_ratios(one.paired.ratio for one in alike)} as long")
+            f"{against} {take} {_ratios(one.paired.ratio for one in alike)} as long "
+            f"{_where(alike)}")
 
 
 def _none(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
@@ -487,9 +489,8 @@ def ratio_text(found: Paired) -> str:
 
 def _where(alike: Sequence[Preference]) -> str:
     one = min((one.paired for one in alike), key=lambda found: found.n_launches)
-    if one.unit != PASSES:
-        return f"over {plural(one.n_launches, 'launch')}"
-    return "in one launch" if one.n_launches == 1 else f"in {one.n_launches} launches"
+    return (in_launches(one.n_launches) if one.unit == PASSES else
+            f"over {plural(one.n_launches, 'launch')}")
 
 
 def short(key: str) -> str:

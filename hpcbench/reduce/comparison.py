@@ -43,14 +43,14 @@ class ComparisonCounts:
 
 
 def compared(
-    what: str, ranks: Sequence[int], medians_s: Times | None, least_s: float,
-    launches: Sequence[int] = (), *, shortest: bool = False,
+    what: str, ranks: Sequence[int], medians_s: Times | None, least_s: float, *,
+    shortest: bool = False,
 ) -> Comparison:
     """Return the rank with the longest (``shortest``) times, by more than ``least_s``.
-    ``medians_s`` are (rank, pass), None where passes are too few; ``launches`` is that of each."""
+    ``medians_s`` are (rank, pass), None where passes are too few."""
     if medians_s is None:
         return Comparison(what)
-    found = find_slowest(-medians_s if shortest else medians_s, least_s, launches)
+    found = find_slowest(-medians_s if shortest else medians_s, least_s)
     return Comparison(what, found.chance, ranks[found.row], ranks[found.next_row], found.apart_s,
                       found.low_s, found.high_s)
 

@@ -413,6 +413,11 @@ class Timing:
         return "repeats" in self.quality
 
     @property
+    def n_launches(self) -> int:
+        """Return the launches that count each for itself."""
+        return 1 if self.repeats else max(1, len(self.launch_medians_s))
+
+    @property
     def is_imported(self) -> bool:
         return IMPORTED in self.quality
 

@@ -90,11 +90,6 @@ def pass_slices(samples: CaseSamples) -> list[slice]:
     return [slice(*pair) for pair in zip(edges, edges[1:], strict=False)]
 
 
-def launches_of_passes(samples: CaseSamples) -> list[int]:
-    """Return the launch of each pass, in order."""
-    return [int(samples.launch[part.start]) for part in pass_slices(samples)]
-
-
 @dataclass(frozen=True, slots=True)
 class SampleMap:
     """Durations of a case: ``time_s`` (rank, column) is the longest of ``step`` samples.

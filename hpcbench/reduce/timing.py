@@ -19,14 +19,7 @@ from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
 from hpcbench.reduce import arrival, fold, results
 from hpcbench.reduce.comparison import LATE_START, Comparison, compared
-from hpcbench.reduce.stack import (
-    Pass,
-    PassKey,
-    Use,
-    has_flag,
-    launches_of_passes,
-    pass_slices,
-)
+from hpcbench.reduce.stack import Pass, PassKey, Use, has_flag, pass_slices
 from hpcbench.statistics import interval as intervals
 from hpcbench.statistics import steady
 from hpcbench.statistics.hypothesis_tests import are_enough
@@ -357,7 +350,7 @@ def _late_start(
     if not are_enough([part.size for part in folded.by_pass()]):
         return None
     return compared(LATE_START, samples.ranks, common.pass_late_ns / 1e9,
-                    CLEAR_LATENESS * median_s, launches_of_passes(samples))
+                    CLEAR_LATENESS * median_s)
 
 
 def order_statistics(times_s: npt.NDArray[np.float64]) -> results.Statistics:

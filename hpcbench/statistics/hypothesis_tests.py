@@ -243,29 +243,23 @@ def medians_by_pass(times_s: Times, passes: Sequence[int]) -> Times:
                      for end, length in zip(ends, passes, strict=True)], axis=1)
 
 
-def find_slowest(
-    medians_s: Times, least_s: float, launches: Sequence[int] = (), *, independent: bool = False,
-) -> SlowestRank:
+def find_slowest(medians_s: Times, least_s: float) -> SlowestRank:
     """Return the rank that takes longest, from its medians (rank, pass). A pass is one observation:
     its steps share disturbances. Medians are compared as in a two-way layout (Scheffe, The Analysis
     of Variance, 4.2), the error is that of AR(1) passes with the largest correlation compatible
-    with them, unless they are ``independent``. A rank stands out if it is apart from each other
-    one, so from the next. Where that difference is not alike in all ``launches``, given for each
-    pass, a launch is one observation. Raises ValueError for fewer than two ranks or passes."""
+    with them: a rank that is slow in a part of them does not stand out, one whose own state lasts
+    for all does. A rank stands out if it is apart from each other one, so from the next. Raises
+    ValueError for fewer than two ranks or passes."""
     ranks, passes = medians_s.shape
     if min(ranks, passes) < 2:
         raise ValueError(f"{ranks} ranks and {passes} passes: both take two at least")
     row, next_row = (int(one) for one in np.argsort(-medians_s.mean(axis=1), kind="stable")[:2])
-    between = medians_s[row] - medians_s[next_row]
-    places = [np.flatnonzero(np.equal(launches, one)) for one in dict.fromkeys(launches)]
-    if any(launches_differ([[between[at] for at in places]])):
-        means_s = np.stack([medians_s[:, at].mean(axis=1) for at in places], axis=1)
-        return find_slowest(means_s, least_s, independent=True)
     residual_s = medians_s - medians_s.mean(axis=0)
     residual_s -= residual_s.mean(axis=1, keepdims=True)
+    between = medians_s[row] - medians_s[next_row]
     variance = max(2 * float((residual_s ** 2).sum()) / ((ranks - 1) * (passes - 1)),
                    float(between.var(ddof=1)))
-    correlation = 0.0 if independent else largest_correlation(residual_s)
+    correlation = largest_correlation(residual_s)
     mistaken = _UNLIKELY if correlation < MOST_CORRELATION else 0.0
     difference_s, deviation_s = float(between.mean()), float(np.sqrt(variance / passes))
     if ranks == 2:
@@ -347,8 +341,8 @@ def launches_differ(rows: Sequence[Sequence[Values]]) -> list[bool]:
 
 
 def _chance_of_launches(parts: Sequence[Values]) -> float | None:
-    """Return the p-value of launches being alike; None of one. Single passes do not show it: 0."""
-    if len(parts) < 2:
+    """Return the p-value of launches being alike; None of one, and of single passes."""
+    if len(parts) < 2 or max(part.size for part in parts) < 2:
         return None
     every = np.concatenate(parts)
     if np.ptp(every) <= _ROUNDING * np.abs(every).max():
@@ -356,7 +350,7 @@ def _chance_of_launches(parts: Sequence[Values]) -> float | None:
     within = sum(float(part.var() * part.size) for part in parts)
     between = float(every.var() * every.size) - within
     degrees = len(parts) - 1, every.size - len(parts)
-    if not within or not degrees[1]:
+    if not within:
         return 0.0
     from scipy.special import fdtrc
 

@@ -21,7 +21,7 @@ from hpcbench.reduce.results import (
 )
 from hpcbench.reduce.spread import clock_bound_s, interval_share, launch_range, range_of
 from hpcbench.trace.columns import TABLES
-from hpcbench.units import format_seconds, grouped, plural, rank_list, with_sizes
+from hpcbench.units import format_seconds, grouped, in_launches, plural, rank_list, with_sizes
 from hpcbench.views.chart import Axis, ChartPoint, Curve, LineChart, Panel
 from hpcbench.views.labels import short_labels
 from hpcbench.views.table import (
@@ -320,10 +320,16 @@ def late_start(item: CaseResult) -> Comparison | None:
     return late if late is not None and late.is_clear else None
 
 
-def late_start_text(late: Comparison) -> str:
+def late_start_text(item: CaseResult, late: Comparison) -> str:
     ends = f"{cell_text(late.low_s, Show.US)} to {cell_text(late.high_s, Show.US)}"
-    return (f"rank {late.rank} is the straggler: {cell_text(late.apart_s, Show.US)} us behind rank "
+    return (f"{straggler_text(item, late.rank)}: {cell_text(late.apart_s, Show.US)} us behind rank "
             f"{late.next_rank} (CI {ends})")
+
+
+def straggler_text(item: CaseResult, rank: int | None) -> str:
+    """Return who is the straggler, and when: a state that lasts for a launch makes one, too."""
+    launches = item.timing.n_launches if item.timing else 1
+    return f"rank {rank} is the straggler {in_launches(launches)}"
 
 
 def _late_starts(results: Results) -> list[tuple[CaseResult, Comparison]]:
@@ -340,7 +346,7 @@ def slow_rank_lines(results: Results) -> Iterator[str]:
         yield f"slow ranks: not enough data in {plural(known.n_too_few, 'comparison')}: {NEEDED}"
     late = _late_starts(results)
     for item, found in late[:MOST_NAMED]:
-        yield f"  {item.case.label}: {late_start_text(found)}"
+        yield f"  {item.case.label}: {late_start_text(item, found)}"
     if len(late) > MOST_NAMED:
         yield f"  and {plural(len(late) - MOST_NAMED, 'more case')}: see late_start in summary.json"
 
@@ -365,7 +371,7 @@ def any_profile(
     title = title or _short_titles(timed)
     late_ones = [(item, late) for item in timed if (late := late_start(item)) is not None]
     for item, late in late_ones[:MOST_ROWS]:
-        yield Line(f"{title(item)}: {late_start_text(late)}", "warning")
+        yield Line(f"{title(item)}: {late_start_text(item, late)}", "warning")
     if timed and not late_ones:
         yield Line(f"stragglers: no late start found in {plural(len(timed), 'case')}")
     listed = sorted(timed, reverse=True, key=lambda item: (

@@ -70,7 +70,7 @@ def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:
     assert answer.certainty == CLEAR and answer.command == "hpcbench compare FILE --by backend"
     assert "backend: gloo fastest" in answer.sentence
     assert "(95 % CI 1.49 to 1.51, 9 passes)" in answer.evidence[1]
-    assert answer.evidence[0].endswith("in one launch")
+    assert answer.evidence[0].endswith("in this launch")
     (table,) = recommend_tables(found)
     assert [row.cells[-1] for row in table.rows] == ["fastest", "slower"]
     assert [column.title for column in table.columns] == [
@@ -130,7 +130,7 @@ def test_launches_in_one_process_are_one_launch() -> None:
     repeated = flagged(timed("mpi", 1.5, n=3, launches=4), "repeats")
     found = asked([timed("gloo", n=3, launches=4), repeated], launches=4)
     assert found.preferences[0].paired.n_launches == 1
-    assert found.answers[0].evidence[0].endswith("in one launch")
+    assert found.answers[0].evidence[0].endswith("in this launch")
 
 
 def test_too_few_pairs_are_inconclusive() -> None:

@@ -196,13 +196,14 @@ def test_the_stamps_of_a_rank_without_time_are_refused() -> None:
 
 
 def test_findings_are_sentences_with_shares_interval_and_evidence() -> None:
-    (text,) = findings(found(samples_of(steady({2: 1.5}))))
-    assert text.startswith("rank 2 is the straggler: 9.8")
+    item = trained(CASE)
+    (text,) = findings(item, found(samples_of(steady({2: 1.5}))))
+    assert text.startswith("rank 2 is the straggler in this launch: 9.8")
     assert "behind (99 % CI" in text and "its backward is 6." in text
     assert "31 %" in text and "100 % of 60 steps" in text
-    (text,) = findings(found(exchange(np.random.default_rng(SEED), 0.2)))
+    (text,) = findings(item, found(exchange(np.random.default_rng(SEED), 0.2)))
     assert text.startswith("gradient exchange: high jitter (")
-    assert not [*findings(found(samples_of(steady())))]
+    assert not [*findings(item, found(samples_of(steady())))]
 
 
 def shown(known: Stalls, ranks: int = 4) -> tuple[list[Line], list[Table]]:

@@ -78,7 +78,7 @@ def test_launches_are_the_unit_where_they_differ_in_a_row_or_over_all_rows() -> 
                     for part in rows.reshape(40, 10, 3, 3)]) > 0.9
     few, alone = shifts_in_launches([[np.array([0.4, 0.41]), np.array([0.1, 0.11])],
                                      [np.array([0.4]), np.array([0.5])]])
-    assert (few.n, few.of_launches, alone.n, alone.of_launches) == (2, True, 2, True)
+    assert (few.n, few.of_launches, alone.n, alone.of_launches) == (2, True, 2, False)
     (one,) = shifts_in_launches([[np.array([0.4, 0.41, 0.39])]])
     assert (one.n, one.of_launches) == (3, False) and shifts_in_launches([]) == []
 
@@ -196,6 +196,15 @@ def test_passes_that_depend_on_one_another_name_no_more(
         (found,) = holm_corrected([compared("ready", range(ranks), medians, 0.01)])
         named += found.is_clear
     assert named <= 7  # with an error rate of 1 % more has a probability of 0.1 %
+
+
+def test_a_rank_whose_state_lasts_for_a_launch_is_named_where_it_lasts_for_all_of_them() -> None:
+    random, launches = np.random.default_rng(SEED), np.repeat([0, 1, 2], 9)
+    for slow, is_named in (((1.5, 1.5, 1.0), False), ((1.5, 1.5, 1.5), True)):
+        medians = random.lognormal(0, 0.005, (4, 27))
+        medians[1] *= np.array(slow)[launches]
+        (known,) = holm_corrected([compared("ready", range(4), medians, 0.01)])
+        assert (known.rank, known.is_clear) == (1, is_named)
 
 
 @pytest.mark.parametrize("correlation", [0.5, 0.9])

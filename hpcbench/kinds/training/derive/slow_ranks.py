@@ -35,7 +35,7 @@ from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import Comparison, compared
 from hpcbench.reduce.records import median_s, nearest, pass_medians_s, why_unpaired
 from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples, Steps
-from hpcbench.reduce.stack import launches_of_passes, pass_slices
+from hpcbench.reduce.stack import pass_slices
 from hpcbench.statistics import overlap
 from hpcbench.statistics.hypothesis_tests import are_enough, pass_medians
 from hpcbench.trace.schema import ARRIVAL
@@ -509,11 +509,11 @@ def comparisons(item: CaseResult, samples: CaseSamples) -> Iterator[Comparison]:
     if steps is None or len(steps.ranks) < 2 or work.pp > 1 or work.communication == "only":
         return
     passes, counted = counted_steps(item.case, samples)
-    least_s, launches = CLEAR_PART * max(steps.step_s), launches_of_passes(samples)
+    least_s = CLEAR_PART * max(steps.step_s)
 
     def over(what: str, times_ns: npt.NDArray[np.int64], *, shortest: bool = False) -> Comparison:
         medians_s = pass_medians(times_ns[:, counted] / 1e9, passes)
-        return compared(what, steps.ranks, medians_s, least_s, launches, shortest=shortest)
+        return compared(what, steps.ranks, medians_s, least_s, shortest=shortest)
 
     if not work.trains:
         yield over(STEP, fold.sample_durations_ns(samples))
@@ -521,7 +521,7 @@ def comparisons(item: CaseResult, samples: CaseSamples) -> Iterator[Comparison]:
     if (at := arrival(item)) is not None:
         yield over(READY, samples.phases[f"{ARRIVAL}{at.bucket}"])
         if at.pass_median_s and are_enough(passes):
-            yield compared(ARRIVES, steps.ranks, np.array(at.pass_median_s).T, least_s, launches)
+            yield compared(ARRIVES, steps.ranks, np.array(at.pass_median_s).T, least_s)
     together = _together(item, steps)
     for name, times_ns in fold.durations(samples).items():
         yield over(name, times_ns, shortest=name in together)

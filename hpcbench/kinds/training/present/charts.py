@@ -19,7 +19,7 @@ from hpcbench.reduce.roofline import roofline_values
 from hpcbench.units import grouped, in_parts, plural, three_digits
 from hpcbench.views import chart
 from hpcbench.views.chart import Shown
-from hpcbench.views.columns import any_profile, pass_range
+from hpcbench.views.columns import any_profile, pass_range, straggler_text
 from hpcbench.views.labels import distinct_names
 from hpcbench.views.table import (
     Cell,
@@ -173,13 +173,13 @@ def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> It
         yield Line(f"{title}: {line.text}" if len(items) > 1 else line.text, line.tone)
 
 
-def findings(stalls: Stalls | None) -> Iterator[str]:
+def findings(item: CaseResult, stalls: Stalls | None) -> Iterator[str]:
     if stalls and (last := stalls.last):
         behind = last.behind_s
         ends = f"{cell_text(behind.low, Show.MS)} to {cell_text(behind.high, Show.MS)}"
         where = f"; its {last.phase} is {ms_text(last.phase_s)} longer" if last.phase_s > 0 else ""
         share, often = f"{100 * last.behind_share:.0f} %", f"{100 * last.last_share:.0f} %"
-        yield (f"rank {last.rank} is the straggler: {ms_text(behind.value)} behind (99 % "
+        yield (f"{straggler_text(item, last.rank)}: {ms_text(behind.value)} behind (99 % "
                f"CI {ends}) at the end of backward, {share} of the step; last in {often} of "
                f"{plural(stalls.n_steps, 'step')}{where}")
     if stalls and stalls.sync and stalls.sync.is_high:
@@ -203,7 +203,7 @@ def _stalled(stalls: Stalls | None) -> float:
 def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     record = record_of(item, derived)
     stalls, slow = record.stalls, record.slow_alone
-    yield from (Line(text, "warning") for text in findings(stalls))
+    yield from (Line(text, "warning") for text in findings(item, stalls))
     if stalls and (share := stalls.stall_share):
         yield Line(f"waiting for the slowest rank: "
                    f"{_percent(share.value, share.low, share.high)} of the step, "
@@ -426,7 +426,7 @@ def stall_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     known = [(item, steps, stalls) for item in items if item.timing
              and (steps := item.timing.steps)
              and (stalls := record_of(item, derived).stalls)
-             and [*findings(stalls)]]
+             and [*findings(item, stalls)]]
     known.sort(key=lambda one: -_stalled(one[2]))
     if not known:
         return

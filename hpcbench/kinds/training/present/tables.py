@@ -244,7 +244,7 @@ def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Ite
             yield Line(f"{_row_title(item, options)}: {text}", "quiet")
     for item, record in listed:
         tone = "plain" if record.exposure.idle_share else "warning"
-        for text in _outlier_texts(record):
+        for text in _outlier_texts(item, record):
             yield Line(f"{_row_title(item, options)}: {text}", tone)
 
 
@@ -253,8 +253,8 @@ def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
     return f"{charts.strategy_text(work)} {options[work]}".rstrip()
 
 
-def _outlier_texts(record: TrainingRecord) -> Iterator[str]:
-    yield from charts.findings(record.stalls)
+def _outlier_texts(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
+    yield from charts.findings(item, record.stalls)
     if (late := record.late_rank) and not (record.stalls and record.stalls.last):
         before = "" if late.first_behind_s is None else (
             f"; at the first of {late.buckets} buckets {charts.ms_text(late.first_behind_s)}")
