@@ -6,7 +6,9 @@ A simulation, no machine. A claim is a row; a column is a kind of noise, that of
 `recommend` and `by` noise follows time: cases run in the order of the protocol, and take one value
 each after the other. In `blocks` one backend runs after the other (MPI itself does). In `own` each
 case has noise of its own, from pass to pass, as if states stayed with a setting: those that last
-are as a difference is, so that no share is promised. Kinds:
+are as a difference is, so that no share is promised; in `launch` from launch to launch, with 2 % of
+each pass. `ranks` counts ranks that are named and are not slowest in each pass, by `LASTING`;
+`named` all, as a state that lasts for all passes makes a rank slow in them. Kinds:
 
 - iid, ar 0.3, ar 0.6: lognormal by 5 %, independent or an AR(1) process of that correlation;
 - modes: 30 % of the times are half as long again; states 3, states 8: a mode is drawn anew
@@ -14,10 +16,11 @@ are as a difference is, so that no share is promised. Kinds:
 - machine: round trips of a socket, as measured on a busy machine (data/round_trips_ns.csv); each
   series is a part of them; medians: of 20 each, as passes have.
 
-Cells are shares of reports in which anything is named, in per cent; at most 1 % may be, 5 % of `by`
-and 7 % of intervals, whose cells are those that are not flagged and do not hold the median. Then,
-of `iid`, the share of cases found that differ by 5 and by 10 %. The exit code is 1 if a share is
-greater than allowed, by more than 3 standard errors.
+Cells are shares of reports in which anything is named, in per cent; at most 1 % may be. Of all
+intervals at most 5 % may be unflagged and miss the median (7 % of 5 passes: of two modes all 5 lie
+in one by chance in 6); `flagged` has no limit. Then, of `iid`, the share of cases found that differ
+by 5 and by 10 %. The exit code is 1 if a share is greater than allowed, by more than 3 standard
+errors.
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ SPREAD, APART, UPPER, OF_MODES = 0.05, np.log(1.5), 0.3, 0.02
 CASES = 4
 """Of a sweep: so many run before the next pass of one."""
 MEASURED = Path(__file__).parent / "data" / "round_trips_ns.csv"
+LASTING = 1.2
+"""A rank takes so many times as long as each other one in each pass: between modes, beyond 5 %."""
 ERRORS = 3.0
 """Standard errors of a share by which it may exceed what is allowed."""
 
@@ -168,6 +173,13 @@ def in_order(kind: Kind, random: Random, tasks: int, passes: int, blocks: int = 
     return placed.reshape(2, tasks, passes)
 
 
+def by_launch(
+    kind: Kind, random: Random, tasks: int, passes: int, launches: int,
+) -> Values:
+    own = np.repeat(kind(random, 2 * tasks, launches), passes // launches, axis=1)
+    return (own + OF_MODES * random.standard_normal(own.shape)).reshape(2, tasks, passes)
+
+
 def recommended(tasks: int, passes: int, launches: int = 1, placed: Placed = in_order) -> Claim:
     """A winner of two backends in a run of so many sizes."""
     def share(kind: Kind, random: Random, reports: int, factor: float) -> float:
@@ -207,7 +219,7 @@ def by(cases: int, passes: int, placed: Placed = in_order) -> Claim:
             found.append(any(one.verdict in (SLOWER, FASTER) for one in said.cases)
                          if factor == 1 else len(said.having(SLOWER)) / cases)
         return float(np.mean(found))
-    return Claim(share, 0.05)
+    return Claim(share)
 
 
 def links(ranks: int, passes: int, samples: int = 10) -> Claim:
@@ -269,8 +281,12 @@ def ramps(passes: int, samples: int) -> Claim:
     return Claim(share)
 
 
-def stragglers(ranks: int, passes: int, rows: int = 6) -> Claim:
-    """A slow one among equal ranks."""
+def stragglers(ranks: int, passes: int, rows: int = 6, lasting: float = LASTING) -> Claim:
+    """A slow one among equal ranks, that is not slow by ``lasting`` in each pass."""
+    def is_wrong(at: int | None, times: Values) -> bool:
+        others = np.delete(times, at or 0, axis=0).max(axis=0)
+        return not bool(np.all(times[at or 0] > lasting * others))
+
     def share(kind: Kind, random: Random, reports: int, factor: float) -> float:
         found = []
         for _ in range(reports):
@@ -279,14 +295,14 @@ def stragglers(ranks: int, passes: int, rows: int = 6) -> Claim:
             named = [one for one in holm_corrected([
                 compared(str(at), range(ranks), row, 0.01) for at, row in enumerate(times)])
                 if one.is_clear]
-            found.append(bool(named) if factor == 1 else
-                         sum(one.rank == 0 for one in named) / rows)
+            found.append(any(is_wrong(one.rank, times[int(one.what)]) for one in named)
+                         if factor == 1 else sum(one.rank == 0 for one in named) / rows)
         return float(np.mean(found))
     return Claim(share)
 
 
-def intervals(passes: int, samples: int) -> Claim:
-    """Intervals that are not flagged and do not hold the median, of those that are not flagged."""
+def intervals(passes: int, samples: int, *, flagged: bool = False) -> Claim:
+    """Intervals that are not flagged and do not hold the median, or those that are ``flagged``."""
     def share(kind: Kind, random: Random, reports: int, factor: float) -> float:
         true = float(np.median(kind(random, 200_000, 1)))
         held = []
@@ -295,21 +311,28 @@ def intervals(passes: int, samples: int) -> Claim:
             every = np.concatenate(times)
             known = precision_of(times, median_interval(every, CI_LEVEL, [samples] * passes),
                                  (float(np.median(every)),), repeats=False)
-            if known.reliable and known.low_s is not None and known.high_s is not None:
-                held.append(known.low_s <= np.exp(true) <= known.high_s)
-        return 1 - float(np.mean(held)) if held else 0.0
-    return Claim(share, 0.07, power=False)
+            if flagged or not known.reliable:
+                held.append(flagged and not known.reliable)
+            else:
+                assert known.low_s is not None and known.high_s is not None
+                held.append(not known.low_s <= np.exp(true) <= known.high_s)
+        return float(np.mean(held))
+    return Claim(share, 1.0 if flagged else 0.05 if passes != 5 else 0.07, power=False)
 
 
 CLAIMS: dict[str, Claim] = {
     **{f"recommend {tasks} x {passes}": recommended(tasks, passes)
        for tasks, passes in ((30, 3), (30, 9), (30, 20), (1, 3), (1, 9), (1, 20), (3, 5))},
     "recommend 30, 4 launches": recommended(30, 3, 4),
+    "recommend 1 x 9, 3 launches": recommended(1, 9, 3),
     **{f"blocks {tasks} x 9": recommended(tasks, 9, placed=partial(in_order, blocks=2))
        for tasks in (30, 1)},
     **{f"own {tasks} x {passes}": replace(recommended(tasks, passes, placed=own), allowed=1.0)
        for tasks, passes in ((30, 3), (30, 9), (1, 9))},
     **{f"by {cases} x {passes}": by(cases, passes) for cases, passes in ((30, 3), (30, 9), (1, 9))},
+    **{f"launch 1 x 9, {launches}": replace(
+        recommended(1, 9, launches, partial(by_launch, launches=launches)),
+        allowed=1.0, power=False) for launches in (1, 2, 3, 8)},
     "by 30 x 9, own": replace(by(30, 9, own), allowed=1.0),
     **{f"links {ranks} x {passes}": links(ranks, passes)
        for ranks, passes in ((4, 8), (8, 3), (16, 3), (8, 9))},
@@ -318,6 +341,9 @@ CLAIMS: dict[str, Claim] = {
     "causes 200, 30": caused(200, 30), "ramp 3 x 30": ramps(3, 30), "ramp 9 x 100": ramps(9, 100),
     **{f"ranks {ranks} x {passes}": stragglers(ranks, passes)
        for ranks, passes in ((2, 9), (4, 3), (4, 9), (16, 9))},
+    **{f"named {ranks} x 9": replace(stragglers(ranks, 9, lasting=np.inf), allowed=1.0, power=False)
+       for ranks in (2, 4)},
+    **{f"flagged {passes} x 30": intervals(passes, 30, flagged=True) for passes in (1, 3, 5)},
     **{f"interval {passes} x 30": intervals(passes, 30) for passes in (1, 3, 5, 9)}}
 FACTORS = (1.05, 1.1)
 

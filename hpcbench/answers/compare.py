@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,12 +30,11 @@ from hpcbench.answers.compare_inputs import (
     change_text,
     differences,
     differs_from_nearest,
-    label_of,
     phase_changes,
     protocol_between,
     read_side,
     split_by,
-    why_absent,
+    unmatched,
 )
 from hpcbench.errors import UsageError
 from hpcbench.records import dataclass
@@ -45,6 +44,7 @@ from hpcbench.statistics.hypothesis_tests import (
     MOST_PASSES,
     Shift,
     benjamini_hochberg,
+    chosen,
     least_chance,
     pairs_wanted,
     shift_of,
@@ -181,23 +181,44 @@ def compare(
     first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: tuple[str, str],
     smallest: float = SMALLEST, *, in_launch: bool = False,
 ) -> SideComparison:
-    """Return the comparison of two sides by the keys of their cases.
+    """Return the comparison of two sides by the keys of their cases; the arguments are those of
+    `compare_each`."""
+    (found,) = compare_each(first, (second,), labels, smallest, in_launch=in_launch)
+    return found
 
-    ``smallest`` is the smallest effect that matters, as a share. ``in_launch``: both sides are of
-    the same launch, so that medians of the same pass are compared.
+
+def compare_each(
+    first: Mapping[str, CaseOfSide], others: Sequence[Mapping[str, CaseOfSide]],
+    labels: Sequence[str], smallest: float = SMALLEST, *, in_launch: bool = False,
+) -> tuple[SideComparison, ...]:
+    """Return the comparison of each other side with the first, all of them one family.
+
+    ``smallest`` is the smallest effect that matters, as a share. ``in_launch``: the sides are of
+    the same launch, so that medians of the same pass are compared, and are counted as the ways of
+    `recommend` (`chosen`).
     """
-    keys = [key for key in first
+    keys = [(at, key) for at, second in enumerate(others) for key in first
             if key in second and first[key].launch_s and second[key].launch_s]
-    shifts = _shifts({key: _pairs(first[key], second[key]) for key in keys} if in_launch else {})
-    made = [_in_pairs(key, first[key], second[key], shifts[key]) if key in shifts else
-            _compared(key, first[key], second[key], in_launch=in_launch) for key in keys]
-    chances = [case.chance for case in made if case.chance is not None]
+    pairs = {(at, key): each for at, key in keys
+             if in_launch and (each := _pairs(first[key], others[at][key]))}
+    shifts = dict(zip(pairs, shifts_of([
+        np.array([math.log(b / a) for a, b in each]) for each in pairs.values()]), strict=True))
+    made = [(at, _in_pairs(key, first[key], others[at][key], shifts[at, key])
+             if (at, key) in shifts else
+             _compared(key, first[key], others[at][key], in_launch=in_launch)) for at, key in keys]
+    ways = Counter(key for _, key in keys)
+    chances = [chosen(1 + ways[case.key], case.chance) if in_launch else case.chance
+               for _, case in made if case.chance is not None]
     shares = iter(benjamini_hochberg(chances))
-    judged = tuple(_judged(replace(case, false_share=None if case.chance is None else next(shares)),
-                           smallest, len(made), len(chances)) for case in made)
-    return SideComparison(*labels, smallest, judged,
-                          tuple(_unmatched(first, second, labels, in_launch=in_launch)),
-                      (launches_needed(1), launches_needed(max(len(made), 1))))
+    sizes = Counter(at for at, _ in keys)
+    judged = grouped((at, _judged(replace(
+        case, false_share=None if case.chance is None else next(shares)),
+        smallest, sizes[at], len(chances))) for at, case in made)
+    return tuple(SideComparison(
+        labels[0], labels[1 + at], smallest, tuple(judged.get(at, ())),
+        tuple(unmatched(first, second, (labels[0], labels[1 + at]), in_launch=in_launch)),
+        (launches_needed(1), launches_needed(max(sizes[at], 1))))
+        for at, second in enumerate(others))
 
 
 def at_most(launches: int) -> str:
@@ -241,12 +262,6 @@ def _time_of(side: CaseOfSide) -> float:
 
 def _pairs(first: CaseOfSide, second: CaseOfSide) -> list[tuple[float, float]]:
     return [(a, b) for a, b in zip(first.pass_s, second.pass_s, strict=False) if a and b]
-
-
-def _shifts(pairs: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Shift]:
-    rows = {key: np.array([math.log(b / a) for a, b in each])
-            for key, each in pairs.items() if each}
-    return dict(zip(rows, shifts_of([*rows.values()]), strict=True))
 
 
 def _in_pairs(key: str, first: CaseOfSide, second: CaseOfSide, shift: Shift) -> CaseComparison:
@@ -343,25 +358,6 @@ def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
     return f"one launch {where}: the spread between launches is unknown"
 
 
-def _unmatched(
-    first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: Sequence[str], *,
-    in_launch: bool,
-) -> Iterator[tuple[str, str]]:
-    for mine, other, here, there in ((first, second, labels[0], labels[1]),
-                                     (second, first, labels[1], labels[0])):
-        alike = {} if in_launch or mine.keys() <= other.keys() else grouped(
-            (label_of(one.case), one) for one in other.values())
-        for key, found in mine.items():
-            if key not in other:
-                absent = why_absent(found, alike.get(label_of(found.case), ()))
-                yield found.case.label, (f"{absent} in {there}" if found.launch_s else
-                                         f"{found.problem} in {here}")
-            elif not found.launch_s and other[key].problem != found.problem:
-                yield found.case.label, f"{found.problem} in {here}"
-            elif not found.launch_s and mine is first:
-                yield found.case.label, f"{found.problem} on both sides"
-
-
 @dataclass(frozen=True, slots=True)
 class Compared:
     """Each other side beside the first, and their other differences.
@@ -402,8 +398,7 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
     values = split_by(read_side(texts[0]), key)
     labels = tuple(f"{key}={value}" for value in values)
     first, *others = values.values()
-    found = tuple(compare(first, cases, (labels[0], label), smallest, in_launch=True)
-                  for label, cases in zip(labels[1:], others, strict=True))
+    found = compare_each(first, others, labels, smallest, in_launch=True)
     _refuse_nothing(found, {}, {})
     return Compared(labels, found, (), in_launch=True)
 

@@ -220,6 +220,26 @@ def why_absent(found: CaseOfSide, alike: Sequence[CaseOfSide]) -> str:
     return f"{several}only with another {', '.join(sorted(names))}" if names else "not"
 
 
+def unmatched(
+    first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: Sequence[str], *,
+    in_launch: bool,
+) -> Iterator[tuple[str, str]]:
+    """Yield the label of each case that is not compared, and why."""
+    for mine, other, here, there in ((first, second, labels[0], labels[1]),
+                                     (second, first, labels[1], labels[0])):
+        alike = {} if in_launch or mine.keys() <= other.keys() else grouped(
+            (label_of(one.case), one) for one in other.values())
+        for key, found in mine.items():
+            if key not in other:
+                absent = why_absent(found, alike.get(label_of(found.case), ()))
+                yield found.case.label, (f"{absent} in {there}" if found.launch_s else
+                                         f"{found.problem} in {here}")
+            elif not found.launch_s and other[key].problem != found.problem:
+                yield found.case.label, f"{found.problem} in {here}"
+            elif not found.launch_s and mine is first:
+                yield found.case.label, f"{found.problem} on both sides"
+
+
 def _stated(value: object) -> str:
     return UNKNOWN if value is None else str(value)
 

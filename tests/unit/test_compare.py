@@ -26,6 +26,7 @@ from hpcbench.answers.compare import (
     SideComparison,
     compare,
     compare_by,
+    compare_each,
     compare_sides,
     comparison_table,
     launches_needed,
@@ -51,7 +52,7 @@ from hpcbench.errors import UsageError
 from hpcbench.plan.case import Case, planned_canary
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import each_once
-from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
+from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen, least_chance, shift_of
 from results_factory import flagged, in_launches, in_passes, make_case, make_results
 
 SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
@@ -224,6 +225,18 @@ def test_ways_in_one_launch_have_the_error_rate_that_recommendations_have() -> N
     assert found.low and found.low > 1.01 and found.false_share is not None
     assert 0.01 < found.false_share <= 0.05 and found.verdict == INCONCLUSIVE
     assert 9 < int(found.reason.split()[-2]) < 20
+
+
+def test_values_of_a_key_are_one_family_as_in_recommendations() -> None:
+    """The share of false ones is of all pairs of ways, of which those with the first are shown."""
+    random = np.random.default_rng(5)
+    first, *others = ({key: CaseOfSide(case(), (1.0,), tuple(
+        random.lognormal(0.01 * at, 0.02, 9))) for key in ("a", "b")} for at in range(4))
+    found = compare_each(first, others, "ABCD", in_launch=True)
+    every = [one for side in found for one in side.cases]
+    assert [one.false_share for one in every] == pytest.approx(
+        benjamini_hochberg([chosen(4, one.chance or 0.0) for one in every]))
+    assert [(side.first, side.second) for side in found] == [("A", "B"), ("A", "C"), ("A", "D")]
 
 
 def test_single_launches_are_at_most_suspect() -> None:
