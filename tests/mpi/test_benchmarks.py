@@ -87,7 +87,7 @@ TINY = {
                       ("the largest error",)),
     "many_ranks.py": Tiny("--ranks 2", ("2 ranks", "nothing lost")),
     "noise.py": Tiny("--reports 12 --kinds ar~0.6 states~8 --claims recommend~3~x~5 blocks~1~x~9 "
-                     "by~1~x~9 ramp~9~x~100 causes", ("",), codes=(0,)),
+                     "by~1~x~9 ramp~9~x~100 causes launch~1~x~9,~3 ranks~4~x~3", ("",), codes=(0,)),
     "overhead.py": Tiny("--passes 2 --warmup 1 --iterations 3 --sizes 8", ("at most 10 us",)),
     "overlap.py": Tiny("--passes 1 --iterations 2 --orders AG_before", ("x torch", "loopback")),
     "pairs.py": Tiny("--ranks 2 --iterations 2", ("2 links", "goals:")),
