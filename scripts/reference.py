@@ -31,7 +31,8 @@ from hpcbench.config.load import json_schema
 from hpcbench.config.section import Block, Fault, Limit, Section
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import results_file
-from hpcbench.reduce.kind_facts import COLUMNS, OF_ARRIVALS, CaseColumn, KindColumns, deriver_of
+from hpcbench.reduce.kind_facts import COLUMNS, OF_ARRIVALS, CaseColumn, deriver_of
+from hpcbench.reduce.metric import KindColumns
 from hpcbench.trace.columns import GROUP as TELEMETRY
 from hpcbench.trace.columns import PURE, ROOT, TEXT, Contents
 

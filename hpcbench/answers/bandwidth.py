@@ -22,7 +22,6 @@ from hpcbench.answers.answer import (
 )
 from hpcbench.records import dataclass
 from hpcbench.reduce.checks import MOST_OF_PEAK
-from hpcbench.reduce.kind_facts import kind_columns
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import digits, grouped, plural, size_text, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
@@ -95,7 +94,7 @@ def bandwidth(runs: Sequence[Run], options: TopicOptions) -> BandwidthTruth:
 
 
 def _of_run(run: Run) -> list[Carried]:
-    rows = kind_columns(run.results).values
+    rows = run.results.kind_columns.values
     moved = [(item, rate) for item in run.results.cases if item.status == "ok"
              and (rate := _number(rows.get(item.case.case_id, {}).get("busbw_bytes_per_s")))]
     best = {backend: max(rates) for backend, rates in grouped(

@@ -50,7 +50,6 @@ from hpcbench.reduce.kind_facts import (
     OF_ARRIVALS,
     CaseColumn,
     deriver_of,
-    kind_columns,
     row_of,
 )
 from hpcbench.reduce.metric import ABSENT
@@ -187,7 +186,7 @@ class CheckResult:
 def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
     """Return whether results hold their limits. Raises ConfigError for an unknown column or unit.
     """
-    own = kind_columns(results)
+    own = results.kind_columns
     columns = {column.name: column for column in (*COLUMNS, *own.columns)}
     refuse_unknown(limits, columns)
     rows = [(item, {**row_of(item, _NO_SAMPLES), **own.values.get(item.case.case_id, {})})

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from hpcbench.answers.compare_inputs import parameters
 from hpcbench.errors import FileError, how_to_install
-from hpcbench.reduce.kind_facts import BLOCK, COLUMNS, kind_columns, row_of
+from hpcbench.reduce.kind_facts import BLOCK, COLUMNS, row_of
 from hpcbench.reduce.metric import ABSENT
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.reduce.results_file import each_once, file_of, open_again, open_results
@@ -68,7 +68,7 @@ class LoadedRun:
     @cached_property
     def rows(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the columns of /cases (docs/results-file.md) of each case, by its id."""
-        own = kind_columns(self._results)
+        own = self._results.kind_columns
         absent = {column.name: ABSENT[column.type] for column in own.columns}
         return {item.case.case_id: {
             "run": self.run_id,

@@ -5,7 +5,6 @@ The columns of ``/cases`` in results.h5: those of all kinds, and those that each
 
 from __future__ import annotations
 
-import re
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,14 +21,12 @@ from hpcbench.reduce.results import (
     CaseResult,
     CaseSamples,
     LateArrivals,
-    Results,
     Statistics,
     Timing,
     Usage,
 )
 from hpcbench.statistics.overlap import OverPasses
 from hpcbench.trace.columns import PURE, TEXT
-from hpcbench.units import grouped
 
 BEFORE_THE_CALL = "before the call"
 """The phase of a rank that starts a call late."""
@@ -213,9 +210,6 @@ def facts_of(
         return ()
 
 
-_NAME = re.compile("[a-z][a-z0-9_]*")
-
-
 CaseColumn = Metric
 """The name that plug-ins have for it."""
 
@@ -300,77 +294,6 @@ def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
         "n": stats.n if stats else 0, "ci_reliable": stats is not None and stats.ci_reliable,
         "n_wrong": item.n_wrong, "blamed_rank": item.blamed_rank,
         **dict(zip((column.name for column in BLOCK), block, strict=True))}
-
-
-@dataclass(frozen=True, slots=True)
-class KindColumns:
-    """Columns that not all runs have, values by case id, and the reasons of kinds that have none.
-
-    ``documents`` are those whose values are lines of JSON; these are not in ``values``.
-    """
-
-    columns: Sequence[Metric]
-    values: Mapping[str, Row]
-    missing: Mapping[str, str]
-    documents: Sequence[Metric] = ()
-
-
-def kind_columns(results: Results) -> KindColumns:
-    """Return OF_ARRIVALS where the run has them, and the columns of its kinds; a plug-in's fault
-    costs only its own."""
-    has_late = results.plan.has_late_ranks
-    columns = {column.name: column for column in OF_ARRIVALS} if has_late else {}
-    values = {item.case.case_id: _arrivals_row(item) if has_late else {} for item in results.cases}
-    missing: dict[str, str] = {}
-    for kind, items in grouped((item.case.kind, item) for item in results.cases).items():
-        if kind not in kinds():
-            continue
-        try:
-            deriver = deriver_of(kinds()[kind])
-            own = {column.name: column for column in deriver.columns}
-            _check(own, columns)
-            rows = {item.case.case_id: _own_row(
-                own, deriver, item, results.record_of(item)) for item in items}
-        except Exception as error:  # a plug-in's: it must not cost the results of the run
-            missing[kind] = f"{type(error).__name__}: {error}"
-            continue
-        for name, column in own.items():
-            before = f"{columns[name].text}; " if name in columns else ""
-            columns[name] = replace(column, text=f"{before}{kind}: {column.text}")
-        for case_id, row in rows.items():
-            values[case_id] |= row
-    scalars, documents = ([one for one in columns.values() if one.is_scalar is kind]
-                          for kind in (True, False))
-    return KindColumns(scalars, values, missing, documents)
-
-
-def _arrivals_row(item: CaseResult) -> Row:
-    arrivals = item.timing and item.timing.arrivals
-    return {"arrival": item.case.arrival.text, **{
-        one.name: getattr(arrivals, one.name) for one in OF_ARRIVALS[1:] if arrivals}}
-
-
-def _check(own: Mapping[str, Metric], others: Mapping[str, Metric]) -> None:
-    reserved = {*(column.name for column in COLUMNS), *LINES_OF_CASES}
-    for name, column in own.items():
-        if not _NAME.fullmatch(name) or name in reserved:
-            raise ValueError(f"a column cannot have the name {name!r}")
-        if name in others and (others[name].units, others[name].type) != (
-                column.units, column.type):
-            raise ValueError(f"column {name} has other units or another type in another kind")
-
-
-def _own_row(
-    own: Mapping[str, Metric], deriver: Deriver, item: CaseResult, record: Any | None,
-) -> Row:
-    """Return a case's values as stored. Raises ValueError, TypeError or KeyError for others."""
-    if deriver.record is None:
-        return {name: one.plain(one.value(item, record)) for name, one in own.items()
-                if one.is_scalar}
-    values = {name: getattr(record, name) for name in own if hasattr(record, name)}
-    for fact in deriver.facts(item, record, lambda: None):
-        values |= fact.values() if isinstance(fact, ColumnValues) else {}
-    return {name: own[name].plain(value) for name, value in values.items()}
 
 
 def settings(pairs: Iterable[tuple[str, object]]) -> list[str]:

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -175,3 +175,15 @@ def metrics_over_passes(name: str, text: str, units: str = "") -> tuple[Metric, 
 
 def values_over_passes(name: str, passes: OverPasses | None) -> dict[str, Any]:
     return {name: significant(passes), f"{name}_passes": passes}
+
+
+@dataclass(frozen=True, slots=True)
+class KindColumns:
+    """Columns of /cases that not all runs have, values by case id as they are stored, and the
+    reasons of kinds that have none. ``documents`` are columns of JSON, which are not in ``values``.
+    """
+
+    columns: Sequence[Metric] = ()
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    documents: Sequence[Metric] = ()

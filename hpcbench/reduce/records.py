@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -16,15 +17,24 @@ import h5py
 
 from hpcbench.kinds.registry import in_this_package, kinds
 from hpcbench.operations.arrival import TOGETHER
+from hpcbench.records import dataclass
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import LATE_START, Comparison, holm_corrected
-from hpcbench.reduce.kind_facts import Deriver, MachineRate, deriver_of
-from hpcbench.reduce.metric import Metric
+from hpcbench.reduce.kind_facts import (
+    COLUMNS,
+    LINES_OF_CASES,
+    OF_ARRIVALS,
+    ColumnValues,
+    Deriver,
+    MachineRate,
+    deriver_of,
+)
+from hpcbench.reduce.metric import KindColumns, Metric
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.roofline import MEASURED, machine_rates
 from hpcbench.reduce.topology import Topology
 from hpcbench.statistics.overlap import PassTimes
-from hpcbench.trace.columns import json_line, read_column, read_lines, texts_of, write_lines
+from hpcbench.trace.columns import LINES, json_line, read_column, read_lines, texts_of, write_lines
 from hpcbench.trace.schema import adapter_of
 from hpcbench.units import grouped
 
@@ -117,6 +127,9 @@ GROUP = "derived"
 COMPARISONS = "comparisons"
 OF_CASES = "derived"
 """Attribute of /cases: ``kind version digest`` of each kind whose derived values are columns."""
+_NAME = re.compile("[a-z][a-z0-9_]*")
+_RESERVED = frozenset((*(column.name for column in COLUMNS), *LINES_OF_CASES))
+_TYPES = {"S": str, "i": int, "f": float}
 Fields = Mapping[str, Any]
 """Fields of a case's record that follow from its stamps (`reduce.kind_facts.Deriver.observe`)."""
 
@@ -163,14 +176,12 @@ def with_records(
     missing: dict[str, str] = {}
     by_kind = _by_kind(results)
     derivers = _derivers(by_kind, missing)
-    rows = {item.case.case_id: row for row, item in enumerate(results.cases)}
-    stored = {} if file is None else {
-        kind: _read(file, kind, {item.case.case_id: rows[item.case.case_id]
-                                 for item in by_kind[kind]}, deriver)
-        for kind, deriver in derivers.items()}
-    known = {kind: records for kind, records in stored.items() if records is not None}
+    stored = {} if file is None else stored_columns(file, results.cases)
+    known = {} if file is None else {kind: records for kind, deriver in derivers.items() if (
+        records := _read(file, kind, by_kind[kind], deriver, stored)) is not None}
     if file is not None and len(known) == len(derivers):
-        return replace(results, derived=known, missing_kinds=missing)
+        results = replace(results, derived=known, missing_kinds=missing)
+        return replace(results, kind_columns=kind_columns(results, stored, read_back=True))
     derived: dict[str, Mapping[str, Any]] = {}
     seen = observed or Observations(results.topology)
     hardware = dict(results.plan.config.get("hardware", {}))
@@ -190,7 +201,8 @@ def with_records(
         with _may_fail(kind, missing):
             final[kind] = {case_id: derivers[kind].settled(record, records)
                            for case_id, record in records.items()}
-    return replace(results, cases=cases, derived=final, missing_kinds=missing)
+    results = replace(results, cases=cases, derived=final, missing_kinds=missing)
+    return replace(results, kind_columns=kind_columns(results, stored, read_back=False))
 
 
 def with_joint_findings(results: Results) -> Results:
@@ -292,50 +304,68 @@ def _lines(
             for one in in_order]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredColumn:
+    """A column of a file that not all runs have, and its values by case id, as they are stored."""
+
+    metric: Metric
+    values: Mapping[str, Any]
+
+
+def stored_columns(file: h5py.File, cases: Sequence[CaseResult]) -> dict[str, StoredColumn]:
+    """Return the columns in a file that not all runs have, by name; damaged ones are left out."""
+    found = {}
+    for name in file["cases"]:
+        if name in _RESERVED:
+            continue
+        with contextlib.suppress(ValueError, KeyError, OSError):
+            attributes = file[f"cases/{name}"].attrs
+            units = attributes["units"]
+            column = None if units == LINES else read_column(file, f"cases/{name}")
+            values = read_lines(file, f"cases/{name}") if column is None else (
+                texts_of(column) if column.dtype.kind == "S" else column.tolist())
+            found[name] = StoredColumn(Metric(
+                name, units, attributes["description"],
+                object if column is None else _TYPES[column.dtype.kind],
+                apart=bool(attributes.get("apart", False))),
+                {item.case.case_id: value for item, value in zip(cases, values, strict=True)})
+    return found
+
+
 def _read(
-    file: h5py.File, kind: str, rows: Mapping[str, int], deriver: Deriver,
+    file: h5py.File, kind: str, items: Sequence[CaseResult], deriver: Deriver,
+    stored: Mapping[str, StoredColumn],
 ) -> Mapping[str, Any] | None:
-    """Return the stored records of cases, whose ``rows`` in /cases are by case id; None where there
-    are none, or none of this deriver."""
+    """Return the stored records of a kind; None where there are none, or none of this deriver."""
     try:
-        return (_read_columns(file, kind, rows, deriver) if deriver.record is None else
-                _read_lines(file, kind, rows, deriver, deriver.record))
-    except (ValueError, KeyError, IndexError):  # also pydantic's ValidationError
+        if deriver.record is not None:
+            return _read_lines(file, kind, items, deriver, deriver.record)
+        if _version(kind, deriver) not in file["cases"].attrs.get(OF_CASES, ()):
+            return None
+        columns = {one: _checked(stored[one.name], one) for one in _own(deriver)}
+        return {item.case.case_id: {one.name: one.read(column.values[item.case.case_id])
+                                    for one, column in columns.items()} for item in items}
+    except (ValueError, KeyError):  # also pydantic's ValidationError
         return None
 
 
-def _read_columns(
-    file: h5py.File, kind: str, rows: Mapping[str, int], deriver: Deriver,
-) -> Mapping[str, Any] | None:
-    if _version(kind, deriver) not in file["cases"].attrs.get(OF_CASES, ()):
-        return None
-    columns = {one.name: _column(file, one) for one in _own(deriver)}
-    return {case_id: {name: column[row] for name, column in columns.items()}
-            for case_id, row in rows.items()}
-
-
-def _column(file: h5py.File, one: Metric) -> list[Any]:
-    """Return the values of a column. Raises ValueError or KeyError for what is damaged."""
-    name = f"cases/{one.name}"
-    if not one.is_scalar:
-        return [one.read(line) for line in read_lines(file, name)]
-    column = read_column(file, name)
-    if column.dtype.kind != {str: "S", int: "i", float: "f"}[one.type]:
-        raise ValueError(f"{name} is of another type")
-    return [one.read(value) for value in (
-        texts_of(column) if one.type is str else column.tolist())]
+def _checked(column: StoredColumn, declared: Metric) -> StoredColumn:
+    """Return a column. Raises ValueError if it is of another type than declared."""
+    if column.metric.type is not (declared.type if declared.is_scalar else object):
+        raise ValueError(f"{declared.name} is of another type")
+    return column
 
 
 def _read_lines(
-    file: h5py.File, kind: str, rows: Iterable[str], deriver: Deriver, record: type[Any],
+    file: h5py.File, kind: str, items: Sequence[CaseResult], deriver: Deriver, record: type[Any],
 ) -> Mapping[str, Any] | None:
     name = f"{GROUP}/{kind}"
     if name not in file or any(file[name].attrs.get(key) != value
                                for key, value in _attributes(deriver, record).items()):
         return None
     adapter = adapter_of(record)
-    return {case_id: adapter.validate_json(line, strict=True)
-            for case_id, line in zip(rows, read_lines(file, name), strict=True) if line != "null"}
+    return {item.case.case_id: adapter.validate_json(line, strict=True)
+            for item, line in zip(items, read_lines(file, name), strict=True) if line != "null"}
 
 
 def _attributes(deriver: Deriver, record: type[Any]) -> dict[str, str | int]:
@@ -358,6 +388,78 @@ def _without_texts(schema: Any) -> Any:
         return schema
     return {key: _without_texts(value) for key, value in schema.items()
             if key != "description" or not isinstance(value, str)}
+
+
+def kind_columns(
+    results: Results, stored: Mapping[str, StoredColumn], *, read_back: bool,
+) -> KindColumns:
+    """Return OF_ARRIVALS where the run has them, and the columns of its kinds: as they are stored,
+    if they are ``read_back``, else of the records; of kinds that are not installed as stored. A
+    plug-in's fault costs only its own."""
+    has_late = results.plan.has_late_ranks
+    columns = {column.name: column for column in OF_ARRIVALS} if has_late else {}
+    values = {item.case.case_id: _arrivals_row(item) if has_late else {} for item in results.cases}
+    missing: dict[str, str] = {}
+    absent: list[str] = []
+    for kind, items in _by_kind(results).items():
+        if kind not in kinds():
+            absent.append(kind)
+            continue
+        try:
+            deriver = deriver_of(kinds()[kind])
+            own = {column.name: column for column in deriver.columns}
+            _check(own, columns)
+            rows = {item.case.case_id: _own_row(
+                own, deriver, item, results.record_of(item), stored if read_back else {})
+                for item in items}
+        except Exception as error:  # a plug-in's: it must not cost the results of the run
+            missing[kind] = f"{type(error).__name__}: {error}"
+            absent.append(kind)
+            continue
+        for name, column in own.items():
+            before = f"{columns[name].text}; " if name in columns else ""
+            columns[name] = replace(column, text=f"{before}{kind}: {column.text}")
+        for case_id, row in rows.items():
+            values[case_id] |= row
+    for name, in_file in stored.items():
+        if any(f"{kind}: " in in_file.metric.text for kind in absent):
+            columns.setdefault(name, in_file.metric)
+            for item in results.cases if in_file.metric.is_scalar else ():
+                if item.case.kind in absent:
+                    values[item.case.case_id][name] = in_file.values[item.case.case_id]
+    scalars, documents = ([one for one in columns.values() if one.is_scalar is kind]
+                          for kind in (True, False))
+    return KindColumns(scalars, values, missing, documents)
+
+
+def _arrivals_row(item: CaseResult) -> dict[str, Any]:
+    arrivals = item.timing and item.timing.arrivals
+    return {"arrival": item.case.arrival.text, **{
+        one.name: getattr(arrivals, one.name) for one in OF_ARRIVALS[1:] if arrivals}}
+
+
+def _check(own: Mapping[str, Metric], others: Mapping[str, Metric]) -> None:
+    for name, column in own.items():
+        if not _NAME.fullmatch(name) or name in _RESERVED:
+            raise ValueError(f"a column cannot have the name {name!r}")
+        if name in others and (others[name].units, others[name].type) != (
+                column.units, column.type):
+            raise ValueError(f"column {name} has other units or another type in another kind")
+
+
+def _own_row(
+    own: Mapping[str, Metric], deriver: Deriver, item: CaseResult, record: Any | None,
+    stored: Mapping[str, StoredColumn],
+) -> dict[str, Any]:
+    """Return a case's values as stored. Raises ValueError, TypeError or KeyError for others."""
+    scalars = [one for one in own.values() if one.is_scalar]
+    if deriver.record is None:
+        return {one.name: stored[one.name].values[item.case.case_id] if one.name in stored else
+                one.plain(one.value(item, record)) for one in scalars}
+    values = {name: getattr(record, name) for name in own if hasattr(record, name)}
+    for fact in deriver.facts(item, record, lambda: None):
+        values |= fact.values() if isinstance(fact, ColumnValues) else {}
+    return {name: own[name].plain(value) for name, value in values.items()}
 
 
 def _by_kind(results: Results) -> dict[str, list[CaseResult]]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import PROGRAM_KIND, Case, Plan
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import Comparison
+from hpcbench.reduce.metric import KindColumns
 from hpcbench.reduce.topology import Topology
 from hpcbench.statistics.steady import FEWEST_RUNS, LEAST_CHANGE, Mode
 from hpcbench.trace.columns import Rows
@@ -518,8 +519,9 @@ class SampleSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class Results:
     """Everything in ``results.h5`` but the samples. ``derived`` maps each installed kind to records
-    by case id, ``missing_kinds`` others to the reason. ``telemetry``: the devices of
-    the machine that ranks could read."""
+    by case id, ``missing_kinds`` others to the reason; ``kind_columns`` are what /cases has of all,
+    those in a file of kinds that are not installed included. ``telemetry``: the devices of the
+    machine that ranks could read."""
 
     run: RunInfo
     plan: Plan
@@ -529,6 +531,7 @@ class Results:
     clocks: Clocks | None = None
     derived: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     missing_kinds: Mapping[str, str] = field(default_factory=dict)
+    kind_columns: KindColumns = field(default_factory=KindColumns)
     telemetry: tuple[RankTelemetry, ...] = ()
     topology: Topology = Topology()
 

@@ -24,6 +24,7 @@ from hpcbench.plan.case import STATUSES, Case
 from hpcbench.reduce import kind_facts
 from hpcbench.reduce import results as records
 from hpcbench.reduce.fold import RankClocks
+from hpcbench.reduce.metric import KindColumns
 from hpcbench.reduce.records import Observations, with_records, write_records
 from hpcbench.reduce.stack import Use
 from hpcbench.reduce.topology import CONTENTS as TOPOLOGY
@@ -211,7 +212,7 @@ _CONTENTS: Contents = {
 }
 
 
-def contents(of_kinds: kind_facts.KindColumns, derived: Iterable[str]) -> Contents:
+def contents(of_kinds: KindColumns, derived: Iterable[str]) -> Contents:
     columns = {f"cases/{column.name}": Described(column.text, column.units)
                for column in (*kind_facts.COLUMNS, *of_kinds.columns, *of_kinds.documents)}
     records = {f"derived/{kind}": Described(
@@ -304,20 +305,22 @@ class ResultsWriter:
             stored.write_json(file, name, [item and asdict(item)])
         stored.write_json(file, "topology", [asdict(results.topology)])
         write_clocks(file, syncs)
-        of_kinds = kind_facts.kind_columns(results)
+        of_kinds = results.kind_columns
         self._write_cases(results, of_kinds)
         write_records(file, results)
         stored.describe(file, contents(of_kinds, file.get("derived", ())), ATTRIBUTES)
 
-    def _write_cases(self, results: records.Results, of_kinds: kind_facts.KindColumns) -> None:
+    def _write_cases(self, results: records.Results, of_kinds: KindColumns) -> None:
         cases = results.cases
         rows = [kind_facts.row_of(item, self._blocks.get(item.case.case_id, _NO_BLOCK))
-                | of_kinds.values.get(item.case.case_id, {}) for item in cases]
+                | dict(of_kinds.values.get(item.case.case_id, {})) for item in cases]
         for column in (*kind_facts.COLUMNS, *of_kinds.columns):
             values = [column.plain(row.get(column.name)) for row in rows]
             stored.write_column(
                 self._file, f"cases/{column.name}", stored.text_column(values)
                 if column.type is str else np.array(values, dtype=_TYPES[column.type]))
+            if column.apart:
+                self._file[f"cases/{column.name}"].attrs["apart"] = 1
         stored.write_json(self._file, "cases/detail", (
             {name: getattr(item, name) for name in _DETAILS}
             | ({"trace_missing": True} if item.trace_missing else {}) for item in cases))

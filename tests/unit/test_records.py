@@ -21,8 +21,8 @@ from hpcbench.kinds.collective.derive import CollectiveDeriver
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import plan_to_json
 from hpcbench.plan.workload import UnknownWorkload
-from hpcbench.reduce.kind_facts import CaseColumn, Deriver, deriver_of, kind_columns
-from hpcbench.reduce.metric import metric, metrics_over_passes, values_over_passes
+from hpcbench.reduce.kind_facts import CaseColumn, Deriver, deriver_of
+from hpcbench.reduce.metric import ABSENT, metric, metrics_over_passes, values_over_passes
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
@@ -278,7 +278,7 @@ def test_what_is_no_scalar_is_a_json_column_that_is_read_back(
     assert first["gain"] == 2.0 and first["gain_passes"] == OverPasses(2.0, 1.0, 3.0, 5)
     assert second["gain"] is None and second["gain_passes"].median == 2.0
     assert third["gain"] is third["gain_passes"] is None
-    assert "gain_passes" not in kind_columns(results).values[results.cases[0].case.case_id]
+    assert "gain_passes" not in results.kind_columns.values[results.cases[0].case.case_id]
 
 
 def test_units_of_columns_are_those_that_their_names_end_with() -> None:
@@ -286,3 +286,23 @@ def test_units_of_columns_are_those_that_their_names_end_with() -> None:
         for column in deriver_of(spec).columns:
             assert column.units == metric(column.name, "").units or column.units not in (
                 "s", "bytes", "bytes/s"), column
+
+
+@pytest.mark.parametrize("lost", ["collective", "primitive"])
+def test_columns_of_a_kind_that_is_not_installed_are_those_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str,
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(RUNS["mixed"], folder, ignore=shutil.ignore_patterns("results.h5"))
+    before = reduce_folder(folder).kind_columns
+    monkeypatch.setattr("hpcbench.reduce.records.kinds", lambda: {
+        kind: spec for kind, spec in kinds().items() if kind != lost})
+    with open_results(folder) as file:
+        after, items = file.results.kind_columns, file.results.cases
+        assert lost not in file.results.derived
+    assert {(one.name, one.units, one.type, one.apart) for one in after.columns} == {
+        (one.name, one.units, one.type, one.apart) for one in before.columns}
+    absent = {one.name: ABSENT[one.type] for one in before.columns}
+    for case_id in (item.case.case_id for item in items):
+        rows = [absent | dict(known.values[case_id]) for known in (before, after)]
+        assert repr(rows[0]) == repr(rows[1])  # NaN is NaN

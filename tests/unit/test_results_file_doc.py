@@ -16,7 +16,8 @@ import pytest
 
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import run_checks as environments
-from hpcbench.reduce.kind_facts import COLUMNS, LINES_OF_CASES, KindColumns, deriver_of
+from hpcbench.reduce.kind_facts import COLUMNS, LINES_OF_CASES, deriver_of
+from hpcbench.reduce.metric import KindColumns
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import RankTelemetry
 from hpcbench.reduce.results_file import ATTRIBUTES as OF_RESULTS
@@ -76,7 +77,7 @@ def test_results_have_the_parts_of_the_page(results: Path) -> None:
         for name, item in found.items():
             assert bool(item.attrs.get("units", "")) == isinstance(item, h5py.Dataset)
             assert name in own or item.attrs["description"] == told[name].text
-        named = {"names", "values", "bits", "record", "fields", "version", "derived"}
+        named = {"names", "values", "bits", "record", "fields", "version", "derived", "apart"}
         others = {attribute for item in found.values() for attribute in item.attrs}
         assert others - {"description", "units"} == named
 

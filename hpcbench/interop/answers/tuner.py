@@ -29,7 +29,6 @@ from hpcbench.answers.recommend import (
 from hpcbench.errors import UsageError
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.records import dataclass
-from hpcbench.reduce.kind_facts import kind_columns
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen
 from hpcbench.trace.schema import UNKNOWN
@@ -129,7 +128,7 @@ def tuner_table(runs: Sequence[Run]) -> TunerTable:
 
 def _tried(at: int, run: Run) -> Iterator[SweptCase]:
     """Yield the cases of collectives on NCCL; without a choice only collectives of tables."""
-    columns = kind_columns(run.results).values
+    columns = run.results.kind_columns.values
     inherited = _inherited(run, (ALGORITHM, PROTOCOL))
     for item in run.results.cases:
         case, of = item.case, columns.get(item.case.case_id, {})

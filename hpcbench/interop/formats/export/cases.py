@@ -12,7 +12,8 @@ from typing import Any
 
 from hpcbench.errors import UsageError
 from hpcbench.records import dataclass
-from hpcbench.reduce.kind_facts import CaseColumn, KindColumns, kind_columns
+from hpcbench.reduce.kind_facts import CaseColumn
+from hpcbench.reduce.metric import KindColumns
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.reduce.results_file import ResultsFile
 from hpcbench.texts import as_field
@@ -126,7 +127,7 @@ def exported_run(source: ResultsFile, only: Sequence[str] = ()) -> ExportedRun:
     Raises UsageError where it chooses none.
     """
     results = source.results
-    kinds = kind_columns(results)
+    kinds = results.kind_columns
     counts = Counter(item.case.label for item in results.cases)
     chosen = [item for item in results.cases if not only or _matches(item.case.label, only)]
     if not chosen and results.cases:
