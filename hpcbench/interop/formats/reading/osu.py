@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import field, replace
 
 from hpcbench.interop.formats.printed import Printed, printed, whole
 from hpcbench.interop.formats.reading.names import our_name
@@ -54,21 +54,9 @@ _FORMS = {"persistent": "persistent", "block": "block"}
 """Word in a title -> what distinguishes its rows from those of the usual call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Title:
-    """What a title says; ``refusal``: why a table with it is left out, "" if it is read."""
-
-    collective: str = ""
-    version: str = ""
-    backend: str = "mpi"
-    device: str = ""
-    label: str = ""
-    is_uneven: bool = False
-    refusal: str = ""
-
-
-def title_of(found: re.Match[str]) -> Title:
-    """Return what a title says of the table below it."""
+def titled(path: str, line: int, found: re.Match[str]) -> tuple[CommTable, str]:
+    """Return what a title says of the table below it, and why that is left out, "" if it is read.
+    """
     library, version = found["library"].upper(), f"{found['major']}.{found['minor']}"
     operation = printable(found["operation"] or "").strip()[:80]
     refusal = ""
@@ -90,7 +78,8 @@ def title_of(found: re.Match[str]) -> Title:
         name.lower().replace(" ", "_") or "send_recv")
     backend = BACKENDS.get(library, "")
     device = "cuda" if found["memory"] or backend == "nccl" else "cpu" if backend else ""
-    return Title(collective, version, backend, device, label, is_uneven, refusal)
+    return CommTable(PROGRAM, path, line, collective, (), version=version, timed_rates=False,
+                     is_uneven=is_uneven, label=label, backend=backend, device=device), refusal
 
 
 class OsuTables:
@@ -129,7 +118,8 @@ class OsuTables:
         if table is None and found.re is _TITLE:
             if len(self._open) == MOST_TABLES:
                 raise self._file.error(number, f"more than {MOST_TABLES} processes print tables")
-            table = _OsuTable(self._file, pattern_of(prefix))
+            table = _OsuTable(self._file, pattern_of(prefix),
+                              *titled(self._file.name, number, found))
             self._open[prefix] = table
         if table is None:
             return ended
@@ -157,17 +147,15 @@ class OsuTables:
 class _OsuTable:
     """A table that is being read. Columns are aligned: a row of another width is none.
 
-    ``pattern`` is what stands before its lines, ``width`` that of its column names, None if blanks
-    were removed or begin its row, as that of a barrier.
+    ``pattern`` is what stands before its lines, ``stated`` what its headings say, ``width`` that of
+    its column names, None if blanks were removed or begin its row, as that of a barrier.
     """
 
     file: ForeignFile
     pattern: re.Pattern[str]
-    title: Title = Title()
-    line: int = 1
+    stated: CommTable
+    refusal: str
     dtype: str = ""
-    device: str = ""
-    refusal: str = ""
     is_over: bool = False
     width: int | None = None
     columns: tuple[str, ...] = ()
@@ -177,20 +165,19 @@ class _OsuTable:
     def take_heading(self, number: int, found: re.Match[str]) -> None:
         """Take a line that is no row."""
         if found.re is _TITLE:
-            self.title, self.line = title_of(found), number
-            self.refusal, self.device, self.dtype = self.title.refusal, self.title.device, ""
-            self.columns = ()
+            self.stated, self.refusal = titled(self.file.name, number, found)
+            self.dtype, self.columns = "", ()
         elif found.re is _DATATYPE:
             self.dtype = found[1]
         elif found.re is _BUFFERS:
             self._take_buffers(found[1], found[2])
         else:
-            self.is_over, self.line = False, number
+            self.is_over, self.stated = False, replace(self.stated, line=number)
             self._take_names(found[0].rstrip())
 
     def _take_buffers(self, send: str, receive: str) -> None:
         if send == receive:
-            self.device = "cpu" if send == "HOST" else "cuda"
+            self.stated = replace(self.stated, device="cpu" if send == "HOST" else "cuda")
         else:
             self.refusal = f"rows of OSU between memory of {send.lower()} and {receive.lower()}"
 
@@ -228,12 +215,7 @@ class _OsuTable:
         """Yield the table, if it has rows, and begin again."""
         rows, damaged = self._aligned(), self.damaged
         if rows or damaged:
-            title = self.title
-            yield CommTable(
-                PROGRAM, self.file.name, self.line, title.collective, tuple(rows),
-                version=title.version, damaged=tuple(sorted(damaged)),
-                timed_rates=False, is_uneven=title.is_uneven, label=title.label,
-                backend=title.backend, device=self.device)
+            yield replace(self.stated, rows=tuple(rows), damaged=tuple(sorted(damaged)))
         self.rows, self.damaged = [], []
 
     def _aligned(self) -> list[CommRow]:
