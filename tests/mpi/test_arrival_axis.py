@@ -8,6 +8,7 @@ import pytest
 
 from hpcbench.reduce.arrival import MOST_OFF
 from hpcbench.reduce.results import CaseResult, LateArrivals
+from hpcbench.reduce.timing import MOST_LATE
 from launcher import launcher_for
 from mpi.reading import NOT_DRAWN, ONCE, Outcome, read
 
@@ -55,6 +56,8 @@ def test_punctual_ranks_wait_for_a_late_one_unless_a_buffer_takes_what_they_send
     for name, backend in (("all_reduce", "gloo"), ("all_reduce", "mpi"), ("broadcast", "gloo")):
         item, late = _found(outcome, name, backend, "last:20ms")
         assert item.timing is not None and item.timing.last_in_s is not None
+        if _is_missed(item, late):
+            continue
         assert late.lateness_s is not None and late.lateness_s > 0.8 * BY_S
         assert late.own_entry_s is not None and late.own_entry_s > BY_S / 2
         assert item.timing.last_in_s < BY_S / 2  # what is left does not grow with the lateness
@@ -65,11 +68,20 @@ def test_punctual_ranks_wait_for_a_late_one_unless_a_buffer_takes_what_they_send
         assert sooner.own_entry_s is not None and punctual.own_entry_s is not None
         assert sooner.own_entry_s < late.own_entry_s > punctual.own_entry_s + BY_S / 2
         assert punctual.absorbed_share is None and punctual.missed_share == 0
-    _, buffered = _found(outcome, "broadcast", "mpi", "last:20ms")  # the root sends, and goes on
+    item, buffered = _found(outcome, "broadcast", "mpi", "last:20ms")  # the root sends, and goes on
+    if _is_missed(item, buffered):
+        return
     assert buffered.lateness_s is not None and buffered.lateness_s > 0.8 * BY_S
     assert buffered.own_entry_s is not None and buffered.own_entry_s < BY_S / 2
     if not _is_off(buffered):
         assert buffered.absorbed_share is not None and buffered.absorbed_share > 0.5
+
+
+def _is_missed(item: CaseResult, late: LateArrivals) -> bool:
+    """Return whether ranks missed their moment in most samples, as they may on a busy machine."""
+    assert item.timing is not None and late.missed_share is not None
+    assert ("missed_lateness" in item.timing.quality) == (late.missed_share > MOST_LATE)
+    return late.missed_share > 0.5
 
 
 def _is_off(late: LateArrivals) -> bool:
