@@ -182,7 +182,7 @@ def _ranking(task: Task, beside: Sequence[Paired]) -> Ranking:
                    time_of(best), rivals, _ends_of(best))
 
 
-def _ends_of(way: Way) -> tuple[float, float] | None:
+def _ends_of(way: TaskSetting) -> tuple[float, float] | None:
     """Return the ends of the median's interval of a way of one run, where that is sound."""
     cells = [median_cell(item.statistics) for item in way.items.values()]
     return ends_of(cells[0]) if len(cells) == 1 else None
@@ -227,7 +227,7 @@ def _preference(ranking: Ranking) -> Preference:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class TaskCase:
     """A case with times, its task as text, and its setting."""
     run: int
     item: CaseResult
@@ -240,7 +240,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TaskSetting:
     """One way to do a task: the ``value`` of its key, and ``name`` with options that differ;
     ``items`` are its cases by the number of their run."""
 
@@ -260,7 +260,7 @@ class Task:
     kind: str
     name: str
     key: str
-    ways: tuple[Way, ...]
+    ways: tuple[TaskSetting, ...]
 
 
 def tasks_of(runs: Sequence[Run]) -> Iterator[Task]:
@@ -276,7 +276,7 @@ def tasks_of(runs: Sequence[Run]) -> Iterator[Task]:
             yield from _tasks(found, key)
 
 
-def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[Done]:
+def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[TaskCase]:
     """Yield the cases with times that have a task to compare."""
     for at, run in enumerate(runs):
         for item in run.results.cases:
@@ -290,11 +290,11 @@ def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[Done]:
             setting = {"backend": case.backend, "cuda_graph": case.cuda_graph, **choice.setting,
                        **{f"{ENV}{name}": value for name, value in case.env}}
             (setting if across_ranks else task)[RANKS] = case.world_size
-            yield Done(at, item, _text(task), setting)
+            yield TaskCase(at, item, _text(task), setting)
 
 
-def _tasks(found: Iterable[Done], key: str) -> Iterator[Task]:
-    def others(one: Done, kept: Container[str] = ()) -> str:
+def _tasks(found: Iterable[TaskCase], key: str) -> Iterator[Task]:
+    def others(one: TaskCase, kept: Container[str] = ()) -> str:
         return _text({name: value for name, value in one.setting.items() if name != key and (
             name in kept or not name.startswith(OPTION))})
 
@@ -307,7 +307,7 @@ def _tasks(found: Iterable[Done], key: str) -> Iterator[Task]:
                 yield _task(same, key)
 
 
-def _task(same: Sequence[Done], key: str) -> Task:
+def _task(same: Sequence[TaskCase], key: str) -> Task:
     """Return the task of cases that differ in a key; of cases planned twice the first counts."""
     options = [name for name in dict.fromkeys(name for one in same for name in one.setting)
                if name.startswith(OPTION) and name != key
@@ -317,7 +317,7 @@ def _task(same: Sequence[Done], key: str) -> Task:
         value = alike[0].value(key) or ""
         words = [f"{short(name)}={alike[0].value(name)}" for name in options
                  if name in alike[0].setting]
-        ways.append(Way(value, " ".join([value, *words]),
+        ways.append(TaskSetting(value, " ".join([value, *words]),
                         {one.run: one.item for one in reversed(alike)}))
     first, *others = (one.item.case.label.split() for one in same)
     shared = " ".join(word for word in first if all(word in words for words in others))
@@ -328,7 +328,7 @@ def _text(values: Mapping[str, Any]) -> str:
     return repr(sorted(values.items()))
 
 
-def paired(pairs: Sequence[tuple[Way, Way]], passes: Sequence[int]) -> list[Paired]:
+def paired(pairs: Sequence[tuple[TaskSetting, TaskSetting]], passes: Sequence[int]) -> list[Paired]:
     """Return, of each pair, the second way beside the first; ``passes``: of a launch, by number of
     the run. All pairs of a report share the machine, and so how passes depend on one another."""
     found = [Paired(time_of(second) / time_of(first), None, None, None, 0, PASSES, 0)
@@ -347,7 +347,7 @@ def paired(pairs: Sequence[tuple[Way, Way]], passes: Sequence[int]) -> list[Pair
     return found
 
 
-def time_of(way: Way) -> float:
+def time_of(way: TaskSetting) -> float:
     """Return the geometric mean of the times of a way over its runs, in seconds."""
     logs = [math.log(item.statistics.median_s) for item in way.items.values()
             if item.statistics is not None]

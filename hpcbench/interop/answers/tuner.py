@@ -22,7 +22,7 @@ from hpcbench.answers.recommend import (
     FEWEST,
     LAUNCHES,
     Paired,
-    Way,
+    TaskSetting,
     is_clearly_slower,
     paired,
 )
@@ -249,10 +249,10 @@ def _gains(found: Sequence[SweptCase], passes: Sequence[int]) -> Gains:
                   for choice, one in of.items()} for key, of in compared.items()}
 
 
-def _compared(same: Sequence[SweptCase]) -> dict[TunedChoice, tuple[Way, Way]]:
+def _compared(same: Sequence[SweptCase]) -> dict[TunedChoice, tuple[TaskSetting, TaskSetting]]:
     """Return each choice that went wrong in no run, with NCCL's own choice."""
     bad = {one.choice for one in same if one.item.status in BAD}
-    ways = {choice: Way("", "", {one.run: one.item for one in reversed(alike)})
+    ways = {choice: TaskSetting("", "", {one.run: one.item for one in reversed(alike)})
             for choice, alike in grouped(
                 (one.choice, one) for one in same if not one.unmeasured).items()
             if choice not in bad}
@@ -262,7 +262,7 @@ def _compared(same: Sequence[SweptCase]) -> dict[TunedChoice, tuple[Way, Way]]:
         if choice is not None and _folds(way) == _folds(default)}
 
 
-def _folds(way: Way) -> set[str]:
+def _folds(way: TaskSetting) -> set[str]:
     return {item.timing.fold for item in way.items.values() if item.timing}
 
 
