@@ -318,7 +318,7 @@ def _task(same: Sequence[TaskCase], key: str) -> Task:
         words = [f"{short(name)}={alike[0].value(name)}" for name in options
                  if name in alike[0].setting]
         ways.append(TaskSetting(value, " ".join([value, *words]),
-                        {one.run: one.item for one in reversed(alike)}))
+                                {one.run: one.item for one in reversed(alike)}))
     first, *others = (one.item.case.label.split() for one in same)
     shared = " ".join(word for word in first if all(word in words for words in others))
     return Task(same[0].item.case.kind, shared, key, tuple(ways))
