@@ -69,6 +69,7 @@ RUN_BY = {
 """A script, or the launchers and the command of hpcbench -> a test that runs it, below tests/."""
 NOT_RUN = {
     ".ci/run": "it runs all of these tests, on a bare system",
+    "tests/core.sh": "CI runs it, which is a pytest of its own over a copy",
     "slurm/v100_nvlink.sbatch": "needs V100 GPUs; test_slurm.py runs the CPU file of the same form",
     "scripts/reference.py": "it would write the pages that test_reference.py compares",
     "tests/golden.py": "it would write the files that test_golden.py compares with today's",
