@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from hpcbench.reduce.comparison import Comparison as Comparison
     from hpcbench.reduce.kind_facts import CaseColumn as CaseColumn
     from hpcbench.reduce.kind_facts import Deriver as Deriver
+    from hpcbench.reduce.metric import Metric as Metric
     from hpcbench.reduce.results import CaseResult as CaseResult
     from hpcbench.reduce.results import CaseSamples as CaseSamples
     from hpcbench.registry import CommandSpec as CommandSpec

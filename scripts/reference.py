@@ -198,7 +198,8 @@ def columns() -> Iterator[str]:
     for column, of_kinds in sorted(who.items(), key=lambda pair: -len(pair[1])):
         groups[", ".join(of_kinds)].append(column)
     for title, found in groups.items():
-        rows = [*_described_columns(column for column in found if column.name not in given)]
+        rows = [*_described_columns(column for column in found
+                                    if column.name not in given and column.is_scalar)]
         if rows:
             yield from block(rows, f"{'Kinds' if ',' in title else 'Kind'} {title}")
 

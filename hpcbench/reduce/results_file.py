@@ -163,8 +163,8 @@ ATTRIBUTES: Mapping[str, str] = {
 _CASES: Contents = {
     "cases": Described(
         "a row for each planned case, in the plan's order; where a case has no such value a text "
-        "is empty, a whole number is -1 and any other number is NaN. Attribute derived: kind, "
-        "version of the formulas and digest of the form of what each kind computes"),
+        "is empty, a whole number is -1 and any other number is NaN. derived: kind, version and "
+        "form of computed columns"),
     "cases/detail": Described(
         "a line for each row: reason, device, library (algorithm, protocol, channels, transport), "
         "memory by rank, detail: what ranks recorded with their samples, and trace_missing: true "

@@ -234,8 +234,8 @@ BOUND = (
          title="bound by", optional=True),
     metric("performance_score", "least time at the binding ceiling over the median"),
     word("score_denominator", "the ceiling that the score is of"),
-    metric("score_of_declared", "the same of the declared ceiling, beside a measured one"),
-    word("bound_evidence", "why it is bound so, in words"))
+    metric("score_of_declared", "the same of the declared ceiling"),
+    word("bound_evidence", "why, in words"))
 """Numbers of all that has a roofline."""
 INTENSITY = (
     metric("flop_per_memory_byte", "FLOPs over the least bytes of memory", "FLOP/byte"),

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from hpcbench.plugins import CaseResult, Presenter, Words, chart, table
-from hpcbench_sleep.deriver import SleepRecord
 from hpcbench_sleep.planner import Sleep
 
-Records = Mapping[str, SleepRecord]
+Values = Mapping[str, float | None]
+Records = Mapping[str, Values]
 COLUMNS = (
     table.Column("milliseconds", "asked", table.Show.COUNT, "ms"),
     table.Column("time_p50", "time p50", table.Show.US, "us", better="less"),
@@ -20,7 +20,7 @@ COLUMNS = (
 PART = chart.Look("sleeping", "#0072B2")
 
 
-class SleepPresenter(Presenter[Sleep, SleepRecord]):
+class SleepPresenter(Presenter[Sleep, Values]):
     """Presents sleeps."""
 
     fields = ("milliseconds", "overslept_s")
@@ -52,9 +52,9 @@ class SleepPresenter(Presenter[Sleep, SleepRecord]):
                 tuple(item.case.case_id for item in items),
                 chart.Axis("time", table.Show.MS, "ms"), (), (chart.BarSection("", bars),), (PART,))
 
-    def row(self, item: CaseResult, record: SleepRecord | None) -> Mapping[str, object]:
+    def row(self, item: CaseResult, record: Values | None) -> Mapping[str, object]:
         return {"milliseconds": item.case.workload.milliseconds,
-                "overslept_s": record.overslept_s if record else None}
+                "overslept_s": record["overslept_s"] if record else None}
 
     def sections(
         self, rows: Sequence[Mapping[str, object]], items: Sequence[CaseResult], derived: Records,
@@ -62,6 +62,6 @@ class SleepPresenter(Presenter[Sleep, SleepRecord]):
         return {"sleep": [{name: row[name] for name in self.fields} for row in rows]}
 
 
-def _cells(item: CaseResult, record: SleepRecord) -> tuple[float | None, ...]:
+def _cells(item: CaseResult, record: Values) -> tuple[float | None, ...]:
     return (item.case.workload.milliseconds,
-            item.statistics.median_s if item.statistics else None, record.overslept_s)
+            item.statistics.median_s if item.statistics else None, record["overslept_s"])
