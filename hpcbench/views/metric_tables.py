@@ -57,8 +57,13 @@ def passes_column(column: Column, name: str) -> ShownColumn:
 
 
 def column_of(one: Metric | ShownColumn) -> Column:
-    return one.column if isinstance(one, ShownColumn) else Column(
-        one.name, one.title, one.show, one.unit, one.text, one.better, one.optional)
+    """Return a metric's column; what it is planned as needs no meaning there, and a missing value
+    has a sign of its own."""
+    if isinstance(one, ShownColumn):
+        return one.column
+    is_measured = one.better is not None or one.has_digits_of_median or one.apart
+    return Column(one.name, one.title, one.show, one.unit,
+                  one.text.partition("; NaN")[0] if is_measured else "", one.better, one.optional)
 
 
 def cell_of(one: Metric | ShownColumn, item: CaseResult, values: Values) -> Cell:
