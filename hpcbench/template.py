@@ -30,8 +30,13 @@ from hpcbench.launch.messages import (
     encoded,
     worker_channel,
 )
-from hpcbench.launch.template_process import peer_of, print_whole_lines
-from hpcbench.measurement.process import no_collection_of_modules
+from hpcbench.launch.template_process import (
+    environment,
+    peer_of,
+    print_whole_lines,
+    state_of_template,
+)
+from hpcbench.measurement.process import KernelFiles, no_collection_of_modules
 from hpcbench.texts import error_line, say
 
 _MESSAGE_BYTES = 256 * 1024
@@ -166,8 +171,12 @@ class _Forker:
 
 
 def _serve_another(control: socket.socket) -> None:
-    """Serve the supervisor that has joined; its first message brings the file for the output."""
-    _, fds, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 1)
+    """Serve the supervisor that has joined, in a session of its own as any template; its first
+    message brings the state that it would have passed on, and the file for the output."""
+    wanted, fds, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 1)
+    if wanted != state_of_template(environment(KernelFiles(), os.getpid())):
+        return  # it starts one itself
+    os.setsid()
     for fd in fds:
         os.dup2(fd, 1)
         os.dup2(fd, 2)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fnmatch
+import hashlib
 import os
 import re
 import select
@@ -189,6 +190,7 @@ class JoinedTemplate:
         """``first`` is the supervisor of the template to join; nothing waits for it here."""
         self.env = dict(env)
         self._first = first
+        self._wanted = state_of_template(env)
         self._pidfd = -1
         self._is_joined = False
         self.control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -203,7 +205,7 @@ class JoinedTemplate:
                 self.control.connect(_address(self._first))
                 if peer_of(self.control) != (self._first, os.getuid()):
                     return False  # another program has the name
-                socket.send_fds(self.control, [b"output"], [self.output_fd])
+                socket.send_fds(self.control, [self._wanted], [self.output_fd])
             except OSError:
                 return False
             self._is_joined = True
@@ -267,17 +269,24 @@ def first_alike(environ: Mapping[str, str]) -> int | None:
     """Return the process of the first rank before this one that is alike, None if none is.
 
     Alike are ranks of one launcher process with the same command whose templates would inherit the
-    same: variables, cores, memory policy, limits, cgroup, namespaces.
+    same: variables, cores, memory policy, limits, cgroup, namespaces. The template compares once
+    more what it has in fact (`state_of_template`): a program around hpcbench may set a rank's.
     """
     variable, files = rank_variable(environ), KernelFiles()
     before: dict[int, int] = {}
     for pid in _children(files, os.getppid()) if variable else ():
-        rank = _environment(files, pid).get(variable, "")
+        rank = environment(files, pid).get(variable, "")
         if rank.isdigit() and int(rank) < announced_rank(environ):
             before[int(rank)] = pid
-    own = _inherited(files, os.getpid()) if before else None
-    return next((pid for _, pid in sorted(before.items()) if own and _inherited(files, pid) == own),
+    own = _command(files, os.getpid()) if before else None
+    return next((pid for _, pid in sorted(before.items()) if own and _command(files, pid) == own),
                 None)
+
+
+def state_of_template(env: Mapping[str, str]) -> bytes:
+    """Return a digest of variables and of what this process passes on to forks and programs."""
+    state = repr((sorted(env.items()), _inherited(KernelFiles(), os.getpid())))
+    return hashlib.sha256(os.fsencode(state)).digest()
 
 
 def _children(files: KernelFiles, pid: int) -> list[int]:
@@ -286,7 +295,7 @@ def _children(files: KernelFiles, pid: int) -> list[int]:
             for child in (files.text(f"{folder}/{task}/children") or "").split()]
 
 
-def _environment(files: KernelFiles, pid: int) -> dict[str, str]:
+def environment(files: KernelFiles, pid: int) -> dict[str, str]:
     """Return the variables that a process began with, none of one that is gone."""
     text = files.text(f"proc/{pid}/environ", _ENVIRONMENT_BYTES) or ""
     return dict(pair.split("=", 1) for pair in text.split("\0") if "=" in pair)
@@ -300,19 +309,26 @@ _INHERITED = re.compile(
 """Fields of /proc/PID/status that a fork inherits."""
 
 
-def _inherited(files: KernelFiles, pid: int) -> list[object] | None:
-    """Return what a template would inherit of a supervisor, and its command; None if it is gone."""
-    folder, environ = f"proc/{pid}", _environment(files, pid)
+def _command(files: KernelFiles, pid: int) -> list[object] | None:
+    """Return what a supervisor runs, and with what; None if it is gone."""
+    environ = environment(files, pid)
     try:
-        spaces = [f"ns/{name}" for name in files.names(f"{folder}/ns")]
-        return [
-            [Path("/", folder, name).readlink() for name in ("cwd", "root", "exe", *spaces)],
-            worker_environment(environ, (), {}), [environ.get(name) for name in _OF_JOB],
-            [files.text(f"{folder}/{name}") for name in ("cmdline", "cgroup", "limits",
-                                                         "oom_score_adj", "personality")],
-            {name: text for name, text in files.fields(f"{folder}/status").items()
-             if _INHERITED.fullmatch(name)},
-            memory_policy(files, pid), os.getpriority(os.PRIO_PROCESS, pid),
-            os.sched_getscheduler(pid)]
+        return [Path(f"/proc/{pid}/exe").readlink(), files.text(f"proc/{pid}/cmdline"),
+                worker_environment(environ, (), {}), [environ.get(name) for name in _OF_JOB],
+                _inherited(files, pid)]
     except OSError:
         return None
+
+
+def _inherited(files: KernelFiles, pid: int) -> list[object]:
+    """Return what a process passes on to forks and programs. Raises OSError if it is gone."""
+    folder = f"proc/{pid}"
+    spaces = [f"ns/{name}" for name in files.names(f"{folder}/ns")]
+    return [
+        [Path("/", folder, name).readlink() for name in ("cwd", "root", *spaces)],
+        [files.text(f"{folder}/{name}") for name in ("cgroup", "limits", "oom_score_adj",
+                                                     "personality")],
+        {name: text for name, text in files.fields(f"{folder}/status").items()
+         if _INHERITED.fullmatch(name)},
+        memory_policy(files, pid), os.getpriority(os.PRIO_PROCESS, pid),
+        os.sched_getscheduler(pid), os.sched_getparam(pid).sched_priority]

@@ -100,6 +100,13 @@ def test_ranks_that_share_a_template_end_their_workers_apart() -> None:
         mine, others = own.fork({}, 0, progress), other.fork({}, 0, progress)
         assert parent_of(mine.pid) == shared.process.pid
         assert parent_of(parent_of(others.pid)) == shared.process.pid
+        assert [os.getsid(worker.pid) for worker in (mine, others)] == [
+            shared.process.pid, parent_of(others.pid)], "the kernel shares cores among sessions"
+        with contextlib.closing(JoinedTemplate({**env, "CUDA_VISIBLE_DEVICES": "1"},
+                                               os.getpid())) as unlike:
+            assert unlike.is_alive()
+            unlike.control.settimeout(30.0)
+            assert unlike.control.recv(9) == b"", "its rank set a variable after its start"
         own.close()
         while process_state(mine.pid) not in ("", "Z"):
             time.sleep(0.01)
