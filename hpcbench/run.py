@@ -18,6 +18,7 @@ from hpcbench.launch.communicator import LAST_PAUSE_S, Communicator
 from hpcbench.launch.launcher import StopRequests, announced_rank, by_torchrun, stop_requests
 from hpcbench.launch.measuring import (
     collect_profiles,
+    load_inline,
     measure,
     note_noise,
     open_journal,
@@ -87,6 +88,7 @@ def run(
         folders, is_done = open_folders(attempt), attempt.is_done()
         said: dict[str, str] = {}
         if not is_done:
+            load_inline(attempt, pool)
             with verbosity.stage("measurement"), open_journal(attempt, folders) as journal:
                 stolen_share = note_noise(attempt, journal)
                 with (_progress(attempt, folders, verbosity, stolen_share, said) as report,

@@ -399,6 +399,15 @@ def _note_beginning(attempt: RunAttempt, folders: RankFolders, journal: Journal)
             "planned": left + len(history.finished), "earlier_plans": list(history.plans)})
 
 
+def load_inline(attempt: RunAttempt, pool: WorkerPool) -> None:
+    """Import torch in this process if it runs cases itself: these seconds are no case's time, and
+    the time left is not extrapolated from them."""
+    is_inline, rank = attempt.config.launch.inline, attempt.comm.rank
+    if any((is_inline or generation.inline) and rank < generation.world_size
+           for generation in generations(attempt.runs_left())):
+        pool.load_inline()
+
+
 def note_noise(attempt: RunAttempt, journal: Journal) -> float:
     """Measure other processes' share of this rank's core, and note it. Collective; 0 if switched
     off."""

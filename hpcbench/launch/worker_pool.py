@@ -88,6 +88,11 @@ class WorkerPool:
         self._last = template.fork(late, self._memory_limit_bytes if limited else 0, self.progress)
         return self._last
 
+    def load_inline(self) -> None:
+        """Import torch in this process now, not in the first case of `start_inline`."""
+        if self._inline is not None:
+            self._inline()
+
     def start_inline(self, variables: Variables, mpi: InlineComms | None) -> InlineWorker:
         """Return a worker in this process. Raises LaunchError."""
         if self._inline is None:

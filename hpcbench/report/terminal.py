@@ -407,7 +407,7 @@ class Progress:
         planned_all_s, all_s = planned_s + left_s, took_s + ratio * left_s
         if max(ratio, 1 / ratio) < FAR_OFF or abs(all_s - planned_all_s) < QUIET_S:
             return
-        why = f" ({self.slow_reason})" if ratio > 1 and self.slow_reason else ""
+        why = f" (perhaps as {self.slow_reason})" if ratio > 1 and self.slow_reason else ""
         self.message(f"{self._which(*its_turn)}took {rough_time(took_s)}, {digits(ratio, 2)} times "
                      f"its estimate{why}: about {rough_time(all_s)} in all, not "
                      f"{rough_time(planned_all_s)}")
