@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from hpcbench.plan.case import PROGRAM_KIND
 from hpcbench.records import dataclass
 from hpcbench.reduce.results import IMPORTED, QUALITIES, CaseResult, Finding, Results
 from hpcbench.reduce.spread import interval_share
@@ -168,6 +169,22 @@ def _warned(results: Results) -> str:
     return next(map(_clause, results.findings), "")
 
 
+def _noise_unknown(results: Results) -> str:
+    """Return whether the noise before the cases is unknown: switched off, or a program's file of an
+    earlier version."""
+    kinds = {case.kind for case in results.plan.cases}
+    seconds = results.plan.config.get("measure", {}).get(
+        "noise_check_s", 0 if kinds == {PROGRAM_KIND} else None)
+    return "host noise was not measured" if seconds == 0 else ""
+
+
+def _all_late(results: Results) -> str:
+    """Return of how many cases no sample began in time: something held the ranks up."""
+    late = sum(item.timing.n_late == item.statistics.n > 0 for item in results.cases
+               if item.timing is not None and item.statistics is not None)
+    return f"every sample of {plural(late, 'case')} began late" if late else ""
+
+
 def _good(results: Results) -> str:
     counts = Counter(item.status for item in results.cases)
     parts = (f"{_of_cases(counts['ok'], results)} measured", checked_text(results), "no warning")
@@ -184,7 +201,7 @@ RULES: tuple[tuple[str, Callable[[Results], str]], ...] = (
     (AMBER, _imported), (AMBER, _incomplete), (AMBER, _lacking), (AMBER, _unchecked),
     (AMBER, _finding("HB143", _ONE_LOSES)), (AMBER, _finding("HB144")),
     (AMBER, _finding("HB145")), (AMBER, _finding("HB130")), (AMBER, _flagged),
-    (AMBER, _no_interval), (AMBER, _warned),
+    (AMBER, _no_interval), (AMBER, _all_late), (AMBER, _noise_unknown), (AMBER, _warned),
     (GREEN, _good),
 )
 """State, and what returns its reason, or nothing where it does not hold. The first that holds is

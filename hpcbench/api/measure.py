@@ -18,7 +18,7 @@ import numpy as np
 
 from hpcbench.api.measurement import Measurement
 from hpcbench.api.ranks import CommonClock, Ranks, SharedFailures, common_clock, open_ranks
-from hpcbench.api.saved import append, identified, program_record, saved_path
+from hpcbench.api.saved import append, identified, own_noise, program_record, saved_path
 from hpcbench.config.axes import Checks
 from hpcbench.errors import MeasureError, how_to_install
 from hpcbench.measurement import loop
@@ -278,6 +278,8 @@ def _measured(
                          "away here")
     name, device_name = ranks.gather((request.name, _name_of_device(device)))[0]
     least, most = request.counts(ranks.size)
+    noise = [] if request.save is None else ranks.gather(own_noise(
+        ranks.rank, ranks.size, 1.0 if request.seconds is None else request.seconds))
     progress = SharedProgress.create(most + request.warmup)
     try:
         with _shared_failure(control, ranks):
@@ -294,7 +296,7 @@ def _measured(
     case = _case(request, ranks, (name, device_name), (least, most))
     records = _records(case, gathered, looped.stop_reason)
     if request.save is not None:
-        _on_all(ranks, lambda: None if saved is None else append(saved, case, records))
+        _on_all(ranks, lambda: None if saved is None else append(saved, case, records, noise))
     bound_ns = None if clock.model is None else float(sum(sorted(
         bound for *_, bound in gathered)[-2:]))
     wrong = tuple(f"rank {rank}: {text}" for rank, (_, found, _) in enumerate(gathered)

@@ -24,16 +24,29 @@ import psutil
 
 from hpcbench.errors import FileError
 from hpcbench.measurement.environment import machine
+from hpcbench.measurement.noise import check_s, look_for_detours
+from hpcbench.measurement.process import KernelFiles, allocation
 from hpcbench.plan.case import PROGRAM_KIND, Case, Plan, case_id
 from hpcbench.reduce.fold import RankClocks
 from hpcbench.reduce.outcome import Attempt, OutcomeContext, judge
 from hpcbench.reduce.records import with_records
-from hpcbench.reduce.results import CaseResult, CaseSamples, Results, RunInfo
+from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results, open_results
-from hpcbench.reduce.run_checks import environment_hash
-from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, SampleColumns, Samples
+from hpcbench.reduce.run_checks import environment_hash, noise_findings
+from hpcbench.trace.schema import (
+    SAMPLE_COLUMNS,
+    Header,
+    Noise,
+    Record,
+    SampleColumns,
+    Samples,
+    from_values,
+)
+from hpcbench.units import grouped
 
-_PROCESSES, _WRONG = "processes", "wrong_elements"
+_PROCESSES, _WRONG, _NOISE = "processes", "wrong_elements", "noise"
+_MOST_NOISE_S = 0.5
+Stored = Mapping[str, Any]
 Records = Mapping[int, Sequence[Record]]
 """All launches of a case, by rank."""
 
@@ -41,13 +54,15 @@ Records = Mapping[int, Sequence[Record]]
 @dataclass(frozen=True, slots=True)
 class SavedFile:
     """A file's content: its run, cases with their records, and for each case the process of each
-    launch, and the wrong elements in each, by rank."""
+    launch, the wrong elements in each, by rank, and the findings on its noise (None: of an earlier
+    version, not measured)."""
 
     path: Path
     run: RunInfo
     cases: Mapping[str, tuple[Case, Records]]
     processes: Mapping[str, Sequence[str]]
     wrong: Mapping[str, Sequence[Sequence[int]]]
+    noise: Mapping[str, Sequence[Sequence[Stored] | None]]
 
 
 def saved_path(save: Any) -> Path:
@@ -78,7 +93,8 @@ def _read(path: Path) -> SavedFile:
     """Return the saved content, empty without a file. Raises FileError as `saved_path` does."""
     if not path.exists():
         return SavedFile(
-            path, _this_run(path.parent.name if path.name == FILE_NAME else path.stem), {}, {}, {})
+            path, _this_run(path.parent.name if path.name == FILE_NAME else path.stem), {}, {}, {},
+            {})
     with open_results(path) as file:
         earlier = file.results
         _refuse_others(path, earlier)
@@ -89,7 +105,8 @@ def _read(path: Path) -> SavedFile:
             if samples is not None:
                 cases[item.case.case_id] = item.case, _records_of(
                     item, samples, wrong.get(item.case.case_id))
-    return SavedFile(path, earlier.run, cases, config[_PROCESSES], wrong)
+    return SavedFile(
+        path, earlier.run, cases, config[_PROCESSES], wrong, config.get(_NOISE, {}))
 
 
 def _versions() -> dict[str, str]:
@@ -144,15 +161,26 @@ def identified(case: Case) -> Case:
         "validate": case.validate}))
 
 
-def append(path: Path, case: Case, records: Mapping[int, Record]) -> None:
-    """Write a file anew, with one more launch of a case. Raises FileError; then the file is as it
-    was. Programs that end at the same time take turns."""
+def own_noise(rank: int, ranks: int, seconds: float) -> tuple[Header, Noise]:
+    """Return who this rank is, and what others take of its core before ``seconds`` of measuring."""
+    host, process = socket.gethostname(), allocation(KernelFiles(), os.environ)
+    return Header("", "", rank, ranks, rank, host, host, os.getpid(), {}, {"process": process}), (
+        look_for_detours(check_s(_MOST_NOISE_S, seconds)))
+
+
+def append(
+    path: Path, case: Case, records: Mapping[int, Record],
+    noise: Sequence[tuple[Header, Noise]],
+) -> None:
+    """Write a file anew, with one more launch of a case, and each rank's noise before it. Raises
+    FileError; then the file is as it was. Programs that end at the same time take turns."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"measure: save: {path.parent} cannot be made: {error.strerror}") from None
     with _turn(path.parent):
-        _append(_read(path), case, records)
+        _append(_read(path), case, records, [*noise_findings(
+            {header.rank: lost for header, lost in noise}, [header for header, _ in noise])])
 
 
 @contextmanager
@@ -167,7 +195,9 @@ def _turn(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _append(saved: SavedFile, case: Case, records: Mapping[int, Record]) -> None:
+def _append(
+    saved: SavedFile, case: Case, records: Mapping[int, Record], noise: Sequence[Finding],
+) -> None:
     before = [*saved.processes.get(case.case_id, ())]
     own = f"{os.getpid()}/{psutil.Process().create_time():.2f}"
     kept = len(before) - (before[-1:] == [own])
@@ -176,6 +206,9 @@ def _append(saved: SavedFile, case: Case, records: Mapping[int, Record]) -> None
               for rank, record in records.items()}
     every = [*{**saved.cases, case.case_id: (case, longer)}.values()]
     cases = tuple(replace(one, index=index) for index, (one, _) in enumerate(every))
+    by_launch = [*saved.noise.get(case.case_id, [None] * kept)][:kept]
+    noises = {**dict.fromkeys(saved.cases, (None,)), **saved.noise,
+              case.case_id: [*by_launch, [found.stored() for found in noise]]}
     plan = Plan(
         name=saved.run.name, world_size=max(one.world_size for one in cases), passes=1, cases=cases,
         duplicates=0, launches=max(len(some[0]) for _, some in every),
@@ -183,7 +216,9 @@ def _append(saved: SavedFile, case: Case, records: Mapping[int, Record]) -> None
         config={"name": saved.run.name, _PROCESSES: {
             **saved.processes, case.case_id: [*before[:kept], own]}, _WRONG: {
             **saved.wrong, case.case_id: [
-                [longer[rank][at].n_wrong for rank in sorted(longer)] for at in range(kept + 1)]}})
+                [longer[rank][at].n_wrong for rank in sorted(longer)] for at in range(kept + 1)]},
+            _NOISE: noises,
+            "measure": {"noise_check_s": _MOST_NOISE_S * _is_measured(noises)}})
     with new_results(saved.path) as writer:
         outcomes = [judge(one, some, _context(one, len(some[0]), saved.run))
                     for one, (_, some) in zip(cases, every, strict=True)]
@@ -194,7 +229,20 @@ def _append(saved: SavedFile, case: Case, records: Mapping[int, Record]) -> None
             replace(saved.run, plan_hash=plan.plan_hash, world_size=plan.world_size,
                     ranks_present=tuple(range(plan.world_size))), plan,
             tuple(outcome.result for outcome in outcomes),
-            tuple(finding for outcome in outcomes for finding in outcome.findings))))
+            (*(finding for outcome in outcomes for finding in outcome.findings),
+             *_worst(noises)))))
+
+
+def _is_measured(noises: Mapping[str, Sequence[Sequence[Stored] | None]]) -> bool:
+    return all(found is not None for launches in noises.values() for found in launches)
+
+
+def _worst(noises: Mapping[str, Sequence[Sequence[Stored] | None]]) -> Iterator[Finding]:
+    """Yield of each code the finding of the launch that lost most."""
+    every = [from_values(Finding, found) for launches in noises.values()
+             for some in launches for found in some or ()]
+    for same in grouped((found.code, found) for found in every).values():
+        yield max(same, key=lambda found: found.share or 0)
 
 
 def _context(case: Case, launches: int, run: RunInfo) -> OutcomeContext:

@@ -20,7 +20,16 @@ from hpcbench.report.document import markdown_text
 from hpcbench.report.report_file import _answers, document_of
 from hpcbench.report.results_lines import brief_tables_of, count_lines
 from hpcbench.report.summary import case_rows, summary_document
-from results_factory import MemorySamples, flagged, make_case, make_results, not_ok, ok, sweep
+from results_factory import (
+    MemorySamples,
+    flagged,
+    make_case,
+    make_plan,
+    make_results,
+    not_ok,
+    ok,
+    sweep,
+)
 
 NOISE = Finding("HB144", "note", "other processes used 81 % of each core: expect long tails; see")
 """Of an earlier version, which had no share."""
@@ -72,6 +81,10 @@ RUNS: Mapping[str, tuple[str, str, Results]] = {
     "flags": (AMBER, "1 of 2 cases", run_of(flagged(CLEAN, "two_modes"), findings=(FEW,))),
     "no interval": (AMBER, "1 of 2 medians", run_of(
         ok(make_case(iterations=3)), findings=(FEW,))),
+    "every sample late": (AMBER, "1 case", make_results((
+        replace(CLEAN, timing=replace(CLEAN.timing, n_late=CLEAN.statistics.n)),))),
+    "noise not looked for": (AMBER, "noise", replace(run_of(), plan=make_plan(
+        (make_case(),), config={"measure": {"noise_check_s": 0.0}}))),
     "any warning": (AMBER, "no p5 or p95", run_of(findings=(FEW,))),
 }
 """Name -> the state, a figure of its sentence, the run; other rules that match come later."""

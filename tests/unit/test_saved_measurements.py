@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import hpcbench
 from bad_input_process import hpcbench as in_this_process
+from hpcbench.answers.verdict import AMBER, RED, verdict_of
 from hpcbench.api import saved
 from hpcbench.errors import FileError
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import new_results, open_results
+from hpcbench.trace.schema import Noise
 from launcher import ROOT
 from results_factory import all_ok, sweep
 
@@ -65,6 +69,37 @@ def test_a_file_has_what_was_measured(tmp_path: Path) -> None:
     assert (other.status, other.statistics) == ("wrong", None) and other.n_wrong
     assert results.run.name == "own" and results.run.environment["cpu"]
     assert not results.lacking_kinds
+
+
+def test_the_noise_before_each_launch_is_in_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The file keeps the worst of all launches; one launch without makes it unknown."""
+    quiet = Noise(0.2, 0, 0.0, 0, 50.0, 2000.0)
+    states = []
+    for share in (0.0, 0.8, 0.3):
+        monkeypatch.setattr(saved, "look_for_detours", lambda seconds, share=share: replace(
+            quiet, stolen_share=share))
+        monkeypatch.setattr(saved.psutil, "Process", lambda share=share: SimpleNamespace(
+            create_time=lambda: share))
+        hpcbench.measure(step, save=tmp_path, iterations=12, check=lambda: True)
+        results = read(tmp_path)
+        states.append([(one.code, one.share) for one in results.findings])
+    assert states == [[], [("HB144", 0.8)], [("HB144", 0.8)]]
+    assert verdict_of(results).state == RED
+    earlier = replace(results, findings=(), plan=replace(results.plan, config={"processes": {}}))
+    assert verdict_of(earlier).state == AMBER
+    with new_results(tmp_path / "earlier.h5") as writer, open_results(
+            tmp_path / "results.h5") as file:
+        for item in results.cases:
+            writer.add_samples(item.case, file.samples(item.case.case_id))
+        writer.finish(replace(earlier, plan=replace(results.plan, config={
+            "processes": results.plan.config["processes"]})))
+    monkeypatch.setattr(saved, "look_for_detours", lambda seconds: quiet)
+    hpcbench.measure(step, save=tmp_path / "earlier.h5", iterations=12, check=lambda: True)
+    config = read(tmp_path / "earlier.h5").plan.config
+    assert config["measure"] == {"noise_check_s": 0}
+    assert [*config["noise"].values()] == [[None, None, []]]
 
 
 def test_each_run_of_the_program_is_a_launch(tmp_path: Path) -> None:
