@@ -204,7 +204,11 @@ def test_communication_is_a_share_of_the_recorded_span(isolated: Path) -> None:
     assert found.span_s == pytest.approx(39 * 20e-6 + 10e-6)
     assert found.of_span == pytest.approx(400e-6 / 790e-6)
     assert "51 % of the span of 790 us" in found.answers[0].sentence
-    assert explained(isolated, traffic).of_span is None
+    bound, *_ = found.answers[0].evidence
+    assert "at most 51 %" in bound and "communication: [on, off]" in bound
+    without_span = explained(isolated, traffic)
+    assert without_span.of_span is None
+    assert len(without_span.answers[0].evidence) == len(found.answers[0].evidence) - 1
 
 
 @pytest.mark.parametrize("traffic", [

@@ -28,7 +28,13 @@ from hpcbench.answers.answer import (
     plain_table,
     range_of,
 )
-from hpcbench.interop.answers.isolated_calls import call_seconds, counted, span_of, span_text
+from hpcbench.interop.answers.isolated_calls import (
+    call_seconds,
+    counted,
+    exposed_text,
+    span_of,
+    span_text,
+)
 from hpcbench.interop.dialects.traffic import (
     FEWEST_CALLS,
     MESSAGES,
@@ -110,7 +116,7 @@ class Causes:
     """The record of the topic; ``shares`` are of all recorded time, by cause, with the rest.
 
     ``span_s``: from the mean rank's first issue to its last end; ``of_span``: communication's share
-    of it; both None where calls were lost or have no times.
+    of it, the most that may be exposed; both None where calls were lost or have no times.
     """
 
     forms: tuple[CallCause, ...]
@@ -129,7 +135,7 @@ def causes(runs: Sequence[Run], options: TopicOptions) -> Causes:
     ordered = tuple(sorted(forms, key=lambda one: -one.time_s))
     shares, (span_s, of_span) = _shares(ordered), span_of(record)
     return Causes(ordered, shares, span_s, of_span, (_answer(
-        record, ordered, shares, span_text(span_s, of_span)),))
+        record, ordered, shares, span_text(span_s, of_span), exposed_text(of_span)),))
 
 
 def _recorded(record: TrafficRecord) -> list[CallTimes]:
@@ -305,6 +311,7 @@ def _shares(forms: Sequence[CallCause]) -> Mapping[str, float]:
 
 def _answer(
     record: TrafficRecord, forms: Sequence[CallCause], shares: Mapping[str, float], of_span: str,
+    exposed: str,
 ) -> Answer:
     label = "communication"
     if len(record.order) < 2:
@@ -320,9 +327,10 @@ def _answer(
     late = sorted({rank for one in forms for rank in one.late})
     by = f"; rank {rank_list(late)} arrives last" if late else ""
     recorded = f"{three_digits(seconds)} s recorded" + (f", {of_span}" if of_span else "")
-    return Answer(CLEAR, f"{label}: {words} of {recorded}{by}", tuple(
-        f"{one.form}: {' + '.join(one.parts) or one.missing or one.cause}"
-        for one in forms[:8]))
+    return Answer(CLEAR, f"{label}: {words} of {recorded}{by}", (
+        *filter(None, (exposed,)),
+        *(f"{one.form}: {' + '.join(one.parts) or one.missing or one.cause}"
+          for one in forms[:8])))
 
 
 def _tables(found: Causes) -> Iterator[Table]:

@@ -170,6 +170,16 @@ def span_text(span_s: float | None, of_span: float | None) -> str:
         f"{100 * of_span:.0f} % of the span of {format_seconds(span_s)}")
 
 
+def exposed_text(of_span: float | None) -> str:
+    """Return the most that may be exposed, and how to measure it; "" without a span.
+
+    A record has no compute, so it does not tell what of its communication was hidden.
+    """
+    return "" if of_span is None else (
+        f"exposed communication is not known from records: at most {100 * of_span:.0f} % of the "
+        "span; to measure it, run a training with communication: [on, off]")
+
+
 def of_most_nodes(runs: Sequence[Run]) -> list[Run]:
     """Return the runs on the same nodes as the first of those on most nodes and ranks."""
     def place(run: Run) -> tuple[frozenset[str], int]:
