@@ -24,7 +24,15 @@ from hpcbench.answers.answer import (
     with_command,
 )
 from hpcbench.answers.compare import FASTER, SAME, SLOWER, CaseComparison
-from hpcbench.answers.scaling_series import Worked, caveats, compared, scaled, short_ways, worked
+from hpcbench.answers.scaling_series import (
+    BY_PAIRS,
+    Worked,
+    caveats,
+    compared,
+    scaled,
+    short_ways,
+    worked,
+)
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import SAMPLES
 from hpcbench.statistics.order import Interval
@@ -97,7 +105,7 @@ class RanksStep:
 
     Attributes:
         time: over that of fewer ranks, with its interval; ``verdict`` is that of
-            `compare`.
+            `compare`. ``in_launch``: it is the mean over pairs of a pass.
         from_samples: from so many samples on it is faster, set-up included; None if it is not, or
             set-up is not known.
         hour_saved: cost of each hour that it saves, in the unit of the task; None if none is.
@@ -110,6 +118,7 @@ class RanksStep:
     verdict: str
     from_samples: int | None
     hour_saved: float | None
+    in_launch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +264,7 @@ def _step(few: CostChoice, many: CostChoice, found: CaseComparison) -> RanksStep
             a_sample = 1 / few.samples_per_s - 1 / many.samples_per_s
             from_samples = max(int((many.setup_s - few.setup_s) / a_sample) + 1, 1)
     return RanksStep(few.label, many.label, many.nodes - few.nodes, found.interval, found.verdict,
-                     from_samples, hour_saved)
+                     from_samples, hour_saved, found.in_launch)
 
 
 PRICE = "use --price or hardware.price_per_device_hour"
@@ -366,7 +375,8 @@ def _saved(ratio: float) -> float:
 def _of_step(task: TrainingTask, step: RanksStep) -> Answer:
     """Return the time on more ranks, the samples from which on they pay, and an hour's cost."""
     what = plural(step.more_nodes, "more node") if step.more_nodes > 0 else "more ranks"
-    head = f"{what}: {step.second} takes {interval_text(step.time, percent=True)} of the time"
+    head = (f"{what}: {step.second} takes {interval_text(step.time, percent=True)} of the time"
+            f"{BY_PAIRS if step.in_launch else ''}")
     about: tuple[str, ...] = (f"instead of {step.first}",)
     if step.verdict in (SLOWER, SAME):
         return Answer(NONE, f"{head}: never pays", about)
@@ -419,6 +429,7 @@ def cost_charts(record: Costs) -> Iterator[LineChart]:
 
 def _columns(task: TrainingTask) -> tuple[Column, ...]:
     money = task.unit
+    saved = f"%{BY_PAIRS}" if task.fastest.in_launch else "%"
     return (
         Column("choice", "choice"), Column("nodes", "nodes", Show.COUNT),
         Column("devices", "devices", Show.COUNT),
@@ -431,11 +442,11 @@ def _columns(task: TrainingTask) -> tuple[Column, ...]:
         Column("per_1000", "1,000 samples", Show.NUMBER, money, better="less"),
         Column("per_million_tokens", "10^6 tokens", Show.NUMBER, money, better="less",
                optional=True, detail=True),
-        Column("time_saved", "time saved", Show.PERCENT, "%", "against the default, the first row",
-               "more", optional=True, first_to_go=True),
+        Column("time_saved", "time saved", Show.PERCENT, saved,
+               "against the default, the first row", "more", optional=True, first_to_go=True),
         Column("time_interval", _INTERVAL, Show.PERCENT, "%", optional=True, first_to_go=True),
-        Column("cost_saved", "cost saved", Show.PERCENT, "%", "against the default, the first row",
-               "more", optional=True, first_to_go=True),
+        Column("cost_saved", "cost saved", Show.PERCENT, saved,
+               "against the default, the first row", "more", optional=True, first_to_go=True),
         Column("cost_interval", _INTERVAL, Show.PERCENT, "%", optional=True, first_to_go=True),
         Column("note", "note", optional=True))
 

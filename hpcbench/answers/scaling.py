@@ -18,6 +18,7 @@ from hpcbench.answers.answer import (
     with_command,
 )
 from hpcbench.answers.scaling_series import (
+    BY_PAIRS,
     EXCELLENT,
     GOOD,
     IS_EXCELLENT,
@@ -116,10 +117,12 @@ def _of_efficiency(series: ScalingSeries, head: str) -> Answer:
     most = known[-1]
     assert most.efficiency is not None and most.speed_up is not None
     of = ", ".join(filter(None, (series.base, plural(base.ranks, "rank"))))
-    text = (f"scaling efficiency {interval_text(most.efficiency, percent=True)} on "
+    by_pairs = BY_PAIRS if most.in_launch else ""
+    text = (f"scaling efficiency{by_pairs} {interval_text(most.efficiency, percent=True)} on "
             f"{plural(most.ranks, 'rank')}")
     where = " in one launch" if most.in_launch else ""
-    about = (f"{head}; speed-up {interval_text(most.speed_up)}; base: {of}{where}", *evidence)
+    about = (f"{head}; speed-up{by_pairs} {interval_text(most.speed_up)}; base: {of}{where}",
+             *evidence)
     if most.verdict is None:
         return Answer(CANNOT_TELL, f"{text}: undecided, {_why_none(most.efficiency)}", about)
     least = EXCELLENT if most.verdict == IS_EXCELLENT else GOOD
@@ -139,7 +142,8 @@ def _evidence(series: ScalingSeries, one: SeriesMember) -> str:
     parts = [f"{plural(one.ranks, 'rank')} on {plural(one.nodes, 'node')}: "
              f"{format_seconds(one.time_s)} a call, {digits(one.rate, 4)} {series.unit}/s"]
     if one.efficiency:
-        parts.append(f"scaling efficiency {interval_text(one.efficiency, percent=True)}")
+        by_pairs = BY_PAIRS if one.in_launch else ""
+        parts.append(f"scaling efficiency{by_pairs} {interval_text(one.efficiency, percent=True)}")
     if share is not None:
         parts.append(f"communication adds {three_digits(100 * share.median)} % of a call "
                      f"({three_digits(100 * share.least)} to "
@@ -206,6 +210,9 @@ _LEAD = (
     f"good from {100 * GOOD:.0f} %, excellent from {100 * EXCELLENT:.0f} %; none is given where "
     "ranks share cores")
 
+_LEAD_OF_PAIRS = (
+    "by pairs: mean over pairs of a pass in one launch, not the quotient of two medians")
+
 
 def scaling_tables(record: Scaling) -> Iterator[Table]:
     """Yield the series of work, the laws, and collectives against the number of ranks."""
@@ -240,16 +247,18 @@ def scaling_charts(record: Scaling) -> Iterator[LineChart]:
 
 
 def _work_table(found: Sequence[ScalingSeries]) -> Table:
+    paired = any(one.in_launch for series in found for one in series.members)
+    by_pairs = BY_PAIRS.strip() if paired else ""
     columns = (
         Column("ranks", "ranks", Show.COUNT),
         Column("nodes", "nodes", Show.COUNT, first_to_go=True),
         Column("amount", "work", Show.NUMBER, "a call", first_to_go=True),
         Column("time", "time", Show.MS, "ms"),
         Column("rate", "rate", Show.NUMBER, "1/s", better="more"),
-        Column("speed_up", "speed-up", Show.RATIO, better="more", optional=True),
+        Column("speed_up", "speed-up", Show.RATIO, by_pairs, better="more", optional=True),
         Column("speed_up_interval", _INTERVAL, Show.RATIO, optional=True),
-        Column("efficiency", "efficiency", Show.PERCENT, "%", "scaling efficiency", "more",
-               optional=True),
+        Column("efficiency", "efficiency", Show.PERCENT, f"%{BY_PAIRS}" if paired else "%",
+               "scaling efficiency", "more", optional=True),
         Column("efficiency_interval", _INTERVAL, Show.PERCENT, "%", optional=True),
         Column("communication", "communication", Show.PERCENT, "%",
                "what communication adds to a call, as a share of it; - if it may be chance", "less",
@@ -260,7 +269,8 @@ def _work_table(found: Sequence[ScalingSeries]) -> Table:
              *_cells(one.efficiency), one.known_communication, _note(series, at)),
             case_id=one.case_id)
         for at, one in enumerate(series.members))) for series in found)
-    return Table("scaling over ranks", columns, groups, lead=tuple(map(Line, _LEAD)))
+    lead = (*_LEAD, _LEAD_OF_PAIRS) if paired else _LEAD
+    return Table("scaling over ranks", columns, groups, lead=tuple(map(Line, lead)))
 
 
 def _note(series: ScalingSeries, at: int) -> str | None:
@@ -289,20 +299,22 @@ def _law_table(found: Sequence[ScalingSeries]) -> Table:
 
 
 def _moved_table(found: Sequence[ScalingSeries]) -> Table:
+    paired = any(one.in_launch for series in found for one in series.members)
     columns = (
         Column("size", "size"), Column("ranks", "ranks", Show.COUNT),
         Column("nodes", "nodes", Show.COUNT), Column("time", "time", Show.US, "us"),
         Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more"),
-        Column("share", "of base", Show.PERCENT, "%", "bus bandwidth over that of fewest ranks",
-               "more", optional=True),
+        Column("share", "of base", Show.PERCENT, f"%{BY_PAIRS}" if paired else "%",
+               "bus bandwidth over that of fewest ranks", "more", optional=True),
         Column("interval", _INTERVAL, Show.PERCENT, "%", optional=True),
         Column("note", "note", optional=True))
     titles = dict.fromkeys(one.title for one in found)
+    lead = (Line(_LEAD_OF_PAIRS),) if paired else ()
     return Table("collectives over ranks", columns, tuple(Group(title, tuple(
         Row((series.size, one.ranks, one.nodes, one.time_s, one.rate, *_cells(one.efficiency),
              _note(series, at)), case_id=one.case_id)
         for series in found if series.title == title
-        for at, one in enumerate(series.members))) for title in titles))
+        for at, one in enumerate(series.members))) for title in titles), lead=lead)
 
 
 def _cells(one: Interval | None) -> tuple[Cell, Cell]:

@@ -180,6 +180,10 @@ def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:
     return [found[str(at)] for at in range(len(pairs))]
 
 
+BY_PAIRS = " by pairs"
+"""Follows the name of a ratio of `compared` within a launch: beside it stand other medians."""
+
+
 def scaled(case: Worked, factor: float) -> Worked:
     """Return the case with its times multiplied by ``factor``."""
     times = case.times

@@ -154,8 +154,13 @@ def test_passes_of_one_launch_are_compared_in_pairs_and_it_is_stated() -> None:
              for ranks, step_s in ((1, 8e-3), (2, 8.4e-3))]
     items = [replace(item, timing=item.timing and replace(
         item.timing, launch_medians_s=item.timing.launch_medians_s[:1])) for item in items]
-    (found, *_) = scaling([run_of(*items)], ASKED).answers
+    record = scaling([run_of(*items)], ASKED)
+    found = record.answers[0]
     assert found.evidence[0].endswith("in one launch")
+    assert "scaling efficiency by pairs 95.2 %" in found.sentence
+    (table, *_) = scaling_tables(record)
+    units = {column.name: column.unit for column in table.columns}
+    assert (units["speed_up"], units["efficiency"]) == ("by pairs", "% by pairs")
 
 
 def test_laws_need_enough_ranks_and_state_how_far_they_hold() -> None:

@@ -79,6 +79,18 @@ def test_adapters_are_compared_with_the_same_over_single(
     assert capsys.readouterr().out.count("over=single, 1 rank ") == 2
 
 
+def test_an_efficiency_of_unreliable_medians_is_named(tmp_path: Path, capsys: Capture) -> None:
+    base, two, four, other = weak()
+    assert two.statistics is not None
+    unsure = replace(two, statistics=replace(two.statistics, ci_reliable=False))
+    items = (base, unsure, four, other)
+    reliable = {case_id: record.reliable for case_id, record in scaling(items).items()}
+    assert reliable == {two.case.case_id: False, four.case.case_id: True,
+                        other.case.case_id: True}
+    print_results(make_results(items), tmp_path)
+    assert [line for line in capsys.readouterr().out.splitlines() if "? data n=2: " in line]
+
+
 @pytest.mark.parametrize("change", [
     {"batch_size": 8}, {"dtype": "bf16"}, {"layers": 4}, {"optimizer": "sgd"},
     {"case": {"backend": "mpi"}}, {"case": {"env": (("A", "1"),)}}])

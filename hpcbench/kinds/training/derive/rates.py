@@ -15,8 +15,8 @@ parameters and state.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from hpcbench.kinds.training.plan.memory import moments
@@ -151,6 +151,7 @@ class ScalingRecord:
 
     ``kind``: ``weak`` if each rank has as many samples in both, ``strong`` if all together have.
     ``base_alone``: the setting by which the base is a training of one rank, or nothing.
+    ``reliable``: whether the medians of both have an interval that can be relied on.
     """
 
     kind: str
@@ -159,9 +160,10 @@ class ScalingRecord:
     base_ranks: int
     base_samples_per_s: float | None
     base_alone: str
+    reliable: bool = True
 
 
-def scaling(items: Iterable[CaseResult]) -> dict[str, ScalingRecord]:
+def scaling(items: Sequence[CaseResult]) -> dict[str, ScalingRecord]:
     """Return how each training scales, by case id; those without a base are left out.
 
     The base is the same strategy and options on the fewest ranks; if those are several, ``single``.
@@ -170,7 +172,11 @@ def scaling(items: Iterable[CaseResult]) -> dict[str, ScalingRecord]:
                 for item in items if training_of(item.case).trains and item.statistics)
     groups = grouped((_same(case), (case, computed.samples_per_s))
                      for case, computed in measured if computed)
-    return {case.case_id: record for group in groups.values() for case, record in _of_group(group)}
+    unsure = {item.case.case_id for item in items
+              if item.statistics and not item.statistics.ci_reliable}
+    return {case.case_id: replace(record, reliable=unsure.isdisjoint(
+                (case.case_id, record.base_case)))
+            for group in groups.values() for case, record in _of_group(group)}
 
 
 def _same(case: Case) -> Key:

@@ -388,14 +388,34 @@ def overviews(items: charts.Items, derived: charts.Records) -> Iterator[Table]:
     ranks = sorted({case.world_size for case, _ in scaled})
     columns = (*_FIRST, *(Column(
         f"n={count}", f"n={count}", Show.PERCENT, "%",
-        "scaling efficiency, by medians of all samples", "more", optional=True) for count in ranks))
+        "scaling efficiency, by medians of all samples; advise compares by pairs", "more",
+        optional=True) for count in ranks))
     varied = [name for name in Setting._fields if name != "batch_size"  # it has a column
               and len({getattr(training_of(case), name) for case, _ in scaled}) > 1]
     options = charts.distinguishing_options(training_of(row[0][0]) for row in rows.values())
     yield Table("scaling efficiency of trainings", columns, tuple(
         Group(title, tuple(_scaling_row(row, ranks, varied, options[training_of(row[0][0])])
                            for row in same))
-        for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))))
+        for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))),
+        notes=tuple(_unsure_notes(rows.values(), options)))
+
+
+def _unsure_notes(
+    rows: Iterable[Sequence[ScalingMember]], options: Mapping[Training, str],
+) -> Iterator[Line]:
+    """Yield which efficiencies are quotients of medians without a reliable interval."""
+    unsure = [" ".join(filter(None, (
+                  work.strategy, options[work], f"n={case.world_size}")))
+              for row in rows for case, scaling in row if not scaling.reliable
+              for work in [training_of(case)]]
+    if unsure:
+        more = len(unsure) - MOST_UNSURE
+        yield Line(f"? {', '.join(unsure[:MOST_UNSURE])}{f' and {more} more' if more > 0 else ''}: "
+                   "unreliable, of medians whose 95 % CI is ?; use more passes")
+
+
+MOST_UNSURE = 4
+"""Unreliable efficiencies that are named below their table."""
 
 
 def _title(case: Case) -> str:
