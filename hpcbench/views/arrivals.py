@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.plan.case import Case
+from hpcbench.reduce.arrival import MOST_OFF
 from hpcbench.reduce.results import CaseResult, LateArrivals, Results
 from hpcbench.units import grouped
 from hpcbench.views.columns import UNRELIABLE
@@ -15,6 +16,7 @@ from hpcbench.views.table import (
     Cell,
     Column,
     Group,
+    Line,
     Range,
     Row,
     Show,
@@ -46,7 +48,21 @@ def arrival_tables(results: Results) -> Iterator[Table]:
     groups = grouped((short[_name(item.case)], (item, arrivals)) for item, arrivals in known)
     if known:
         yield Table(" ".join(filter(None, ("late arrivals,", shared or "isolated"))), _COLUMNS, (
-            Group("", tuple(_row(name, *each) for name, same in groups.items() for each in same)),))
+            Group("", tuple(_row(name, *each) for name, same in groups.items() for each in same)),),
+            notes=tuple(_notes([arrivals for _, arrivals in known])))
+
+
+def _notes(known: Sequence[LateArrivals]) -> Iterator[Line]:
+    """Yield what the columns mean, and why a share is missing or below 0, where one is."""
+    late = [one for one in known if one.lateness_s is not None]
+    yield Line("  delay: median, from the first rank's entry to the late one's; less than planned "
+               "if the first is late itself, as on a busy machine")
+    yield Line("  absorbed: share of it that punctual ranks did not wait: 100 none of it, 0 all")
+    if any((one.absorbed_share or 0) < -0.005 for one in late):
+        yield Line("  below 0: they took longer by more than the delay")
+    if any(one.absorbed_share is None for one in late):
+        yield Line("  absorbed -: no case together of the same setting, or the delay is 0 or over "
+                   f"{100 * MOST_OFF:.0f} % off")
 
 
 def _name(case: Case) -> str:

@@ -268,6 +268,7 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
     told = diagnose([Run("run", results, MemorySamples(results))], TopicOptions())
     assert late.case.case_id not in {one.case_id for one in told.checks if one.is_clear}
     (table,) = arrival_tables(results)
+    assert len(table.notes) == 2
     assert [row.cells[1] for row in table.groups[0].rows] == ["together", "last:100us"]
     assert case_rows(results)[1]["absorbed_share"] == pytest.approx(absorbed)
     with open_results(tmp_path) as file:
@@ -282,7 +283,9 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
 def test_missed_delay_is_flagged_from_a_fifth_of_the_samples_on(
     tmp_path: Path, missed: int, flagged: bool,
 ) -> None:
-    late = reduced(tmp_path, 1.0, missed=missed).cases[1]
+    results = reduced(tmp_path, 1.0, missed=missed)
+    late, (table,) = results.cases[1], arrival_tables(results)
+    assert len(table.notes) == 2 + (missed > 10)  # a - is explained
     assert arrivals_of(late).missed_share == missed / 20
     assert late.timing is not None and ("missed_lateness" in late.timing.quality) is flagged
     assert (arrivals_of(late).absorbed_share is None) is (missed > 10)  # the median is off
