@@ -112,15 +112,19 @@ class _Forker:
                 os.kill(key.data, signal.SIGKILL)
 
     def _fork_template(self, listener: socket.socket) -> None:
-        """Fork the template of a rank of the same user that has joined."""
-        control, _ = listener.accept()
-        with control:
-            if peer_of(control)[1] != os.getuid():
-                return
-            parent = os.getpid()
-            pid = os.fork()
-            if pid == 0:
-                self._become(lambda: _serve_another(control), parent)
+        """Fork the template of a rank of the same user that has joined; if that fails, the rank
+        starts one itself."""
+        parent = os.getpid()
+        try:
+            control, _ = listener.accept()
+            with control:
+                if peer_of(control)[1] != os.getuid():
+                    return
+                pid = os.fork()
+                if pid == 0:
+                    self._become(lambda: _serve_another(control), parent)
+        except OSError:  # no process or file is left, or its own rank has just ended
+            return
         self._templates.add(pid)
         self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
 

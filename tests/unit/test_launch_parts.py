@@ -9,9 +9,11 @@ import math
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +79,7 @@ from hpcbench.measurement.environment import described_hardware, recorded_variab
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.expand import make_plan
 from hpcbench.resume import start_limit_s
+from hpcbench.template import _Forker
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Samples
 from results_factory import sweep
@@ -235,6 +238,29 @@ def test_a_rank_whose_template_to_join_is_gone_starts_its_own(tmp_path: Path) ->
         own.fork({}, 0, progress)
     shared.close()
     shared.end()
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+def test_a_template_outlives_a_rank_that_it_cannot_serve(
+    ends_first: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own rank ends at the moment when another one joins, or no process is left for that."""
+    def no_fork() -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "fork", no_fork)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with (ours, theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+          socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as joining):
+        listener.bind("")
+        listener.listen()
+        if ends_first:
+            ours.close()
+        joining.connect(listener.getsockname())
+        threading.Timer(0.2, ours.close).start()
+        _Forker(theirs, listener).serve()
+        with contextlib.suppress(ConnectionResetError):
+            assert joining.recv(9) == b""
 
 
 @pytest.mark.parametrize(("launcher", "library", "fix"), [
