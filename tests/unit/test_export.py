@@ -478,6 +478,23 @@ def test_labels_are_those_of_the_inspector(opened: ExportedRun) -> None:
     assert [*labels][:len(wanted)] == [*wanted] and wanted.items() <= labels.items()
 
 
+@pytest.mark.parametrize("setting", [
+    {"arrival": ArrivalPattern("last", 2_000_000)}, {"mode": "synced"}, {"cuda_graph": True},
+    {"env": (("NCCL_ALGO", "Ring"),)}])
+def test_series_of_other_settings_differ_in_more_than_their_id(
+    opened: ExportedRun, setting: dict[str, Any],
+) -> None:
+    item = opened.measured[0].item
+    changed = replace(item, case=replace(item.case, **setting))
+    cases = tuple(replace(opened.measured[0], item=one, name=one.case.label)
+                  for one in (item, changed))
+    text = as_prometheus([replace(opened, cases=cases)], ExportRequest()).content.decode()
+    series = [re.sub('case_id="[^"]*"', "", line.rpartition(" ")[0])
+              for line in text.splitlines() if 'case_id="' in line]
+    assert len(series) == len({*series}) > 4
+    assert any(line.startswith("nccl_") for line in series)
+
+
 @pytest.mark.parametrize(("size", "text"), [
     (0, "0B"), (64, "64-65B"), (1024, "1-2KB"), (4 * 2**30 + 5, "4-5GB"), (2**50, "1024-1025TB")])
 def test_sizes_are_shown_as_ranges(size: int, text: str) -> None:

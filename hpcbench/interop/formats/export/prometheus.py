@@ -96,7 +96,8 @@ def _inspector_labels(run: ExportedRun, case: ExportedCase) -> Labels:
         "n_nodes": str(_n_nodes(run, case)), "nranks": str(planned.group_size),
         COLLECTIVE: FUNCTIONS[case.collective], "message_size": size_range(size),
         "algo_proto": _algorithm(library), "message_size_bytes": str(size),
-        "backend": planned.backend, "dtype": planned.workload.dtype, "case_id": planned.case_id}
+        "backend": planned.backend, "dtype": planned.workload.dtype, "case": case.name,
+        "case_id": planned.case_id}
 
 
 def size_range(size_bytes: int) -> str:
