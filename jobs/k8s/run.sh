@@ -29,8 +29,9 @@
 # HPCBENCH_START_LIMIT   seconds until the launcher must have started, and from then on the workers;
 #                        default 1800
 # HPCBENCH_TIME_LIMIT    seconds after which the running case is finished and what there is
-#                        reported (exit 3); default 7200. That may take 10 minutes and a quarter of
-#                        the limit; then mpirun is killed, and what was recorded is copied (exit 137)
+#                        reported (exit 3); default 7200, of the QLoRA job 3 hours for each number of
+#                        nodes above 1. Finishing may take 10 minutes and a quarter of the limit; then
+#                        mpirun is killed, and what was recorded is copied (exit 137)
 # HPCBENCH_UNCHECKED     checks to leave out: nodes (the job waits for nodes and GPUs to become free,
 #                        or for an autoscaler), policies (network policies), or both: 'nodes policies'
 # HPCBENCH_MANIFEST      a manifest of yours in place of mpijob.yaml or mistral7b_qlora_a10.yaml
@@ -62,16 +63,13 @@ settle() {
     [ $# = 1 ] || [ $# = 4 ] || fail "give NODES, or NODES BATCH SEQ STEPS (--help explains)"
     nodes=$1 batch=${2:-} seq=${3:-} steps=${4:-}
     slots=${HPCBENCH_SLOTS:-1} cpus=${HPCBENCH_CPUS:-2} gpu=${HPCBENCH_GPU:-nvidia.com/gpu}
-    start_limit=${HPCBENCH_START_LIMIT:-1800} time_limit=${HPCBENCH_TIME_LIMIT:-7200}
+    start_limit=${HPCBENCH_START_LIMIT:-1800} time_limit=${HPCBENCH_TIME_LIMIT:-}
     number NODES "$nodes"
     if [ $# = 4 ]; then number BATCH "$batch" && number SEQ "$seq" && number STEPS "$steps"; fi
     number HPCBENCH_SLOTS "$slots"
     number HPCBENCH_CPUS "$cpus"
     number HPCBENCH_START_LIMIT "$start_limit"
-    number HPCBENCH_TIME_LIMIT "$time_limit"
     ranks=$((nodes * slots))
-    patience=$((2 * start_limit + time_limit + 600 + time_limit / 4)) # the last two: of launcher.sh
-    lifetime=$((patience + 1800))                                     # what is left is for copying
     namespace=${HPCBENCH_NAMESPACE:-} claim=${HPCBENCH_CLAIM:-} image=${HPCBENCH_IMAGE:-}
     [[ $gpu =~ ^[A-Za-z0-9][A-Za-z0-9./_-]*$ ]] || fail "HPCBENCH_GPU is '$gpu': such as nvidia.com/gpu"
     [[ $claim =~ ^[a-z0-9.-]*$ ]] || fail "HPCBENCH_CLAIM is '$claim': name a PersistentVolumeClaim"
@@ -90,15 +88,19 @@ settle() {
         *) fail "HPCBENCH_MPI is '$HPCBENCH_MPI': mpich or openmpi" ;;
     esac
     choose_sweep
+    number HPCBENCH_TIME_LIMIT "$time_limit"
+    patience=$((2 * start_limit + time_limit + 600 + time_limit / 4)) # the last two: of launcher.sh
+    lifetime=$((patience + 1800))                                     # what is left is for copying
 }
 
-# Set $sweep, $manifest and $arguments: of the QLoRA job, or those of a sweep of the user's.
+# Set $sweep, $manifest, $arguments and, where none is given, $time_limit: of the QLoRA job, or those of
+# a sweep of the user's.
 choose_sweep() {
     local worlds=() world=2 further=()
     arguments=()
     if [ -n "${HPCBENCH_CONFIG:-}" ]; then
         [ -z "$batch" ] || fail "BATCH SEQ STEPS are the QLoRA job's: use HPCBENCH_ARGUMENTS instead"
-        sweep=$HPCBENCH_CONFIG manifest=$here/mpijob.yaml
+        sweep=$HPCBENCH_CONFIG manifest=$here/mpijob.yaml time_limit=${time_limit:-7200}
     else
         sweep=$here/../mistral7b_qlora.yaml manifest=$here/mistral7b_qlora_a10.yaml
         while [ $world -lt "$ranks" ]; do worlds+=("$world") && world=$((2 * world)); done
@@ -106,6 +108,8 @@ choose_sweep() {
             worlds+=("$ranks")
             arguments+=(--set "benchmarks.1.world_size=[$(IFS=, && echo "${worlds[*]}")]")
         fi
+        # `hpcbench plan` has 1 to 2 hours for each number of ranks, at rates that are assumed
+        time_limit=${time_limit:-$((10800 * (${#worlds[@]} + (ranks == 1))))}
         if [ -n "$batch" ]; then
             for block in 0 1; do
                 arguments+=(--set "benchmarks.$block.batch_size=$batch")

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.plan.expand import make_plan
+from hpcbench.report.plan_lines import plan_estimate_s
 from kubernetes_operator import HOME, image_copies
 from kubernetes_schema import check, load
 from launcher import ROOT
@@ -85,6 +86,21 @@ def test_pods_outlive_every_limit_and_leave_time_to_copy() -> None:
     expected = 100 + 100 + 400 + (600 + 100) + 1800
     assert job["spec"]["runPolicy"]["activeDeadlineSeconds"] == expected
     assert pod(job, "Worker")["activeDeadlineSeconds"] == expected
+
+
+@pytest.mark.parametrize("arguments", ["1", "4", "16", "2 4 1024 50"])
+def test_the_limit_of_the_qlora_job_is_well_above_its_estimate(
+    tmp_path: Path, arguments: str,
+) -> None:
+    nodes = int(arguments.split()[0])
+    sweep, job = rendered(*arguments.split())
+    (tmp_path / "sweep.yaml").write_text(sweep["data"]["sweep.yaml"])
+    launcher, = pod(job, "Launcher")["containers"]
+    plan = make_plan(load_config(tmp_path / "sweep.yaml", [
+        parse_assignment(word) for word in launcher["args"] if "=" in word]), nodes)
+    limit_s, = (int(one["value"]) for one in launcher["env"]
+                if one["name"] == "HPCBENCH_TIME_LIMIT")
+    assert plan_estimate_s(plan) < 0.7 * limit_s
 
 
 @pytest.mark.parametrize("name", ["text.json", "odd.yaml", "odd.yml"])
