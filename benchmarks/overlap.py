@@ -25,8 +25,13 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from hpcbench.kinds.primitive.derive import PrimitiveRecord, compare  # noqa: E402
+from hpcbench.kinds.primitive.derive import (  # noqa: E402
+    SPEEDUP,
+    TIMES_LONGEST,
+    PrimitiveDeriver,
+)
 from hpcbench.kinds.primitive.plan.workload import primitive_of  # noqa: E402
+from hpcbench.reduce.metric import Values  # noqa: E402
 from hpcbench.reduce.results import CaseResult  # noqa: E402
 from hpcbench.reduce.results_file import open_results  # noqa: E402
 from launching import fail, run_sweep  # noqa: E402
@@ -155,8 +160,8 @@ def over_the_link(problem: Problem, cases: Sequence[CaseResult], share: float) -
     limit = (compute_s + share * communicate_s) / max(compute_s, communicate_s)
     print(f"each rank has one core, and a stream each way takes {share:.2f} of it: no less than "
           f"{limit:.2f} x the longer part")
-    best = max(compared, key=lambda label: value(compared[label].speedup))
-    speedup, longest = value(compared[best].speedup), value(compared[best].times_longest)
+    best = max(compared, key=lambda label: value(compared[label], SPEEDUP))
+    speedup, longest = (value(compared[best], name) for name in (SPEEDUP, TIMES_LONGEST))
     met = speedup >= GOAL_SPEEDUP and longest <= GOAL_LONGEST
     print(f"best: {best}, {speedup:.2f} x torch (goal {GOAL_SPEEDUP:g}), {longest:.2f} x the "
           f"longer part (goal {GOAL_LONGEST:g})  {'met' if met else 'missed'}")
@@ -170,18 +175,18 @@ def over_loopback(problem: Problem, cases: Sequence[CaseResult]) -> bool:
     compared = {label: one for label, one in table(cases).items() if label not in fine}
     print(f"of no goal, messages of less than {LEAST_BYTES >> 10} KiB: "
           f"{', '.join(sorted(fine)) or '-'}")
-    ranked = sorted(compared, key=lambda label: value(compared[label].speedup))
-    worst, best = (f"{label} {value(compared[label].speedup):.2f}"
+    ranked = sorted(compared, key=lambda label: value(compared[label], SPEEDUP))
+    worst, best = (f"{label} {value(compared[label], SPEEDUP):.2f}"
                    for label in (ranked[0], ranked[-1]))
-    met = value(compared[ranked[0]].speedup) >= GOAL_LOOPBACK
+    met = value(compared[ranked[0]], SPEEDUP) >= GOAL_LOOPBACK
     print(f"x torch: best {best}, worst {worst} (goal {GOAL_LOOPBACK:g})  "
           f"{'met' if met else 'missed'}")
     return met
 
 
-def table(cases: Sequence[CaseResult]) -> dict[str, PrimitiveRecord]:
+def table(cases: Sequence[CaseResult]) -> dict[str, Values]:
     """Print a line for each case; return those that overlap."""
-    found = compare(cases)
+    found = PrimitiveDeriver().derive(cases, {})
     overlapping = {}
     print(f"{'':<30}{'q25 ms':>8}{'median':>8}{'q75':>8}  x torch{'':<12}  x the longer part")
     for item in cases:
@@ -193,8 +198,8 @@ def table(cases: Sequence[CaseResult]) -> dict[str, PrimitiveRecord]:
             overlapping[label] = one
         times = "".join(f"{time_s * 1e3:8.1f}"
                         for time_s in (stats.p25_s, stats.median_s, stats.p75_s))
-        print(f"{label:<30}{times}  {over_passes(one.speedup):<19}  "
-              f"{over_passes(one.times_longest)}")
+        print(f"{label:<30}{times}  {over_passes(one, SPEEDUP):<19}  "
+              f"{over_passes(one, TIMES_LONGEST)}")
     return overlapping
 
 
@@ -209,14 +214,15 @@ def label_of(item: CaseResult) -> str:
     return primitive_of(item.case).implementation + (f" chunks={chunks}" if chunks else "")
 
 
-def over_passes(number: Any) -> str:
+def over_passes(values: Values, name: str) -> str:
     """Return median, least and greatest of a number that passes have."""
+    number = values.get(f"{name}_passes")
     return (f"{number.median:.2f} ({number.least:.2f}..{number.greatest:.2f})" if number else "-")
 
 
-def value(number: Any) -> float:
+def value(values: Values, name: str) -> float:
     """Return the median of a number that every overlapping case has."""
-    return float(number.median)
+    return float(values[f"{name}_passes"].median)
 
 
 def median_s(cases: Sequence[CaseResult], implementation: str) -> float:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
 from hpcbench.reduce.metric import Metric, Records, Show, Values
 from hpcbench.reduce.results import CaseResult
+from hpcbench.statistics.overlap import OverPasses
 from hpcbench.units import grouped, in_summary_units
 from hpcbench.views import columns
 from hpcbench.views.table import (
@@ -17,6 +20,7 @@ from hpcbench.views.table import (
     Group,
     Row,
     Table,
+    backend_text,
     batch_text,
     distinct,
     flag_cell,
@@ -50,10 +54,17 @@ FLAGS = of_case(columns.FLAGS, flag_cell)
 OUTCOME = (N, STATUS, LAUNCHES, FLAGS)
 
 
-def passes_column(column: Column, name: str) -> ShownColumn:
+def passes_column(
+    column: Column, name: str,
+    cell: Callable[[OverPasses | None], Cell] = columns.over_passes_cell,
+) -> ShownColumn:
     """Return a column of a number over passes (`metrics_over_passes`): its median and its ends."""
-    return ShownColumn(column, lambda _, values: columns.over_passes_cell(
-        values.get(f"{name}_passes")))
+    return ShownColumn(column, lambda _, values: cell(values.get(f"{name}_passes")))
+
+
+def metric_column(one: Metric, **more: Any) -> ShownColumn:
+    """Return the column of a metric with attributes of `Column` that metrics do not have."""
+    return ShownColumn(replace(column_of(one), **more), partial(cell_of, one))
 
 
 def column_of(one: Metric | ShownColumn) -> Column:
@@ -94,12 +105,24 @@ def result_tables(
 @dataclass(frozen=True, slots=True)
 class PlannedColumn:
     """A column of a plan: the cell of one case, and that of several in one row (None: all in a row
-    have the same). A row of several leaves out the column that has no ``title`` there."""
+    have the same). A row of several leaves out the column that has no ``title`` there; one with the
+    column's own title is shown likewise."""
 
     column: Column
     of: Callable[[Case], Cell]
     together: Callable[[Sequence[Case]], Cell] | None = None
     title: str = ""
+
+
+def planned_as(name: str) -> Callable[[Case], Any]:
+    """Return the cell that is the workload's attribute of that name."""
+    return lambda case: getattr(case.workload, name)
+
+
+PLACE = (
+    PlannedColumn(Column("backend", "backend"), backend_text),
+    PlannedColumn(Column("device", "device"), lambda case: case.device),
+    PlannedColumn(Column("ranks", "ranks", Show.COUNT), lambda case: case.world_size))
 
 
 def several(of: Callable[[Case], object]) -> Callable[[Sequence[Case]], Cell]:
@@ -124,8 +147,8 @@ def plan_table(
                    for case in cases)
     return Table(title, (
         Column("cases", "cases", Show.COUNT),
-        *(Column(one.title, one.title, optional=True) if one.title else one.column
-          for one in kept), *columns.COST),
+        *(one.column if one.title in ("", one.column.title) else
+          Column(one.title, one.title, optional=True) for one in kept), *columns.COST),
         (Group("", tuple(Row((len(alike), *(one.together(alike) if one.together else
                                             one.of(alike[0]) for one in kept),
                               *columns.cost_cells(alike))) for alike in rows.values())),))

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from hpcbench.config.axes import UNCHECKED
 from hpcbench.kinds.primitive.derive import (
-    NOTHING,
-    PrimitiveRecord,
+    COMPARED,
+    PrimitiveDeriver,
     carried_bytes,
     communication_rates,
-    compare,
     flop_rates,
 )
+from hpcbench.reduce.metric import Values
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.overlap import (
     OverPasses,
@@ -36,10 +36,10 @@ TIMES = st.lists(st.floats(1e-7, 1e3), min_size=3, max_size=3)
 TRIPLES = st.lists(TIMES, min_size=1, max_size=7)
 
 
-def compared(*items: CaseResult) -> list[PrimitiveRecord]:
-    """Return the comparison of each case; NOTHING where there is none."""
-    found = compare(items)
-    return [found.get(item.case.case_id, NOTHING) for item in items]
+def compared(*items: CaseResult) -> list[Values]:
+    """Return the values of each case, none where it has none."""
+    found = PrimitiveDeriver().derive(items, {})
+    return [found.get(item.case.case_id, {}) for item in items]
 
 
 def sweep(
@@ -52,26 +52,22 @@ def sweep(
 def test_flops_of_the_busiest_rank_and_of_all_are_apart() -> None:
     work = make_primitive("torch", mnk=(4096, 1024, 512))
     rates = flop_rates(work, 1e-3)
-    assert rates is not None
-    assert rates.busiest_rank_flops_per_s == 2 * 4096 * 1024 * 512 / 4 / 1e-3
-    assert rates.all_ranks_flops_per_s == 4 * rates.busiest_rank_flops_per_s
+    assert rates["busiest_rank_flops_per_s"] == 2 * 4096 * 1024 * 512 / 4 / 1e-3
+    assert rates["all_ranks_flops_per_s"] == 4 * rates["busiest_rank_flops_per_s"]
     heavy = make_primitive("torch", "ep_all_to_all", split="one_heavy")
     uneven = flop_rates(heavy, 1e-3)
-    assert uneven is not None
-    assert uneven.all_ranks_flops_per_s < 4 * uneven.busiest_rank_flops_per_s
+    assert uneven["all_ranks_flops_per_s"] < 4 * uneven["busiest_rank_flops_per_s"]
 
 
 def test_who_computes_nothing_has_no_flops_and_who_computes_no_bandwidth() -> None:
     work = make_primitive("comm_only", mnk=(4096, 1024, 512))
-    assert flop_rates(work, 1e-3) is None
+    assert flop_rates(work, 1e-3) == {}
     rates = communication_rates(work, 1e-3)
-    assert rates is not None
-    assert rates.algbw_bytes_per_s == 4096 * 512 * 4 / 1e-3
-    assert rates.busbw_bytes_per_s == rates.algbw_bytes_per_s * 3 / 4
-    assert communication_rates(make_primitive("torch"), 1e-3) is None
-    assert communication_rates(make_primitive("compute_only"), 1e-3) is None
-    assert flop_rates(make_primitive("torch"), 0.0) is communication_rates(work, 0.0) is None
-
+    assert rates["algbw_bytes_per_s"] == 4096 * 512 * 4 / 1e-3
+    assert rates["busbw_bytes_per_s"] == rates["algbw_bytes_per_s"] * 3 / 4
+    assert communication_rates(make_primitive("torch"), 1e-3) == {}
+    assert communication_rates(make_primitive("compute_only"), 1e-3) == {}
+    assert flop_rates(make_primitive("torch"), 0.0) == communication_rates(work, 0.0) == {}
 
 
 def test_links_carry_what_the_library_makes_of_each_collective() -> None:
@@ -83,7 +79,7 @@ def test_links_carry_what_the_library_makes_of_each_collective() -> None:
 def test_the_bytes_of_several_collectives_are_summed_before_the_rate() -> None:
     work = make_primitive("comm_only", "tp_mlp", mnk=(64, 128, 32))
     rates = communication_rates(work, 1.0)
-    assert rates is not None and rates.algbw_bytes_per_s == 2 * 64 * 32 * 4
+    assert rates["algbw_bytes_per_s"] == 2 * 64 * 32 * 4
 
 
 def test_overlap_is_what_intels_benchmarks_call_so() -> None:
@@ -145,16 +141,18 @@ def test_a_fused_case_is_compared_with_its_parts_and_with_torch() -> None:
     items = sweep(("compute_only", (6e-3, 12e-3)), ("comm_only", (4e-3, 8e-3)),
                   ("torch", (10e-3, 20e-3)), ("chunked_pipeline", (8e-3, 16e-3)))
     compute, communicate, torch, fused = compared(*items)
-    assert fused.efficiency == OverPasses(*[pytest.approx(0.5)] * 3, 2)
-    assert fused.exposed_s is not None and fused.exposed_s.greatest == pytest.approx(4e-3)
-    assert fused.speedup is not None and fused.speedup.median == pytest.approx(1.25)
-    assert (fused.compute_s, fused.communicate_s, fused.missing) == (12e-3, 8e-3, ())
-    assert torch.speedup == OverPasses(1.0, 1.0, 1.0, 2)
-    assert torch.efficiency is not None and torch.efficiency.median == pytest.approx(0, abs=1e-12)
-    assert compute.efficiency is communicate.efficiency is None
-    assert compute.missing == communicate.missing == ()
-    assert compute.communication is None and communicate.communication is not None
-    assert compute.flops is not None and communicate.flops is None
+    assert fused["overlap_efficiency_passes"] == OverPasses(*[pytest.approx(0.5)] * 3, 2)
+    assert fused["exposed_s_passes"].greatest == pytest.approx(4e-3)
+    assert fused["speedup_over_torch_passes"].median == pytest.approx(1.25)
+    assert [fused[name] for name in ("compute_only_s", "comm_only_s", "not_compared")] == [
+        12e-3, 8e-3, ()]
+    assert torch["speedup_over_torch_passes"] == OverPasses(1.0, 1.0, 1.0, 2)
+    assert torch["overlap_efficiency_passes"].median == pytest.approx(0, abs=1e-12)
+    of_both = {"overlap_efficiency", "not_compared"}
+    assert not of_both & compute.keys() and not of_both & communicate.keys()
+    assert "busbw_bytes_per_s" in communicate and "busbw_bytes_per_s" not in compute
+    assert "busiest_rank_flops_per_s" in compute
+    assert "busiest_rank_flops_per_s" not in communicate
 
 
 @pytest.mark.parametrize("other", [
@@ -164,8 +162,8 @@ def test_parts_of_another_problem_are_no_parts(other: dict[str, Any]) -> None:
     parts = sweep(("compute_only", (6e-3,)), ("comm_only", (4e-3,)), ("torch", (9e-3,)), **other)
     fused = in_passes(make_primitive_case(make_primitive("p2p_ring"), index=9), 8e-3)
     comparison = compared(*parts, fused)[-1]
-    assert comparison.efficiency is comparison.exposed_s is comparison.speedup is None
-    assert comparison.missing == tuple(
+    assert all(comparison[f"{name}_passes"] is None for name in COMPARED)
+    assert comparison["not_compared"] == tuple(
         f"{name} of the same problem was not run: it has another order or size, or is not in the "
         "sweep"
         for name in ("compute_only", "comm_only", "torch"))
@@ -177,22 +175,21 @@ def test_parts_of_another_problem_are_no_parts(other: dict[str, Any]) -> None:
 def test_parts_that_ran_in_another_way_are_no_parts(change: dict[str, Any]) -> None:
     part = in_passes(make_primitive_case(make_primitive("compute_only"), index=1, **change), 6e-3)
     fused = in_passes(make_primitive_case(make_primitive("p2p_ring")), 8e-3)
-    assert compared(part, fused)[1].exposed_s is None
+    assert compared(part, fused)[1]["exposed_s_passes"] is None
 
 
 def test_the_unsharded_product_is_no_part() -> None:
     unsharded = make_primitive_case(make_primitive("compute_only", size="unsharded"), index=1)
     fused = in_passes(make_primitive_case(make_primitive("p2p_ring")), 8e-3)
     rates = compared(in_passes(unsharded, 9e-3), fused)
-    assert rates[1].exposed_s is None
-    assert rates[0].flops is not None
-    assert rates[0].flops.busiest_rank_flops_per_s == 2 * 4096 * 1024 * 512 / 9e-3
+    assert rates[1]["exposed_s_passes"] is None
+    assert rates[0]["busiest_rank_flops_per_s"] == 2 * 4096 * 1024 * 512 / 9e-3
 
 
 def test_equal_extents_of_models_with_other_names_are_the_same_problem() -> None:
     part = in_passes(make_primitive_case(make_primitive("compute_only"), index=1), 6e-3)
     named = make_primitive("p2p_ring", shape="llama3-8b mlp_up tp=4")
-    assert compared(part, in_passes(make_primitive_case(named), 8e-3))[1].exposed_s is not None
+    assert compared(part, in_passes(make_primitive_case(named), 8e-3))[1]["exposed_s_passes"] is not None
 
 
 def test_of_several_parts_the_one_that_was_measured_alike_is_taken() -> None:
@@ -201,7 +198,7 @@ def test_of_several_parts_the_one_that_was_measured_alike_is_taken() -> None:
               for index, change in enumerate((
                   {"iterations": 7}, {"block": "elsewhere"}, {"check": UNCHECKED}, {}))]
     fused = in_passes(make_primitive_case(make_primitive("p2p_ring"), index=9), 20e-3)
-    exposed = compared(*others, fused)[-1].exposed_s
+    exposed = compared(*others, fused)[-1]["exposed_s_passes"]
     assert exposed is not None and exposed.median == pytest.approx(11e-3)
 
 
@@ -211,7 +208,7 @@ def test_why_there_is_no_comparison_is_stated() -> None:
                       fold="local_max")
     other_pass = in_passes(make_primitive_case(make_primitive("torch"), index=3), None, 9e-3)
     fused = in_passes(make_primitive_case(make_primitive("p2p_ring"), index=4), 8e-3, None)
-    assert compared(failed, local, other_pass, fused)[-1].missing == (
+    assert compared(failed, local, other_pass, fused)[-1]["not_compared"] == (
         "compute_only of the same problem is failed",
         "the time of comm_only has fold local_max, not global",
         "there is no pass in which torch was run, too")
@@ -221,9 +218,9 @@ def test_parts_that_no_pass_has_both_of_are_named() -> None:
     items = sweep(("compute_only", (6e-3, None)), ("comm_only", (None, 4e-3)),
                   ("torch", (9e-3, 9e-3)), ("p2p_ring", (8e-3, 8e-3)))
     comparison = compared(*items)[-1]
-    assert comparison.efficiency is None and comparison.times_longest is None
-    assert comparison.exposed_s is not None and comparison.speedup is not None
-    assert comparison.missing == (
+    exposed, overlap, longest, speedup = (comparison[f"{name}_passes"] for name in COMPARED)
+    assert overlap is longest is None and exposed and speedup
+    assert comparison["not_compared"] == (
         "there is no pass in which compute_only and comm_only were both run, too",)
 
 
@@ -232,8 +229,9 @@ def test_results_without_medians_of_passes_have_rates_only() -> None:
     old = [replace(item, timing=item.timing and replace(item.timing, pass_medians_s=()))
            for item in items]
     comparison = compared(*old)[-1]
-    assert comparison.flops is not None and comparison.efficiency is None
-    assert "there is no pass in which compute_only was run, too" in comparison.missing
+    assert "busiest_rank_flops_per_s" in comparison
+    assert comparison["overlap_efficiency_passes"] is None
+    assert "there is no pass in which compute_only was run, too" in comparison["not_compared"]
 
 
 @pytest.mark.parametrize("passes", [2, 3, 6])

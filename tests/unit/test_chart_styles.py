@@ -16,7 +16,7 @@ from hpcbench.kinds.hardware.plan.test import Stream
 from hpcbench.kinds.hardware.present import HardwarePresenter
 from hpcbench.kinds.memory.present import MemoryPresenter
 from hpcbench.kinds.primitive.derive import PrimitiveDeriver
-from hpcbench.kinds.primitive.present import PARTS, PrimitivePresenter
+from hpcbench.kinds.primitive.present import BARS, PrimitivePresenter
 from hpcbench.kinds.training.present.charts import PART_LOOKS, PHASES
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
 from hpcbench.reduce.results import CaseResult, Finding
@@ -102,7 +102,7 @@ def test_a_phase_has_the_same_colour_in_each_chart() -> None:
 def test_a_colour_has_one_meaning() -> None:
     """Backends, other names, parts and plain marks share no colour, and a backend keeps its own."""
     meanings = [*BACKEND_COLOURS.values(), *COLOURS, *PART_COLOURS, PLAIN, DARK, PALE,
-                *(look.colour for look in PARTS.values())]
+                *(look.colour for look in BARS.values())]
     assert len({colour.lower() for colour in meanings}) == len(meanings)
     for first in BACKEND_COLOURS:
         items = [ok(make_case(index=at, backend=name), 1e-3)

@@ -321,9 +321,9 @@ def test_a_primitive_is_beside_the_measured_product() -> None:
     case = make_primitive_case(work)
     record = PrimitiveDeriver().derive([ok(case, work.flops / 5e10)], {
         **MEASURES, "peak_flops": {"fp32": 5e11}})[case.case_id]
-    assert record.of_measured_product == pytest.approx(0.5)
-    assert record.of_declared_product == pytest.approx(0.1)
-    assert record.roofline and record.roofline.bound_by == COMPUTE
+    assert record["of_measured_product"] == pytest.approx(0.5)
+    assert record["of_declared_product"] == pytest.approx(0.1)
+    assert record["roofline"].bound_by == record["bound_by"] == COMPUTE
 
 
 def test_what_a_rank_alone_computes_is_beside_the_product_of_a_rank_alone() -> None:

@@ -58,6 +58,7 @@ from hpcbench.views.metric_tables import (
     INTERVAL,
     OUTCOME,
     P95,
+    PLACE,
     TIME,
     PlannedColumn,
     ShownColumn,
@@ -66,6 +67,7 @@ from hpcbench.views.metric_tables import (
     metric_row,
     of_case,
     plan_table,
+    planned_as,
     result_tables,
     several,
 )
@@ -81,7 +83,6 @@ from hpcbench.views.table import (
     Show,
     Table,
     WithInterval,
-    backend_text,
     cell_text,
     device_memory_text,
     device_type,
@@ -153,27 +154,21 @@ ASPECTS = (
 """What distinguishes lines. The first split figures first; the last stay in one figure."""
 
 
-def _of(name: str) -> Callable[[Case], Any]:
-    return lambda case: getattr(collective_of(case), name)
-
-
 def _type(case: Case) -> str | None:
     return type_name(collective_of(case))
 
 
 PLAN = (
-    PlannedColumn(Column("collective", "collective"), _name),
-    PlannedColumn(Column("backend", "backend"), backend_text),
-    PlannedColumn(Column("device", "device"), lambda case: case.device),
-    PlannedColumn(Column("ranks", "ranks", Show.COUNT), lambda case: case.world_size),
+    PlannedColumn(Column("collective", "collective"), _name), *PLACE,
     PlannedColumn(Column("type", "type", optional=True), _type, several(_type), "types"),
-    PlannedColumn(Column("op", "op", optional=True), _of("op"), several(_of("op")), "ops"),
+    PlannedColumn(Column("op", "op", optional=True), planned_as("op"), several(planned_as("op")),
+                  "ops"),
     PlannedColumn(
-        Column("root", "root", Show.COUNT, optional=True), _of("root"), lambda cases: None),
+        Column("root", "root", Show.COUNT, optional=True), planned_as("root"), lambda cases: None),
     PlannedColumn(Column("place", "place", optional=True), _place, lambda cases: None),
-    PlannedColumn(column_of(SIZE), _of("size_bytes"),
+    PlannedColumn(column_of(SIZE), planned_as("size_bytes"),
             lambda cases: size_range(map(collective_of, cases)) or None, "sizes"),
-    PlannedColumn(column_of(COUNT), _of("count"), lambda cases: None))
+    PlannedColumn(column_of(COUNT), planned_as("count"), lambda cases: None))
 
 
 def size_range(works: Iterable[Collective]) -> str:

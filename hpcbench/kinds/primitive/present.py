@@ -10,18 +10,37 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 from hpcbench.kinds.primitive.derive import (
+    ALL_RANKS,
+    BUSBW,
     COMM_ONLY,
+    COMPARED,
     COMPUTE_ONLY,
-    NOTHING,
+    EXPOSED,
+    FLOPS,
+    IMPLEMENTATION,
+    LONGEST,
+    METRICS,
+    NOT_COMPARED,
+    OF_DECLARED,
+    OF_MEASURED,
+    ORDER,
+    OVERLAP,
+    PARTS,
+    PER_RANK,
+    PRIMITIVE,
+    ROOF,
+    SHAPE,
     SHARDED,
+    SPEEDUP,
+    SUM,
+    TIMES_LONGEST,
     Options,
-    PrimitiveRecord,
     carried_bytes,
-    column_values,
     common_options,
     parts_alone,
     parts_first,
@@ -30,9 +49,12 @@ from hpcbench.kinds.primitive.plan.implementations import PrimitiveRegistry, loa
 from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.plan.case import Case
+from hpcbench.reduce.metric import Metric, Records, Values
+from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
-from hpcbench.units import grouped, in_summary_units, plural
+from hpcbench.reduce.roofline import ROOFLINE_FIELDS
+from hpcbench.statistics.overlap import OverPasses
+from hpcbench.units import grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.chart import (
     PLAIN,
@@ -47,12 +69,28 @@ from hpcbench.views.chart import (
     file_name,
     rooflines_shown,
 )
-from hpcbench.views.columns import ends_of, middle_cell, names_of, over_passes_cell, pass_range
+from hpcbench.views.columns import ends_of, middle_cell, names_of, pass_range
 from hpcbench.views.labels import distinct_names, short_labels
+from hpcbench.views.metric_tables import (
+    INTERVAL,
+    OUTCOME,
+    PLACE,
+    TIME,
+    WRONG,
+    PlannedColumn,
+    column_of,
+    metric_column,
+    metric_row,
+    of_case,
+    passes_column,
+    plan_table,
+    planned_as,
+    result_tables,
+    several,
+)
 from hpcbench.views.presenter import Presenter, Words
 from hpcbench.views.table import (
     MISSING,
-    Cell,
     Column,
     Group,
     Line,
@@ -60,13 +98,10 @@ from hpcbench.views.table import (
     Show,
     Table,
     backend_text,
-    batch_text,
     device_memory_text,
     device_type,
     distinct,
     env_text,
-    flag_cell,
-    like_median,
     listed_more,
     mode_text,
     option_lines,
@@ -185,41 +220,7 @@ DEFINITIONS = (
     f"  {columns.CANNOT_TELL}: the 95 % interval over passes holds opposite answers, see "
     "method.md)",
 )
-_WHO = (Column("primitive", "primitive"), Column("implementation", "implementation"))
-_WHERE = (Column("backend", "backend"), Column("device", "device"),
-          Column("ranks", "ranks", Show.COUNT), Column("type", "type"),
-          *(Column(name, name, Show.COUNT) for name in ("m", "n", "k")))
-_CASE_COLUMNS = (
-    Column("index", "#", Show.COUNT), *_WHO, Column("order", "order"),
-    Column("options", "options", optional=True), *_WHERE, Column("model", "model", optional=True),
-    Column("flops", "flops", Show.GFLOP, "1e9", "of one call, on the rank with most", "less",
-           optional=True, detail=True),
-    Column("wire", "wire", Show.COUNT, "B", "of one call, on the rank with most", "less",
-           optional=True, detail=True), *columns.COST)
-_GROUP_COLUMNS = (Column("cases", "cases", Show.COUNT), *_WHO,
-                  Column("orders", "orders", optional=True), *_WHERE, *columns.COST)
-_RESULT_COLUMNS = (
-    Column("implementation", "implementation"),
-    Column("options", "options", optional=True), columns.TIME, columns.INTERVAL,
-    Column("rank_flops", "per rank", Show.TFLOP_PER_S, "TFLOP/s", "the rank with most to do",
-           "more", first_to_go=True),
-    Column("all_flops", "all ranks", Show.TFLOP_PER_S, "TFLOP/s", "all ranks together", "more",
-           detail=True),
-    Column("of_measured", "of gemm", Show.WHOLE_PERCENT, "%",
-           "per rank, of the best product of its type in this run", "more", optional=True),
-    Column("of_declared", "of peak", Show.WHOLE_PERCENT, "%", "per rank, of hardware.peak_flops",
-           "more", optional=True),
-    Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "bus bandwidth of comm_only", "more",
-           detail=True),
-    Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less",
-           first_to_go=True),
-    Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more",
-           first_to_go=True),
-    Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part", "less",
-           detail=True),
-    Column("speedup", "x torch", Show.RATIO, "", "t(torch) / t", "more"),
-    columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
-Records = Mapping[str, PrimitiveRecord]
+Items = Sequence[CaseResult]
 
 
 def problem_text(work: Primitive) -> str:
@@ -227,63 +228,76 @@ def problem_text(work: Primitive) -> str:
     return f"m={work.m} n={work.n} k={work.k} {work.shape}".rstrip()
 
 
-def primitive_plan_table(
-    title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],
-) -> Table:
-    if listed:
-        return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
-    groups = grouped((
-        (case.workload.name, primitive_of(case).implementation, case.backend, case.env,
-         case.device, case.world_size, batch_text(case), case.needs), case) for case in cases)
-    return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),))
+def _planned(one: Metric, **more: Any) -> PlannedColumn:
+    return PlannedColumn(column_of(one), planned_as(one.name), **more)
 
 
-def _case_row(case: Case) -> Row:
-    work = primitive_of(case)
-    return Row((
-        case.index, work.primitive, work.implementation, work.order, options_text(work.options),
-        *_where_cells([case]), work.shape, work.flops or None, round(carried_bytes(case)) or None,
-        *columns.cost_cells([case])), case_id=case.case_id)
+def _left_out(cases: Sequence[Case]) -> None:
+    """Return the cell of a column that a row of several cases has not."""
 
 
-def _group_row(cases: Sequence[Case]) -> Row:
-    works = [primitive_of(case) for case in cases]
-    return Row((
-        len(cases), works[0].primitive, works[0].implementation,
-        distinct(work.order for work in works), *_where_cells(cases), *columns.cost_cells(cases)))
+def _span(name: str) -> PlannedColumn:
+    of = planned_as(name)
+    return PlannedColumn(Column(name, name, Show.COUNT), of, lambda cases: span(map(of, cases)),
+                         name)
 
 
-def _where_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
-    first, works = cases[0], [primitive_of(case) for case in cases]
-    return (backend_text(first), first.device, first.world_size,
-            distinct(work.dtype for work in works),
-            *(span(getattr(work, name) for work in works) for name in ("m", "n", "k")))
+PLAN = (
+    _planned(PRIMITIVE), _planned(IMPLEMENTATION),
+    _planned(ORDER, together=several(planned_as(ORDER.name)), title="orders"),
+    PlannedColumn(Column("options", "options", optional=True),
+                  lambda case: options_text(primitive_of(case).options), _left_out), *PLACE,
+    PlannedColumn(Column("type", "type"), planned_as("dtype"), several(planned_as("dtype")),
+                  "type"),
+    *map(_span, "mnk"), _planned(SHAPE, together=_left_out),
+    PlannedColumn(replace(column_of(FLOPS), detail=True),
+                  lambda case: primitive_of(case).flops or None, _left_out),
+    PlannedColumn(Column("wire", "wire", Show.COUNT, "B", FLOPS.text, "less", optional=True,
+                         detail=True), lambda case: round(carried_bytes(case)) or None, _left_out))
+ON_BARS = (
+    of_case(Column("time_p50", "time", Show.US, "us", better="less"),
+            lambda item: median_s(item) or 0.0),
+    passes_column(Column(OVERLAP, "overlap %", Show.WHOLE_PERCENT, better="more"), OVERLAP),
+    passes_column(Column(TIMES_LONGEST, "x longest", Show.RATIO, better="less"), TIMES_LONGEST,
+                  middle_cell),
+    passes_column(Column(SPEEDUP, "x torch", Show.RATIO, better="more"), SPEEDUP, middle_cell))
+RESULTS = (
+    TIME, INTERVAL, metric_column(PER_RANK, first_to_go=True),
+    metric_column(ALL_RANKS, detail=True), OF_MEASURED, OF_DECLARED,
+    metric_column(BUSBW, detail=True),
+    passes_column(Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less",
+                         first_to_go=True), EXPOSED, middle_cell),
+    passes_column(Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part",
+                         "more", first_to_go=True), OVERLAP),
+    passes_column(Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part",
+                         "less", detail=True), TIMES_LONGEST, middle_cell),
+    passes_column(Column("speedup", "x torch", Show.RATIO, "", "t(torch) / t", "more"), SPEEDUP),
+    WRONG, *OUTCOME)
 
 
-def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
-    """Yield one block's table: a group of rows per problem, order, backend, device, ranks, mode."""
-    groups = grouped(((_group_title(item), timed_text(item)), item) for item in items
-                     if item.status in columns.TABLED)
-    for group in groups.values():
-        group.sort(key=parts_first)
-    if groups:
-        yield Table(title, _RESULT_COLUMNS, tuple(
-            _group(*names, group, derived) for names, group in groups.items()),
-            notes=tuple(_notes([(item, _record(item, derived)) for group in groups.values()
-                                for item in group])))
+def primitive_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
+    """Yield one block's table: a group of rows per problem, order, backend, device, ranks, mode;
+    what options all of its rows have stands above them."""
+    by_id = {item.case.case_id: item for item in items if item.status in columns.TABLED}
+    groups = grouped(((_where(item), timed_text(item)), item) for item in by_id.values())
+    common = {item.case.case_id: common_options(same) for same in groups.values() for item in same}
+
+    def where(item: CaseResult) -> str:
+        return f"{_where(item)}  {options_text(sorted(common[item.case.case_id]))}".rstrip()
+
+    options = of_case(Column("options", "options", optional=True),
+                      lambda item: _own_options(item, common[item.case.case_id]))
+    shown = (IMPLEMENTATION, options, *RESULTS)
+    for table in result_tables(title, by_id.values(), derived, shown, where, parts_first):
+        listed = [by_id[row.case_id] for row in table.rows if row.case_id]
+        yield replace(table, notes=tuple(_notes(listed, derived)))
 
 
-def _group(title: str, timed: str, group: Sequence[CaseResult], derived: Records) -> Group:
-    common = common_options(group)
-    rows = (_row(item, common, _record(item, derived)) for item in group)
-    return Group(f"{title}  {options_text(sorted(common))}".rstrip(), tuple(rows), timed)
+def _own_options(item: CaseResult, common: Options) -> str:
+    return options_text([one for one in primitive_of(item.case).options if one not in common])
 
 
-def _record(item: CaseResult, derived: Records) -> PrimitiveRecord:
-    return derived.get(item.case.case_id, NOTHING)
-
-
-def _group_title(item: CaseResult) -> str:
+def _where(item: CaseResult) -> str:
     case, work = item.case, primitive_of(item.case)
     parts = (f"{work.primitive} {work.order}", f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), work.dtype, problem_text(work),
@@ -291,30 +305,12 @@ def _group_title(item: CaseResult) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _row(item: CaseResult, common: Options, record: PrimitiveRecord) -> Row:
-    work, stats, known = primitive_of(item.case), item.statistics, column_values(item, record)
-    median = columns.median_cell(stats)
-    return Row((
-        work.implementation,
-        options_text([option for option in work.options if option not in common]),
-        median, columns.interval_cell(stats),
-        *(like_median(known[name], median) for name in (
-            "busiest_rank_flops_per_s", "all_ranks_flops_per_s")),
-        known["of_measured_product"], known["of_declared_product"],
-        like_median(known["busbw_bytes_per_s"], median),
-        middle_cell(record.exposed_s), over_passes_cell(record.efficiency),
-        middle_cell(record.times_longest), over_passes_cell(record.speedup),
-        columns.wrong_cell(item), columns.n_cell(stats), item.status,
-        columns.launches_cell(item), flag_cell(item)),
-        item.status, item.case.case_id)
-
-
-def rooflines(items: Sequence[CaseResult], derived: Records) -> list[Shown]:
-    found = [(item, _record(item, derived).roofline) for item in items]
-    shown = [(item, roofline) for item, roofline in found if roofline is not None]
+def rooflines(items: Items, derived: Records) -> list[Shown]:
+    shown = [(item, found) for item in items if (found := ROOF.value(
+        item, derived.get(item.case.case_id)))]
     titles = distinct_names([(_short_title(item), _details(item)) for item, _ in shown])
-    return [Shown(title, item.case.case_id, roofline)
-            for title, (item, roofline) in zip(titles, shown, strict=True)]
+    return [Shown(title, item.case.case_id, found)
+            for title, (item, found) in zip(titles, shown, strict=True)]
 
 
 def _short_title(item: CaseResult) -> str:
@@ -329,21 +325,21 @@ def _details(item: CaseResult) -> tuple[str, ...]:
     return (*options, backend_text(item.case), device_type(item), mode_text(item))
 
 
-def _notes(listed: Sequence[tuple[CaseResult, PrimitiveRecord]]) -> Iterator[Line]:
-    records = [record for _, record in listed]
-    known = [record.efficiency for record in records if record.efficiency is not None]
-    if known:
+def _notes(items: Items, derived: Records) -> Iterator[Line]:
+    rows = [derived.get(item.case.case_id, {}) for item in items]
+    overlaps: list[OverPasses] = [
+        one for values in rows if (one := values.get(f"{OVERLAP}_passes"))]
+    if overlaps:
         yield Line("comparisons with the parts and torch: medians over passes, not quotients of "
                    "this row", about=("exposed", "overlap", "times_longest", "speedup"))
-    if any(one.tells and one.median < 0 for one in known):
+    if any(one.tells and one.median < 0 for one in overlaps):
         yield Line("overlap below 0: slower than communication and product one after the other",
                    about=("overlap",))
-    names = short_labels(item.case.label for item, _ in listed)
-    yield from columns.unclear_notes(((names[item.case.label], record.exposed_s, {
-        "t": item.statistics.median_s if item.statistics else None,
-        f"t({COMPUTE_ONLY})": record.compute_s, f"t({COMM_ONLY})": record.communicate_s,
-    }) for item, record in listed), "exposed")
-    counts = Counter(reason for record in records for reason in record.missing)
+    names = short_labels(item.case.label for item in items)
+    yield from columns.unclear_notes(((names[item.case.label], values.get(f"{EXPOSED}_passes"), {
+        "t": median_s(item), **{f"t({name})": values.get(f"{name}_s") for name in PARTS},
+    }) for item, values in zip(items, rows, strict=True)), "exposed")
+    counts = Counter(reason for values in rows for reason in values.get(NOT_COMPARED.name) or ())
     for reason, count in counts.items():
         yield Line(f"{plural(count, 'row')} not compared: {reason}", "quiet")
 
@@ -354,18 +350,12 @@ WHOLE = Look("", PLAIN, 0.75)
 COMPUTE_LINE = Look(COMPUTE_ONLY, "#6a4c93", width=1.6)
 COMMUNICATE_LINE = Look(COMM_ONLY, "#8a6d1d", width=1.6)
 """In colours that no implementation has; the bars of the parts are in those of their lines."""
-PARTS = {look.label: Look("", look.colour, 0.75) for look in (COMPUTE_LINE, COMMUNICATE_LINE)}
+BARS = {look.label: Look("", look.colour, 0.75) for look in (COMPUTE_LINE, COMMUNICATE_LINE)}
 BOUND = Look("longer of the two: perfect overlap", "#000000", 0.22, width=6)
 TOGETHER = Look("sum: one after the other", "#000000", dotted=True)
-LINES = (("longest_s", BOUND), ("sum_s", TOGETHER), ("compute_s", COMPUTE_LINE),
-         ("communicate_s", COMMUNICATE_LINE))
-"""Fields of `PartsAlone` as they are drawn: the wide line below the others."""
+LINES = {LONGEST: BOUND, SUM: TOGETHER, COMPUTE_ONLY: COMPUTE_LINE, COMM_ONLY: COMMUNICATE_LINE}
+"""Times of `parts_alone` as they are drawn: the wide line below the others."""
 LEGEND = (COMPUTE_LINE, COMMUNICATE_LINE, BOUND, TOGETHER)
-COLUMNS = (
-    Column("time_p50", "time", Show.US, "us", better="less"),
-    Column("overlap_efficiency", "overlap %", Show.WHOLE_PERCENT, better="more"),
-    Column("times_longest", "x longest", Show.RATIO, better="less"),
-    Column("speedup", "x torch", Show.RATIO, better="more"))
 CAPTION = (
     "Bar: median over the samples of all passes; whisker: from the least to the greatest median of "
     "a pass. Lines: the product alone (compute_only), the communication alone (comm_only), the "
@@ -383,7 +373,7 @@ def _key(item: CaseResult) -> Key:
             device_type(item), plural(case.world_size, "rank"), mode_text(item), env_text(case))
 
 
-def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator[BarChart]:
+def _charts(key: Key, items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     sections = _sections(items)
     groups = ([sections] if len(items) <= MOST_ROWS else
               [{title: same} for title, same in sections.items()])
@@ -392,14 +382,15 @@ def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator
     subtitle = (backend, device, ranks, mode, dtype, models, env)
     for group in groups:
         stem = (*key, next(iter(group)) if len(groups) > 1 else "")
-        drawn = tuple(_section(title, same, records) for title, same in group.items())
+        drawn = tuple(_section(title, same, derived) for title, same in group.items())
         looks = {look for section in drawn for _, look in section.lines}
         yield BarChart(
             title=f"{primitive}, {m} {n} {k}: time by implementation",
             subtitle=", ".join(word for word in subtitle if word),
             file_stem=file_name("-".join(word for word in stem if word)), notes=(CAPTION,),
             case_ids=tuple(item.case.case_id for same in group.values() for item in same),
-            x=Axis("time of one call", Show.US, "us"), columns=COLUMNS, sections=drawn,
+            x=Axis("time of one call", Show.US, "us"),
+            columns=tuple(map(column_of, ON_BARS)), sections=drawn,
             legend=tuple(look for look in LEGEND if look in looks), whisker="medians of passes")
 
 
@@ -421,26 +412,19 @@ def _own_names(works: Sequence[Primitive]) -> frozenset[str]:
                   (frozenset(name for name, _ in work.options) for work in works))
 
 
-def _section(title: str, items: Sequence[CaseResult], records: Records) -> BarSection:
-    ordered, common = sorted(items, key=parts_first), common_options(items)
+def _section(title: str, items: Items, derived: Records) -> BarSection:
+    ordered, common = sorted(items, key=parts_first), common_options(items) | {SHARDED}
     alone = parts_alone(ordered)
-    times = [(getattr(alone, name), look) for name, look in LINES]
-    return BarSection(
-        title, tuple(_bar(item, common, records.get(item.case.case_id, NOTHING))
-                     for item in ordered),
-        tuple((time_s, look) for time_s, look in times if time_s is not None))
+    return BarSection(title, tuple(_bar(item, common, derived) for item in ordered),
+                      tuple((alone[name], look) for name, look in LINES.items() if name in alone))
 
 
-def _bar(item: CaseResult, common: Options, record: PrimitiveRecord) -> Bar:
-    work = primitive_of(item.case)
-    options = options_text([option for option in work.options
-                            if option not in common and option != SHARDED])
-    time_s = item.statistics.median_s if item.statistics else 0.0
+def _bar(item: CaseResult, common: Options, derived: Records) -> Bar:
+    name, values = primitive_of(item.case).implementation, derived.get(item.case.case_id, {})
     return Bar(
-        f"{work.implementation} {options}".rstrip(),
-        (time_s, over_passes_cell(record.efficiency),
-         middle_cell(record.times_longest), middle_cell(record.speedup)),
-        segments=((time_s, PARTS.get(work.implementation, WHOLE)),), whisker=pass_range(item),
+        f"{name} {_own_options(item, common)}".rstrip(),
+        tuple(one.of(item, values) for one in ON_BARS),
+        segments=((median_s(item) or 0.0, BARS.get(name, WHOLE)),), whisker=pass_range(item),
         case_id=item.case.case_id)
 
 
@@ -453,9 +437,7 @@ def primitive_heat_map_case(case: Case) -> HeatMapCase:
         order=(case.world_size, work.size_bytes), rule="the most ranks, then the most bytes sent")
 
 
-COMPARED_FIELDS = ("exposed_s", "overlap_efficiency", "times_longest_part", "speedup_over_torch")
-"""Each is a median over passes, with three more fields (`names_of`)."""
-RANGE_FIELDS = tuple(field for name in COMPARED_FIELDS for field in names_of(name))
+RANGE_FIELDS = tuple(field for name in COMPARED for field in names_of(name))
 PROBLEM_FIELDS = (
     "primitive", "implementation", "order", "options", "problem_m", "problem_n", "problem_k",
     "shape", "flops", "total_flops", "wire_bytes",
@@ -471,16 +453,19 @@ LISTED_FIELDS = (
     *ROOFLINE_FIELDS,
 )
 """Fields of each row of ``results.primitives``."""
-Items = Sequence[CaseResult]
 
 
-class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
+class PrimitivePresenter(Presenter[Primitive, Values]):
     """Presents primitives."""
 
     fields = PRIMITIVE_FIELDS
-    plan_table = staticmethod(primitive_plan_table)
-    tables = staticmethod(result_tables)
+    tables = staticmethod(primitive_tables)
     heat_map_case = staticmethod(primitive_heat_map_case)
+
+    def plan_table(
+        self, title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],
+    ) -> Table:
+        return plan_table(title, cases, PLAN, listed=listed)
 
     def listing(self) -> Iterator[Line | Table]:
         return primitive_lines(load_registry())
@@ -501,15 +486,13 @@ class PrimitivePresenter(Presenter[Primitive, PrimitiveRecord]):
         yield from rooflines_shown("primitives", rooflines(items, derived),
                                    of=any(item.status == "ok" for item in items))
 
-    def row(self, item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
-        known = record or NOTHING
-        values = in_summary_units(column_values(item, record)) | {
+    def row(self, item: CaseResult, record: Values | None) -> dict[str, Any]:
+        values = metric_row(METRICS, item, record) | {
             "options": [options_text([option]) for option in primitive_of(item.case).options],
-            "not_compared": list(known.missing)}
-        compared = (known.exposed_s, known.efficiency, known.times_longest, known.speedup)
-        for name, passes in zip(COMPARED_FIELDS, compared, strict=True):
-            values |= ends_of(name, passes)
-        return values | roofline_values(known.roofline)
+            NOT_COMPARED.name: list((record or {}).get(NOT_COMPARED.name) or ())}
+        for name in COMPARED:
+            values |= ends_of(name, (record or {}).get(f"{name}_passes"))
+        return values
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
