@@ -189,7 +189,8 @@ def test_the_unsharded_product_is_no_part() -> None:
 def test_equal_extents_of_models_with_other_names_are_the_same_problem() -> None:
     part = in_passes(make_primitive_case(make_primitive("compute_only"), index=1), 6e-3)
     named = make_primitive("p2p_ring", shape="llama3-8b mlp_up tp=4")
-    assert compared(part, in_passes(make_primitive_case(named), 8e-3))[1]["exposed_s_passes"] is not None
+    fused = in_passes(make_primitive_case(named), 8e-3)
+    assert compared(part, fused)[1]["exposed_s_passes"] is not None
 
 
 def test_of_several_parts_the_one_that_was_measured_alike_is_taken() -> None:

@@ -66,8 +66,6 @@ SHARDED = ("size", "sharded")
 """The option of ``compute_only`` that makes it a part; no other implementation has it."""
 Key = tuple[object, ...]
 Options = frozenset[tuple[str, Option]]
-
-
 PRIMITIVE, IMPLEMENTATION, ORDER, SHAPE, FLOPS, *_OTHERS = planned(
     word("primitive", "name of the primitive", title="primitive"),
     word("implementation", "name of the implementation", title="implementation"),
@@ -83,12 +81,13 @@ PER_RANK = metric("busiest_rank_flops_per_s", "flops / median_s, of the rank wit
                   title="per rank", show=Show.TFLOP_PER_S, better="more")
 ALL_RANKS = metric("all_ranks_flops_per_s", "total_flops / median_s, of all ranks together",
                    title="all ranks", show=Show.TFLOP_PER_S, better="more")
-ALGBW = metric("algbw_bytes_per_s", "size_bytes / median_s; comm_only alone")
-BUSBW = metric("busbw_bytes_per_s", "wire_bytes / median_s; comm_only alone", title="busbw",
+ALGBW = metric("algbw_bytes_per_s", "size_bytes / median_s, of comm_only alone")
+BUSBW = metric("busbw_bytes_per_s", "wire_bytes / median_s, of comm_only alone", title="busbw",
                show=Show.GB_PER_S, better="more")
-OF_MEASURED = metric("of_measured_product", "busiest_rank_flops_per_s over the best gemm here",
+OF_MEASURED = metric("of_measured_product", "busiest_rank_flops_per_s over the best product of its "
+                     "type in this run",
                      title="of gemm", show=Show.WHOLE_PERCENT, better="more", optional=True)
-OF_DECLARED = metric("of_declared_product", "busiest_rank_flops_per_s over the declared peak",
+OF_DECLARED = metric("of_declared_product", "busiest_rank_flops_per_s over hardware.peak_flops",
                      title="of peak", show=Show.WHOLE_PERCENT, better="more", optional=True)
 EXPOSED, OVERLAP, TIMES_LONGEST, SPEEDUP = COMPARED = (
     "exposed_s", "overlap_efficiency", "times_longest_part", "speedup_over_torch")
@@ -105,8 +104,7 @@ METRICS = (
     metric("compute_only_s", "median of the products alone"),
     metric("comm_only_s", "median of the communication alone"),
     *metrics_over_passes(EXPOSED, "communication that no product hides"),
-    *metrics_over_passes(
-        OVERLAP, "share of the shorter part that passed under the longer one"),
+    *metrics_over_passes(OVERLAP, "share of the shorter part that passed under the longer one"),
     *metrics_over_passes(TIMES_LONGEST, "time over that of the longer part alone"),
     *metrics_over_passes(SPEEDUP, "time of torch over this time"),
     NOT_COMPARED, OF_MEASURED, OF_DECLARED, *ROOFLINE, ROOF)
