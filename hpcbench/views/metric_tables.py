@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
 from hpcbench.reduce.metric import Metric, Records, Show, Values
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.overlap import OverPasses
 from hpcbench.units import grouped, in_summary_units
 from hpcbench.views import columns
 from hpcbench.views.table import (
@@ -27,6 +26,9 @@ from hpcbench.views.table import (
     like_median,
     timed_text,
 )
+
+if TYPE_CHECKING:
+    from hpcbench.statistics.overlap import OverPasses
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,15 +77,14 @@ PRIMITIVE, IMPLEMENTATION, ORDER, SHAPE, FLOPS, *_OTHERS = planned(
     whole("total_flops", "of one call, on all ranks", "FLOP"),
     whole("size_bytes", "sum of the sizes of its collectives"),
     whole("wire_bytes", "sum of the sizes times their busbw factors"))
-PER_RANK = metric("busiest_rank_flops_per_s", "flops / median_s, of the rank with most to do",
+PER_RANK = metric("busiest_rank_flops_per_s", "flops / median_s, of the busiest rank",
                   title="per rank", show=Show.TFLOP_PER_S, better="more")
-ALL_RANKS = metric("all_ranks_flops_per_s", "total_flops / median_s, of all ranks together",
+ALL_RANKS = metric("all_ranks_flops_per_s", "total_flops / median_s",
                    title="all ranks", show=Show.TFLOP_PER_S, better="more")
-ALGBW = metric("algbw_bytes_per_s", "size_bytes / median_s, of comm_only alone")
-BUSBW = metric("busbw_bytes_per_s", "wire_bytes / median_s, of comm_only alone", title="busbw",
+ALGBW = metric("algbw_bytes_per_s", "size_bytes / median_s; comm_only alone")
+BUSBW = metric("busbw_bytes_per_s", "wire_bytes / median_s; comm_only alone", title="busbw",
                show=Show.GB_PER_S, better="more")
-OF_MEASURED = metric("of_measured_product", "busiest_rank_flops_per_s over the best product of its "
-                     "type in this run",
+OF_MEASURED = metric("of_measured_product", "busiest_rank_flops_per_s over the best gemm here",
                      title="of gemm", show=Show.WHOLE_PERCENT, better="more", optional=True)
 OF_DECLARED = metric("of_declared_product", "busiest_rank_flops_per_s over hardware.peak_flops",
                      title="of peak", show=Show.WHOLE_PERCENT, better="more", optional=True)

@@ -53,7 +53,6 @@ from hpcbench.reduce.metric import Metric, Records, Values
 from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS
-from hpcbench.statistics.overlap import OverPasses
 from hpcbench.units import grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.chart import (
@@ -327,8 +326,7 @@ def _details(item: CaseResult) -> tuple[str, ...]:
 
 def _notes(items: Items, derived: Records) -> Iterator[Line]:
     rows = [derived.get(item.case.case_id, {}) for item in items]
-    overlaps: list[OverPasses] = [
-        one for values in rows if (one := values.get(f"{OVERLAP}_passes"))]
+    overlaps = [one for values in rows if (one := values.get(f"{OVERLAP}_passes"))]
     if overlaps:
         yield Line("comparisons with the parts and torch: medians over passes, not quotients of "
                    "this row", about=("exposed", "overlap", "times_longest", "speedup"))
