@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from statistics import median
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -39,6 +40,7 @@ from hpcbench.answers.compare_inputs import (
     launch_times,
     side_of,
 )
+from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.config.axes import nearest, quote
 from hpcbench.config.section import SCALES, Limit, Section, limit_below
 from hpcbench.errors import ConfigError, ExitCode, FileError, PluginError, UsageError
@@ -70,8 +72,12 @@ def launches_needed(share: float, confidence: float = CONFIDENCE) -> int:
     return math.ceil(math.log(1 - confidence) / math.log(share))
 
 
-def write_limits(results: Sequence[Path], output: Path | None, share: float) -> Path:
-    """Write a file of limits from clean runs, and return its path. Raises UsageError, FileError.
+def write_limits(
+    results: Sequence[Path], output: Path | None, share: float,
+) -> tuple[Path, tuple[str, ...]]:
+    """Write a file of limits from clean runs; return its path, and why to doubt these limits.
+
+    Raises UsageError, FileError.
     """
     from hpcbench.config.yaml_text import commented_yaml  # few commands need yaml
 
@@ -85,10 +91,31 @@ def write_limits(results: Sequence[Path], output: Path | None, share: float) -> 
     if any(case.jobs < len(case.launch_s) for case in cases_of(side).values()):
         comments.append("Launches of one job share its conditions: other jobs may differ by more. "
                         "Add runs at other times.")
-    text = commented_yaml(content, comments, {})
+    doubts = tuple(learning_doubts(side))
+    text = commented_yaml(content, [*comments, *doubts], {})
     with whole_file(output) as part:
         part.write_text(text, encoding="utf-8")
-    return output
+    return output, doubts
+
+
+LOOSE = 0.1
+"""A limit that much above the median launch, as a share, lets clearly slower nodes pass."""
+
+
+def learning_doubts(side: Side) -> Iterator[str]:
+    """Yield which runs are not to be quoted, and how far the slowest launches are off."""
+    verdicts = [(results.run.run_id, verdict_of(results)) for results in side.results]
+    red = [f"{run}: {verdict.sentence}" for run, verdict in verdicts if verdict.state == RED]
+    if red:
+        yield f"{len(red)} of {plural(len(verdicts), 'run')} not to be quoted; first: {red[0]}"
+    timed = [case for case in cases_of(side).values() if case.launch_s]
+    above = [(max(case.launch_s) / median(case.launch_s) - 1, case.case.label) for case in timed]
+    loose = [one for one in above if one[0] > LOOSE]
+    if loose:
+        share, label = max(loose)
+        yield (f"in {len(loose)} of {plural(len(timed), 'case')} the slowest launch, which is the "
+               f"limit, is over {LOOSE:.0%} above the median launch, in {label} {share:.0%}: "
+               "nodes that slow pass; learn again when the node is quiet")
 
 
 def learned(side: Side, share: float) -> dict[str, Any]:

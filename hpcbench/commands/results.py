@@ -197,7 +197,10 @@ def check(
         if sum((limits is not None, bool(baseline), learn)) != 1:
             raise UsageError("give one: --limits FILE, --baseline RESULTS or --learn")
         if learn:
-            say(write_limits(results, output, share))
+            path, doubts = write_limits(results, output, share)
+            say(path)
+            for doubt in doubts:
+                say(f"warning: {doubt}", sys.stderr)
             return
         checked = (check_file(results, limits) if limits is not None
                    else check_baseline(results, baseline or [], smallest))

@@ -142,12 +142,12 @@ def test_runs_of_one_launch_hold_the_limits_that_they_taught(
     """Each has an interval of its own samples, which reaches beyond its median."""
     config = sweep("8", "1KiB", measure={"iterations": 40})
     runs = [folder_of(mpirun.run(2, config=config).check()) for _ in range(2)]
-    learned = write_limits(runs, tmp_path / "learned.yaml", 0.2)
+    learned, _ = write_limits(runs, tmp_path / "learned.yaml", 0.2)
     assert [codes(run, learned) for run in runs] == [OUTCOMES["good"]] * 2
 
 
 def test_a_run_holds_the_limits_that_it_taught(again: Path, tmp_path: Path) -> None:
-    learned = write_limits([again], tmp_path / "learned.yaml", SHARE)
+    learned, _ = write_limits([again], tmp_path / "learned.yaml", SHARE)
     assert codes(again, learned) == OUTCOMES["good"]
     halved = yaml.safe_load(learned.read_text(encoding="utf-8"))
     for limit in halved["limits"]:

@@ -29,6 +29,7 @@ from hpcbench.answers.check import (
     interval_of,
     launches_needed,
     learned,
+    learning_doubts,
 )
 from hpcbench.answers.compare_inputs import Side
 from hpcbench.config.section import Limit
@@ -129,6 +130,17 @@ def test_runs_that_would_not_hold_their_limits_teach_none(
     case = make_case()
     with pytest.raises(UsageError, match="not clean"):
         learned(Side("runs", (make_results((ok(case),)), make_results((other(case),)))), 0.1)
+
+
+def test_limits_of_a_run_not_to_quote_or_of_launches_apart_are_doubted() -> None:
+    quiet = make_results((in_launches(make_case(), *[[1.0, 1.01]] * 5),))
+    assert [*learning_doubts(Side("runs", (quiet,)))] == []
+    apart = make_results((in_launches(make_case(), [1.0], [1.0], [1.0], [2.0]),))
+    (loose,) = learning_doubts(Side("runs", (apart,)))
+    assert "1 of 1 case " in loose and " 100%: " in loose
+    red = replace(quiet, run=replace(quiet.run, faults=("delay",)))
+    (doubt,) = learning_doubts(Side("runs", (quiet, red)))
+    assert doubt.startswith("1 of 2 runs ") and "Do not quote" in doubt
 
 
 def test_launches_in_one_process_teach_no_limits() -> None:
