@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import numpy as np
 from hpcbench.answers.answer import range_of, with_ends
 from hpcbench.answers.compare_inputs import (
     TIMES_FROM,
+    UNSTATED,
     CaseOfSide,
     PhaseChange,
     SideDifference,
@@ -384,39 +385,42 @@ def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
     labels, (first, *others) = tuple(side.label for side in sides), [*map(cases_of, sides)]
     found = tuple(compare(first, aligned(first, cases), (labels[0], label), smallest)
                   for label, cases in zip(labels[1:], others, strict=True))
-    _refuse_nothing(found, first, others[0])
+    _refuse_nothing(found, first, others[0], ())
     return Compared(labels, found, tuple(differences(sides)))
 
 
 def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
     """Return the comparison of the values of a key inside one side.
-
     Raises UsageError for several sides, for an unknown key, and if nothing matches; FileError.
     """
     if len(texts) != 1:
         raise UsageError(f"--by {key} compares inside one side; give one, not {len(texts)}")
-    values = split_by(read_side(texts[0]), key)
+    side = read_side(texts[0])
+    values = split_by(side, key)
     labels = tuple(f"{key}={value}" for value in values)
     first, *others = values.values()
     found = compare_each(first, others, labels, smallest, in_launch=True)
-    _refuse_nothing(found, {}, {})
+    _refuse_nothing(found, first, {task: case for cases in others for task, case in cases.items()},
+                    (key, *(UNSTATED if any(one.run.imported for one in side.results) else ())))
     return Compared(labels, found, (), in_launch=True)
 
 
 def _refuse_nothing(
     found: Sequence[SideComparison], first: Mapping[str, CaseOfSide],
-    second: Mapping[str, CaseOfSide],
+    second: Mapping[str, CaseOfSide], may_differ: Collection[str],
 ) -> None:
     if not any(one.cases for one in found):
         one = found[0]
         label, why = one.unmatched[0] if one.unmatched else ("there is none", "")
         absent = next((each.case for each in first.values()
                        if each.case.label == label and why.startswith("not ")), None)
-        differs = absent and differs_from_nearest(absent, (each.case for each in second.values()))
+        differs = absent and differs_from_nearest(
+            absent, (each.case for each in second.values()), may_differ)
         raise UsageError(
             f"nothing to compare between {one.first} and {one.second}: no case has times on both; "
             f"first: {label} {why}".rstrip()
-            + (f", where the nearest case differs in {differs}" if differs else ""))
+            + (f", where the nearest case differs in {differs}; measure it with the same values"
+               if differs else ""))
 
 
 MEANINGS = {

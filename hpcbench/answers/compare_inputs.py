@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -34,6 +34,8 @@ PLACE = ("backend", "device", "world_size", "mode", "warmup", "batch", "cuda_gra
 """Fields that distinguish a case from others, beside its workload and its environment."""
 PROTOCOL = ("mode", "warmup", "batch")
 """Those that say how it is measured, not what."""
+UNSTATED = ("warmup", "batch")
+"""Those of them that programs choose as they like: they may differ beside an imported table."""
 IMPLEMENTATION = "implementation"
 
 
@@ -167,11 +169,17 @@ def phase_changes(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange
             yield PhaseChange(name, earlier, later, (later - earlier) / change)
 
 
-def differs_from_nearest(case: Case, others: Iterable[Case]) -> str:
-    """Return in which parameters a case differs from the one that differs in fewest; or ""."""
+def differs_from_nearest(
+    case: Case, others: Iterable[Case], may_differ: Collection[str] = (),
+) -> str:
+    """Return in which parameters a case differs from the one that differs in fewest; or "".
+
+    Those that ``may_differ`` do not count.
+    """
     mine = parameters(case)
     every = ([(name, mine.get(name), own.get(name)) for name in {**mine, **own}
-              if mine.get(name) != own.get(name)] for own in map(parameters, others))
+              if name not in may_differ and mine.get(name) != own.get(name)]
+             for own in map(parameters, others))
     least = min(every, key=len, default=[])
     return ", ".join(f"{name} ({_stated(a)}, {_stated(b)})" for name, a, b in least)
 
@@ -279,7 +287,15 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
             f"--by {unknown_name(key, known)}" if known else
             f"--by {key}: the cases of {side.label} differ in no key, so there is nothing to "
             "compare")
-    return _fastest_first(values) if key == IMPLEMENTATION else values
+    return _paired_first(_fastest_first(values) if key == IMPLEMENTATION else values)
+
+
+def _paired_first(values: dict[str, dict[str, CaseOfSide]]) -> dict[str, dict[str, CaseOfSide]]:
+    """Return the values, first those that have times of a task of another value, too."""
+    timed = Counter(rest for cases in values.values() for rest, found in cases.items()
+                    if found.launch_s)
+    return {value: values[value] for value in sorted(values, key=lambda one: not any(
+        timed[rest] > 1 for rest, found in values[one].items() if found.launch_s))}
 
 
 def _fastest_first(
@@ -326,7 +342,7 @@ def _same_tasks(
     every = [(found, parameters(found.case)) for found in cases_of(side).values()]
     if any(found.is_imported for found, _ in every):  # programs call as often as they like
         every = [(found, {name: value for name, value in values.items()
-                          if name not in {"warmup", "batch"} - {key}}) for found, values in every]
+                          if name not in {*UNSTATED} - {key}}) for found, values in every]
     if key.startswith(ENV) and any(key in values for _, values in every):
         for _, values in every:
             values.setdefault(key, UNSET)

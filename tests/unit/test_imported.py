@@ -189,6 +189,22 @@ def test_programs_that_call_more_or_less_often_are_compared_by_backend(tmp_path:
     assert {one.key for case in found.cases for one in case.protocol} == {"time", "check"}
 
 
+def test_backends_of_a_run_are_compared_beside_a_table_that_has_no_pair(tmp_path: Path) -> None:
+    """The command that advise prints of both was refused; a file before has its value first."""
+    imported(tmp_path, NCCL)
+    both = f"{tmp_path / 'imported.h5'},{RESULTS['collective']}"
+    alone = compare_by([str(RESULTS["collective"])], "backend", 0.03)
+    beside = compare_by([both], "backend", 0.03)
+    assert beside.sides[-1] == "backend=nccl" and not beside.comparisons[-1].cases
+    assert sum(len(one.cases) for one in beside.comparisons) == sum(
+        len(one.cases) for one in alone.comparisons) > 0
+    with pytest.raises(UsageError) as refused:
+        compare_by([f"{tmp_path / 'imported.h5'},{RESULTS['training']}"], "backend", 0.03)
+    nearest = str(refused.value).rpartition(" differs in ")[2]
+    assert "device (cuda, cpu)" in nearest and "mode (pipelined, isolated)" in nearest
+    assert not {"backend", "batch", "warmup"} & {*nearest.split()}
+
+
 def test_limits_hold_of_imported_rows(tmp_path: Path) -> None:
     imported(tmp_path, NCCL)
     for least, code in ((400, 0), (500, 1)):
