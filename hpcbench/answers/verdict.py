@@ -62,14 +62,28 @@ def _with_result(results: Results) -> Iterator[CaseResult]:
 
 
 def _how_checked(results: Results) -> str:
-    """Return of how many samples the results were compared, as far as the file has that."""
-    timings = [item.timing for item in results.cases if item.timing is not None]
-    checked = [timing.n_checked for timing in timings if timing.n_checked is not None]
-    taken = sum(timing.n_samples for timing in timings)
-    if len(checked) < len(timings) or not taken:
+    """Return of how many timed samples the results were compared, as far as the file has that."""
+    counts = [_checked_counts(item) for item in _with_result(results) if item.timing is not None]
+    known = [count for count in counts if count is not None]
+    timed, checked, single = map(sum, zip(*known, strict=True)) if known else (0, 0, 0)
+    if len(known) < len(counts) or not timed:
         return "results checked"
-    return ("every result checked" if sum(checked) == taken else
-            f"results of {sum(checked):,} of {taken:,} samples checked")
+    calls = f" and {plural(single, 'single call')}" if single else ""
+    of = f"all {timed:,}" if checked == timed else f"results of {checked:,} of {timed:,}"
+    return f"{of} timed samples{calls} checked"
+
+
+def _checked_counts(item: CaseResult) -> tuple[int, int, int] | None:
+    """Return how many samples were timed, how many of these checked, and how many calls that were
+    made for their check. `measurement.loop.measure` checks the first warm-up of a pass, too."""
+    timing, case = item.timing, item.case
+    if timing is None or timing.n_checked is None:
+        return None
+    passes, (before, after) = len(timing.stop_reasons), case.single_calls
+    single = passes * (before + after)
+    warmups = passes * (case.batch == 1 and case.warmup > 0)
+    return (timing.n_samples - timing.n_warmup - passes * after,
+            max(0, timing.n_checked - single - warmups), single)
 
 
 def _nothing(results: Results) -> str:

@@ -12,7 +12,7 @@ from hpcbench.answers import diagnose
 from hpcbench.answers.answer import CANNOT_TELL, Answer, Run
 from hpcbench.answers.diagnose import Diagnosis
 from hpcbench.answers.topics import TopicResult, summary_lines
-from hpcbench.answers.verdict import AMBER, GREEN, RED, verdict_of
+from hpcbench.answers.verdict import AMBER, GREEN, RED, checked_text, verdict_of
 from hpcbench.config.axes import UNCHECKED
 from hpcbench.reduce.results import CaseResult, Finding, Results
 from hpcbench.reduce.results_file import open_results
@@ -97,6 +97,22 @@ def test_the_first_rule_that_matches_is_the_verdict(name: str) -> None:
     assert found.state == state and figure in found.sentence, found.sentence
     assert found.sentence.startswith("Do not quote: ") is (state == RED)
     assert "\n" not in found.sentence and len(found.sentence) < 160
+
+
+@pytest.mark.parametrize(("batch", "n_samples", "n_checked", "text"), [
+    (1, 24, 22, "all 20 timed samples checked"),
+    (1, 24, 8, "results of 6 of 20 timed samples checked"),
+    (20, 28, 4, "results of 0 of 20 timed samples and 4 single calls checked"),
+    (1, 24, None, "results checked")])
+def test_how_many_results_were_checked_is_told_of_timed_samples(
+    batch: int, n_samples: int, n_checked: int | None, text: str,
+) -> None:
+    """Of two passes with two warm-ups each, of which the first is checked."""
+    case = replace(make_case(), warmup=2, batch=batch)
+    untimed = 4 + 2 * (batch > 1)
+    of = flagged(ok(case), n_warmup=untimed, n_samples=n_samples, n_checked=n_checked,
+                 stop_reasons=("", ""))
+    assert checked_text(make_results((of,))) == text
 
 
 def test_headline_and_headings_name_the_passes_that_there_are() -> None:
