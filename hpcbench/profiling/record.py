@@ -41,6 +41,7 @@ from hpcbench.trace.container import whole_file
 from hpcbench.trace.schema import SAMPLE_COLUMNS, from_values
 from hpcbench.trace.source import PROFILE_NOTE, TraceSource, noted
 from hpcbench.views.chart import file_name
+from hpcbench.views.columns import missing_passes_text
 
 MOST_LINES = 12
 _MOST_PROBLEMS = 4
@@ -51,13 +52,16 @@ _BELOW_1 = ": the samples differ by more than the profiler costs, so its cost is
 
 def summary_lines(
     entries: Mapping[str, Mapping[str, Any]], flights: int, folder: str, *, enabled: bool,
+    unreached: str = "",
 ) -> list[str]:
-    """Return at most MOST_LINES lines about the entries of ``profile.json``."""
-    return list(_lines(entries, flights, folder, enabled=enabled))[:MOST_LINES]
+    """Return at most MOST_LINES lines about the entries of ``profile.json``; ``unreached`` is that
+    on cases without."""
+    return list(_lines(entries, flights, folder, unreached or (
+        "no case is profiled: none ended ok" if enabled and not entries else "")))[:MOST_LINES]
 
 
 def _lines(
-    entries: Mapping[str, Mapping[str, Any]], flights: int, folder: str, *, enabled: bool,
+    entries: Mapping[str, Mapping[str, Any]], flights: int, folder: str, unreached: str,
 ) -> Iterator[str]:
     if flights:
         yield (f"{flights} case{'s' * (flights > 1)} did not end: last collectives of the waiting "
@@ -70,8 +74,8 @@ def _lines(
     if reported:
         yield (f"{_count(len(reported), 'case')} profiled by nsys: reports in {folder}/ranks "
                "(open with nsys-ui)")
-    if enabled and not entries:
-        yield "no case is profiled: none ended ok"
+    if unreached:
+        yield unreached
     if known := [one for one in [*merged, *reported] if one["overhead"]]:
         yield _overhead_line(known)
     if dropped := [one for one in merged if one["n_dropped"]]:
@@ -198,14 +202,23 @@ def write_profiles(folder: Path, results: Results) -> list[str]:
         entries |= {one.case_id: asdict(one) for one in _profiles(folder, results, sources)
                     if one.case_id not in merged}
     flights = _write_flight_records(folder, results)
-    lines = summary_lines(entries, flights, str(folder / PROFILE_FOLDER), enabled=bool(
-        results.plan.config.get("profiling", {}).get("enabled")))
+    enabled = bool(results.plan.config.get("profiling", {}).get("enabled"))
+    lines = summary_lines(entries, flights, str(folder / PROFILE_FOLDER), enabled=enabled,
+                          unreached=_unreached(results, entries) if enabled else "")
     if not lines:
         return []
     with whole_file(path, make_folder=True) as part:
         part.write_text(to_json(
             {"schema_version": SCHEMA_VERSION, "lines": lines, "cases": entries}, indent=1) + "\n")
     return lines
+
+
+def _unreached(results: Results, entries: Mapping[str, Any]) -> str:
+    """Return a line on measured cases that the run was to profile and ended before, "" if none."""
+    left = sum(item.status == "ok" and item.case.case_id not in entries for item in results.cases)
+    passes = missing_passes_text(results)
+    when = f"after {passes}; traces follow the last" if passes else "before"
+    return f"{_count(left, 'case')} not profiled: the run ended {when}" if left else ""
 
 
 def _write_flight_records(folder: Path, results: Results) -> int:

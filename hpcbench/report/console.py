@@ -39,7 +39,7 @@ from hpcbench.report.terminal import Sentence, print_lines, tone_line
 from hpcbench.texts import Verbosity, from_json, say
 from hpcbench.units import plural
 from hpcbench.views.arrivals import arrival_tables
-from hpcbench.views.columns import any_profile, telemetry_line
+from hpcbench.views.columns import any_profile, missing_passes_text, telemetry_line
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
@@ -158,8 +158,10 @@ def print_profile(results: Results, folder: Path) -> None:
     target = results.plan.config.get("profiling", {}).get("target") or "all cases"
     head = Sentence(f"{run.name}  run {run.run_id}  profile of {target} on "
                     f"{plural(run.world_size, 'rank')}", style="bold")
+    passes = missing_passes_text(results)
+    cut = [Sentence(f"incomplete: {passes}", style="yellow")] if passes else []
     print_lines(chain(
-        [head], fault_lines(results), map(tone_line, lines), tables,
+        [head], cut, fault_lines(results), map(tone_line, lines), tables,
         outcome_lines(results), _captured_lines(folder), [Text()], closing_lines(results, folder)))
 
 

@@ -40,6 +40,8 @@ from hpcbench.profiling.record import (
     summary_lines,
     write_profiles,
 )
+from hpcbench.reduce.results import Results
+from hpcbench.report.console import print_profile
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 from results_factory import mixed_results
 
@@ -308,3 +310,26 @@ def test_a_case_that_a_user_stops_has_not_hung(
     (tmp_path / "traces").mkdir()
     lines = write_profiles(tmp_path, replace(results, cases=(item,)))
     assert len(lines) == len([*tmp_path.glob("profile/flight-*-rank00000.json")]) == n_files
+
+
+def test_an_interrupted_run_says_after_which_pass_it_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = stored_with_passes(2)
+    (line,) = write_profiles(tmp_path, results)
+    assert line.startswith("1 case is not profiled") and "2 of 5 passes" in line
+    print_profile(results, tmp_path)
+    assert "incomplete: 2 of 5 passes\n" in capsys.readouterr().out
+    (line,) = write_profiles(tmp_path, stored_with_passes(5))  # while it profiled
+    assert "ended before" in line and "of 5" not in line
+
+
+def stored_with_passes(n_run: int) -> Results:
+    """Return a run with profiling of one case, ok in so many of 5 passes."""
+    results = mixed_results()
+    item = next(one for one in results.cases if one.status == "ok" and one.timing)
+    assert item.timing is not None
+    medians = tuple(1e-3 if number < n_run else None for number in range(5))
+    config = {**results.plan.config, "profiling": {"enabled": True}}
+    return replace(results, plan=replace(results.plan, passes=5, launches=1, config=config),
+                   cases=(replace(item, timing=replace(item.timing, pass_medians_s=medians)),))
