@@ -103,6 +103,17 @@ def test_what_cannot_be_replayed_is_counted(tmp_path: Path) -> None:
         planned(tmp_path, record((signature(8, dtype="fp4"),)))
 
 
+def test_a_call_too_small_for_a_case_is_left_out(tmp_path: Path) -> None:
+    """DDP gathers a number of each rank when it starts: 16 bytes on two."""
+    forms = (signature(8), signature(
+        16, "all_gather", dtype="int64", operator=None, elements_in=(1,), elements_out=(2,),
+        count=1))
+    (tmp_path / "traffic.json").write_text(traffic_text(record(forms)))
+    plan = make_plan(load_config(tmp_path / "traffic.json"), 2)
+    assert [case.skip for case in plan.cases] == [None]
+    assert [note for note in plan.config["notes"] if "left out: 1 call, 16 B" in note]
+
+
 def test_of_many_forms_with_other_parts_those_with_most_bytes_are_measured(tmp_path: Path) -> None:
     """A mixture of experts has new parts in each call."""
     forms = (signature(8), *(signature(
@@ -230,6 +241,7 @@ def test_too_little_is_known_for_a_cause(isolated: Path, traffic: TrafficRecord)
     (signature(64, "all_to_all", operator=None, splits_in=((1, 15), (15, 1)), count=2),
      "key signature 0"),
     (signature(8, "all_gather", operator=None, elements_in=(3, 5)), "run traffic.json"),
+    (signature(16, "all_gather", dtype="int64", operator=None), "key signature 0"),
     (signature(8, dtype="fp4"), "cannot be replayed")])
 def test_how_a_form_is_measured(isolated: Path, other: Signature, missing: str) -> None:
     found = explained(isolated, record((other,), duration_ns=lambda rank, call: noisy(call)))

@@ -38,6 +38,7 @@ from hpcbench.interop.answers.isolated_calls import (
 from hpcbench.interop.dialects.traffic import (
     FEWEST_CALLS,
     MESSAGES,
+    SMALL,
     UNEVEN,
     form_of,
     left_out,
@@ -216,8 +217,8 @@ def _unmeasured(record: TrafficRecord, index: int) -> str:
     why = left_out(record, one)
     if not why or (why == UNEVEN and one.count >= FEWEST_CALLS):
         return "not measured: hpcbench run traffic.json"
-    return f"not measured: key signature {index} of a replay" if why in (UNEVEN, MESSAGES) else (
-        "cannot be replayed")
+    return "cannot be replayed" if why not in (UNEVEN, MESSAGES, SMALL) else (
+        f"not measured: key signature {index} of a replay")
 
 
 def _measured_as(record: TrafficRecord, one: Signature) -> IsolatedCall | str:

@@ -15,7 +15,7 @@ from pydantic import Field
 from hpcbench.config.axes import BACKENDS
 from hpcbench.config.section import Dialect
 from hpcbench.errors import ConfigError
-from hpcbench.operations.collectives import DTYPE_BYTES, collectives
+from hpcbench.operations.collectives import DTYPE_BYTES, collectives, rounded
 from hpcbench.operations.traffic import (
     FORMAT,
     NO_SPLITS,
@@ -57,6 +57,7 @@ class TrafficFile(Dialect):
 
 NOT_RECORDED = " is not recorded"
 MESSAGES = "messages of one rank to another are no collective"
+SMALL = "too few bytes for the equal parts of a case"
 FEWEST_CALLS, MOST_UNEVEN = 6, 20
 UNEVEN = (f"parts of different sizes: measured are the {MOST_UNEVEN} forms with most bytes, of "
           f"{FEWEST_CALLS} calls or more")
@@ -124,6 +125,8 @@ def _form(record: TrafficRecord, one: Signature) -> CallForm | str:
     if one.is_uneven(len(record.groups[one.group].ranks)):
         return UNEVEN if one.rows or one.collective != "all_to_all" else NO_SPLITS
     size, stride = _shape(record, one.group)
+    if known.moves_data and not rounded(one.collective, str(one.dtype), size, one.bytes)[0]:
+        return SMALL
     return CallForm(
         one.collective, one.backend, one.dtype if known.moves_data and one.dtype else "uint8",
         (one.operator or "sum") if known.has_op else None,
