@@ -41,7 +41,7 @@ def main() -> None:
         results = run_sweep(given.ranks, config, Path(folder), accepted=(0, 1))
         wall_s = time.perf_counter() - began_s
         with open_results(results) as file:
-            whole = [_is_whole(item, file.results.record_of(item).pairs, given.ranks)
+            whole = [_is_whole(item, file.results.record_of(item)["pairs"], given.ranks)
                      for item in file.results.cases]
     missed = wall_s > GOAL_S or not all(whole)
     print(f"{given.ranks} ranks: {wall_s:.1f} s from start to end; goals: every link measured, at "

@@ -183,10 +183,11 @@ def _product_rates(evidence: Evidence) -> dict[str, float]:
     """Return the best FLOP/s of a rank by dtype, of products of kind hardware."""
     rates: dict[str, float] = {}
     for item in evidence.cases():
-        gemm = getattr(evidence.results.record_of(item), "gemm", None)
-        if item.status == "ok" and gemm and gemm.rank_flops_per_s:
+        rate = (evidence.results.record_of(item) or {}).get("rank_flops_per_s") if (
+            item.status == "ok" and item.case.kind == "hardware") else None
+        if rate:
             dtype = item.case.workload.dtype
-            rates[dtype] = max(gemm.rank_flops_per_s, rates.get(dtype, 0.0))
+            rates[dtype] = max(rate, rates.get(dtype, 0.0))
     return rates
 
 

@@ -157,8 +157,8 @@ document: Callable[..., Metric] = partial(metric, units=LINES)
 
 
 def of_workload(name: str) -> Callable[[Any], Any]:
-    """Return how a metric follows from the workload's attribute of that name."""
-    return lambda item: getattr(item.case.workload, name)
+    """Return how a metric follows from the workload's attribute; None of a test without it."""
+    return lambda item: getattr(item.case.workload, name, None)
 
 
 def planned(*metrics: Metric) -> tuple[Metric, ...]:

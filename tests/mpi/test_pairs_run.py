@@ -59,11 +59,11 @@ def test_every_link_is_measured_and_every_byte_checked(outcome: Outcome) -> None
     assert len(sound) == 2**3 + 2**2 + 2 + 1 and {item.status for item in sound} == {"ok"}
     for item in sound:
         record = outcome.results.record_of(item)
-        assert item.n_wrong == 0 and record is not None and record.pairs is not None
-        for rank, row in enumerate(record.pairs.matrix):
+        assert item.n_wrong == 0 and record is not None and record["pairs"] is not None
+        for rank, row in enumerate(record["pairs"].matrix):
             assert [peer for peer, value in enumerate(row) if value is None] == [rank]
             assert all(value > 0 for value in row if value is not None)
-        (distance,) = record.pairs.distances
+        (distance,) = record["pairs"].distances
         assert (distance.name, distance.links) == ("same node", 6)
     assert not {code for code in outcome.codes() if code in ("HB148", "HB120")}
 

@@ -6,7 +6,6 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from hpcbench.kinds.hardware.derive import GemmRecord, HardwareRecord
 from hpcbench.kinds.memory.derive import Largest
 from hpcbench.reduce.results import Usage
 from launcher import ROOT
@@ -26,7 +25,8 @@ def case(label: str, status: str, **values: Any) -> SimpleNamespace:
     work = SimpleNamespace(**values.pop("work", {}))
     bytes_ = values.pop("memory_bytes", 0)
     return SimpleNamespace(
-        status=status, case=SimpleNamespace(label=label, workload=work, memory_bytes=bytes_),
+        status=status, case=SimpleNamespace(
+            label=label, kind=values.pop("kind", ""), workload=work, memory_bytes=bytes_),
         **{**given, **values})
 
 
@@ -100,8 +100,8 @@ def test_the_largest_batch_is_compared_with_the_predicted_one() -> None:
 
 
 def product(dtype: str, rate: float, status: str = "ok", reason: str = "") -> tuple[Any, Any]:
-    return (case(f"gemm {dtype}", status, reason=reason, work={"dtype": dtype}),
-            HardwareRecord(gemm=GemmRecord(rank_flops_per_s=rate)))
+    return (case(f"gemm {dtype}", status, reason=reason, kind="hardware", work={"dtype": dtype}),
+            {"rank_flops_per_s": rate})
 
 
 def test_products_are_compared_with_the_declared_peak_and_with_each_other() -> None:

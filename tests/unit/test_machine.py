@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
 from hpcbench.answers.machine import Machine, machine, machine_charts, machine_tables
-from hpcbench.kinds.hardware.derive import Distance, HardwareRecord, PairsRecord
+from hpcbench.kinds.hardware.derive import Distance, PairsRecord
 from hpcbench.kinds.hardware.plan.pairs import Pairs
 from hpcbench.reduce.kind_facts import F, PairRates, RankRates, ReadSamples
 from hpcbench.reduce.results import CaseResult, Results
@@ -36,7 +36,7 @@ def measured(
         str(rank): {"node": f"node{rank * 2 // ranks}"} for rank in range(ranks)})
     pairs = PairsRecord(matrix, (Distance(distance, 56, 1, 1, 1, 0, 1, 2),))
     return replace(make_results((item,)), derived={
-        "hardware": {case.case_id: HardwareRecord(pairs=pairs)}})
+        "hardware": {case.case_id: {"pairs": pairs}}})
 
 
 class InPasses(Run):

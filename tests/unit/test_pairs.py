@@ -16,7 +16,6 @@ from hpcbench.errors import ConfigError
 from hpcbench.kinds.hardware.derive import (
     Distance,
     HardwareDeriver,
-    HardwareRecord,
     PairsRecord,
     observed,
 )
@@ -178,7 +177,7 @@ def test_without_samples_that_count_there_is_nothing() -> None:
 
 def test_tables_and_heat_maps_name_the_worst_link() -> None:
     item, samples = measured(WORK)
-    derived = {item.case.case_id: HardwareRecord(**observed(item, samples))}
+    derived = {item.case.case_id: observed(item, samples)}
     (table,) = PRESENTED.tables("block", [item], derived)
     rows = [dict(zip([column.name for column in table.columns], row.cells, strict=True))
             for row in table.groups[0].rows]
@@ -196,8 +195,7 @@ def test_tables_and_heat_maps_name_the_worst_link() -> None:
 @pytest.mark.parametrize("greatest_s", [10.0004e-6, 10.00001e-6, 10.1e-6, 90e-6])
 def test_no_two_ticks_of_the_colours_read_the_same(greatest_s: float) -> None:
     item, samples = measured(WORK)
-    *_, chart = PRESENTED.overviews([item], {item.case.case_id: HardwareRecord(
-        **observed(item, samples))})
+    *_, chart = PRESENTED.overviews([item], {item.case.case_id: observed(item, samples)})
     assert isinstance(chart, HeatMap)
     values = np.where(np.eye(3), np.nan, [[10e-6], [10e-6], [greatest_s]])
     figure = figure_of(replace(chart, values=values, limits=Range(10e-6, greatest_s)),
@@ -212,8 +210,8 @@ def test_a_case_that_failed_has_a_row_without_links() -> None:
                    statistics=None)
     (table,) = PRESENTED.tables("block", [item], {})
     assert len(table.groups[0].rows) == 1
-    shown = PRESENTED.overviews([item], {item.case.case_id: HardwareRecord(
-        pairs=PairsRecord((), (Distance("same node", 2, 1.0, 1.0, 1.0, 0, 1, 2),)))})
+    shown = PRESENTED.overviews([item], {item.case.case_id: {
+        "pairs": PairsRecord((), (Distance("same node", 2, 1.0, 1.0, 1.0, 0, 1, 2),))}})
     assert not any(isinstance(one, HeatMap) for one in shown)
 
 
@@ -276,7 +274,7 @@ def test_the_measured_link_is_that_of_cold_messages_where_there_are_any() -> Non
         item = replace(item, case=replace(item.case, case_id=cache))
         found[cache] = item, observed(item, samples)["pairs"]
     warm, cold = ([fact for fact in HardwareDeriver().facts(
-        item, HardwareRecord(pairs=record), lambda: None) if isinstance(fact, MachineRate)]
+        item, {"pairs": record}, lambda: None) if isinstance(fact, MachineRate)]
         for item, record in found.values())
     links = machine_rates(cold)["links"]
     assert machine_rates([*warm, *cold])["links"] == links != machine_rates(warm)["links"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,7 @@ from hpcbench.kinds.collective.derive import CollectiveDeriver
 from hpcbench.kinds.hardware.derive import (
     Distance,
     HardwareDeriver,
-    HardwareRecord,
     PairsRecord,
-    StorageRecord,
     own_rates,
 )
 from hpcbench.kinds.hardware.plan.gemm import Gemm
@@ -34,6 +32,7 @@ from hpcbench.kinds.training.derive.rates import shown_definition
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.presenter import TrainingPresenter
 from hpcbench.reduce.kind_facts import MachineRate, RankRates
+from hpcbench.reduce.metric import Records
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import (
     COMMUNICATION,
@@ -176,7 +175,7 @@ def of_machine(work: Any, median_s: float, ranks: int = 2, **changes: Any) -> Ca
                       case_id=f"{work} {ranks}"), median_s)
 
 
-def machine() -> tuple[list[CaseResult], Mapping[str, HardwareRecord]]:
+def machine() -> tuple[list[CaseResult], Records]:
     """Return products and triads of 1 and 2 ranks; a rank alone is twice as fast."""
     told = {"0": {"stream": {"array_bytes": 10**7}}}
     items = [of_machine(Gemm("fp32", size, size, size), 2 * size**3 / rate, ranks)
@@ -190,13 +189,12 @@ def machine() -> tuple[list[CaseResult], Mapping[str, HardwareRecord]]:
 def test_products_are_beside_what_as_many_ranks_reached() -> None:
     """The best of them has no score of its own rate; of a declared one it has."""
     items, records = machine()
-    bound = [record.gemm.roofline for item in items
-             if (record := records[item.case.case_id]).gemm is not None]
+    products = [item.case.case_id for item in items if item.case.workload.test == "gemm"]
+    bound = [records[case_id]["roofline"] for case_id in products]
     assert [one and (one.bound_by, one.score) for one in bound] == 2 * [
         (COMPUTE, pytest.approx(0.5)), (COMPUTE, None)]
     declared = HardwareDeriver().derive(items, {"peak_flops": {"fp32": 8e11}})
-    scores = [record.gemm.roofline and record.gemm.roofline.score for item in items
-              if (record := declared[item.case.case_id]).gemm is not None]
+    scores = [declared[case_id]["performance_score"] for case_id in products]
     assert scores == [pytest.approx(share) for share in (0.5, 0.25, 0.5, 0.125)]
     assert bound[0] and bound[0].flop_per_memory_byte == pytest.approx(2 * 256**3 / (12 * 256**2))
 
@@ -215,22 +213,23 @@ def test_rates_are_by_the_devices_own_time_where_it_has_one() -> None:
     hardware = {"peak_flops": {"bf16": 990e12}}
     on_gpu = [HardwareDeriver().derive(items, hardware)[item.case.case_id] for item in items]
     by_host = HardwareDeriver().derive([product], {})[product.case.case_id]
-    assert on_gpu[0].gemm and on_gpu[1].stream and by_host.gemm and on_gpu[0].gemm.roofline
-    assert on_gpu[0].gemm.rank_flops_per_s == pytest.approx(2 * 4096**3 / 190e-6)
-    assert on_gpu[0].gemm.roofline.time_s == 190e-6
-    assert on_gpu[0].gemm.roofline.score == pytest.approx(2 * 4096**3 / 190e-6 / 990e12)
-    assert on_gpu[1].stream.rank_bytes_per_s == pytest.approx(3 * 2**28 / 170e-6)
-    assert by_host.gemm.rank_flops_per_s == pytest.approx(2 * 4096**3 / 210e-6)
-    assert (on_gpu[0].gemm.clock, on_gpu[1].stream.clock, by_host.gemm.clock) == (
-        "device", "device", "host")
+    assert on_gpu[0]["rank_flops_per_s"] == pytest.approx(2 * 4096**3 / 190e-6)
+    assert on_gpu[0]["roofline"].time_s == 190e-6
+    assert on_gpu[0]["performance_score"] == pytest.approx(2 * 4096**3 / 190e-6 / 990e12)
+    assert on_gpu[1]["rank_bytes_per_s"] == pytest.approx(3 * 2**28 / 170e-6)
+    assert by_host["rank_flops_per_s"] == pytest.approx(2 * 4096**3 / 210e-6)
+    assert [values["rate_clock"] for values in (*on_gpu, by_host)] == ["device", "device", "host"]
 
 
 def test_rates_of_files_are_of_a_call_and_of_all_ranks() -> None:
     told = {"folder": "/scratch", "file_system": "ext4", "cold": 1, "warm": 0}
     item = replace(of_machine(Storage("read", 2**20, "/scratch"), 1e-3, 4), detail={
         "0": {"storage": told}, "1": {"storage": {**told, "cold": 0, "warm": 1}}})
-    assert HardwareDeriver().derive([item], {})[item.case.case_id].storage == StorageRecord(
-        2**20 / 1e-3, 4 * 2**20 / 1e-3, "/scratch", "ext4", "mixed")
+    derived = HardwareDeriver().derive([item], {})
+    row = HardwarePresenter().row(item, derived[item.case.case_id])
+    assert [row[name] for name in (
+        "storage_rank_gb_per_s", "storage_all_ranks_gb_per_s", "folder", "file_system", "cache")
+    ] == [2**20 / 1e6, 4 * 2**20 / 1e6, "/scratch", "ext4", "mixed"]
 
 
 @pytest.mark.parametrize("calls", [1, 4])
@@ -243,7 +242,7 @@ def test_a_ranks_own_rate_is_by_the_same_clock_and_of_one_call(calls: int) -> No
         1.0, on_gpu, calls)
     assert by_host == pytest.approx([calls * rate for rate in own_rates(1.0, samples)])
     item = of_machine(Gemm("bf16", 512, 512, 512), 1e-3)
-    (rates,) = [fact for fact in HardwareDeriver().facts(item, HardwareRecord(), lambda: samples)
+    (rates,) = [fact for fact in HardwareDeriver().facts(item, {}, lambda: samples)
                 if isinstance(fact, RankRates)]
     assert rates.passes == (own_rates(2 * 512 ** 3, samples),)
 
@@ -262,13 +261,13 @@ def test_the_table_shows_which_clock_the_rates_are_by() -> None:
 
 def test_a_stream_is_beside_the_best_and_the_declared_rate() -> None:
     items, records = machine()
-    shares = [(record.stream.of_best, record.stream.of_declared) for item in items
-              if (record := records[item.case.case_id]).stream is not None]
+    shares = [(values["of_best_stream"], values["of_declared_memory"])
+              for values in records.values() if "of_best_stream" in values]
     assert shares == [(pytest.approx(0.5), pytest.approx(0.25)), (1, pytest.approx(0.5))] * 2
 
 
 def measured(
-    records: Mapping[str, HardwareRecord], items: Sequence[CaseResult],
+    records: Records, items: Sequence[CaseResult],
 ) -> dict[str, dict[str, float]]:
     facts = (fact for item in items for fact in HardwareDeriver().facts(
         item, records[item.case.case_id], lambda: None))
@@ -283,7 +282,7 @@ def test_pairs_measure_links_and_messages() -> None:
         Distance("same node", 4, 1, median, 3, 0, 1, 2),
         Distance("other node", 8, 1, far, 3, 0, 2, 3)))
         for item, median, far in zip(items, (1e-5, 2e9), (1e-4, 1e9), strict=True)}
-    found = measured({name: HardwareRecord(pairs=one) for name, one in records.items()}, items)
+    found = measured({name: {"pairs": one} for name, one in records.items()}, items)
     assert found["links"] == {"cpu gloo 2": 2e9, "cpu gloo 3": 1e9}
     assert found["messages"] == pytest.approx(
         {"cpu gloo 2": 1e5, "cpu gloo 3": 1e4})

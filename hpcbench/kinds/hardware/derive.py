@@ -6,7 +6,7 @@ the call): the host's time also holds the wait for the device, 10 to 20 us of a 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,16 +18,23 @@ from hpcbench.kinds.hardware.plan.pairs import Pairs, pairs_of, phase_name, roun
 from hpcbench.kinds.hardware.plan.test import storage_of, stream_of, work_of
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import (
-    CaseColumn,
-    ColumnValues,
     Deriver,
     Fact,
     MachineRate,
     PairRates,
     RankRates,
     ReadSamples,
-    texts,
-    whole_numbers,
+)
+from hpcbench.reduce.metric import (
+    Records,
+    Show,
+    Values,
+    document,
+    metric,
+    of_workload,
+    planned,
+    whole,
+    word,
 )
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.roofline import (
@@ -48,101 +55,37 @@ from hpcbench.reduce.roofline import (
 from hpcbench.reduce.stack import counts, pass_slices
 from hpcbench.reduce.topology import ONE_BOARD, RankPlace, Topology, share_switch
 from hpcbench.statistics.order import median
-from hpcbench.trace.columns import PURE
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 from hpcbench.units import grouped
 
-_OF_WORK = (
-    *texts(test="test of the machine", kernel="stream: what is done with the arrays",
-           memory="stream: host memory of copies to and from a GPU: pinned or pageable",
-           what="pairs: latency or bandwidth", direction="pairs: one way, or both at once",
-           cache="pairs: whether messages lie in a cache: warm or cold",
-           right="gemm: type of the second operand where it is another",
-           access="storage: what is done with files"),
-    *whole_numbers(fast_accumulation="gemm of fp8: 1 if sums stay in the matrix units alone",
-                   numa_node="stream: NUMA node that threads and memory are bound to",
-                   at_once="pairs: 1 if all of a round are measured at the same time",
-                   message_bytes="pairs: bytes of a message",
-                   messages="pairs: round trips, or messages under way together"))
-_EXTENTS = whole_numbers(problem_m="rows of the result of a gemm", problem_n="columns of it",
-                         problem_k="inner extent of the product")
-COLUMNS = (
-    *_OF_WORK, *_EXTENTS,
-    CaseColumn("rank_flops_per_s", "FLOP/s",
-               "2 m n k / device_s, / median_s where rate_clock is host"),
-    CaseColumn("all_ranks_flops_per_s", "FLOP/s", "rank_flops_per_s times the ranks"),
-    CaseColumn("longest_latency_s", "s", "pairs: the latency of the worst link"),
-    CaseColumn("least_link_bytes_per_s", "bytes/s", "pairs: the bandwidth of the worst link",
-               apart=True),
-    *whole_numbers(threads="stream: threads of a rank; 0 on a device"),
-    CaseColumn("array_bytes", "bytes", "stream: bytes of an array of a rank", int),
-    CaseColumn("rank_bytes_per_s", "bytes/s",
-               "bytes of a rank's call / device_s, / median_s where rate_clock is host or absent"),
-    *texts(rate_clock="gemm, stream: whose time rates are by: device or host"),
-    CaseColumn("all_ranks_bytes_per_s", "bytes/s", "rank_bytes_per_s times the ranks"),
-    CaseColumn("of_declared_memory", PURE, "stream: share of the declared rate of memory"),
-    CaseColumn("of_best_stream", PURE, "stream: share of the best of as many ranks in the run"),
-    *ROOFLINE,
-)
+DEVICE, HOST = "device", "host"
 
 
-def column_values(item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
-    work, known = work_of(item.case), record or NOTHING
-    values: dict[str, Any] = {column.name: getattr(work, column.name, None) for column in _OF_WORK}
-    values |= {column.name: getattr(work, column.name.removeprefix("problem_"), None)
-               for column in _EXTENTS}
-    rates = known.gemm or known.stream or known.storage
-    values |= {name: getattr(rates, name, None) for name in (
-        "rank_flops_per_s", "all_ranks_flops_per_s", "rank_bytes_per_s", "all_ranks_bytes_per_s",
-        "threads", "array_bytes")}
-    values["rate_clock"] = getattr(rates, "clock", None)
-    values |= roofline_values(known.gemm.roofline if known.gemm else None)
-    if known.stream:
-        values |= {"of_declared_memory": known.stream.of_declared,
-                   "of_best_stream": known.stream.of_best}
-    if known.pairs and known.pairs.distances:
-        links = known.pairs.distances
-        values |= ({"longest_latency_s": max(one.greatest for one in links)}
-                   if values["what"] == "latency" else
-                   {"least_link_bytes_per_s": min(one.least for one in links)})
-    return values
+def first_reported(item: CaseResult, test: str) -> Mapping[str, Any]:
+    """Return the report of the first rank: all have the same arrays, and one folder."""
+    return next(iter(_reported(item, test)), {})
 
 
-@dataclass(frozen=True, slots=True)
-class GemmRecord:
-    """The numbers of a product in COLUMNS, in ``time_s`` by the ``clock`` of `rate_seconds`.
-
-    ``is_peak``: it is the best of its type, device and number of ranks in this run. ``roofline`` is
-    by the rates that as many ranks reached.
-    """
-
-    rank_flops_per_s: float | None = None
-    all_ranks_flops_per_s: float | None = None
-    is_peak: bool = False
-    roofline: Roofline | None = None
-    clock: str | None = None
-    time_s: float | None = None
+def _reported(item: CaseResult, test: str) -> list[dict[str, Any]]:
+    return [left[test] for left in item.detail.values() if test in left]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRecord:
-    """The numbers of a kernel in COLUMNS, by the ``clock`` of `rate_seconds`.
+def _array(name: str) -> Callable[[CaseResult], Any]:
+    return lambda item: first_reported(item, "stream").get(name)
 
-    ``cache_bytes`` are of the node's last caches, 0 where the kernel reports none. ``is_peak``: it
-    is the best of its device and number of ranks in this run. ``declared_bytes_per_s`` is
-    ``hardware.memory_bandwidth_gb_per_s`` of all ranks.
-    """
 
-    array_bytes: int | None = None
-    cache_bytes: int | None = None
-    threads: int | None = None
-    rank_bytes_per_s: float | None = None
-    all_ranks_bytes_per_s: float | None = None
-    is_peak: bool = False
-    of_declared: float | None = None
-    declared_bytes_per_s: float | None = None
-    of_best: float | None = None
-    clock: str | None = None
+def _page_cache(item: CaseResult) -> str | None:
+    reported = _reported(item, "storage")
+    if not reported or not storage_of(item.case).reads:
+        return None
+    cold, warm = any(one["cold"] for one in reported), any(one["warm"] for one in reported)
+    return {(True, True): "mixed", (True, False): "cold", (False, True): "warm"}.get(
+        (cold, warm), "unknown")
+
+
+def _node(item: CaseResult) -> int | None:
+    node: int = getattr(item.case.workload, "numa_node", -1)
+    return node if node >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,105 +119,133 @@ class PairsRecord:
     distances: tuple[Distance, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StorageRecord:
-    """The numbers of files in COLUMNS; ``folder`` and ``file_system`` are those of rank 0.
-
-    ``cache``, of reads: cold if none of them found its data in the page cache, warm if all did,
-    mixed, or unknown where the kernel does not report it.
-    """
-
-    rank_bytes_per_s: float | None = None
-    all_ranks_bytes_per_s: float | None = None
-    folder: str | None = None
-    file_system: str | None = None
-    cache: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HardwareRecord:
-    """The record of a case: the part of its own test; the others are None.
-
-    ``rank_rates`` are the rates of each rank in the median of its own times: FLOP/s of gemm,
-    bytes/s of other tests; empty where a test has none.
-    """
-
-    gemm: GemmRecord | None = None
-    stream: StreamRecord | None = None
-    pairs: PairsRecord | None = None
-    storage: StorageRecord | None = None
-    rank_rates: tuple[float, ...] = ()
-
-    @property
-    def rates(self) -> tuple[float | None, float | None]:
-        """Return the rate of a rank and that of all ranks, in FLOP/s or bytes/s."""
-        if self.gemm:
-            return self.gemm.rank_flops_per_s, self.gemm.all_ranks_flops_per_s
-        known = self.stream or self.storage
-        return (known.rank_bytes_per_s, known.all_ranks_bytes_per_s) if known else (None, None)
-
-
-NOTHING = HardwareRecord()
-DEVICE, HOST = "device", "host"
+KERNEL, MEMORY, WHAT, DIRECTION, CACHE, ACCESS, AT_ONCE, SIZE, MESSAGES, *_OTHERS = planned(
+    word("kernel", "stream: what is done with the arrays", title="kernel"),
+    word("memory", "stream: host memory of copies to and from a GPU: pinned or pageable",
+         title="memory", optional=True),
+    word("what", "pairs: latency or bandwidth"),
+    word("direction", "pairs: one way, or both at once", title="direction"),
+    word("cache", "pairs: whether messages lie in a cache: warm or cold"),
+    word("access", "storage: what is done with files", title="access"),
+    whole("at_once", "pairs: 1 if all of a round are measured at the same time"),
+    whole("message_bytes", "pairs: bytes of a message", title="size", show=Show.SIZE),
+    whole("messages", "pairs: round trips, or messages under way together", title="messages",
+          show=Show.COUNT),
+    word("test", "test of the machine"),
+    word("right", "gemm: type of the second operand where it is another"),
+    whole("fast_accumulation", "gemm of fp8: 1 if sums stay in the matrix units alone"))
+EXTENTS = (
+    whole("problem_m", "rows of the result of a gemm", of=of_workload("m"), title="m",
+          show=Show.COUNT),
+    whole("problem_n", "columns of it", of=of_workload("n"), title="n", show=Show.COUNT),
+    whole("problem_k", "inner extent of the product", of=of_workload("k"), title="k",
+          show=Show.COUNT))
+NUMA_NODE = whole("numa_node", "stream: NUMA node that threads and memory are bound to", of=_node,
+                  title="NUMA node", show=Show.COUNT, optional=True)
+THREADS = whole("threads", "stream: threads of a rank; 0 on a device", of=_array("threads"),
+                title="threads", show=Show.COUNT, optional=True)
+ARRAY = whole("array_bytes", "stream: bytes of an array of a rank", of=_array("array_bytes"),
+              title="array", show=Show.SIZE, shown_unit="bytes")
+LAST_CACHES = whole("cache_bytes", "stream: bytes of the node's last caches, 0 where the kernel "
+                    "reports none", of=_array("cache_bytes"))
+PAGE_CACHE = word(
+    "page_cache", "storage, of reads: cold if none of them found its data in the page cache, warm "
+    "if all did, mixed, or unknown where the kernel does not report it", of=_page_cache,
+    title="cache", optional=True)
+FLOPS = RANK_FLOPS, ALL_FLOPS = (
+    metric("rank_flops_per_s", "2 m n k / device_s, / median_s where rate_clock is host",
+           title="per rank", show=Show.TFLOP_PER_S, better="more"),
+    metric("all_ranks_flops_per_s", "rank_flops_per_s times the ranks", title="all ranks",
+           show=Show.TFLOP_PER_S, better="more"))
+BYTES = RANK_BYTES, ALL_BYTES = (
+    metric("rank_bytes_per_s", "bytes of a rank's call / device_s, / median_s where rate_clock is "
+           "host or absent", title="per rank", show=Show.GB_PER_S, better="more"),
+    metric("all_ranks_bytes_per_s", "rank_bytes_per_s times the ranks", title="all ranks",
+           show=Show.GB_PER_S, better="more"))
+RATE_CLOCK = word("rate_clock", "gemm, stream: whose time rates are by: device or host")
+RANK_RATES = document(
+    "rank_rates", "rates of each rank in the median of its own times: FLOP/s of a gemm, bytes/s of "
+    "other tests", type=tuple[float, ...])
+IS_PEAK = whole("is_peak", "gemm, stream: 1 if it is the best of its type, device and ranks in "
+                "this run")
+OF_DECLARED = metric(
+    "of_declared_memory", "stream: share of hardware.memory_bandwidth_gb_per_s",
+    title="of declared", show=Show.WHOLE_PERCENT, better="more", optional=True)
+DECLARED = metric("declared_bytes_per_s", "stream: declared rate of memory of all ranks",
+                  apart=True)
+OF_BEST = metric("of_best_stream", "stream: share of the best of as many ranks in the run",
+                 title="of best", show=Show.WHOLE_PERCENT, better="more", optional=True)
+BOUND_OF = document("roofline", "gemm: its limit by the rates that as many ranks reached",
+                    type=Roofline)
+PAIRS = document("pairs", "rates between every two ranks", type=PairsRecord)
+METRICS = (
+    KERNEL, MEMORY, WHAT, DIRECTION, CACHE, ACCESS, AT_ONCE, SIZE, MESSAGES, *_OTHERS, *EXTENTS,
+    NUMA_NODE, *FLOPS,
+    metric("longest_latency_s", "pairs: the latency of the worst link"),
+    metric("least_link_bytes_per_s", "pairs: the bandwidth of the worst link", apart=True),
+    THREADS, ARRAY, LAST_CACHES, PAGE_CACHE, *BYTES, RATE_CLOCK, RANK_RATES, IS_PEAK, OF_DECLARED,
+    DECLARED, OF_BEST, *ROOFLINE, BOUND_OF, PAIRS)
+Own = dict[str, Any]
 
 
 class HardwareDeriver(Deriver):
     """Derives rates of the machine."""
 
-    record = HardwareRecord
-    version = 4
-    columns = COLUMNS
+    version = 5
+    columns = METRICS
     measures = True
 
-    def derive(
-        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
-    ) -> Mapping[str, HardwareRecord]:
-        """Return the record of each case; rooflines are by the rates that as many ranks reached."""
-        alone = {item.case.case_id: _record(item) for item in items}
-        _mark_best(items, alone)
-        return {item.case.case_id: _beside(
-            alone[item.case.case_id], item,
-            {**hardware, MEASURED: machine_rates(
-                rate for one in same for rate in _machine_rates(one, alone[one.case.case_id]))})
-            for same in grouped((item.case.world_size, item) for item in items).values()
-            for item in same}
+    def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
+        """Return the values of each case; rooflines are by the rates that as many ranks reached."""
+        found = {item.case.case_id: _alone(item) for item in items}
+        sound = [item for item in items if item.status == "ok"]
+        for alike in grouped((_alike(item), item) for item in sound).values():
+            _mark_best(alike, found)
+        for alike in grouped((item.case.world_size, item) for item in items).values():
+            rates = machine_rates(
+                rate for item in alike for rate in _machine_rates(item, found[item.case.case_id]))
+            for item in alike:
+                own = found[item.case.case_id]
+                own |= _beside(item, own, {**hardware, MEASURED: rates})
+        return found
 
     def facts(
-        self, item: CaseResult, record: HardwareRecord | None, read: ReadSamples,
+        self, item: CaseResult, record: Values | None, read: ReadSamples,
     ) -> Iterator[Fact]:
         """Yield the matrix of pairs, or each rank's rate in its own times; rates of the machine.
 
         The rate of files is no fact of the node alone.
         """
-        yield ColumnValues(lambda: column_values(item, record))
-        yield from _machine_rates(item, record)
-        if record and record.pairs and (found := _pair_rates(item, record.pairs, read())):
+        values = record or {}
+        yield from _machine_rates(item, values)
+        if (pairs := values.get(PAIRS.name)) and (found := _pair_rates(item, pairs, read())):
             yield found
-        if record and work_of(item.case).test in ("gemm", "stream"):
-            yield RankRates(record.rank_rates, tuple(_rates_of_passes(item, read())))
+        if record is not None and work_of(item.case).test in ("gemm", "stream"):
+            yield RankRates(values.get(RANK_RATES.name) or (),
+                            tuple(_rates_of_passes(item, read())))
 
-    def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
+    def observe(self, item: CaseResult, samples: CaseSamples) -> Values:
         test = work_of(item.case).test
         if test == "pairs":
             return observed(item, samples)
-        return {"rank_rates": _own_rates(item, samples)}
+        return {RANK_RATES.name: _own_rates(item, samples)}
 
 
-def _machine_rates(item: CaseResult, record: HardwareRecord | None) -> Iterator[MachineRate]:
+def _machine_rates(item: CaseResult, values: Values) -> Iterator[MachineRate]:
     """Yield the rates of an ok case. Copies from or to a host are no rates of memory.
 
     For each distance of pairs the median link counts. The key has the fewest of the first ranks
     that are so far apart.
     """
-    if record is None or item.status != "ok":
+    if item.status != "ok":
         return
-    ranks, device = item.case.world_size, device_of(item)
-    if record.gemm and (rate := record.gemm.rank_flops_per_s):
+    test, ranks, device = work_of(item.case).test, item.case.world_size, device_of(item)
+    if rate := values.get(RANK_FLOPS.name):
         yield MachineRate("flops", f"{device} {gemm_of(item.case).dtype}", ranks, rate)
-    if (record.stream and (rate := record.stream.rank_bytes_per_s)
-            and not stream_of(item.case).memory):
+    if test == "stream" and (rate := values.get(RANK_BYTES.name)) and (
+            not stream_of(item.case).memory):
         yield MachineRate("memory", device, ranks, rate)
-    for one in record.pairs.distances if record.pairs else ():
+    for one in (values.get(PAIRS.name) or PairsRecord()).distances:
         work, key = pairs_of(item.case), link_key(item, one.first_ranks)
         yield (MachineRate("links", key, ranks, one.median, cached=work.cache != "cold")
                if work.what == "bandwidth" else MachineRate("messages", key, ranks, 1 / one.median))
@@ -287,77 +258,32 @@ def _amount(item: CaseResult) -> int | None:
         return gemm_of(item.case).flops
     if test == "storage":
         return storage_of(item.case).call_bytes
-    array_bytes = _first_reported(item, "stream").get("array_bytes")
+    array_bytes = ARRAY.value(item, None)
     return None if array_bytes is None else stream_of(item.case).moved_bytes(array_bytes)
 
 
-def _reported(item: CaseResult, test: str) -> list[dict[str, Any]]:
-    return [left[test] for left in item.detail.values() if test in left]
+def _alone(item: CaseResult) -> Own:
+    """Return the rates of a case alone; those of pairs follow from samples."""
+    test, timed = work_of(item.case).test, rate_seconds(item)
+    if test == "pairs" or timed is None or (amount := _amount(item)) is None:
+        return {}
+    rate = amount / timed.time_s
+    both = rate, rate * item.case.world_size
+    return {RATE_CLOCK.name: timed.clock or None, **{one.name: value for one, value in zip(
+        FLOPS if test == "gemm" else BYTES, both, strict=True)}}
 
 
-def _first_reported(item: CaseResult, test: str) -> dict[str, Any]:
-    """Return the report of the first rank: all have the same arrays, and one folder."""
-    return next(iter(_reported(item, test)), {})
-
-
-def _record(item: CaseResult) -> HardwareRecord:
-    """Return the record of a case alone; that of pairs follows from samples."""
-    test = work_of(item.case).test
-    if test == "gemm":
-        return HardwareRecord(gemm=_gemm(item))
-    if test == "stream":
-        return HardwareRecord(stream=_stream(item))
-    return HardwareRecord(storage=_storage(item)) if test == "storage" else HardwareRecord(
-        pairs=PairsRecord())
-
-
-def _gemm(item: CaseResult) -> GemmRecord:
-    timed = rate_seconds(item)
-    if timed is None:
-        return GemmRecord()
-    rate = gemm_of(item.case).flops / timed.time_s
-    return GemmRecord(rate, rate * item.case.world_size, clock=timed.clock, time_s=timed.time_s)
-
-
-def _stream(item: CaseResult) -> StreamRecord:
-    arrays, moved, timed = _first_reported(item, "stream"), _amount(item), rate_seconds(item)
-    record = StreamRecord(
-        arrays.get("array_bytes"), arrays.get("cache_bytes"), arrays.get("threads"))
-    if moved is None or timed is None:
-        return record
-    rate = moved / timed.time_s
-    return replace(record, rank_bytes_per_s=rate, clock=timed.clock,
-                   all_ranks_bytes_per_s=rate * item.case.world_size)
-
-
-def _storage(item: CaseResult) -> StorageRecord:
-    work, reported = storage_of(item.case), _reported(item, "storage")
-    where = _first_reported(item, "storage")
-    rate = (work.call_bytes / item.statistics.median_s
-            if item.statistics and item.statistics.median_s > 0 else None)
-    cache = None
-    if work.reads and reported:
-        cold, warm = any(one["cold"] for one in reported), any(one["warm"] for one in reported)
-        cache = {(True, True): "mixed", (True, False): "cold", (False, True): "warm"}.get(
-            (cold, warm), "unknown")
-    return StorageRecord(rate, rate and rate * item.case.world_size, where.get("folder"),
-                         where.get("file_system"), cache)
-
-
-def _mark_best(items: Sequence[CaseResult], records: dict[str, HardwareRecord]) -> None:
-    """Mark the best product of each type and the best kernel, of each device and ranks."""
-    for same in grouped((_alike(item), item) for item in items if item.status == "ok").values():
-        found = {item.case.case_id: records[item.case.case_id] for item in same}
-        if gemms := {name: one.gemm for name, one in found.items() if one.gemm}:
-            best = max(gemms, key=lambda name: gemms[name].rank_flops_per_s or 0)
-            records[best] = HardwareRecord(gemm=replace(gemms[best], is_peak=True))
-        if streams := {name: one.stream for name, one in found.items() if one.stream}:
-            best = max(streams, key=lambda name: streams[name].rank_bytes_per_s or 0)
-            most = streams[best].rank_bytes_per_s
-            for name, one in streams.items():
-                records[name] = HardwareRecord(stream=replace(
-                    one, is_peak=name == best, of_best=one.rank_bytes_per_s / most
-                    if one.rank_bytes_per_s and most else None))
+def _mark_best(alike: Sequence[CaseResult], found: Mapping[str, Own]) -> None:
+    """Mark the best of products of one type, or of kernels, on one device and number of ranks."""
+    test = work_of(alike[0].case).test
+    if test not in ("gemm", "stream"):
+        return
+    rate = RANK_FLOPS.name if test == "gemm" else RANK_BYTES.name
+    each = [found[item.case.case_id] for item in alike]
+    best = max(each, key=lambda own: own.get(rate) or 0)
+    best[IS_PEAK.name] = True
+    for own in each if test == "stream" and best.get(rate) else ():
+        own[OF_BEST.name] = own[rate] / best[rate] if own.get(rate) else None
 
 
 def _alike(item: CaseResult) -> Hashable:
@@ -370,33 +296,27 @@ def _alike(item: CaseResult) -> Hashable:
     return case.case_id
 
 
-def _beside(
-    record: HardwareRecord, item: CaseResult, hardware: Mapping[str, Any],
-) -> HardwareRecord:
-    """Return the record beside its ceilings; ``hardware`` includes the measured ones."""
-    if record.gemm is not None:
-        return HardwareRecord(gemm=_with_roofline(record.gemm, item, hardware))
-    known = record.stream
-    if known is None or known.rank_bytes_per_s is None or stream_of(item.case).memory:
-        return record  # copies to a host have no declared peak
+def _beside(item: CaseResult, own: Values, hardware: Mapping[str, Any]) -> Own:
+    """Return the values of a case beside its ceilings; ``hardware`` includes measured ones."""
+    if rate := own.get(RANK_FLOPS.name):
+        found = _roofline(item, rate, hardware)
+        return {BOUND_OF.name: found, **roofline_values(found)}
+    rate = own.get(RANK_BYTES.name)
+    if rate is None or work_of(item.case).test != "stream" or stream_of(item.case).memory:
+        return {}  # copies to a host have no declared peak
     peak = declared_memory(item, hardware)
-    return record if peak is None else HardwareRecord(stream=replace(
-        known, of_declared=known.rank_bytes_per_s / peak,
-        declared_bytes_per_s=peak * item.case.world_size))
+    return {} if peak is None else {
+        OF_DECLARED.name: rate / peak, DECLARED.name: peak * item.case.world_size}
 
 
-def _with_roofline(
-    record: GemmRecord, item: CaseResult, hardware: Mapping[str, Any],
-) -> GemmRecord:
-    work, rate = gemm_of(item.case), record.rank_flops_per_s
-    if record.time_s is None or rate is None:
-        return record
+def _roofline(item: CaseResult, rate: float, hardware: Mapping[str, Any]) -> Roofline | None:
+    work, timed = gemm_of(item.case), rate_seconds(item)
     ceilings, demand = ceilings_of(item, work.dtype, hardware), Demand(work.flops, work.moved_bytes)
-    found = roofline(demand, record.time_s, ceilings)
+    found = roofline(demand, timed.time_s, ceilings) if timed else None
     if found and found.score_of and (found.score_of.limit, found.score_of.source) == (
             COMPUTE, MEASURED) and rate >= found.score_of.rate:
         found = _without_itself(found, demand, ceilings)
-    return replace(record, roofline=found)
+    return found
 
 
 def _without_itself(
@@ -425,10 +345,12 @@ def rate_seconds(item: CaseResult) -> RateTime | None:
     """Return the time that a rate is by; None: no rate.
 
     ``device``: the median over samples of the slowest rank's time between two events; ``host``, on
-    devices without events and in older results: the median time.
+    devices without events and in older results: the median time. Files have no clock of their own.
     """
     if item.statistics is None or not item.statistics.median_s > 0:
         return None
+    if work_of(item.case).test == "storage":
+        return RateTime(item.statistics.median_s, "")
     if item.timing is not None and item.timing.device_s:
         return RateTime(item.timing.device_s, DEVICE)
     return RateTime(item.statistics.median_s, HOST)
@@ -503,7 +425,7 @@ def _pair_rates(
 
 
 def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
-    """Return the record that follows from the times of the rounds."""
+    """Return the values that follow from the times of the rounds."""
     work, ranks = pairs_of(item.case), item.case.world_size
     values = _medians(item, samples, slice(None))
     if values is None:
@@ -511,9 +433,12 @@ def observed(item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
     kept = () if ranks > MOST_STORED else _stored(values)
     links = _by_distance(item, samples.topology, np.argwhere(~np.isnan(values)).tolist())
     worst_is_least = work.what == "bandwidth"
-    return {"pairs": PairsRecord(kept, tuple(
-        _summary(name, links[name], values, worst_is_least=worst_is_least)
-        for name in DISTANCES if name in links))}
+    distances = tuple(_summary(name, links[name], values, worst_is_least=worst_is_least)
+                      for name in DISTANCES if name in links)
+    return {PAIRS.name: PairsRecord(kept, distances), **(
+        {} if not distances else
+        {"least_link_bytes_per_s": min(one.least for one in distances)} if worst_is_least else
+        {"longest_latency_s": max(one.greatest for one in distances)})}
 
 
 Matrix = tuple[tuple[float | None, ...], ...]

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from hpcbench.kinds.hardware.derive import (
-    DEVICE,
-    NOTHING,
-    Distance,
-    GemmRecord,
-    HardwareRecord,
-    PairsRecord,
-    StorageRecord,
-    StreamRecord,
-)
+from hpcbench.kinds.hardware import derive
 from hpcbench.kinds.hardware.plan.gemm import gemm_of
 from hpcbench.kinds.hardware.plan.pairs import pairs_of
 from hpcbench.kinds.hardware.plan.planner import TESTS
 from hpcbench.kinds.hardware.plan.test import HardwareWork, storage_of, stream_of, work_of
+from hpcbench.records import dataclass
+from hpcbench.reduce.metric import Metric, Records, Values
 from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.roofline import ROOFLINE_FIELDS, roofline_values
+from hpcbench.reduce.roofline import ROOFLINE
 from hpcbench.units import grouped, plural, size_text, to_gb_per_s, to_tflop_per_s
-from hpcbench.views import columns
-from hpcbench.views.chart import (
-    DARK,
-    PALE,
-    PLAIN,
-    Axis,
-    Bar,
-    BarChart,
-    BarSection,
-    Chart,
-    HeatMap,
-    Look,
-    Scale,
-    Shown,
-    file_name,
-    is_wide,
-    rooflines_shown,
-)
+from hpcbench.views import chart, columns
 from hpcbench.views.labels import distinct_names
+from hpcbench.views.metric_tables import (
+    INTERVAL,
+    OUTCOME,
+    TIME,
+    WRONG,
+    ShownColumn,
+    cell_of,
+    column_of,
+    metric_row,
+    of_case,
+    result_tables,
+)
 from hpcbench.views.presenter import Presenter
 from hpcbench.views.table import (
     Cell,
@@ -56,28 +45,17 @@ from hpcbench.views.table import (
     backend_text,
     device_type,
     env_text,
-    flag_cell,
     timed_text,
 )
 
 Items = Sequence[CaseResult]
-Records = Mapping[str, HardwareRecord]
+Fields = Mapping[str, Metric | Callable[[CaseResult, Values], Any]]
+"""Field of the summaries -> the metric that it is in their units, or what gives its value."""
 ROOFLINE_OF = "matrix products"
-_CLOCK = Column("clock", "clock", meaning="whose time the rates are by, where not the host's",
-                optional=True)
-_END = (columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
-_DECLARED = Look("declared peak of all ranks", "#000000", dotted=True)
-_ALL_RANKS = Look("all ranks together", PLAIN)
-_BEST, _OTHER = Look("measured peak of its type", DARK), Look("other shapes", PALE)
-
-
-def _end_cells(item: CaseResult) -> tuple[Cell, ...]:
-    return (columns.wrong_cell(item), columns.n_cell(item.statistics), item.status,
-            columns.launches_cell(item), flag_cell(item))
-
-
-def _record(item: CaseResult, derived: Records) -> HardwareRecord:
-    return derived.get(item.case.case_id, NOTHING)
+_DECLARED = chart.Look("declared peak of all ranks", "#000000", dotted=True)
+_ALL_RANKS = chart.Look("all ranks together", chart.PLAIN)
+_BEST = chart.Look("measured peak of its type", chart.DARK)
+_OTHER = chart.Look("other shapes", chart.PALE)
 
 
 def _where(item: CaseResult) -> str:
@@ -85,223 +63,191 @@ def _where(item: CaseResult) -> str:
     return f"{device_type(item)}  {plural(item.case.world_size, 'rank')}  {backend_text(item.case)}"
 
 
-def _clock_cell(clock: str | None) -> str | None:
-    return clock if clock == DEVICE else None
+def _product_where(item: CaseResult) -> str:
+    return f"{gemm_of(item.case).types}, {_where(item)}"
 
 
-def _by_place(items: Items, rows: Callable[[CaseResult], Iterable[Row]]) -> tuple[Group, ...]:
-    """Return a group of rows for each device, number of ranks and backend; none if none ran."""
-    places = grouped(((_where(item), timed_text(item)), item) for item in items
-                     if item.status in columns.TABLED)
-    return tuple(Group(place, tuple(row for item in same for row in rows(item)), timed)
-                 for (place, timed), same in places.items())
+def _or_none(one: Metric) -> ShownColumn:
+    """Return a column of plain values, without the median's digits; empty texts and 0 are None."""
+    return ShownColumn(column_of(one), lambda item, values: one.value(item, values) or None)
 
 
+def _own(values: Values) -> tuple[float, ...]:
+    return values.get(derive.RANK_RATES.name) or ()
+
+
+def _own_range(item: CaseResult, values: Values) -> Cell:
+    own = _own(values)
+    return Range(min(own), max(own)) if own else None
+
+
+def _timed(rates: Sequence[Metric]) -> tuple[ShownColumn, ...]:
+    """Return the columns of a test's time and its rates."""
+    show = rates[0].show
+    return (TIME, INTERVAL, *map(_or_none, rates), ShownColumn(Column(
+        "own", "own", show, show.value, "slowest to fastest rank", "more"), _own_range))
+
+
+_CLOCK = ShownColumn(
+    Column("clock", "clock", meaning="whose time the rates are by, where not the host's",
+           optional=True),
+    lambda _, values: derive.DEVICE if values.get(
+        derive.RATE_CLOCK.name) == derive.DEVICE else None)
+_END = (WRONG, *OUTCOME)
+
+
+@dataclass(frozen=True, slots=True)
 class _Rates:
     """Presents a test that has a rate of each rank: gemm, stream and storage.
 
-    ``columns`` stand before the time and are filled by `cells`, ``more`` stand behind the rates
-    and are filled by `more_cells`. ``fields`` are those of the summaries, ``rate_fields`` among
-    them the rates of a rank, of all ranks and each rank's own; ``chart`` has title, subtitle, name
-    of the file and note of the chart.
+    ``shown`` are the columns of its table; ``drawn``: title, subtitle, name of the file and note
+    of the chart, ``bar`` makes its bars, ``place`` names their sections.
     """
 
     definitions: tuple[str, ...]
-    fields: tuple[str, ...]
-    rate_fields: tuple[str, str, str]
-    columns: tuple[Column, ...]
-    more: tuple[Column, ...] = ()
-    chart: tuple[str, str, str, str]
-    show, suffix = Show.GB_PER_S, ""
-    looks: tuple[Look, ...] = (_ALL_RANKS,)
-
-    def cells(self, item: CaseResult, record: HardwareRecord) -> tuple[Cell, ...]:
-        raise NotImplementedError
-
-    def more_cells(self, record: HardwareRecord) -> tuple[Cell, ...]:
-        return ()
-
-    def notes(self, items: Items, derived: Records) -> Iterable[Line]:
-        return ()
+    fields: Fields
+    shown: tuple[Metric | ShownColumn, ...]
+    drawn: tuple[str, str, str, str]
+    bar: Callable[[CaseResult, Values], chart.Bar]
+    show: Show = Show.GB_PER_S
+    place: Callable[[CaseResult], str] = _where
+    looks: tuple[chart.Look, ...] = (_ALL_RANKS,)
 
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
-        if groups := _by_place(items, lambda item: [self._row(item, _record(item, derived))]):
-            rates = tuple(Column(f"{name}{self.suffix}", text, self.show, self.show.value, meaning,
-                                 "more") for name, text, meaning in (
-                ("rank", "per rank", "of each rank, all at once"),
-                ("all", "all ranks", "all ranks together"),
-                ("own", "own", "slowest to fastest rank")))
-            yield Table(title, (*self.columns, columns.TIME, columns.INTERVAL, *rates, *self.more,
-                                *_END), groups, notes=tuple(self.notes(items, derived)))
+        places = dict.fromkeys(map(_files, items))
+        notes = tuple(Line(f"files in {folder}" + (f" ({system})" if system else ""), "quiet")
+                      for folder, system in places if folder)
+        for table in result_tables(title, items, derived, self.shown, _where):
+            yield replace(table, notes=notes)
 
-    def _row(self, item: CaseResult, record: HardwareRecord) -> Row:
-        own = record.rank_rates
-        return Row((
-            *self.cells(item, record), columns.median_cell(item.statistics),
-            columns.interval_cell(item.statistics), *record.rates,
-            Range(min(own), max(own)) if own else None, *self.more_cells(record),
-            *_end_cells(item)), item.status, item.case.case_id)
-
-    def bar(self, item: CaseResult, record: HardwareRecord) -> Bar:
-        raise NotImplementedError
-
-    def section(self, item: CaseResult) -> str:
-        return _where(item)
-
-    def charts(self, items: Items, derived: Records) -> Iterator[BarChart]:
+    def charts(self, items: Items, derived: Records) -> Iterator[chart.BarChart]:
         """Yield the rates, a bar a case; lines across the bars of a place are declared peaks."""
         timed = [item for item in items if item.statistics is not None]
         if not timed:
             return
-        title, subtitle, stem, note = self.chart
+        title, subtitle, stem, note = self.drawn
         sections = []
-        for name, same in grouped((self.section(item), item) for item in timed).items():
-            records = [_record(item, derived) for item in same]
-            peaks = dict.fromkeys(one.stream.declared_bytes_per_s for one in records if one.stream)
-            sections.append(BarSection(
-                name, tuple(map(self.bar, same, records)),
+        for name, alike in grouped((self.place(item), item) for item in timed).items():
+            values = [derived.get(item.case.case_id, {}) for item in alike]
+            peaks = dict.fromkeys(one.get(derive.DECLARED.name) for one in values)
+            sections.append(chart.BarSection(
+                name, tuple(map(self.bar, alike, values)),
                 tuple((peak, _DECLARED) for peak in peaks if peak)))
-        yield BarChart(
+        yield chart.BarChart(
             title, subtitle, stem, (note,), tuple(item.case.case_id for item in timed),
-            Axis("rate", self.show, self.show.value), (), tuple(sections),
+            chart.Axis("rate", self.show, self.show.value), (), tuple(sections),
             (*self.looks, *[_DECLARED] * any(one.lines for one in sections)))
 
-    def row(self, item: CaseResult, record: HardwareRecord) -> dict[str, Any]:
-        to = to_tflop_per_s if self.show is Show.TFLOP_PER_S else to_gb_per_s
-        rank, together = (rate and to(rate) for rate in record.rates)
-        return dict(zip(self.rate_fields, (rank, together, [*map(to, record.rank_rates)]),
-                        strict=True))
+
+def _product_bar(item: CaseResult, values: Values) -> chart.Bar:
+    look = _BEST if values.get(derive.IS_PEAK.name) else _OTHER
+    return chart.Bar(_extents(item), (), ((values.get(derive.RANK_FLOPS.name) or 0.0, look),))
 
 
-class _Gemm(_Rates):
-    definitions = (
+_GEMM = _Rates(
+    definitions=(
         "gemm: per rank = 2 m n k / time p50, or / the device's own time where the column clock "
         "says device,",
         "  in TFLOP/s (1e12), while all ranks multiply; all ranks = per rank x ranks;",
-        "  own = slowest to fastest rank, each in its own times; peak = the best of its type here")
-    rate_fields = ("rank_tflop_per_s", "all_ranks_tflop_per_s", "own_tflop_per_s")
-    fields = ("gemm_m", "gemm_n", "gemm_k", "gemm_shape", "gemm_right", "gemm_fast_accumulation",
-              *rate_fields, "is_peak", "rate_clock", *ROOFLINE_FIELDS)
-    columns = (Column("type", "type"), *(Column(name, name, Show.COUNT) for name in "mnk"),
-               Column("shape", "model", optional=True))
-    more = (_CLOCK, Column("peak", "peak", meaning="the best of its type, device and ranks",
-                           optional=True))
-    chart = ("matrix products", "TFLOP/s of a rank while all ranks multiply", "hardware-gemm",
-             "Bar: 2 m n k over the median time, on a GPU over the device's own.")
-    show, suffix = Show.TFLOP_PER_S, "_flops"
-    looks = (_BEST, _OTHER)
-
-    def cells(self, item: CaseResult, record: HardwareRecord) -> tuple[Cell, ...]:
-        work = gemm_of(item.case)
-        return work.types, work.m, work.n, work.k, work.shape or None
-
-    def more_cells(self, record: HardwareRecord) -> tuple[Cell, ...]:
-        known = record.gemm or GemmRecord()
-        return _clock_cell(known.clock), "peak" if known.is_peak else None
-
-    def section(self, item: CaseResult) -> str:
-        return f"{gemm_of(item.case).types}, {_where(item)}"
-
-    def bar(self, item: CaseResult, record: HardwareRecord) -> Bar:
-        known = record.gemm or GemmRecord()
-        look = _BEST if known.is_peak else _OTHER
-        return Bar(_extents(item), (), ((known.rank_flops_per_s or 0.0, look),))
-
-    def row(self, item: CaseResult, record: HardwareRecord) -> dict[str, Any]:
-        work, known = gemm_of(item.case), record.gemm or GemmRecord()
-        return {
-            "gemm_m": work.m, "gemm_n": work.n, "gemm_k": work.k, "gemm_shape": work.shape,
-            "gemm_right": work.right or work.dtype,
-            "gemm_fast_accumulation": work.fast_accumulation, **super().row(item, record),
-            "is_peak": known.is_peak, "rate_clock": known.clock, **roofline_values(known.roofline)}
+        "  own = slowest to fastest rank, each in its own times; peak = the best of its type here"),
+    fields={
+        **{f"gemm_{one.title}": one for one in derive.EXTENTS},
+        "gemm_shape": lambda item, _: gemm_of(item.case).shape,
+        "gemm_right": lambda item, _: gemm_of(item.case).right or gemm_of(item.case).dtype,
+        "gemm_fast_accumulation": lambda item, _: gemm_of(item.case).fast_accumulation,
+        "rank_tflop_per_s": derive.RANK_FLOPS, "all_ranks_tflop_per_s": derive.ALL_FLOPS,
+        "own_tflop_per_s": lambda _, values: [*map(to_tflop_per_s, _own(values))],
+        "is_peak": lambda _, values: bool(values.get(derive.IS_PEAK.name)),
+        "rate_clock": derive.RATE_CLOCK, **{one.name: one for one in ROOFLINE}},
+    shown=(
+        of_case(Column("type", "type"), lambda item: gemm_of(item.case).types), *derive.EXTENTS,
+        of_case(Column("shape", "model", optional=True),
+                lambda item: gemm_of(item.case).shape or None),
+        *_timed(derive.FLOPS), _CLOCK, ShownColumn(
+            Column("peak", "peak", meaning="the best of its type, device and ranks", optional=True),
+            lambda _, values: "peak" if values.get(derive.IS_PEAK.name) else None), *_END),
+    drawn=("matrix products", "TFLOP/s of a rank while all ranks multiply", "hardware-gemm",
+           "Bar: 2 m n k over the median time, on a GPU over the device's own."),
+    bar=_product_bar, show=Show.TFLOP_PER_S, place=_product_where, looks=(_BEST, _OTHER))
 
 
-class _Stream(_Rates):
-    definitions = (
+def _kernel_bar(item: CaseResult, values: Values) -> chart.Bar:
+    work, threads = stream_of(item.case), derive.THREADS.value(item, values)
+    label = f"{work.kernel} {work.dtype} {work.memory}".rstrip()
+    return chart.Bar(f"{label}, {plural(threads, 'thread')}" if threads else label, (),
+               ((values.get(derive.ALL_BYTES.name) or 0.0, _ALL_RANKS),))
+
+
+def _own_gb_per_s(item: CaseResult, values: Values) -> list[float]:
+    return [*map(to_gb_per_s, _own(values))]
+
+
+_STREAM = _Rates(
+    definitions=(
         "stream: per rank = bytes that a rank moves / time p50, or / the device's own time where "
         "the column clock says device,",
         "  all ranks at once; copy and scale move two arrays, add and triad three;",
         "  array = bytes of one; own = slowest to fastest rank, each in its own times;",
         "  of best = of the best kernel; of declared = per rank over "
-        "hardware.memory_bandwidth_gb_per_s")
-    rate_fields = ("rank_gb_per_s", "all_ranks_gb_per_s", "own_gb_per_s")
-    fields = ("stream_kernel", "stream_memory", "numa_node", "threads", "array_bytes",
-              "cache_bytes", *rate_fields, "of_declared_memory", "of_best_stream", "rate_clock")
-    columns = (
-        Column("kernel", "kernel"), Column("type", "type"),
-        Column("memory", "memory", optional=True),
-        Column("threads", "threads", Show.COUNT, optional=True),
-        Column("numa", "NUMA node", Show.COUNT, optional=True),
-        Column("array", "array", Show.SIZE, "bytes"))
-    more = (
-        _CLOCK,
-        Column("of_best", "of best", Show.WHOLE_PERCENT, "%", "of the best kernel here", "more",
-               optional=True),
-        Column("of_declared", "of declared", Show.WHOLE_PERCENT, "%",
-               "of hardware.memory_bandwidth_gb_per_s", "more", optional=True))
-    chart = ("memory bandwidth", "GB/s of all ranks together", "hardware-stream",
-             "Bar: bytes that all ranks move over the median time, on a GPU over the device's own.")
-
-    def cells(self, item: CaseResult, record: HardwareRecord) -> tuple[Cell, ...]:
-        work, known = stream_of(item.case), record.stream or StreamRecord()
-        return (work.kernel, work.dtype, work.memory or None, known.threads or None,
-                work.numa_node if work.numa_node >= 0 else None, known.array_bytes)
-
-    def more_cells(self, record: HardwareRecord) -> tuple[Cell, ...]:
-        known = record.stream or StreamRecord()
-        return _clock_cell(known.clock), known.of_best, known.of_declared
-
-    def bar(self, item: CaseResult, record: HardwareRecord) -> Bar:
-        work, known = stream_of(item.case), record.stream or StreamRecord()
-        threads = f", {plural(known.threads, 'thread')}" if known.threads else ""
-        label = f"{work.kernel} {work.dtype} {work.memory}".rstrip()
-        return Bar(f"{label}{threads}", (), ((known.all_ranks_bytes_per_s or 0.0, _ALL_RANKS),))
-
-    def row(self, item: CaseResult, record: HardwareRecord) -> dict[str, Any]:
-        work, known = stream_of(item.case), record.stream or StreamRecord()
-        return {
-            "stream_kernel": work.kernel, "stream_memory": work.memory,
-            "numa_node": work.numa_node if work.numa_node >= 0 else None,
-            "threads": known.threads, "array_bytes": known.array_bytes,
-            "cache_bytes": known.cache_bytes, **super().row(item, record),
-            "of_declared_memory": known.of_declared, "of_best_stream": known.of_best,
-            "rate_clock": known.clock}
+        "hardware.memory_bandwidth_gb_per_s"),
+    fields={
+        "stream_kernel": derive.KERNEL, "stream_memory": derive.MEMORY,
+        **{one.name: one for one in (
+            derive.NUMA_NODE, derive.THREADS, derive.ARRAY, derive.LAST_CACHES)},
+        "rank_gb_per_s": derive.RANK_BYTES, "all_ranks_gb_per_s": derive.ALL_BYTES,
+        "own_gb_per_s": _own_gb_per_s, "of_declared_memory": derive.OF_DECLARED,
+        "of_best_stream": derive.OF_BEST, "rate_clock": derive.RATE_CLOCK},
+    shown=(
+        derive.KERNEL, of_case(Column("type", "type"), lambda item: stream_of(item.case).dtype),
+        _or_none(derive.MEMORY), _or_none(derive.THREADS), derive.NUMA_NODE, derive.ARRAY,
+        *_timed(derive.BYTES), _CLOCK, derive.OF_BEST,
+        derive.OF_DECLARED, *_END),
+    drawn=("memory bandwidth", "GB/s of all ranks together", "hardware-stream",
+           "Bar: bytes that all ranks move over the median time, on a GPU over the device's own."),
+    bar=_kernel_bar)
 
 
-class _Storage(_Rates):
-    definitions = (
+def _files(item: CaseResult) -> tuple[str | None, str | None]:
+    """Return the folder of the first rank's files, and the type of its file system."""
+    reported = derive.first_reported(item, "storage")
+    return reported.get("folder"), reported.get("file_system")
+
+
+def _file_bytes(item: CaseResult) -> int:
+    return storage_of(item.case).size_bytes
+
+
+def _files_bar(item: CaseResult, values: Values) -> chart.Bar:
+    cache = derive.PAGE_CACHE.value(item, values)
+    return chart.Bar(f"{storage_of(item.case).access}{f' ({cache})' if cache else ''}", (),
+               ((values.get(derive.ALL_BYTES.name) or 0.0, _ALL_RANKS),))
+
+
+_STORAGE = _Rates(
+    definitions=(
         "storage: per rank = bytes of a rank's call / time p50, all ranks at once; writes end with "
         "fsync;",
-        "  cache: cold where no read found its data in the page cache, warm where all did")
-    rate_fields = ("storage_rank_gb_per_s", "storage_all_ranks_gb_per_s", "storage_own_gb_per_s")
-    fields = ("storage_access", "file_bytes", "folder", "file_system", "cache", *rate_fields)
-    columns = (Column("access", "access"), Column("size", "a rank's file", Show.SIZE, "bytes"),
-               Column("cache", "cache", optional=True))
-    chart = ("storage", "GB/s of all ranks together", "hardware-storage",
-             "Bar: bytes of all ranks over the median time. Writes end with fsync.")
+        "  cache: cold where no read found its data in the page cache, warm where all did"),
+    fields={
+        "storage_access": derive.ACCESS, "file_bytes": lambda item, _: _file_bytes(item),
+        "folder": lambda item, _: _files(item)[0], "file_system": lambda item, _: _files(item)[1],
+        "cache": derive.PAGE_CACHE, "storage_rank_gb_per_s": derive.RANK_BYTES,
+        "storage_all_ranks_gb_per_s": derive.ALL_BYTES, "storage_own_gb_per_s": _own_gb_per_s},
+    shown=(
+        derive.ACCESS, of_case(Column("size", "a rank's file", Show.SIZE, "bytes"), _file_bytes),
+        derive.PAGE_CACHE, *_timed(derive.BYTES), *_END),
+    drawn=("storage", "GB/s of all ranks together", "hardware-storage",
+           "Bar: bytes of all ranks over the median time. Writes end with fsync."),
+    bar=_files_bar)
 
-    def cells(self, item: CaseResult, record: HardwareRecord) -> tuple[Cell, ...]:
-        work, known = storage_of(item.case), record.storage or StorageRecord()
-        return work.access, work.size_bytes, known.cache
 
-    def notes(self, items: Items, derived: Records) -> Iterator[Line]:
-        """Yield each folder with the type of its file system."""
-        found = (_record(item, derived).storage for item in items)
-        places = dict.fromkeys((one.folder, one.file_system) for one in found if one and one.folder)
-        for folder, system in places:
-            yield Line(f"files in {folder}" + (f" ({system})" if system else ""), "quiet")
+def _links(values: Values) -> tuple[derive.Distance, ...]:
+    return (values.get(derive.PAIRS.name) or derive.PairsRecord()).distances
 
-    def bar(self, item: CaseResult, record: HardwareRecord) -> Bar:
-        known = record.storage or StorageRecord()
-        cache = f" ({known.cache})" if known.cache else ""
-        return Bar(f"{storage_of(item.case).access}{cache}", (),
-                   ((known.all_ranks_bytes_per_s or 0.0, _ALL_RANKS),))
 
-    def row(self, item: CaseResult, record: HardwareRecord) -> dict[str, Any]:
-        work, known = storage_of(item.case), record.storage or StorageRecord()
-        return {"storage_access": work.access, "file_bytes": work.size_bytes,
-                "folder": known.folder, "file_system": known.file_system, "cache": known.cache,
-                **super().row(item, record)}
+def _each(name: str) -> Callable[[CaseResult, Values], list[Any]]:
+    """Return the list of a figure of the links of each distance."""
+    return lambda _, values: [getattr(one, name) for one in _links(values)]
 
 
 class _Pairs:
@@ -316,34 +262,30 @@ class _Pairs:
         "bandwidth;",
         "  times are the host's: a latency holds what torch takes to start each message "
         "(batch_isend_irecv)")
-    fields = ("pairs_what", "pairs_direction", "pairs_at_once", "pairs_cache", "message_bytes",
-              "messages", "distances", "links", "link_least", "link_median", "link_greatest",
-              "worst_link")
+    fields: Fields = {
+        **{f"pairs_{one.name}": one for one in (
+            derive.WHAT, derive.DIRECTION, derive.AT_ONCE, derive.CACHE)},
+        "message_bytes": derive.SIZE, "messages": derive.MESSAGES,
+        "distances": _each("name"), "links": _each("links"),
+        **{f"link_{name}": _each(name) for name in ("least", "median", "greatest")},
+        "worst_link": lambda _, values: [*map(_worst, _links(values))]}
 
     def tables(self, title: str, items: Items, derived: Records) -> Iterator[Table]:
         """Yield a table of latencies and one of bandwidths: a row for each distance of a case."""
-        for what, same in grouped((pairs_of(item.case).what, item) for item in items).items():
-            if groups := _by_place(same, lambda item: _pair_rows(item, _record(item, derived))):
-                yield Table(f"{title} {what}", _pair_columns(what), groups)
+        tabled = [item for item in items if item.status in columns.TABLED]
+        for what, alike in grouped((pairs_of(item.case).what, item) for item in tabled).items():
+            places = grouped(((_where(item), timed_text(item)), item) for item in alike)
+            yield Table(f"{title} {what}", (
+                *map(column_of, _CALL), *_link_columns(what), *map(column_of, _CALL_END)), tuple(
+                Group(place, tuple(row for item in of_place for row in _pair_rows(
+                    item, derived.get(item.case.case_id, {}))), timed)
+                for (place, timed), of_place in places.items()))
 
-    def charts(self, items: Items, derived: Records) -> Iterator[HeatMap]:
+    def charts(self, items: Items, derived: Records) -> Iterator[chart.HeatMap]:
         for item in items:
-            known = _record(item, derived).pairs
-            if known and known.matrix:
-                yield _heat_map(item, known)
-
-    def row(self, item: CaseResult, record: HardwareRecord) -> dict[str, Any]:
-        """Return the values of ``fields``; those of links are lists, a value a distance."""
-        work, links = pairs_of(item.case), (record.pairs or PairsRecord()).distances
-        return {
-            "pairs_what": work.what, "pairs_direction": work.direction,
-            "pairs_at_once": work.at_once, "pairs_cache": work.cache,
-            "message_bytes": work.message_bytes, "messages": work.messages,
-            "distances": [one.name for one in links], "links": [one.links for one in links],
-            "link_least": [one.least for one in links],
-            "link_median": [one.median for one in links],
-            "link_greatest": [one.greatest for one in links],
-            "worst_link": [_worst(one) for one in links]}
+            found = derived.get(item.case.case_id, {}).get(derive.PAIRS.name)
+            if found and found.matrix:
+                yield _heat_map(item, found)
 
 
 _BESIDE = {"latency": ", with what torch takes on the host to start a message"}
@@ -351,74 +293,73 @@ _BESIDE = {"latency": ", with what torch takes on the host to start a message"}
 _WIDE = 10.0
 _LOOKS = {"latency": (Show.US, "us"), "bandwidth": (Show.GB_PER_S, "GB/s")}
 """Measurement -> format and unit."""
+_CALL: tuple[Metric | ShownColumn, ...] = (
+    derive.DIRECTION, of_case(Column("at_once", "pairs"), lambda item: _together(
+        at_once=pairs_of(item.case).at_once)),
+    derive.SIZE, derive.MESSAGES, of_case(
+        Column("cache", "cache", meaning="cold: each message lies where no cache holds it; warm: "
+               "all lie in the same place"), lambda item: pairs_of(item.case).cache))
+_CALL_END: tuple[Metric | ShownColumn, ...] = (TIME, *_END)
 
 
-def _pair_columns(what: str) -> tuple[Column, ...]:
+def _link_columns(what: str) -> tuple[Column, ...]:
     show, unit = _LOOKS[what]
     better = "less" if what == "latency" else "more"
     return (
-        Column("direction", "direction"), Column("at_once", "pairs"),
-        Column("size", "size", Show.SIZE), Column("messages", "messages", Show.COUNT),
-        Column("cache", "cache", meaning="cold: each message lies where no cache holds it; warm: "
-               "all lie in the same place"),
         Column("distance", "distance"), Column("links", "links", Show.COUNT),
         Column("median", what, show, unit, f"median over links{_BESIDE.get(what, '')}", better),
         Column("range", "least to greatest", show, unit, "over links", better),
-        Column("worst", "worst link", meaning="the rank that measured, and the other one"),
-        columns.TIME, *_END)
+        Column("worst", "worst link", meaning="the rank that measured, and the other one"))
 
 
-def _pair_rows(item: CaseResult, record: HardwareRecord) -> Iterator[Row]:
+def _pair_rows(item: CaseResult, values: Values) -> Iterator[Row]:
     """Yield a row for each distance; one without figures where there is none."""
-    work, links = pairs_of(item.case), (record.pairs or PairsRecord()).distances
     of_links: list[tuple[Cell, ...]] = [
         (one.name, one.links, one.median, Range(one.least, one.greatest), _worst(one))
-        for one in links]
+        for one in _links(values)]
+    call, end = (tuple(cell_of(one, item, values) for one in shown) for shown in (_CALL, _CALL_END))
     for cells in of_links or [(None,) * 5]:
-        yield Row((work.direction, _together(at_once=work.at_once), work.message_bytes,
-                   work.messages, work.cache, *cells, columns.median_cell(item.statistics),
-                   *_end_cells(item)), item.status, item.case.case_id)
+        yield Row((*call, *cells, *end), item.status, item.case.case_id)
 
 
 def _together(*, at_once: bool) -> str:
     return "at once" if at_once else "one by one"
 
 
-def _worst(one: Distance) -> str:
+def _worst(one: derive.Distance) -> str:
     return f"{one.worst_from} to {one.worst_to}"
 
 
-def _heat_map(item: CaseResult, known: PairsRecord) -> HeatMap:
+def _heat_map(item: CaseResult, known: derive.PairsRecord) -> chart.HeatMap:
     """Return the matrix of a case as colours; a rank and itself have none."""
     work, case = pairs_of(item.case), item.case
     values = np.array([[np.nan if value is None else value for value in line]
                        for line in known.matrix], dtype=np.float64)
     limits = Range(float(np.nanmin(values)), float(np.nanmax(values)))
     show, unit = _LOOKS[work.what]
-    wide = is_wide([limits], _WIDE)
+    wide = chart.is_wide([limits], _WIDE)
     parts = (case.backend, device_type(item), plural(case.world_size, "rank"), work.direction,
              f"pairs {_together(at_once=work.at_once)}", size_text(work.message_bytes),
              f"cache {work.cache}", env_text(case))
-    return HeatMap(
+    return chart.HeatMap(
         title=f"pairs: {work.what} between every two ranks",
         subtitle=", ".join(filter(None, parts)),
-        file_stem=file_name("-".join(("hardware-pairs", work.what, case.case_id))),
+        file_stem=chart.file_name("-".join(("hardware-pairs", work.what, case.case_id))),
         notes=("Each cell: the median by the clock of the row's rank.",),
-        case_ids=(case.case_id,), x=Axis("other rank"), y=Axis("rank that measured"),
+        case_ids=(case.case_id,), x=chart.Axis("other rank"), y=chart.Axis("rank that measured"),
         rows=tuple(range(case.world_size)), values=values, n_columns=case.world_size, step=1,
-        colour=Axis(work.what, show, f"{unit}, log scale" if wide else unit,
-                    Scale.LOG if wide else Scale.LINEAR),
+        colour=chart.Axis(work.what, show, f"{unit}, log scale" if wide else unit,
+                    chart.Scale.LOG if wide else chart.Scale.LINEAR),
         limits=limits, outside=(False, False), spans=(), span_title="", breaks=())
 
 
-def _rooflines(items: Items, derived: Records) -> list[Shown]:
-    found = [(item, record.gemm.roofline) for item in items
-             if (record := _record(item, derived)).gemm]
-    shown = [(item, roofline) for item, roofline in found if roofline is not None]
+def _rooflines(items: Items, derived: Records) -> list[chart.Shown]:
+    shown = [(item, roofline) for item in items
+             if (roofline := derived.get(item.case.case_id, {}).get(derive.BOUND_OF.name))]
     titles = distinct_names([(f"{gemm_of(item.case).types} {_extents(item)}, "
                           f"{plural(item.case.world_size, 'rank')}",
                           (backend_text(item.case), device_type(item))) for item, _ in shown])
-    return [Shown(title, item.case.case_id, roofline)
+    return [chart.Shown(title, item.case.case_id, roofline)
             for title, (item, roofline) in zip(titles, shown, strict=True)]
 
 
@@ -428,16 +369,23 @@ def _extents(item: CaseResult) -> str:
 
 
 _TESTS: Mapping[str, _Rates | _Pairs] = {
-    "gemm": _Gemm(), "stream": _Stream(), "pairs": _Pairs(), "storage": _Storage()}
+    "gemm": _GEMM, "stream": _STREAM, "pairs": _Pairs(), "storage": _STORAGE}
 _COMMON = ("case_id", "device", "world_size", "dtype", "env", "n", "median_s", "p95_s", "ci_low_s",
            "ci_high_s", "ci_reliable", "mode", "fold")
+
+
+def _field(
+    one: Metric | Callable[[CaseResult, Values], Any], item: CaseResult, values: Values,
+) -> Any:
+    return next(iter(metric_row([one], item, values).values())) if isinstance(
+        one, Metric) else one(item, values)
 
 
 def _by_test(items: Items) -> dict[str, list[CaseResult]]:
     return grouped((work_of(item.case).test, item) for item in items)
 
 
-class HardwarePresenter(Presenter[HardwareWork, HardwareRecord]):
+class HardwarePresenter(Presenter[HardwareWork, Values]):
     """Presents tests of the machine."""
 
     in_every_summary = False
@@ -452,15 +400,16 @@ class HardwarePresenter(Presenter[HardwareWork, HardwareRecord]):
         for test, same in _by_test(items).items():
             yield from _TESTS[test].tables(f"{title}: {test}", same, derived)
 
-    def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
+    def overviews(self, items: Items, derived: Records) -> Iterator[Table | chart.Chart | Line]:
         for test, same in _by_test(items).items():
             yield from map(Line, _TESTS[test].definitions)
             yield from _TESTS[test].charts(same, derived)
-        yield from rooflines_shown(ROOFLINE_OF, _rooflines(items, derived))
+        yield from chart.rooflines_shown(ROOFLINE_OF, _rooflines(items, derived))
 
-    def row(self, item: CaseResult, record: HardwareRecord | None) -> dict[str, Any]:
+    def row(self, item: CaseResult, record: Values | None) -> dict[str, Any]:
         test = work_of(item.case).test
-        return {"test": test, **_TESTS[test].row(item, record or NOTHING)}
+        return {"test": test, **{field: _field(one, item, record or {})
+                                 for field, one in _TESTS[test].fields.items()}}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
