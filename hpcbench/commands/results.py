@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -197,10 +198,7 @@ def check(
         if sum((limits is not None, bool(baseline), learn)) != 1:
             raise UsageError("give one: --limits FILE, --baseline RESULTS or --learn")
         if learn:
-            path, doubts = write_limits(results, output, share)
-            say(path)
-            for doubt in doubts:
-                say(f"warning: {doubt}", sys.stderr)
+            _say_learned(*write_limits(results, output, share))
             return
         checked = (check_file(results, limits) if limits is not None
                    else check_baseline(results, baseline or [], smallest))
@@ -215,6 +213,12 @@ def check(
     else:
         print_checked(checked, quiet=quiet, full=verbose)
     raise typer.Exit(checked.exit_code(style))
+
+
+def _say_learned(path: Path, doubts: Iterable[str]) -> None:
+    say(path)
+    for doubt in doubts:
+        say(f"warning: {doubt}", sys.stderr)
 
 
 TUNER = Path("tuner")
