@@ -78,7 +78,8 @@ class LoadedRun:
             **absent, **own.values.get(item.case.case_id, {})} for item in self._results.cases}
 
     def samples(self, case_id: str) -> CaseSamples | None:
-        """Return the raw stamps of a case; None if none were recorded."""
+        """Return ranks, start_ns and end_ns (rank, sample), launch and pass_index (sample,) of a
+        case, on the ranks' own clocks; None if none were recorded."""
         # To check the whole file again for each case takes long.
         is_same = self._state is not None and _state(self.path) == self._state
         with open_again(self.path, self._results) if is_same else open_results(self.path) as file:
@@ -103,14 +104,13 @@ class LoadedCase:
         run: the `LoadedRun` that it is of.
         status: ok, wrong, skipped, failed, timeout or not_run; ``reason`` says why it is not ok.
         label: its name in one line; ``case_id`` identifies it.
-        parameters: its setting: kind, backend, world_size, sizes and so on.
-        metrics: column of /cases -> value, those that it has: docs/results-file.md has the units.
+        parameters: its setting: kind, backend, world_size, requested_bytes and so on.
+        metrics: column of /cases -> number (docs/results-file.md), such as size_bytes.
         median_s: median time of a sample in seconds, folded over ranks; None without times.
         interval: ends of the median's 95 % interval in seconds; None without a reliable one.
-        samples: seconds of a call by rank and sample, float64 (rank, sample), warm-ups included;
-            read when asked for.
+        samples: each rank's own seconds of a call, float64 (rank, sample), warm-ups included.
         counted: which samples are in the statistics, bool (sample,).
-        phases: phase -> seconds, float64 (rank, sample); read when asked for.
+        phases: phase -> seconds, float64 (rank, sample).
     """
 
     run: LoadedRun

@@ -92,6 +92,17 @@ def test_cases_are_filtered_by_what_distinguishes_them() -> None:
         cases["nothing"]
 
 
+def test_times_are_recomputed_from_stamps_as_the_page_says() -> None:
+    """size_bytes is no parameter, and the maximum of each rank's own time is not what is printed.
+    """
+    for case in hpcbench.load(RESULTS["collective"]).cases.filter(fold="global"):
+        stamps = case.run.samples(case.case_id)
+        times_ns = stamps.end_ns.max(axis=0) - stamps.start_ns.min(axis=0)
+        assert np.isclose(np.median(times_ns[case.counted]) / 1e9, case.median_s, rtol=1e-9)
+        assert case.metrics["size_bytes"] <= case.parameters["requested_bytes"] or not (
+            case.parameters["requested_bytes"])
+
+
 def test_an_arrow_table_has_the_same_columns_and_names_its_run() -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     runs = hpcbench.load(RESULTS["collective"])
