@@ -42,7 +42,7 @@ def refused_and_read(*words: object, named: Path | None = None) -> None:
 def test_a_packed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SMALL_BYTES", 1000)
     path = tmp_path / "table.txt.gz"
-    path.write_bytes(gzip.compress((FOREIGN / "osu_bw_checked.txt").read_bytes() + b"\n" * 10**6))
+    path.write_bytes(gzip.compress((FOREIGN / "all_reduce_8.txt").read_bytes() + b"\n" * 10**6))
     assert path.stat().st_size * limits.PACKED < 10**6
     refused_and_read("lint", path)
 

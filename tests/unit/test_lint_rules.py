@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import foreign_tables as written
+from bad_input_process import hpcbench
 from hpcbench.interop.formats.lint import RULES, BrokenRule, Linting, lint
 from hpcbench.interop.formats.reading.detect import tables_of
 from launcher import ROOT
@@ -171,11 +172,29 @@ def counted(path: Path) -> tuple[int, dict[str, int]]:
 
 @pytest.mark.parametrize(("file", "checked", "others"), [
     (TEXT, 4, 0), ("osu_allgather_full.txt", 3, 0), ("osu_bw_checked.txt", 0, 2),
-    ("two_tables_prefixed.txt", 1, 2), ("param.txt", 2, 0), ("superbench.jsonl", 4, 2),
+    ("two_tables_prefixed.txt", 3, 0), ("param.txt", 2, 0), ("superbench.jsonl", 4, 2),
     ("inspector.jsonl", 2, 0), ("ddlb.csv", 1, 0)])
 def test_a_row_is_checked_or_counted(file: str, checked: int, others: int) -> None:
     n_checked, why = counted(FOREIGN / file)
     assert (n_checked, sum(why.values())) == (checked, others)
+
+
+def test_a_table_of_no_known_collective_is_checked_but_for_its_factor(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.log"
+    text = "".join(line for line in (FOREIGN / TEXT).read_text().splitlines(keepends=True)
+                   if "Collective test starting" not in line)
+    path.write_text(text)
+    assert counted(path) == (4, {}) and not found_in(path)
+    linting = Linting("", None, as_json=True)
+    linting.read(path)
+    assert linting.document()["without_factor"] == 4 and hpcbench("lint", str(path)).returncode == 0
+    path.write_text(text.replace("243.50", "299.50"))
+    assert "rate" in {one.rule for one in found_in(path)}
+
+
+def test_nothing_to_check_is_no_success() -> None:
+    path = FOREIGN / "osu_bw_checked.txt"
+    assert counted(path)[0] == 0 and hpcbench("lint", str(path)).returncode == 3
 
 
 def test_metrics_of_superbench_in_a_pattern(tmp_path: Path) -> None:

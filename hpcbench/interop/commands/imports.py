@@ -53,7 +53,8 @@ def lint(
         print_document(linting.document())
     elif not verbosity.is_quiet:
         verbosity.announce(linting.summary())
-    raise typer.Exit(ExitCode.FINDINGS if linting.count else ExitCode.OK)
+    raise typer.Exit(ExitCode.FINDINGS if linting.count else
+                     ExitCode.OK if linting.n_checked else ExitCode.INCOMPLETE)
 
 
 def import_(

@@ -360,7 +360,7 @@ class Linting:
     def __init__(self, collective: str, link_gbs: float | None, *, as_json: bool) -> None:
         self._collective, self._link_gbs, self._as_json = collective, link_gbs, as_json
         self._tables, self._unchecked = Counter[str](), Counter[str]()
-        self._rows = self._files = self.count = 0
+        self._rows = self._files = self._no_factor = self.count = 0
         self._listed: list[BrokenRule] = []
         self._left_out: list[dict[str, Any]] = []
 
@@ -373,6 +373,7 @@ class Linting:
             self._tables[table.program] += 1
             self._rows += rows_of(table)
             self._unchecked += unchecked(table)
+            self._no_factor += without_factor(table)
             for found in lint(table, self._link_gbs):
                 self.count += 1
                 if self.count - before <= MOST_SHOWN:
@@ -395,14 +396,23 @@ class Linting:
         found = plural(self.count, "finding") if self.count else "no findings"
         what = ", ".join(f"{plural(count, 'table')} of {name}"
                          for name, count in self._tables.items())
-        others = ", ".join(f"{count} {why}" for why, count in self._unchecked.items())
-        return (f"{found} in {plural(self._rows - self._unchecked.total(), 'row')} that can be "
+        others = ", ".join((
+            *(f"{count} {why}" for why, count in self._unchecked.items()),
+            *([f"busbw of {plural(self._no_factor, 'row')}, whose collective has no known factor "
+               "(--collective)"] if self._no_factor else ())))
+        return (f"{found} in {plural(self.n_checked, 'row')} that can be "
                 f"checked: {what}" + (f"; not checked: {others}" if others else ""))
+
+    @property
+    def n_checked(self) -> int:
+        """The number of rows of which any numbers were held against each other."""
+        return self._rows - self._unchecked.total()
 
     def document(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "files": self._files,
                 "tables": dict(self._tables), "rows": self._rows,
-                "not_checked": dict(self._unchecked), "left_out": self._left_out,
+                "not_checked": dict(self._unchecked),
+                "without_factor": self._no_factor, "left_out": self._left_out,
                 "n_findings": self.count, "findings": [asdict(one) for one in self._listed]}
 
 
@@ -429,26 +439,39 @@ def unchecked(table: ForeignTable) -> Counter[str]:
         row.least_ms.low <= 0 for row in table.rows)})
 
 
+def without_factor(table: ForeignTable) -> int:
+    """Return how many rows are checked but for their busbw."""
+    if isinstance(table, NodeTable):
+        return sum(map(without_factor, comm_tables(table)))
+    return sum(lacks_factor(table, row) and not _why_unchecked(table, row) for row in table.rows
+               ) if isinstance(table, CommTable) else 0
+
+
 def _why_unchecked(table: CommTable, row: CommRow) -> str:
     """Return why the numbers of a row are not held against each other; "" if they are."""
     if any(half.odd for half in row.halves):
         return ""
     if table.is_uneven:
         return "rows of parts of different sizes"
-    if any(half.busbw is not None for half in row.halves) and not has_factor(table.collective):
-        return ("rows of no known collective (--collective)" if not table.collective else
-                f"rows of {table.collective}")
     if row.count is not None and row.dtype not in ELEMENT_BYTES:
         return "rows of another element type"
-    if all(_is_checked(table, row, half) for half in row.halves) and row.halves:
+    if row.halves and all(_is_checked(table, row, half) for half in row.halves):
         return ""
+    if lacks_factor(table, row):
+        return ("rows of no known collective (--collective)" if not table.collective else
+                f"rows of {table.collective}")
     return "rows without numbers that depend on each other"
+
+
+def lacks_factor(table: CommTable, row: CommRow) -> bool:
+    """Return whether nothing tells what busbw is of algbw; the other rules hold all the same."""
+    return not has_factor(table.collective) and any(half.busbw is not None for half in row.halves)
 
 
 def _is_checked(table: CommTable, row: CommRow, half: PrintedForm) -> bool:
     """Return whether any two numbers of a measurement are compared."""
     times = [half.low_us, half.time_us, half.high_us, *half.percentiles_us]
-    return (half.busbw is not None and half.algbw is not None
+    return (half.busbw is not None and half.algbw is not None and has_factor(table.collective)
             or half.algbw is not None and half.time_us is not None and table.timed_rates
             or half.algbw is not None and row.messages_per_s is not None
             or sum(one is not None for one in times) > 1)
