@@ -191,10 +191,12 @@ def _of_target(cases: Sequence[Case], config: Config) -> Sequence[Case]:
             raise ConfigError(f"profiling.target: the cases that show {target} have one rank, "
                               "which never waits for others: use more ranks, or raise world_size")
         counts = Counter(name for case in cases for name in _shown_by(case))
+        remedy = "".join(f"take --target {name}, or " for name, _ in counts.most_common(1))
         others = ", ".join(f"{name} ({counts[name]} of {len(cases)})" for name in TARGETS
                            if counts[name]) or "no target"
         raise ConfigError(f"profiling.target: no case of the sweep shows {target}; its cases show "
-                          f"{others}. Add a block that does: docs/profile.md has one for each")
+                          f"{others}: {remedy}add a block that does (docs/profile.md has one "
+                          "for each)")
     return kept
 
 

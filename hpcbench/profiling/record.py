@@ -68,8 +68,10 @@ def _lines(
                f"ranks in {folder}/flight-*.json")
     merged = [one for one in entries.values() if one["file"]]
     if merged:
+        slowest = max(merged, key=lambda one: (one["overhead"] or {}).get("measured_s", 0.0))
         yield (f"{_count(len(merged), 'case')} profiled: traces in {folder} "
-               "(open with https://ui.perfetto.dev)")
+               f"(open with https://ui.perfetto.dev); the slowest, {slowest['label']}: "
+               f"{Path(folder).parent / slowest['file']}")
     reported = [one for one in entries.values() if one["rank_files"] and not one["file"]]
     if reported:
         yield (f"{_count(len(reported), 'case')} profiled by nsys: reports in {folder}/ranks "

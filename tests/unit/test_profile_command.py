@@ -80,8 +80,8 @@ def test_a_sweep_without_such_cases_is_refused_with_what_it_has() -> None:
         make_plan(config(REDUCTION, PRODUCTS, target="sync_stalls"), 2)
     assert str(caught.value) == (
         "test: profiling.target: no case of the sweep shows sync_stalls; its cases show "
-        "compute (1 of 4), communication (2 of 4). Add a block that does: "
-        "docs/profile.md has one for each")
+        "compute (1 of 4), communication (2 of 4): take --target communication, or add a block "
+        "that does (docs/profile.md has one for each)")
 
 
 def test_a_case_of_one_rank_shows_no_stalls() -> None:

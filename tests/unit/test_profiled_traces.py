@@ -249,7 +249,7 @@ def test_ranks_that_stand_alike_are_named_together_in_the_verdict() -> None:
 
 
 def _profiled(label: str, ratio: float = 1.5, **more: Any) -> dict[str, Any]:
-    overhead = {"ratio": ratio, "n_profiled": 3, "n_measured": 200}
+    overhead = {"ratio": ratio, "n_profiled": 3, "n_measured": 200, "measured_s": ratio}
     return {"label": label, "file": f"profile/{label}.json.gz", "overhead": overhead,
             "rank_files": (), "n_dropped": 0, "problem": "", "profiled": True,
             "why": "trigger always", **more}
@@ -263,6 +263,9 @@ def test_lines_state_what_it_cost_and_what_is_missing() -> None:
     text = "\n".join(lines)
     assert "2 cases did not end" in lines[0]
     assert "1.25x to 3.00x" in text
+    assert " two: out/profile/two.json.gz" in lines[1]  # the slowest
+    assert " one: out/profile/one.json.gz" in summary_lines(
+        {"a": entries["a"]}, 0, "out/profile", enabled=True)[0]
     assert "no profile of bad0: it broke" in text
     assert "nor of 16 more" in text
     assert len(lines) <= MOST_LINES
