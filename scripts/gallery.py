@@ -21,7 +21,7 @@ from hpcbench.config.load import load_config
 from hpcbench.kinds.collective.derive import CollectiveDeriver
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import CaseResult, Statistics
-from hpcbench.report.charts import Chosen, with_fitting_units
+from hpcbench.report.charts import ChartChoice, with_fitting_units
 from hpcbench.report.colours import colours_of, with_colours
 from hpcbench.report.plots import plot_file, write
 from hpcbench.report.plots.style import PAPER
@@ -67,7 +67,7 @@ def main() -> None:
     for old in (*GALLERY.glob("*.png"), *GALLERY.glob("*.txt"), *GALLERY.glob("paper/*")):
         old.unlink()
     drawn = plot_file(STORED, GALLERY, "png")
-    drawn += plot_file(STORED, GALLERY / "paper", "png", Chosen(only=(IN_PAPER_STYLE,)), PAPER)
+    drawn += plot_file(STORED, GALLERY / "paper", "png", ChartChoice(only=(IN_PAPER_STYLE,)), PAPER)
     drawn.append(write(*readme_chart(), README_FIGURE))
     for path in drawn:
         print(path.relative_to(GALLERY.parent))
