@@ -56,6 +56,21 @@ def test_the_twin_of_a_job_has_its_strategies_small_on_cpus(job: Path) -> None:
     assert max(case.memory_bytes for case in twin.cases) < 100e6
 
 
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
+def test_the_head_of_a_job_has_whole_commands_of_its_twin(job: Path) -> None:
+    """Each is pasted into a shell, and plans on its ranks without a skip."""
+    commands = re.findall(r"^#     mpirun -np (\d+) python -m hpcbench run (.*twin.*)$",
+                          job.read_text(), re.MULTILINE)
+    assert commands
+    for ranks, command in commands:
+        words = subprocess.run(["bash", "-c", f"printf '%s\\n' {command}"], cwd=ROOT, check=True,
+                               capture_output=True, text=True, timeout=30).stdout.splitlines()
+        shrinking = twin_words(job)
+        assert words[:len(shrinking) + 1] == [f"jobs/{job.name}", *shrinking]
+        plan = planned(job, int(ranks), words[1:])
+        assert plan.cases and not [case.skip for case in plan.cases if case.skip]
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_plans_and_states_that_it_is_untested(name: str) -> None:
     job = ROOT / "jobs" / name
