@@ -24,7 +24,7 @@ from hpcbench.measurement.process import own_cores
 from hpcbench.plan.expand import make_plan
 from hpcbench.texts import as_field, to_json
 from hpcbench.trace.container import whole_file
-from hpcbench.units import plural, shortened
+from hpcbench.units import digits, plural, shortened
 
 SCHEMA_FILE = "config.schema.json"
 """Where editors look for the schema: beside the sweep file, written by ``hpcbench schema``."""
@@ -122,7 +122,7 @@ def sweep_here(machine: Mapping[str, Any], ranks: int | None) -> Sweep:
                f"{plural(len(own_cores()), 'core')}, no GPU")
     links = {link for row in machine["links"] for link in row if link}
     return Sweep(content, (
-        f"Made by gen-config here: {devices}, {memory / 1e9:.3g} GB a rank"
+        f"Made by gen-config here: {devices}, {digits(memory / 1e9, 3)} GB a rank"
         + (f", links {', '.join(sorted(links))}" if links else ""),
         job_command_line(ranks, "run", "FILE"),
         f"{plural(len(plan.cases), 'case')} on {plural(ranks, 'rank')}: about {minutes:.0f} min by "

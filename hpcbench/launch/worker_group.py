@@ -41,6 +41,7 @@ from hpcbench.profiling.flight import FLIGHT, current_collective
 from hpcbench.records import dataclass
 from hpcbench.texts import masked, masked_json
 from hpcbench.trace.schema import LIBRARY, LibraryChoices, Samples, no_rows
+from hpcbench.units import digits
 
 _GRACE_S = 0.15
 
@@ -179,7 +180,7 @@ def with_advice(observation: Observation, case: Case, local_size: int) -> Observ
     advice = planner_of(case.kind).advice(case.workload, share)
     if not advice:
         return observation
-    cause = f"{evidence.cause}: {share / 1e9:.3g} GB for each rank; {advice}"
+    cause = f"{evidence.cause}: {digits(share / 1e9, 3)} GB for each rank; {advice}"
     return replace(observation, evidence=replace(evidence, cause=cause))
 
 

@@ -25,6 +25,7 @@ from hpcbench.plan.support import (
 )
 from hpcbench.plan.workload import Workload
 from hpcbench.records import dataclass
+from hpcbench.units import digits
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
@@ -245,7 +246,7 @@ def too_large(
         return None
     if memory_bytes <= limit * 1e9 * (1 + error):
         return None
-    return (f"needs {memory_bytes / 1e9:.3g} GB of memory per rank, more than "
+    return (f"needs {digits(memory_bytes / 1e9, 3)} GB of memory per rank, more than "
             f"hardware.memory_per_device_gb {limit:g}")
 
 

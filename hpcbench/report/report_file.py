@@ -403,6 +403,7 @@ def runs_below(folder: Path) -> list[Path]:
 def chosen_format(image_format: str | None, output: Path | None) -> str:
     """Return the format that is requested, by name or by the ending of a file. Raises UsageError.
     """
+    image_format = "md" if image_format == "markdown" else image_format
     ending = output.suffix if output is not None else ""
     by_ending = next((name for name, end in FORMATS.items() if end == ending), None)
     if image_format is None:

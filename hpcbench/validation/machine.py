@@ -14,7 +14,7 @@ from hpcbench.errors import how_to_install
 from hpcbench.measurement.process import KernelFiles, cpu_ticks, own_cores
 from hpcbench.texts import valid
 from hpcbench.trace.schema import MOST_LOST, UNKNOWN_VERSION
-from hpcbench.units import plural, rank_list, round_bytes
+from hpcbench.units import digits, plural, rank_list, round_bytes
 from hpcbench.validation.rank_report import (
     CheckLine,
     JobReport,
@@ -193,7 +193,7 @@ def _apple_gpu(ranks: Sequence[RankFacts]) -> CheckLine:
     mps = next(rank.facts["mps"] for rank in ranks if not rank.facts["mps"]["reason"])
     lacks = f"; no bf16: {mps['without_bf16']}" if mps["without_bf16"] else ""
     return ok("GPUs", f"mps: {mps['name'] or 'Apple GPU'}, up to "
-              f"{mps['memory_bytes'] / 1e9:.3g} GB{lacks}; cases of one rank that do not "
+              f"{digits(mps['memory_bytes'] / 1e9, 3)} GB{lacks}; cases of one rank that do not "
               "communicate can run on it")
 
 

@@ -176,6 +176,7 @@ def test_markdown_marks_mean_nothing() -> None:
 
 
 @pytest.mark.parametrize(("given", "path", "wanted"), [
+    ("markdown", None, "md"), ("markdown", "r.md", "md"),
     (None, None, "html"), (None, "r.pdf", "pdf"), ("md", None, "md"), ("md", "r.md", "md"),
     (None, "r", "html")])
 def test_formats(given: str | None, path: str | None, wanted: str) -> None:

@@ -46,6 +46,7 @@ from hpcbench.kinds.training.run.strategies.base import GradientExchange, Strate
 from hpcbench.measurement.process import KernelFiles, granted_cores
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_file import TokenFile
+from hpcbench.units import digits
 
 _HEAD_DIM = 8
 _TOKENS = 16
@@ -145,8 +146,8 @@ def why_not_comparable(short: Training, place: Place) -> str | None:
         return f"it is expected to take {seconds} s on each rank, more than {MOST_S:g} s"
     needed, free = BYTES * short.parameters, _least_free(place)
     if needed > free:
-        return (f"it takes {needed / 1e9:.3g} GB on each rank, and a rank has "
-                f"{max(free, 0) / 1e9:.3g} GB")
+        return (f"it takes {digits(needed / 1e9, 3)} GB on each rank, and a rank has "
+                f"{digits(max(free, 0) / 1e9, 3)} GB")
     return None
 
 

@@ -55,6 +55,7 @@ from hpcbench.measurement.runner import Runner
 from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
 from hpcbench.trace.schema import ARRIVAL
+from hpcbench.units import digits
 
 _PLAIN = (torch.Tensor, nn.Parameter)
 _OF_CPU = "_scaled_dot_product_flash_attention_for_cpu"
@@ -483,8 +484,8 @@ def advising(work: Training, place: Place) -> Iterator[None]:
         if not out_of_memory(error):
             raise
         most = peak.read().get("peak")
-        used = f"{int(most) / 1e9:.3g}" if most is not None else "unknown"
-        raise OutOfMemory(f"peak {used} GB of {available / 1e9:.3g} GB ({of}); "
+        used = digits(int(most) / 1e9, 3) if most is not None else "unknown"
+        raise OutOfMemory(f"peak {used} GB of {digits(available / 1e9, 3)} GB ({of}); "
                           f"{advice(work, available)}") from error
 
 
