@@ -429,6 +429,8 @@ MEANINGS = {
 CHANGE = Column("change", "change", Show.PERCENT, "%", "second side over the first, less 1", "less")
 _BY_PAIRS = replace(CHANGE, unit="%, by pairs",
                     meaning="mean over pairs of a pass, not the quotient of two medians, less 1")
+DISAGREE = "medians and pairs disagree"
+"""Of an undecided case whose shorter median is not that of the side ahead by pairs."""
 _SHOWN = 20
 _PHASES_SHOWN = 2
 _DIFFERENCES_SHOWN = 8
@@ -575,7 +577,9 @@ def _row(case: CaseComparison) -> Row:
     n, m = case.launches
     wanted = None if case.more_launches is None else at_most(case.more_launches)
     phases = case.phases[:_PHASES_SHOWN] if case.verdict in (SLOWER, FASTER) else ()
-    why = [*filter(None, (case.reason,)), *(
+    contrary = case.in_launch and case.verdict == INCONCLUSIVE and (
+        (case.second_s - case.first_s) * (case.ratio - 1) < 0)
+    why = [*filter(None, (case.reason, DISAGREE if contrary else "")), *(
         f"{phase.name} is {100 * phase.share:.0f} % of the change" for phase in phases)]
     return Row((
         case.label, *map(with_ends, (case.first_s, case.second_s), case.ends_s),

@@ -39,7 +39,7 @@ from hpcbench.answers.answer import (
     range_of,
     with_ends,
 )
-from hpcbench.answers.compare import NEAR, SMALLEST
+from hpcbench.answers.compare import DISAGREE, NEAR, SMALLEST
 from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET
 from hpcbench.errors import command_line
 from hpcbench.records import dataclass
@@ -550,11 +550,14 @@ def recommend_tables(found: Recommendations) -> Iterator[Table]:
 
 
 def _rows(ranking: Ranking) -> Iterator[Row]:
-    first = "fastest" if all(one.is_clear for one in ranking.rivals) else _AHEAD
+    disagree = [not one.is_clear and one.time_s < ranking.time_s for one in ranking.rivals]
+    first = "fastest" if all(one.is_clear for one in ranking.rivals) else (
+        VERDICTS[False] if any(disagree) else _AHEAD)
     yield Row((ranking.best, with_ends(ranking.time_s, ranking.ends_s), 1.0, None, None, first))
-    for rival in ranking.rivals:
+    for rival, is_shorter in zip(ranking.rivals, disagree, strict=True):
         found = rival.paired
-        verdict = "too few pairs" if found.chance is None else VERDICTS[rival.is_clear]
+        verdict = "too few pairs" if found.chance is None else (
+            DISAGREE if is_shorter else VERDICTS[rival.is_clear])
         ratio = found.ratio if round(found.ratio, 2) >= 1 else None  # passes are missing
         yield Row((rival.name, with_ends(rival.time_s, rival.ends_s), ratio,
                    range_of(found.interval), f"{found.n} {found.unit}", verdict))

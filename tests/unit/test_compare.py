@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from bad_input_process import hpcbench
 from golden import RESULTS
 from hpcbench.answers.compare import (
+    DISAGREE,
     FASTER,
     INCONCLUSIVE,
     SAME,
@@ -188,6 +189,16 @@ def test_sides_have_names(tmp_path: Path) -> None:
     done = hpcbench("compare", f"old={RESULTS['mixed']}", f"new={file}")
     assert done.returncode == 0 and "new against old" in done.stdout, done
     assert done.stdout.index("the same run") < done.stdout.index("new against old")
+
+
+def test_pairs_that_contradict_the_medians_are_named_in_an_undecided_row() -> None:
+    sides = [{"0": CaseOfSide(case(), (by,))} for by in (1.0, 2.4)]
+    found = compare(*sides, ("A", "B"))
+    texts = []
+    for ratio in (0.9, 2.0):
+        one = replace(found.cases[0], in_launch=True, verdict=INCONCLUSIVE, ratio=ratio, reason="")
+        texts.append(comparison_table(replace(found, cases=(one,)), full=True).rows[0].cells[-1])
+    assert texts == [DISAGREE, None]
 
 
 def test_too_few_launches_state_once_how_many_decide() -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from golden import RUNS
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
+from hpcbench.answers.compare import DISAGREE
 from hpcbench.answers.recommend import (
     Recommendations,
     recommend,
@@ -79,6 +80,18 @@ def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:
     assert [(row.label, row.cells) for row in chart.rows] == [
         ("mpi", ("slower than gloo",))]
     assert "all_reduce" in chart.subtitle
+
+
+def test_no_way_is_ahead_where_medians_and_pairs_disagree() -> None:
+    found = asked([timed("gloo"), timed("mpi", 1.001)])
+    (ranking,) = found.rankings
+    (rival,) = ranking.rivals
+    undecided = replace(rival, is_clear=False)
+    for time_s, verdicts in ((2 * ranking.time_s, ["ahead", "undecided"]),
+                             (ranking.time_s / 2, ["undecided", DISAGREE])):
+        (table,) = recommend_tables(replace(found, rankings=(
+            replace(ranking, rivals=(replace(undecided, time_s=time_s),)),)))
+        assert [row.cells[-1] for row in table.rows] == verdicts
 
 
 @pytest.mark.parametrize(("tasks", "spread"), [(10, 0.25), (1, 0.15)])
