@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from inspect import cleandoc
 from textwrap import wrap
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -90,6 +91,10 @@ _IN_ONE_LINE = "Other tools"
 """The group that the program's help, a screen of 24 lines, names in one."""
 _MOST_NAMES = 30
 """Columns of an option's names and value in a help; longer ones have a line of their own."""
+_OF_SEVERAL: Mapping[str, str] = MappingProxyType({
+    **dict.fromkeys(("show", "plot"), "hpcbench compare A B C, or hpcbench export A B C --to csv"),
+    "run": "hpcbench suite A.json B.yaml"})
+"""Command on one run or sweep -> what takes several."""
 _WRONG_USAGE: Any = typer.BadParameter.__mro__[1]
 """What typer raises for all words that it cannot take; it exports only what derives from it."""
 
@@ -186,7 +191,9 @@ def _in_a_line(ctx: Any, command: str | None = None, example: str = "") -> Itera
     except _WRONG_USAGE as error:
         problem = error.format_message().rstrip(".")
         yours = [f"{command}:"] if command else []
-        remedy = [f"such as {example};"] if problem.startswith("Missing") else []
+        remedy = [f"such as {example};"] if problem.startswith("Missing") else [
+            f"of several: {of_several};"] if "extra argument" in problem and (
+                of_several := _OF_SEVERAL.get(command or "")) else []
         raise UsageError(" ".join([*yours, f"{problem[:1].lower()}{problem[1:]};", *remedy,
                                    f"see {ctx.command_path} --help"])) from None
 

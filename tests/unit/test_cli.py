@@ -108,6 +108,16 @@ def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None
     assert "cannot be written: No space left on device" in done.stderr
 
 
+@pytest.mark.parametrize(("command", "of_several"), [
+    ("show", "compare"), ("plot", "compare"), ("run", "suite")])
+def test_a_word_too_many_names_the_command_that_takes_several(
+    command: str, of_several: str,
+) -> None:
+    error = CliRunner().invoke(app, [command, "a", "b", "c"]).exception
+    assert isinstance(error, UsageError)
+    assert f"hpcbench {of_several} " in str(error) and "\n" not in str(error)
+
+
 def commands_with_output() -> dict[str, typer.core.TyperCommand]:
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
