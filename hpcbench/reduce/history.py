@@ -283,16 +283,19 @@ def choose_attempts(
             resumed=number + 1 < len(opened)))
     unreadable = [finding for _, findings in opened for finding in findings]
     findings = [finding for intake in intakes for finding in intake.findings]
-    return Attempts(tuple(intakes), (*unreadable, *findings, *_resumptions(intakes)))
+    return Attempts(tuple(intakes), (*unreadable, *findings, *_resumptions(intakes, plan)))
 
 
-def _resumptions(intakes: Sequence[Intake]) -> Iterator[Finding]:
+def _resumptions(intakes: Sequence[Intake], plan: Plan) -> Iterator[Finding]:
     """Yield HB150 for each attempt that was resumed, HB151 for each change in between."""
+    labels = {case.case_id: case.label for case in plan.cases}
     for number, (earlier, later) in enumerate(pairwise(intakes)):
         notes = noted(later.sources[0], trace_notes.RESUMED_NOTE) if 0 in later.sources else []
         resumption = notes[0] if notes else {}
         left = (f", {resumption['left']} of {resumption['planned']} runs of cases were left"
                 if resumption else "")
+        if 0 in earlier.sources and (last := _running(earlier.sources[0])):
+            left += f", while {labels.get(last.case_id, last.case_id)} ran"
         yield Finding("HB150", "note", f"attempt {number + 1} {_how_ended(earlier.sources)}{left}; "
                       f"attempt {number + 2} went on: cases of different attempts are compared "
                       "across a change of processes, maybe of machines")
@@ -451,15 +454,22 @@ def _deaths(
     """
     deaths: Counter[str] = Counter()
     firsts = [intake.sources[0] for intake in known.intakes if 0 in intake.sources]
-    for source in filter(never_ended, firsts):
-        if begun := noted(source, trace_notes.BEGIN_NOTE):
-            last = RunKey(begun[-1]["case_id"], begun[-1]["launch"], begun[-1]["pass_index"])
-            ended = any((record.launch, record.pass_index) == last[1:]
-                        and status_on(record) not in ("timeout", "failed")
-                        for record in source.records({last.case_id}, samples=False))
-            deaths[last.case_id] += last not in finished and not ended
+    for last in filter(None, map(_running, firsts)):
+        deaths[last.case_id] += last not in finished
     return {case_id: count for case_id, count in deaths.items()
             if count and "ok" not in statuses.get(case_id, ())}
+
+
+def _running(source: TraceSource) -> RunKey | None:
+    """Return the run of a case during which rank 0 ended from outside, None if it did not."""
+    begun = noted(source, trace_notes.BEGIN_NOTE) if never_ended(source) else []
+    if not begun:
+        return None
+    last = RunKey(begun[-1]["case_id"], begun[-1]["launch"], begun[-1]["pass_index"])
+    ended = any((record.launch, record.pass_index) == last[1:]
+                and status_on(record) not in ("timeout", "failed")
+                for record in source.records({last.case_id}, samples=False))
+    return None if ended else last
 
 
 def is_worth_going_on(folder: Path) -> bool:

@@ -95,6 +95,7 @@ def test_hb150_a_resumed_run_is_whole(killed: Path) -> None:
     assert exit_code(results) is ExitCode.OK
     (finding,) = [item for item in results.findings if item.code == "HB150"]
     assert "attempt 1 was ended from outside (rank 0-1), 5 of 8 runs" in finding.message
+    assert f"while {PLAN.cases[3].label} ran" in finding.message
     assert not {"HB110", "HB112", "HB139", "HB141"} & {item.code for item in results.findings}
     assert [item.statistics and item.statistics.n for item in results.cases] == [40] * 4
 
