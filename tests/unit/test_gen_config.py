@@ -120,7 +120,7 @@ def test_own_notes_stay(tmp_path: Path) -> None:
 
 def test_the_configuration_of_a_run_becomes_short(tmp_path: Path) -> None:
     source = tmp_path / "config.json"
-    shutil.copy(ROOT / "tests/data/golden/runs/mixed/config.json", source)
+    shutil.copy(ROOT / "tests/data/golden/configs/mixed.json", source)
     plain = load_config(source).plain() | {"notes": ["A note of several words.", "And one more."]}
     source.write_text(json.dumps(plain))
     config = written(tmp_path / "a.yaml", None, source)

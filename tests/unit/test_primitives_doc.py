@@ -72,7 +72,7 @@ def test_the_page_on_plug_ins_has_every_file_of_a_kind() -> None:
 
 
 SIDES = (Workload, Planner, Runner, Deriver, Presenter)
-MOST_HOOKS = 25
+MOST_HOOKS = 26
 """Of a kind: it stays small."""
 
 
