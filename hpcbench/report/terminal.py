@@ -200,13 +200,18 @@ def fitted(table: Table, width: int) -> Table:
     return replace(table, notes=(*table.notes, Line(note, "quiet"))) if gone else table
 
 
+_QUANTITY = re.compile(r"[0-9.,]+ \S+")
+"""A number with its unit, which stay on one line."""
+
+
 def _narrowed(
     columns: Sequence[Column], widths: list[int], texts: Sequence[Sequence[str]], width: int,
 ) -> list[int]:
     """Return widths that fit, or nearly: the widest texts are to wrap between their words."""
     heads = _widths(_head(columns))
     least = [max((len(word) + (len(GAP) if place else 0) for row in texts
-                  for place, word in enumerate(row[at].split())), default=0)
+                  for place, word in enumerate(
+                      [row[at]] if _QUANTITY.fullmatch(row[at]) else row[at].split())), default=0)
              if column.show is Show.TEXT else widths[at] for at, column in enumerate(columns)]
     floors, widths = [*map(min, widths, map(max, heads, least))], [*widths]
     while _taken(widths) > max(width, _taken(floors)):

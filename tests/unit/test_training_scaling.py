@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
+from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN
 from hpcbench.kinds.training.derive.rates import scaling
+from hpcbench.kinds.training.derive.slow_ranks import Exposure
+from hpcbench.kinds.training.derive.stalls import WITHOUT, Pop
 from hpcbench.kinds.training.plan.workload import training_of
+from hpcbench.kinds.training.present.tables import efficiencies
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_results
 from hpcbench.report.summary import write_summary
+from hpcbench.statistics.overlap import OverPasses
+from hpcbench.statistics.scaling_laws import Efficiency
 from results_factory import make_results, not_ok
 from training_results import trained, training_case
 
@@ -77,6 +83,12 @@ def test_adapters_are_compared_with_the_same_over_single(
     assert found == {2: (1, pytest.approx(0.8)), 3: (1, pytest.approx(0.5))}
     print_results(make_results(tuple(items)), tmp_path)
     assert capsys.readouterr().out.count("over=single, 1 rank ") == 2
+    pop = Pop(WITHOUT, (1.0, 1.0), 2.0, Efficiency(0.5, 1.0, 0.5))
+    doubtful = Exposure(exposed_s=OverPasses(0.0, -1.0, 1.0, 3, tells=False))
+    derived = {ids[3]: replace(NOTHING_KNOWN, pop=pop, exposure=doubtful)}
+    (table,) = efficiencies(items, derived)
+    assert "over=fsdp" in str(table.rows[0].cells[0])
+    assert len(table.notes) == 1 and "over=fsdp" in table.notes[0].text
 
 
 def test_an_efficiency_of_unreliable_medians_is_named(tmp_path: Path, capsys: Capture) -> None:
@@ -135,3 +147,13 @@ def test_the_summary_has_it(tmp_path: Path) -> None:
     assert row["scaling_efficiency"] == pytest.approx(0.8)
     assert row["scaling_base_samples_per_second"] == pytest.approx(500)
     assert document["results"]["training"]["data"][0]["scaling_efficiency"] == pytest.approx(0.8)
+
+
+def test_samples_of_each_strategy_and_predicted_memory_are_printed(
+    tmp_path: Path, capsys: Capture,
+) -> None:
+    print_results(make_results(tuple(weak())), tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    (summary,) = (line for line in lines if line.startswith("  training "))
+    assert "data" in summary and "single 500" in summary
+    assert any("planned" in line for line in lines)

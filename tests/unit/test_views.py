@@ -169,3 +169,10 @@ def test_what_all_rows_share_stands_above_them_and_their_names_and_times_stay() 
     assert [line.text.strip() for line in of_which.lead] == ["a dev. 0, b dev. 1"]
     apart = Table("t", columns[:2], (Group("", (Row(("0", "x")), Row(("1", "y")))),))
     assert apart.shared_above() == apart
+
+
+def test_a_number_and_its_unit_stay_on_one_line() -> None:
+    table = Table("narrow", (Column("size", "size"), Column("words", "words")), (Group("", (
+        Row(("8.95 GB", "several words that wrap in so few columns")),)),))
+    lines = [line.plain for line in table_lines(table, 20)]
+    assert any("8.95 GB" in line for line in lines)

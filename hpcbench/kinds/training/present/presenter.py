@@ -92,7 +92,7 @@ _CASE_COLUMNS = (
     Column("least_step_s", "step", Show.DURATION, "at least", "the longer of FLOPs / declared peak "
            "and what crosses a node's link / its declared rate, of num_devices ranks a node",
            "less", optional=True, first_to_go=True),
-    Column(LEAST_COST, "cost", Show.NUMBER, "", "of 1,000 samples at the least step and the "
+    Column(LEAST_COST, "least cost", Show.NUMBER, "", "of 1,000 samples at the least step and the "
            "declared price", "less", optional=True), *COST,
 )  # a transformer has neither width nor image, a ResNet neither hidden nor seq
 _GROUP_COLUMNS = (
@@ -110,7 +110,7 @@ def training_plan_table(
     if listed:
         options = charts.distinguishing_options(training_of(case) for case in cases)
         rows = tuple(_case_row(case, options[training_of(case)], hardware) for case in cases)
-        unit = f"{hardware.get('currency') or 'currency units'}/1K samples, at least"
+        unit = f"{hardware.get('currency') or 'units'}/1K samples"
         columns = tuple(replace(column, unit=unit) if column.name == LEAST_COST else column
                         for column in _CASE_COLUMNS)
         return Table(title, columns, (Group("", rows),), notes=tuple(
@@ -238,8 +238,13 @@ MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size"
 """Fields of each row of ``results.memory``."""
 
 
+_MOST_BESIDE = 3
+"""Other strategies whose samples a second stand in the summary."""
+
+
 def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
-    """Yield the training with the most samples a second, and its share of communication."""
+    """Yield the training with the most samples a second, its share of communication, and the most
+    of other strategies."""
     found = [(record.samples_per_s, item, record) for item in items if item.status == "ok"
              and (record := charts.record_of(item, derived)).samples_per_s]
     if not found:
@@ -252,7 +257,14 @@ def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     share = shares.get("exchange")
     exchange = f", exchange {100 * share:.0f} % of a step" if share else ""
-    yield Line(f"{rate} samples/s ({work.title}; {charts.strategy_text(work)}){exchange}",
+    others: dict[str, float] = {}
+    for samples_per_s, other, _ in found:
+        of = training_of(other.case)
+        if of.title == work.title and of.trains and of.strategy != work.strategy:
+            others[of.strategy] = max(samples_per_s or 0.0, others.get(of.strategy, 0.0))
+    beside = "".join(f"; {strategy} {three_digits(most)}" for strategy, most in sorted(
+        others.items(), key=lambda one: -one[1])[:_MOST_BESIDE])
+    yield Line(f"{rate} samples/s ({work.title}; {charts.strategy_text(work)}){exchange}{beside}",
                topic="training")
 
 

@@ -11,6 +11,7 @@ from itertools import groupby
 from hpcbench.kinds.training.derive import rates
 from hpcbench.kinds.training.derive.deriver import GROWTH, TrainingRecord
 from hpcbench.kinds.training.derive.slow_ranks import Exposure
+from hpcbench.kinds.training.derive.stalls import WITHOUT
 from hpcbench.kinds.training.plan.build_workload import Setting
 from hpcbench.kinds.training.plan.models import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
@@ -69,6 +70,9 @@ COLUMNS = (
     Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
     Column("growth", "process growth", Show.MIB, "MiB", "most of any rank", "less", optional=True,
            detail=True),
+    Column("memory_predicted", "planned", Show.MIB, "MiB",
+           "memory predicted of tensors, most of any rank; kind memory measures its parts",
+           "less", optional=True, first_to_go=True),
     Column("parity", "parity", unit="against 1 process",
            meaning="error, in % of what is allowed", optional=True),
     replace(columns.N, optional=True),
@@ -138,7 +142,8 @@ def definitions(items: charts.Items, derived: charts.Records) -> Iterator[str]:
     if GROWTH in peaks:
         yield ("process growth = the most that the process of any rank grew, buffers of libraries "
                "included:")
-        yield "  no counterpart of the memory that plan predicts, which is of tensors"
+        yield ("  no counterpart of the memory that plan predicts, which is of tensors: kind "
+               "memory measures these")
 
 
 def result_tables(title: str, items: charts.Items, derived: charts.Records) -> Iterator[Table]:
@@ -198,7 +203,7 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         *map(shares.get, charts.SHORT), steps.other_share if steps else None,
         columns.middle_cell(found.exposed_s), columns.over_passes_cell(found.exposed_share),
         columns.middle_cell(found.overhead), columns.over_passes_cell(found.efficiency),
-        None if is_growth else peak, peak if is_growth else None,
+        None if is_growth else peak, peak if is_growth else None, item.case.memory_bytes or None,
         _parity_cell(item, record), columns.n_cell(stats), item.status,
         columns.launches_cell(item), flag_cell(item, Show.MS)),
         item.status, item.case.case_id)
@@ -356,12 +361,25 @@ def efficiencies(items: charts.Items, derived: charts.Records) -> Iterator[Table
     rated = [(item, record.pop) for item in items if item.case.world_size > 1
             and (record := derived.get(item.case.case_id)) and record.pop]
     if rated:
-        named = charts.titles([item for item, _ in rated])
+        named = charts.titles([item for item in items if item.statistics is not None
+                               and training_of(item.case).trains])  # as other tables show
         yield Table("parallel efficiency of trainings", _COLUMNS, (Group("", tuple(
             Row((named[item.case.case_id], item.case.world_size, pop.score,
                  *map(pop.factor, FACTORS),
                  pop.computation_scaling, pop.global_efficiency, FACTORS.get(pop.limit or ""),
-                 pop.source), case_id=item.case.case_id) for item, pop in rated)),))
+                 pop.source), case_id=item.case.case_id) for item, pop in rated)),),
+            notes=tuple(_unclear_scores(named, derived)))
+
+
+def _unclear_scores(named: Mapping[str, str], derived: charts.Records) -> Iterator[Line]:
+    """Yield which scores are of steps without communication that tell nothing."""
+    records = [(title, derived.get(case_id)) for case_id, title in named.items()]
+    unclear = [title for title, record in records if record and record.pop
+               and record.pop.source == WITHOUT and (exposed := record.exposure.exposed_s)
+               and not exposed.tells]
+    if unclear:
+        yield Line(f"? {', '.join(unclear)}: exposed communication is {columns.CANNOT_TELL}, so "
+                   "the score, of the same steps, is uncertain; use more passes", "warning")
 
 
 SCALING_DEFINITION = (
