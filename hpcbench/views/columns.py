@@ -157,7 +157,8 @@ COST = (
     Column("estimate", "estimate", Show.DURATION, "a pass", better="less", optional=True))
 TIME = Column("time_p50", "time p50", Show.US, "us", "median of the timed samples", "less")
 INTERVAL = Column("interval", "95 % CI", Show.US, "us",
-                  "confidence interval of the median, from its lower to its upper end")
+                  "confidence interval of the median, from its lower to its upper end",
+                  optional=True)
 WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "wrong elements, summed over ranks and checked "
                "calls", "less", usual=0)
 N = Column("n", "n", Show.COUNT, "", "timed samples", detail=True)

@@ -277,6 +277,20 @@ def test_a_narrow_terminal_cuts_nothing(
     assert "123.5" in text
 
 
+def test_the_range_of_few_launches_stands_in_place_of_an_interval_that_none_has() -> None:
+    items = []
+    for case in sweep(("all_reduce",), ("gloo", "mpi")):
+        item = flagged(ok(case, 1e-3), launch_medians_s=(0.9e-3, 1e-3, 1.3e-3))
+        assert item.statistics is not None
+        items.append(replace(item, statistics=replace(
+            item.statistics, ci_low_s=None, ci_high_s=None, ci_reliable=False)))
+    (table,) = [one.without_empty() for one in brief_tables_of(make_results(tuple(items)))]
+    titles = [column.title for column in table.columns]
+    assert "95 % CI" not in titles and titles.count("launches") == 2
+    row = dict(zip(titles, table.texts(table.rows[0]), strict=True))
+    assert row["launches"] == "0.90..1.30 ms", row
+
+
 def test_a_backend_stands_beside_the_first_one_and_the_clearly_fastest_is_named() -> None:
     cases = sweep(("all_reduce",), sizes=(2**20, 2**21))
     items = tuple(ok(case, 6e-3 if case.backend == "gloo" else 2e-3) for case in cases)

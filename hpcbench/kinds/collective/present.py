@@ -443,7 +443,10 @@ def _measured(
     """Yield the columns of a backend, from the second on beside the first; without ``span`` also
     p95 and algbw."""
     yield of_case(Column("time", "time", Show.DURATION, better="less", span=span), _brief_time)
-    yield of_case(Column("interval", "95 % CI", Show.DURATION, span=span), _brief_interval)
+    yield of_case(Column("interval", "95 % CI", Show.DURATION, span=span, optional=True),
+                  _brief_interval)
+    yield of_case(Column("launches", "launches", Show.DURATION, "p50", span=span, optional=True),
+                  lambda item: columns.launches_cell(item) if _brief_interval(item) is None else "")
     if span != spans[0]:
         yield of_case(Column(
             "speedup", f"x {spans[0]}", Show.NUMBER, "", f"t({spans[0]}) / t, of medians",
