@@ -430,7 +430,6 @@ CHANGE = Column("change", "change", Show.PERCENT, "%", "second side over the fir
 _BY_PAIRS = replace(CHANGE, unit="%, by pairs",
                     meaning="mean over pairs of a pass, not the quotient of two medians, less 1")
 DISAGREE = "medians and pairs disagree"
-"""Of an undecided case whose shorter median is not that of the side ahead by pairs."""
 _SHOWN = 20
 _PHASES_SHOWN = 2
 _DIFFERENCES_SHOWN = 8
