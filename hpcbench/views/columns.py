@@ -157,8 +157,7 @@ COST = (
     Column("estimate", "estimate", Show.DURATION, "a pass", better="less", optional=True))
 TIME = Column("time_p50", "time p50", Show.US, "us", "median of the timed samples", "less")
 INTERVAL = Column("interval", "95 % CI", Show.US, "us",
-                  "confidence interval of the median, from its lower to its upper end",
-                  optional=True)
+                  "confidence interval of the median, from its lower to its upper end")
 WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "wrong elements, summed over ranks and checked "
                "calls", "less", usual=0)
 N = Column("n", "n", Show.COUNT, "", "timed samples", detail=True)
