@@ -49,6 +49,11 @@ MOST_S = 15.0
 """For the short step, by the two rates below: a case has 60 s unless it is given others."""
 SHORT_TOKENS = 16  # of each sample of a short step
 _SMALL_S = 0.5  # a comparison with a model that is made small for it
+_WHOLE_S = 0.3
+"""For any comparison, however small. Measured: whole cases of 0.35 s (data) to 0.9 s (qlora)."""
+_IMPORTS_S = 3.5
+"""For modules that a training needs, which new workers import. Measured: 3.5 s of a core more in
+the first qlora case of workers."""
 _PARAMETER_S = 2.5e-7
 """Time of one host thread for each parameter: the reference, weights and states are passed over
 dozens of times, on GPUs, too. Measured: 28 s for 124 M parameters."""
@@ -68,17 +73,17 @@ def comparison_s(parameters: int, tokens: int, kind: str) -> float:
 
 
 def untimed_s(work: Training, step_s: float, kind: str, *, checked: bool) -> float:
-    """Return the assumed seconds of the counted step and of parity."""
+    """Return the assumed seconds of imports, the counted step and parity."""
     counts = work.count_step and work.communication != "only"
-    return counts * COUNTED_STEPS * step_s + (checked and work.trains) * _parity_s(
-        work, step_s, kind)
+    return (bool(work.features.needs) * _IMPORTS_S + counts * COUNTED_STEPS * step_s
+            + (checked and work.trains) * _parity_s(work, step_s, kind))
 
 
 def _parity_s(work: Training, step_s: float, kind: str) -> float:
     if work.tokens is None:
         return _SMALL_S
     if is_compared_whole(work.parameters, work.tokens):
-        return comparison_s(work.parameters, work.tokens, kind)
+        return _WHOLE_S + comparison_s(work.parameters, work.tokens, kind)
     samples = work.dp * work.accumulation
     seconds = comparison_s(work.parameters, samples * min(work.seq_length, SHORT_TOKENS), kind)
     return (_SMALL_S + step_s + work.parameters * _FINGERPRINT_S
