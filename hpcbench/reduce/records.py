@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -323,7 +324,9 @@ def stored_columns(file: h5py.File, cases: Sequence[CaseResult]) -> dict[str, St
             units = attributes["units"]
             column = None if units == LINES else read_column(file, f"cases/{name}")
             values = read_lines(file, f"cases/{name}") if column is None else (
-                texts_of(column) if column.dtype.kind == "S" else column.tolist())
+                texts_of(column) if column.dtype.kind == "S" else
+                # NaN as the one of ABSENT: results as read equal those that were written
+                [value if value == value else math.nan for value in column.tolist()])
             found[name] = StoredColumn(Metric(
                 name, units, attributes["description"],
                 object if column is None else _TYPES[column.dtype.kind],
