@@ -109,13 +109,13 @@ def _summary(
 ) -> Iterator[Text]:
     """Yield the summary; ``full``: without the warnings, which are among the findings above it."""
     telemetry = telemetry_line(results)
-    shown = [*(line for line in summary_lines(results, advice)
+    limits = (tone_line(replace(line, topic="limits")) for line in limit_lines(results))
+    shown = [*(tone_line(line) for line in summary_lines(results, advice)
                if not (full and (line.topic or "").startswith("warning["))),
-             *(replace(line, topic="limits") for line in limit_lines(results)),
-             *([Line(telemetry, "quiet", "telemetry")] if telemetry else ())]
+             *(Text(line.plain, line.style) for line in limits),  # whole, for who searches a log
+             *([tone_line(Line(telemetry, "quiet", "telemetry"))] if telemetry else ())]
     if shown:
-        yield from (Text(), Text("summary", style="bold"))
-        yield from map(tone_line, shown)
+        yield from (Text(), Text("summary", style="bold"), *shown)
 
 
 def _print_failures(results: Results) -> None:

@@ -68,7 +68,8 @@ def test_unlike_shares_and_data_from_files_are_right(job: Finished) -> None:
 
 
 def shown(job: Finished) -> str:
-    return CliRunner().invoke(app, ["show", str(job.folder), "-v"]).output
+    printed = CliRunner().invoke(app, ["show", str(job.folder), "-v"]).output
+    return " ".join(printed.split())
 
 
 def _shares(item: CaseResult) -> list[int]:

@@ -119,9 +119,9 @@ def test_rows_without_communication_stand_in_the_row_of_their_training(
     lines = capsys.readouterr().out.splitlines()
     head = lines.index("block trainings") + 1
     cells, *more = [line.split() for line in lines[head:] if line.startswith("data ")]
-    assert lines[head].split()[-7:] == ["exposed", "exposed", "overhead", "overlap", "parity", "n",
-                                        "status"]
-    assert cells[-11:-6] == ["3.0", "20.0", "25.0", "50", "ok"] and cells[-1] == "ok"
+    assert lines[head].split()[-8:] == ["exposed", "exposed", "overhead", "overlap", "planned",
+                                        "parity", "n", "status"]
+    assert cells[-12:-7] == ["3.0", "20.0", "25.0", "50", "1.81"] and cells[-1] == "ok"
     assert len(more) == 1
     text = " ".join(more[0])
     assert text.startswith("data (communication off)") and text.endswith(

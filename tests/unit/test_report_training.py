@@ -42,14 +42,14 @@ def test_the_table_of_trainings(tmp_path: Path, capsys: Capture) -> None:
     assert lines[head].split() == [
         "strategy", "options", "degrees", "batch", "step", "p50", "95", "%", "CI",
         "samples/s", "tokens/s", "MFU", "HFU", "HFU", "nominal", "data", "wait", "forward",
-        "backward", "fwd+bwd", "optimizer", "other", "process", "growth", "parity", "n",
-        "status"]
+        "backward", "fwd+bwd", "optimizer", "other", "process", "growth", "planned", "parity",
+        "n", "status"]
     assert lines[head + 2] == ("transformer-tiny (2 layers, hidden 64, sequence 32)  gloo (cpu)  "
                                "1 rank  fp32  adamw  barrier_start, fold local_max")
     # 2 x 4 samples of 32 tokens in 8 ms; a quarter of the steps is 2 ms
     assert cells(lines, "data") == [
         "data", "bucket_mb=1", "comm_hook=none", "dp=2", "4", "8.00", "7.92..8.16", "1000",
-        "32000", "22.81", "-", "-", "2", "28", "55", "-", "10", "5", "9.00", "ok", "(12",
+        "32000", "22.81", "-", "-", "2", "28", "55", "-", "10", "5", "9.00", "1.81", "ok", "(12",
         "%", "of", "tolerance)", "20", "ok"]
     assert cells(lines, "pipeline")[6:15] == [
         "13200", "9.40", "-", "-", "1", "-", "-", "80", "8"]
@@ -160,7 +160,7 @@ def test_what_has_no_numbers_has_none(tmp_path: Path, capsys: Capture) -> None:
                     tmp_path, capsys)
     rows = [line.split() for line in lines if line.startswith("fsdp")]
     assert rows[0][-4:] == ["3", "wrong", "-", "wrong"]
-    assert rows[1][3:] == ["-"] * 6 + ["failed"]
+    assert rows[1][3:] == ["-"] * 4 + ["1.81", "-", "-", "failed"]
     assert rows[2][-3:] == ["unchecked", "20", "ok"]
 
 

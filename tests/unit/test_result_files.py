@@ -11,7 +11,7 @@ import h5py
 import pytest
 from typer.testing import CliRunner
 
-from golden import EXPECTED, RUNS
+from golden import EXPECTED, GOLDEN, RUNS
 from hpcbench.cli import app
 from hpcbench.config.load import load_config
 from hpcbench.errors import UsageError
@@ -35,6 +35,7 @@ def run(tmp_path: Path) -> Path:
     shutil.copytree(RUNS["training"], tmp_path / "run")
     for name in ("summary.json", "summary.csv"):
         shutil.copy(EXPECTED / "training" / name, tmp_path / "run")
+    shutil.copy(GOLDEN / "configs/training.json", tmp_path / "run/config.json")  # its keys of today
     return tmp_path / "run"
 
 
