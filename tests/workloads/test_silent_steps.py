@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from hpcbench.backends.counting_backend import (
     CallLog,
@@ -130,9 +131,10 @@ def test_of_many_buckets_the_first_and_the_last_are_watched() -> None:
     assert (evenly_spaced(1000)[0], evenly_spaced(1000)[-1]) == (0, 999)
 
 
-def test_what_nobody_sent_is_finite_and_other_each_time() -> None:
+def test_what_nobody_sent_is_finite_and_other_each_time(request: pytest.FixtureRequest) -> None:
     call_log = CallLog()
     group = open_counting_world(4, call_log, 2)
+    request.addfinalizer(dist.destroy_process_group)
     first, second = torch.full((3, 5), math.nan), torch.full((3, 5), math.nan)
     group.recv([first], 1, 0).wait()
     group.recv([second], 1, 0).wait()
