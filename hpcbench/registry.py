@@ -51,10 +51,16 @@ class PartPoint:
         return load(self.value)
 
 
-def load(path: str) -> Any:
-    """Return the object of ``module:object``, whose module is imported."""
+def load(path: str, package: str | None = None) -> Any:
+    """Return the object of ``module:object``, whose module is imported; ``.module`` is one of
+    ``package``."""
     module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+    return getattr(import_module(module, package), name)
+
+
+def in_this_package(path: str) -> bool:
+    """Return whether a ``module:object`` is ours: its exceptions are no fault of a plug-in."""
+    return path.startswith("hpcbench.")
 
 
 def entry_points(group: str) -> list[PartPoint | EntryPoint]:
@@ -205,7 +211,7 @@ class Deferred:
         try:
             return load(self.path)
         except (Exception, SystemExit) as error:
-            if self.path.startswith("hpcbench."):
+            if in_this_package(self.path):
                 raise
             raise PluginError(f"{self.title.format(self.name)}: {self.path} cannot be loaded: "
                               f"{type(error).__name__}: {error}") from error

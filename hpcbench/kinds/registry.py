@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import hpcbench.kinds
 from hpcbench.errors import ConfigError, PluginError
 from hpcbench.records import dataclass
-from hpcbench.registry import Registry, load
+from hpcbench.registry import Registry, in_this_package, load
 
 S = TypeVar("S")
 
@@ -109,11 +109,6 @@ class Guarded:
             except Exception as error:
                 self.problem = f"{self._title}'s {name} raised {type(error).__name__}: {error}"
         return getattr(self._stand_in(self.problem), name)(*values, **options)
-
-
-def in_this_package(path: str) -> bool:
-    """Return whether a ``module:name`` is ours: its exceptions are no fault of a plug-in."""
-    return path.startswith("hpcbench.")
 
 
 def _made(side: Callable[[], S]) -> S:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from hpcbench.kinds.registry import KindSpec, in_this_package, kinds
+from hpcbench.kinds.registry import KindSpec, kinds
 from hpcbench.operations.traffic import CallForm
 from hpcbench.plan.case import STATUSES
 from hpcbench.records import dataclass
@@ -25,8 +25,9 @@ from hpcbench.reduce.results import (
     Timing,
     Usage,
 )
+from hpcbench.registry import in_this_package
 from hpcbench.statistics.overlap import OverPasses
-from hpcbench.trace.columns import PURE, TEXT
+from hpcbench.trace.columns import PURE
 
 BEFORE_THE_CALL = "before the call"
 """The phase of a rank that starts a call late."""
@@ -216,7 +217,7 @@ CaseColumn = Metric
 
 def texts(**columns: str) -> tuple[Metric, ...]:
     """Return columns of text from NAME=meaning."""
-    return tuple(Metric(name, TEXT, text, str) for name, text in columns.items())
+    return tuple(word(name, text) for name, text in columns.items())
 
 
 def whole_numbers(**columns: str) -> tuple[Metric, ...]:

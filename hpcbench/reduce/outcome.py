@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.kinds.registry import in_this_package, kinds
+from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, status_of_case, status_of_run
 from hpcbench.plan.order import INLINE_BACKENDS, turns
 from hpcbench.records import dataclass
@@ -22,6 +22,7 @@ from hpcbench.reduce.kind_facts import deriver_of
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import Pass, PassKey, is_timed, stack_samples
 from hpcbench.reduce.timing import Planned, measured
+from hpcbench.registry import in_this_package
 from hpcbench.trace.schema import LIBRARY, LibraryChoices, Record, merged
 from hpcbench.units import by_value, grouped, on_ranks, plural, rank_list
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import h5py
 
-from hpcbench.kinds.registry import in_this_package, kinds
+from hpcbench.kinds.registry import kinds
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.records import dataclass
 from hpcbench.reduce.checks import Violation
@@ -34,6 +34,7 @@ from hpcbench.reduce.metric import KindColumns, Metric
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.roofline import MEASURED, machine_rates
 from hpcbench.reduce.topology import Topology
+from hpcbench.registry import in_this_package
 from hpcbench.statistics.overlap import PassTimes
 from hpcbench.trace.columns import LINES, json_line, read_column, read_lines, texts_of, write_lines
 from hpcbench.trace.schema import adapter_of

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +36,7 @@ from hpcbench.operations.data import (
 )
 from hpcbench.operations.place import Buffers, DirectCalls, Place
 from hpcbench.plan.workload import Workload
+from hpcbench.registry import load
 
 
 class Operation:
@@ -470,9 +470,8 @@ class CollectiveRunner(Runner):
         path = traits.operation if work.split == "even" else traits.uneven_operation
         if traits.problem:
             raise CaseError(f"{traits.problem}; install its plug-in on every node")
-        module, _, name = path.partition(":")
         try:
-            operation: type[Operation] = getattr(import_module(module, __package__), name)
+            operation: type[Operation] = load(path, __package__)
         except (ImportError, AttributeError) as error:
             raise CaseError(f"{path} of {work.collective} cannot be loaded: {error}") from error
         if work.buffers == "cold":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from hpcbench.kinds.hardware.plan.planner import TESTS
 from hpcbench.kinds.hardware.plan.test import HardwareWork
 from hpcbench.measurement.runner import Runner
 from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
+from hpcbench.registry import load
 
 
 class HardwareRunner(Runner):
@@ -16,6 +15,5 @@ class HardwareRunner(Runner):
 
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
         assert isinstance(work, HardwareWork)
-        module, _, name = TESTS[work.test].operation.partition(":")
-        operation: type = getattr(import_module(f"{__package__}.{module}"), name)
+        operation: type = load(f".{TESTS[work.test].operation}", __package__)
         return operation(work, place, validate=validate)  # type: ignore[no-any-return]

@@ -15,7 +15,6 @@ import resource
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -54,6 +53,7 @@ from hpcbench.measurement.process import KernelFiles
 from hpcbench.measurement.runner import Runner
 from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
+from hpcbench.registry import load
 from hpcbench.trace.schema import ARRIVAL
 from hpcbench.units import digits
 
@@ -340,9 +340,8 @@ def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:
     if spec is None:
         raise CaseError(f"strategy {name} is not installed on this rank; install the plug-in that "
                         "offers it on every node")
-    module, _, member = spec.runner.partition(":")
     try:
-        return getattr(import_module(module), member)  # type: ignore[no-any-return]
+        return load(spec.runner)  # type: ignore[no-any-return]
     except (ImportError, AttributeError) as error:
         raise CaseError(f"{spec.runner} cannot be loaded: {error}") from error
 

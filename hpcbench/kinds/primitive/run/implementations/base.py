@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -25,6 +24,7 @@ from hpcbench.operations.data import Mismatch
 from hpcbench.operations.functions import lines_of, load_functions, timed_call
 from hpcbench.operations.place import Place, receiving, sending, start
 from hpcbench.plan.workload import Workload
+from hpcbench.registry import load
 
 
 class PrimitiveOperation:
@@ -99,9 +99,8 @@ def _classes(spec: Primitive) -> tuple[str, str]:
 
 
 def _named(path: str) -> Any:
-    module, _, name = path.partition(":")
     try:
-        return getattr(import_module(module), name)
+        return load(path)
     except (ImportError, AttributeError) as error:
         raise CaseError(f"{path} cannot be loaded: {error}") from error
 
