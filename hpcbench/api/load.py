@@ -38,10 +38,10 @@ Seconds = npt.NDArray[np.float64]
 def _state(path: Path) -> tuple[int, int, int] | None:
     """Return inode, size and modification time in ns; None for a file that is gone."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 class LoadedRun:
@@ -180,12 +180,12 @@ class Cases(Sequence[LoadedCase]):
         A list, tuple or set stands for any of its values. Raises KeyError for a name that no case
         has.
         """
-        known = [{**one.run.rows[one.case_id], **one.parameters} for one in self._found]
+        values = [{**one.run.rows[one.case_id], **one.parameters} for one in self._found]
         for name in wanted:
-            if known and not any(name in each for each in known):
+            if values and not any(name in each for each in values):
                 raise KeyError(f"{name}: no case has it; they have "
-                               f"{', '.join(sorted({key for each in known for key in each}))}")
-        return Cases(one for one, each in zip(self._found, known, strict=True) if all(
+                               f"{', '.join(sorted({key for each in values for key in each}))}")
+        return Cases(one for one, each in zip(self._found, values, strict=True) if all(
             name in each and _is_one_of(each[name], value) for name, value in wanted.items()))
 
     def __getitem__(self, at: Any) -> Any:
@@ -262,19 +262,20 @@ def _sample_columns(run: LoadedRun) -> Iterator[dict[str, Any]]:
     """Yield the columns of the samples of each case of a run, which is opened once."""
     with open_results(run.path) as file:
         for item in file.results.cases:
-            found = file.samples(item.case.case_id)
-            if found is None:
+            samples = file.samples(item.case.case_id)
+            if samples is None:
                 continue
-            ranks, count = found.start_ns.shape
+            ranks, count = samples.start_ns.shape
             each: dict[str, Any] = {
                 "run": np.full(ranks * count, run.run_id, dtype=object),
                 "case_id": np.full(ranks * count, item.case.case_id, dtype=object),
                 "label": np.full(ranks * count, item.case.label, dtype=object),
-                "rank": np.repeat(found.ranks, count),
+                "rank": np.repeat(samples.ranks, count),
                 "iteration": np.tile(np.arange(count), ranks),
-                "launch": np.tile(found.launch, ranks), "pass": np.tile(found.pass_index, ranks),
-                "counted": np.tile(_counted(found), ranks),
-                "seconds": _seconds(item, found).ravel()}
+                "launch": np.tile(samples.launch, ranks),
+                "pass": np.tile(samples.pass_index, ranks),
+                "counted": np.tile(_counted(samples), ranks),
+                "seconds": _seconds(item, samples).ravel()}
             yield each
 
 
@@ -317,17 +318,17 @@ def load(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Ru
     """
     patterns = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     files = [file for one in patterns for file in _matches(os.fspath(one))]
-    found = []
+    runs = []
     for path in map(file_of, each_once(files)):
         with open_results(path) as file:
-            found.append(LoadedRun(path, file.results))
-    return Runs(tuple(found))
+            runs.append(LoadedRun(path, file.results))
+    return Runs(tuple(runs))
 
 
 def _matches(pattern: str) -> list[Path]:
     if Path(pattern).exists() or not glob.has_magic(pattern):
         return [Path(pattern)]
-    if not (found := sorted(glob.glob(pattern, recursive=True))):  # noqa: PTH207 (absolute, too)
+    if not (matches := sorted(glob.glob(pattern, recursive=True))):  # noqa: PTH207 (absolute, too)
         raise FileError(f"{pattern}: matches no file; give results.h5 of a run, its folder, or a "
                         "pattern such as results/*/results.h5")
-    return [Path(one) for one in found]
+    return [Path(one) for one in matches]

@@ -403,17 +403,19 @@ def _result(
     if bound_ns is not None:
         edges = fold.edges(fold.GlobalStamps(samples.start_ns, samples.end_ns, bound_ns),
                            timed=is_timed(samples))
-    found = measured(case, samples, waits, {_ONLY: records}, edges, Planned([_ONLY], repeats=False))
-    known, counted = found.statistics, counts(found.use)
-    of_all = edges is not None and found.timing.fold == "global"
+    outcome = measured(case, samples, waits, {_ONLY: records}, edges,
+                       Planned([_ONLY], repeats=False))
+    statistics, counted = outcome.statistics, counts(outcome.use)
+    of_all = edges is not None and outcome.timing.fold == "global"
     times_ns = fold.global_ns(edges) if edges is not None and of_all else waits.longest_ns
     each_s = fold.sample_durations_ns(samples)[:, counted] / 1e9
     skew = None if edges is None else median(
         (edges.last_end_ns.max(axis=0) - edges.first_end_ns.min(axis=0))[counted]) / 1e9
     return Measurement(
-        name=case.workload.name, median=known.median_s,
-        interval=known.reliable_interval,
+        name=case.workload.name, median=statistics.median_s,
+        interval=statistics.reliable_interval,
         times=times_ns[counted] / 1e9, samples=each_s, per_rank=tuple(medians(each_s).tolist()),
-        skew=skew, bandwidth=None if request.bytes is None else request.bytes / known.median_s,
-        tflops=None if request.flops is None else to_tflop_per_s(request.flops / known.median_s),
-        checked=request.check is not None, wrong=wrong, flags=found.timing.quality)
+        skew=skew, bandwidth=None if request.bytes is None else request.bytes / statistics.median_s,
+        tflops=(None if request.flops is None
+                else to_tflop_per_s(request.flops / statistics.median_s)),
+        checked=request.check is not None, wrong=wrong, flags=outcome.timing.quality)

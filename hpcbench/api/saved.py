@@ -241,8 +241,8 @@ def _worst(noises: Mapping[str, Sequence[Sequence[Stored] | None]]) -> Iterator[
     """Yield of each code the finding of the launch that lost most."""
     every = [from_values(Finding, found) for launches in noises.values()
              for some in launches for found in some or ()]
-    for same in grouped((found.code, found) for found in every).values():
-        yield max(same, key=lambda found: found.share or 0)
+    for of_code in grouped((found.code, found) for found in every).values():
+        yield max(of_code, key=lambda found: found.share or 0)
 
 
 def _context(case: Case, launches: int, run: RunInfo) -> OutcomeContext:

@@ -300,8 +300,8 @@ def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | No
               for rank, index in enumerate(gpu_indices(ranks)) if index is not None}
     reasons = (_why_unreachable(*pair) for group in case.group_ranks for pair in combinations(
         [places[rank] for rank in group if rank in places], 2))
-    found = next((reason for reason in reasons if reason), None)
-    return found and f"{case.workload.implementer} reads the memory of other ranks' GPUs: {found}"
+    first = next((reason for reason in reasons if reason), None)
+    return first and f"{case.workload.implementer} reads the memory of other ranks' GPUs: {first}"
 
 
 class _Placed(NamedTuple):
@@ -432,9 +432,9 @@ def _backend_of_torch(name: str) -> dict[str, Any]:
     absent = [each for each in dict.fromkeys([*libraries.values()] or [name]) if not can_open(each)]
     devices = [*libraries] or [
         *getattr(dist.Backend, "backend_capability", {}).get(name.lower(), ("cpu",))]
-    known = " and ".join(filter(can_open, getattr(dist.Backend, "backend_list", ()))) or "none"
+    there = " and ".join(filter(can_open, getattr(dist.Backend, "backend_list", ()))) or "none"
     return {"devices": devices, "reason": (
-        f"torch has no backend {' and no '.join(absent)} here, only {known}" if absent else None)}
+        f"torch has no backend {' and no '.join(absent)} here, only {there}" if absent else None)}
 
 
 def missing_tool(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
@@ -452,8 +452,8 @@ def missing_tool(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | N
                 if is_rocm_build(rank.facts) else None for rank in ranks])):
         return f"{work.implementer}: {reason}"
     for need in work.features.needs:
-        found = [rank.facts["tools"][need] for rank in ranks]
-        reasons = [each[device] for each in found] if need == COMPILER else found
+        paths = [rank.facts["tools"][need] for rank in ranks]
+        reasons = [each[device] for each in paths] if need == COMPILER else paths
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer}: {reason}"
     return _unfit_gpu(case, ranks) if device == "cuda" else None

@@ -63,9 +63,9 @@ def run_in_children(
     """Run each task in a child of its own, all concurrently; None gives None. ``quiet_s``: of some,
     after how long without an answer they are given up (`Child.answers`)."""
     children = {name: Child(question) for name, question in questions.items() if question}
-    found = {name: child.wait(limit_s, quiet_s.get(name, math.inf))
-             for name, child in children.items()}
-    return {name: found.get(name) for name in questions}
+    outcomes = {name: child.wait(limit_s, quiet_s.get(name, math.inf))
+                for name, child in children.items()}
+    return {name: outcomes.get(name) for name in questions}
 
 
 @contextlib.contextmanager
@@ -178,13 +178,13 @@ class Child:
     def _where(self, timeout_s: float) -> str:
         """Return the function in which it crashed or hangs, "" if it reports none."""
         data, deadline = b"", time.monotonic() + timeout_s
-        while not (found := _WHERE.search(data)):
+        while not (match := _WHERE.search(data)):
             left_s = max(deadline - time.monotonic(), 0)
             if not select.select([self._stack], [], [], left_s)[0] or not (
                     part := os.read(self._stack, 65536)):
                 return ""
             data += part
-        return found[1].decode(errors="replace")
+        return match[1].decode(errors="replace")
 
 
 def ending(code: int | None) -> str:

@@ -177,8 +177,8 @@ def cache_bytes(device: torch.device) -> int | None:
     properties = torch.cuda.get_device_properties(device)
     if str(getattr(properties, "gcnArchName", "")).startswith(_WITH_INFINITY_CACHE):
         return _INFINITY_CACHE_BYTES
-    found: int | None = getattr(properties, "L2_cache_size", None)  # since torch 2.5
-    return found or None
+    size: int | None = getattr(properties, "L2_cache_size", None)  # since torch 2.5
+    return size or None
 
 
 def free_bytes(device: torch.device) -> int:

@@ -182,16 +182,16 @@ class _Known:
         if kind == "view":
             return self._view(func, args, kwargs)
         key = func, _described(args), _described(tuple(kwargs.items()))
-        if (known := self._results.get(key)) is None:
+        if (results := self._results.get(key)) is None:
             made = func(*args, **kwargs)
-            if known := _results(made, kind):
-                self._results[key] = known
+            if results := _results(made, kind):
+                self._results[key] = results
             return made
         if kind == "in_place":
             return args[0]
         if kind == "out":
             return kwargs["out"]
-        return known[0](tuple(map(self._made, known[1:])))
+        return results[0](tuple(map(self._made, results[1:])))
 
     def _view(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return a view. There are too many of them to remember, and the meta kernel is quick."""
@@ -275,13 +275,13 @@ def _tensors(values: Any) -> list[torch.Tensor]:
         values = values.values()
     elif not isinstance(values, (tuple, list)):
         return []
-    found: list[torch.Tensor] = []
-    for one in values:
-        if isinstance(one, torch.Tensor):
-            found.append(one)
-        elif isinstance(one, (tuple, list, dict)):
-            found += _tensors(one)
-    return found
+    tensors: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        elif isinstance(value, (tuple, list, dict)):
+            tensors += _tensors(value)
+    return tensors
 
 
 def _is_number(tensor: torch.Tensor) -> bool:

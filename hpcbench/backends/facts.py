@@ -67,11 +67,11 @@ def _refusal_of_bf16() -> str | None:
     try:
         (operand.bfloat16() @ operand.bfloat16()).sum().item()
         with torch.autocast("mps", torch.bfloat16):
-            found = (operand @ operand).dtype
+            dtype = (operand @ operand).dtype
     except (RuntimeError, TypeError) as error:
         return str(error).splitlines()[0]
-    usable = found is torch.bfloat16
-    return None if usable else f"autocast of torch {torch.__version__} computes in {found}"
+    usable = dtype is torch.bfloat16
+    return None if usable else f"autocast of torch {torch.__version__} computes in {dtype}"
 
 
 _LOOPBACK = "127.0.0.1"
@@ -123,8 +123,8 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
             "ucc on cuda": cuda_task if cuda["available"] and not ucc["reason"] else None},
             brief_s, dict.fromkeys(("nvml", "amdsmi"), _quiet_s(cuda)))
     nvml = then["nvml"].values if then["nvml"] else {}
-    known = {**nvml, **(then["amdsmi"].values if then["amdsmi"] else {})}
-    cuda |= {name: known.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
+    values = {**nvml, **(then["amdsmi"].values if then["amdsmi"] else {})}
+    cuda |= {name: values.get(name, [None] * len(cuda["uuids"])) for name in ("details", "refused")}
     if on_cuda := then["ucc on cuda"]:
         ucc["without_cuda"] = (ucc_loss_reason(on_cuda.lost) if on_cuda.lost
                                else on_cuda.values["without_cuda"])
@@ -228,10 +228,10 @@ def _of_each(
     name: str, ask: Callable[[str], Any], uuids: Sequence[str],
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield the answers for the GPUs so far, after each: who yields does not hang."""
-    known: list[Any] = [None] * len(uuids)
+    facts: list[Any] = [None] * len(uuids)
     for number, uuid in enumerate(uuids):
-        known[number] = ask(uuid) if uuid else None
-        yield name, known
+        facts[number] = ask(uuid) if uuid else None
+        yield name, facts
 
 
 def _gloo_lacks() -> dict[str, str | None]:

@@ -397,13 +397,13 @@ def _refused(
     columns: Iterable[str], read: Callable[[str], int], refusing: tuple[type[Exception], ...],
     explain: Callable[[Exception], str],
 ) -> dict[str, str]:
-    found = {}
+    refused = {}
     for column in columns:
         try:
             read(column)
         except refusing as error:
-            found[column] = explain(error)
-    return found
+            refused[column] = explain(error)
+    return refused
 
 
 _MIB = 2**20
@@ -474,13 +474,13 @@ def opened_amd_gpu(uuid: str) -> tuple[Any, Any]:
     serial = amd_serial_of(uuid)
     try:
         amdsmi.amdsmi_init()
-        known = [gpu for gpu in amdsmi.amdsmi_get_processor_handles() if serial == (
+        gpus = [gpu for gpu in amdsmi.amdsmi_get_processor_handles() if serial == (
             f"{int(amdsmi.amdsmi_get_gpu_asic_info(gpu)['asic_serial'], 16):x}")]
     except amd_refusing(amdsmi) as error:
         raise RuntimeError(f"amdsmi: {type(error).__name__}: {error}") from error
-    if len(known) != 1:
-        raise RuntimeError(f"amdsmi knows {len(known)} GPUs of the serial number {serial}")
-    return amdsmi, known[0]
+    if len(gpus) != 1:
+        raise RuntimeError(f"amdsmi knows {len(gpus)} GPUs of the serial number {serial}")
+    return amdsmi, gpus[0]
 
 
 def amd_refusing(amdsmi: Any) -> tuple[type[Exception], ...]:

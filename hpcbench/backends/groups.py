@@ -205,18 +205,18 @@ def one_rank_calls() -> dict[str, Callable[[], object]]:
 
     Without all_reduce, which every ucc has, and send_recv, which torch refuses to oneself.
     """
-    one, two = torch.ones(1), torch.empty(1)
+    ones, two = torch.ones(1), torch.empty(1)
     return {
-        "all_gather": lambda: all_gather_tensor(two, one),
-        "reduce_scatter": lambda: reduce_scatter_tensor(two, one),
-        "all_to_all": lambda: dist.all_to_all_single(two, one),
-        "uneven all_to_all": lambda: dist.all_to_all_single(two, one, [1], [1]),
-        "broadcast": lambda: dist.broadcast(one, 0),
-        "reduce": lambda: dist.reduce(one, 0),
-        "gather": lambda: dist.gather(one, [two], 0),
-        "scatter": lambda: dist.scatter(two, [one], 0),
+        "all_gather": lambda: all_gather_tensor(two, ones),
+        "reduce_scatter": lambda: reduce_scatter_tensor(two, ones),
+        "all_to_all": lambda: dist.all_to_all_single(two, ones),
+        "uneven all_to_all": lambda: dist.all_to_all_single(two, ones, [1], [1]),
+        "broadcast": lambda: dist.broadcast(ones, 0),
+        "reduce": lambda: dist.reduce(ones, 0),
+        "gather": lambda: dist.gather(ones, [two], 0),
+        "scatter": lambda: dist.scatter(two, [ones], 0),
         "barrier": dist.barrier,
-        "avg": lambda: dist.all_reduce(one, dist.ReduceOp.AVG),
+        "avg": lambda: dist.all_reduce(ones, dist.ReduceOp.AVG),
     }
 
 

@@ -55,15 +55,15 @@ def process_state() -> dict[str, Any]:
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Return in words what is not as it was, "" if all is; a library may add functions."""
-    found = []
+    names = []
     for name, value in before.items():
         if not isinstance(value, dict):
-            found += [name] if after[name] != value else []
+            names += [name] if after[name] != value else []
             continue
-        found += [f"{name}.{key}" for key, function in value.items()
+        names += [f"{name}.{key}" for key, function in value.items()
                   if (now := after[name].get(key)) is not function and callable(function)
                   and not _is_torchs_own(now)]
-    return ", ".join(found)
+    return ", ".join(names)
 
 
 def _is_torchs_own(function: object) -> bool:

@@ -241,17 +241,17 @@ def _write_tuner(
     writer.load()(runs, to, output, force=force)
 
 
-def _write_proof(found: Proof, traffic: Path, output: Path, *, force: bool) -> str:
+def _write_proof(proof: Proof, traffic: Path, output: Path, *, force: bool) -> str:
     """Write the sweep that proves an alternative; return the lines on how to run it."""
     from hpcbench.errors import command_line, job_command_line
     from hpcbench.gen_config import Sweep, write_sweep
 
-    about = f"{found.name} and the present setting, in pairs of passes"
-    write_sweep(Sweep(found.sweep, (about,)), output, force=force)
+    about = f"{proof.name} and the present setting, in pairs of passes"
+    write_sweep(Sweep(proof.sweep, (about,)), output, force=force)
     return Lines.of((
         f"{output}: {about}; run it, then ask again:",
-        f"  {job_command_line(found.ranks, 'run', output)}",
-        f"  {command_line('advise', 'results/latest', '--traffic', traffic)} --only {found.topic}"))
+        f"  {job_command_line(proof.ranks, 'run', output)}",
+        f"  {command_line('advise', 'results/latest', '--traffic', traffic)} --only {proof.topic}"))
 
 
 def advise(

@@ -47,15 +47,15 @@ def dialect_of(raw: Mapping[str, Any]) -> type[Dialect] | None:
     """
     specs = offered(DialectSpec).values()
     able: list[type[Dialect]] = [one.load() for one in specs if not raw.keys().isdisjoint(one.keys)]
-    found = {dialect: keys for dialect in able if (keys := dialect.own_keys(raw))}
-    owners = {dialect.tool: keys for dialect, keys in found.items()}
+    matching = {dialect: keys for dialect in able if (keys := dialect.own_keys(raw))}
+    owners = {dialect.tool: keys for dialect, keys in matching.items()}
     if "benchmarks" in raw:
         owners["hpcbench"] = ("benchmarks",)
-    if found and len(owners) > 1:
+    if matching and len(owners) > 1:
         each = " and of ".join(f"{tool} ({', '.join(keys)})" for tool, keys in owners.items())
         raise ConfigError(f"has keys of {each}; a file is of one tool: keep the keys of one, and "
                           "write the others to a file of their own")
-    return next(iter(found), None)
+    return next(iter(matching), None)
 
 
 def add_own_block(raw: dict[str, Any], named: object) -> None:
@@ -137,8 +137,8 @@ _OWN = MappingProxyType({"hpcbench-results": "the results of a run", "hpcbench-t
 
 def results_in_bytes(data: bytes, file: Path) -> str | None:
     """Return which results a binary file holds and how to read them, or None."""
-    if found := _SEALED.match(data):
-        kind = found[1].decode()
+    if match := _SEALED.match(data):
+        kind = match[1].decode()
         folder = file if kind == "hpcbench-results" else _run_of(file)
         return _line(_OWN.get(kind, "a file of a run"), _how(folder))
     if data.startswith(_JOURNAL):
@@ -238,8 +238,8 @@ def find_config(path: Path | None) -> Path:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise FileError(f"{path}: {what}; give a JSON or YAML sweep file")
     if size > _MOST_BYTES:
-        if found := results_in_head(path):
-            raise FileError(f"{path}: {found}")
+        if results := results_in_head(path):
+            raise FileError(f"{path}: {results}")
         raise FileError(f"{path}: has {size:,} bytes, more than the {_MOST_BYTES:,} that a sweep "
                         "file can have; write lists of values instead of many blocks")
     return path
@@ -354,17 +354,17 @@ def _checked(root: type[AnyFile], raw: Any, origin: Origin) -> AnyFile:
         text = json.dumps(raw, default=str)
     except (ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{origin.source}: cannot be written as JSON: {error}") from None
-    if holds_halves(text) and (found := [*half_characters(raw)]):
-        raise _refused(origin, found)
+    if holds_halves(text) and (faults := [*half_characters(raw)]):
+        raise _refused(origin, faults)
     try:
         checked = root.model_validate_json(text)
     except ValidationError as error:
-        found = problems(error, raw, root)
+        faults = problems(error, raw, root)
         if issubclass(root, Config):
-            found += dict.fromkeys(names_in_blocks(error, raw))
-        raise _refused(origin, found) from None
-    if found := [*secrets_in(raw, os.environ)]:
-        raise _refused(origin, found)
+            faults += dict.fromkeys(names_in_blocks(error, raw))
+        raise _refused(origin, faults) from None
+    if faults := [*secrets_in(raw, os.environ)]:
+        raise _refused(origin, faults)
     return checked
 
 
@@ -413,13 +413,13 @@ def read_config(file: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         what = results_in_bytes(content, file) or f"is not UTF-8 text (byte {error.start})"
         raise FileError(f"{file}: {what}") from error
-    if found := results_in_bytes(content, file):
-        raise FileError(f"{file}: {found}")
+    if results := results_in_bytes(content, file):
+        raise FileError(f"{file}: {results}")
     data = parse_text(text, file)
     if file.suffix.lower() in _YAML and isinstance(data, dict):  # x-NAME: for anchors
         data = {key: value for key, value in data.items() if not str(key).startswith("x-")}
-    if found := results_in(data, file):
-        raise ConfigError(f"{file}: {found}")
+    if results := results_in(data, file):
+        raise ConfigError(f"{file}: {results}")
     if isinstance(data, list) and data and all(isinstance(item, dict) for item in data):
         raise ConfigError(f"{file}: is a list of {len(data)} mappings, and a config is one; write "
                           "each to a file of its own")

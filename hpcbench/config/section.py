@@ -200,18 +200,18 @@ def limit_below(text: str) -> Limit:
     NAME is the first word of labels, or a shell pattern of whole labels. SIZE is as in the sweep
     file. Raises ValueError with the problem.
     """
-    found = _TEXT.fullmatch(text.strip())
-    value = _VALUE.fullmatch(found["value"]) if found else None
-    if found is None or value is None:
+    match = _TEXT.fullmatch(text.strip())
+    value = _VALUE.fullmatch(match["value"]) if match else None
+    if match is None or value is None:
         raise ValueError(f"write {FORM}")
-    metric = _column(found["metric"])
+    metric = _column(match["metric"])
     if not metric.endswith(RATE):
         raise ValueError(f'"{metric}" is no rate, so less of it is no failure; use busbw, algbw, '
                          f"or a column that ends with {RATE}; of times give limits with max")
-    name, select = found["name"], {}
+    name, select = match["name"], {}
     select["label"] = name if any(char in name for char in "*?[") else f"{name} *"
-    if found["size"]:
-        select["requested_bytes"] = parse_bytes(found["size"])
+    if match["size"]:
+        select["requested_bytes"] = parse_bytes(match["size"])
     if value[2] and value[2] not in SCALES:
         raise ValueError(f'unit "{value[2]}" is not known; allowed: {", ".join(SCALES)}')
     return Limit(metric=metric, select=select, min=float(value[1]), unit=value[2],

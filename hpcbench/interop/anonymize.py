@@ -305,12 +305,12 @@ def names_in(
 
     Raises TraceError for a file that cannot be read.
     """
-    found = _Found()
+    collected = _Found()
     for path in files:
-        _collect(path, found)
-    _collect_here(found)
-    found.names.update(dict.fromkeys(filter(None, hide), "name"))
-    return found.in_all(), os.environ, found.kept
+        _collect(path, collected)
+    _collect_here(collected)
+    collected.names.update(dict.fromkeys(filter(None, hide), "name"))
+    return collected.in_all(), os.environ, collected.kept
 
 
 def _files_of(run: Path, target: Path) -> list[Path]:
@@ -346,20 +346,20 @@ def _unread(path: Path) -> str:
         "nothing is known of such files")
 
 
-def _collect(path: Path, found: _Found) -> None:
+def _collect(path: Path, collected: _Found) -> None:
     if path.suffix == ".h5":
         with open_container(path) as file:
             for key, value in file.attrs.items():
-                found.value(value, key)
-            file.visititems(lambda name, item: _collect_part(name, item, found))
+                collected.value(value, key)
+            file.visititems(lambda name, item: _collect_part(name, item, collected))
     elif path.suffix == ".journal":
         for item in scan(path.read_bytes()):
             if isinstance(item, Frame):
-                found.value(item.json())
+                collected.value(item.json())
     else:
         with suppress(ValueError):
             text = _text_in(path)
-            found.value(json.loads(text) if _is_json(path) else _values_in(text))
+            collected.value(json.loads(text) if _is_json(path) else _values_in(text))
 
 
 def _values_in(text: str) -> list[Any]:
@@ -375,32 +375,33 @@ def _values_in(text: str) -> list[Any]:
     return [*values, "\n".join(others)]
 
 
-def _collect_part(name: str, item: h5py.Group | h5py.Dataset, found: _Found) -> None:
+def _collect_part(name: str, item: h5py.Group | h5py.Dataset, collected: _Found) -> None:
     last = name.rpartition("/")[2]
     is_json = "JSON" in str(item.attrs.get("units", ""))
-    found.kept.add(last)
+    collected.kept.add(last)
     if not isinstance(item, h5py.Dataset) or item.dtype.kind != "S":
         return
     texts = texts_of(item[:])
     if name.startswith("cases/") and not is_json:
         if last not in ("label", "env", "block"):
-            found.kept.update(texts)
-        found.words.update(part for text in texts for part in (*text.split(), *_PARTS.split(text)))
+            collected.kept.update(texts)
+        collected.words.update(part for text in texts
+                               for part in (*text.split(), *_PARTS.split(text)))
     for text in texts:
-        found.value(_values_in(text))
+        collected.value(_values_in(text))
 
 
-def _collect_here(found: _Found) -> None:
+def _collect_here(collected: _Found) -> None:
     """Collect this host, user and job: most runs are copied where they were measured."""
     for host in (platform.node(), socket.gethostname()):
-        found.host(host)
+        collected.host(host)
     with suppress(KeyError, OSError, ImportError):  # a container's user without an entry
-        found.user(getpass.getuser())
-    found.value({name: value for name, value in os.environ.items() if kind_of(name)})
+        collected.user(getpass.getuser())
+    collected.value({name: value for name, value in os.environ.items() if kind_of(name)})
     with suppress(OSError):
         for line in Path("/etc/resolv.conf").read_text(errors="replace").splitlines():
             if line.startswith(("search ", "domain ")):
-                found.domains(line.split()[1:])
+                collected.domains(line.split()[1:])
 
 
 def _is_made_again(place: Path) -> bool:

@@ -138,12 +138,12 @@ class Pseudonyms:
 
     def text(self, text: str) -> str:
         """Return a text without names and secrets."""
-        known = self._texts.get(text)
-        if known is None:
-            known = self._replaced(text)
+        replacement = self._texts.get(text)
+        if replacement is None:
+            replacement = self._replaced(text)
             if len(text) <= _SHORT and len(self._texts) < _MOST_TEXTS:
-                self._texts[text] = known
-        return known
+                self._texts[text] = replacement
+        return replacement
 
     def _replaced(self, text: str) -> str:
         text = self._masked(text)
@@ -206,8 +206,8 @@ class Pseudonyms:
                  "word": whole.format("|".join(words) or "(?!)")}
         return re.compile("|".join(f"(?P<{kind}>{form})" for kind, form in forms.items()))
 
-    def _other(self, found: re.Match[str]) -> str:
-        kind, text = str(found.lastgroup), found[0]
+    def _other(self, match: re.Match[str]) -> str:
+        kind, text = str(match.lastgroup), match[0]
         if kind in ("path", "known"):
             return self.path(text)
         if kind == "address":

@@ -71,12 +71,12 @@ def _try_to_meet(comm: Communicator, topology: RankIdentity, address: str, launc
             comm, lambda: stack.enter_context(_greeting(address, launch.port)))
         problem = _missed(address, int(port), bytes.fromhex(greeting), limit_s) \
             if topology.local_rank == 0 else ""
-        found = comm.allgather([problem, topology.hostname, _addresses()])
-    failed = [(rank, node, why) for rank, (why, node, _) in enumerate(found) if why]
+        of_ranks = comm.allgather([problem, topology.hostname, _addresses()])
+    failed = [(rank, node, why) for rank, (why, node, _) in enumerate(of_ranks) if why]
     if not failed:
         return
     rank, node, why = failed[0]
-    host, own = found[0][1:]
+    host, own = of_ranks[0][1:]
     more = f" and from {len(failed) - 1} more nodes" if len(failed) > 1 else ""
     key = "launch.address: " if launch.address else ""
     remedy = (f"leave launch.address out, or name an address of {host}: {', '.join(own) or 'none'}"
@@ -218,20 +218,20 @@ def _address_of(interface: str) -> str:
     if interface not in addresses:
         raise LaunchError(f"launch.interface: no interface {interface!r} on "
                           f"{socket.gethostname()}; there are {', '.join(sorted(addresses))}")
-    found = _usable(addresses[interface])
-    if not found:
+    usable = _usable(addresses[interface])
+    if not usable:
         raise LaunchError(f"launch.interface: {interface!r} on {socket.gethostname()} has no "
                           "address that other nodes can use (IPv4, or IPv6 beyond its own link); "
                           "name another interface, or give it one")
-    return found[0]
+    return usable[0]
 
 
 def _usable(entries: Sequence[Any]) -> list[str]:
     """Return the addresses of an interface, IPv4 first, without IPv6's of one link (fe80::)."""
-    found = [(entry.family != socket.AF_INET, str(entry.address)) for entry in entries
-             if entry.family in (socket.AF_INET, socket.AF_INET6)
-             and not ipaddress.ip_address(str(entry.address).partition("%")[0]).is_link_local]
-    return [address for _, address in sorted(found, key=lambda one: one[0])]
+    addresses = [(entry.family != socket.AF_INET, str(entry.address)) for entry in entries
+                 if entry.family in (socket.AF_INET, socket.AF_INET6)
+                 and not ipaddress.ip_address(str(entry.address).partition("%")[0]).is_link_local]
+    return [address for _, address in sorted(addresses, key=lambda one: one[0])]
 
 
 def _addresses() -> list[str]:

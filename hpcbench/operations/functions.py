@@ -216,16 +216,16 @@ def _declared(module: ModuleType) -> Sequence[tuple[Any, ...]]:
 def describe(path: str) -> str:
     """Return as JSON the benchmarks of a file, for `parsed`, or its problem."""
     try:
-        found = [_benchmark(*one) for one in _declared(_imported(path))]
-        _refuse_twins(found)
-        if not found:
+        declared = [_benchmark(*one) for one in _declared(_imported(path))]
+        _refuse_twins(declared)
+        if not declared:
             raise DeclarationError(0, "has no benchmark: put @hpcbench.benchmark() above the "
                                    "function that is to be measured")
     except DeclarationError as error:
         return json.dumps({"line": error.line, "error": error.message})
     except BaseException as error:  # noqa: BLE001 (whatever the file raises when it is imported)
         return json.dumps({"line": line_in(error, path), "error": _error_text(error)})
-    return json.dumps({"benchmarks": [asdict(one) for one in found]})
+    return json.dumps({"benchmarks": [asdict(one) for one in declared]})
 
 
 def _error_text(error: BaseException) -> str:
@@ -268,15 +268,16 @@ def _benchmark(
         if axis not in own and axis not in COMMON and not compare:
             raise DeclarationError(line, f"{name}: {axis} is no parameter of the function, which "
                                    f"has {', '.join(own) or 'none'} after the context")
-    for one in own.values():
-        if one.name in PASSED:
+    for parameter in own.values():
+        if parameter.name in PASSED:
             continue
-        if one.name in COMMON:
-            raise DeclarationError(line, f"{name}: parameter {one.name} is a key of every block, "
-                                   "which a function does not get; give it another name")
-        if one.name not in arguments and one.default is one.empty:
-            raise DeclarationError(line, f"{name}: parameter {one.name} has no values: add "
-                                   f"{one.name}=[...] to @hpcbench.benchmark, or give it a default")
+        if parameter.name in COMMON:
+            raise DeclarationError(line, f"{name}: parameter {parameter.name} is a key of every "
+                                   "block, which a function does not get; give it another name")
+        if parameter.name not in arguments and parameter.default is parameter.empty:
+            raise DeclarationError(line, f"{name}: parameter {parameter.name} has no values: add "
+                                   f"{parameter.name}=[...] to @hpcbench.benchmark, or give it "
+                                   "a default")
     for key, value in (("settings", settings), ("baseline", baseline)):
         if not isinstance(value, (str, bool, list, tuple)):
             raise DeclarationError(line, f"{name}: {key} is {value!r:.60}; give a name, or a list")
@@ -362,18 +363,18 @@ def shown_value(value: Value) -> Plain:
     return str(value) if isinstance(value, float) and isinf(value) else value
 
 
-def _refuse_twins(found: Sequence[DeclaredFunction]) -> None:
+def _refuse_twins(declared: Sequence[DeclaredFunction]) -> None:
     first: dict[str, int] = {}
-    for one in found:
-        if one.name in first:
-            raise DeclarationError(one.line, f"{one.name} is the name of two benchmarks, the "
-                                   f"first in line {first[one.name]}; give one another name")
-        first[one.name] = one.line
+    for entry in declared:
+        if entry.name in first:
+            raise DeclarationError(entry.line, f"{entry.name} is the name of two benchmarks, the "
+                                   f"first in line {first[entry.name]}; give one another name")
+        first[entry.name] = entry.line
     baselines: dict[str, str] = {}
-    for one in found:
-        if one.baseline and baselines.setdefault(one.compare, one.name) != one.name:
-            raise DeclarationError(one.line, f"{one.name}: {baselines[one.compare]} is the "
-                                   f"baseline of {one.compare or 'its group'} already")
+    for entry in declared:
+        if entry.baseline and baselines.setdefault(entry.compare, entry.name) != entry.name:
+            raise DeclarationError(entry.line, f"{entry.name}: {baselines[entry.compare]} is the "
+                                   f"baseline of {entry.compare or 'its group'} already")
 
 
 def parsed(text: str) -> tuple[DeclaredFunction, ...]:
@@ -476,8 +477,8 @@ def wrong_elements(returned: Any) -> tuple[int, str]:
     if isinstance(value, str):
         return int(bool(value)), cut(first_line(value) or value)
     if isinstance(value, int) and value >= 0:
-        found = min(value, MOST_WRONG)  # sums of several calls must fit, too
-        return found, f"the check found {plural(found, 'wrong element')}" if value else ""
+        count = min(value, MOST_WRONG)  # sums of several calls must fit, too
+        return count, f"the check found {plural(count, 'wrong element')}" if value else ""
     if isinstance(value, (int, float)):
         return int(value != 0), f"the check returned {value:g}" if value else ""
     raise TypeError(f"the check returned a {type(value).__name__}; return None or True if the "

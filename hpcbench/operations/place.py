@@ -168,14 +168,14 @@ def close(operation: AnyOperation, *, with_report: bool = True) -> dict[str, Any
     return reported
 
 
-def total_wrong(found: Sequence[object], *, checked: bool) -> tuple[int, str]:
+def total_wrong(counts: Sequence[object], *, checked: bool) -> tuple[int, str]:
     """Return how many elements all checks found wrong, -1 without a check, and the first.
 
     The text is on the first wrong call, with the sum where several calls are wrong.
     """
     if not checked:
         return -1, ""
-    mismatches = [item for item in found if isinstance(item, Wrong)]
+    mismatches = [item for item in counts if isinstance(item, Wrong)]
     total = sum(item.n_wrong for item in mismatches)
     text = mismatches[0].words if mismatches else ""
     several = f" ({total} in {len(mismatches)} calls)" if len(mismatches) > 1 else ""

@@ -270,10 +270,10 @@ def problem_of(record: TrafficRecord) -> str:
         if not group.ranks or len(set(group.ranks)) < len(group.ranks) or not _within(
                 group.ranks, ranks):
             return f"groups.{index}.ranks: want different ranks below {record.world_size}"
-    for index, one in enumerate(record.signatures):
-        if one.group not in range(len(record.groups)):
+    for index, signature in enumerate(record.signatures):
+        if signature.group not in range(len(record.groups)):
             return f"signatures.{index}.group: there are {len(record.groups)} groups"
-        if problem := _signature_problem(one, len(record.groups[one.group].ranks)):
+        if problem := _signature_problem(signature, len(record.groups[signature.group].ranks)):
             return f"signatures.{index}.{problem}"
     if len({one.rank for one in record.order}) < len(record.order):
         return "order: has a rank twice"
@@ -288,21 +288,21 @@ def problem_of(record: TrafficRecord) -> str:
     return ""
 
 
-def _signature_problem(one: Signature, size: int) -> str:
+def _signature_problem(signature: Signature, size: int) -> str:
     inside = range(size)
     for name in ("elements_in", "elements_out"):
-        counts = getattr(one, name)
+        counts = getattr(signature, name)
         if len(counts) not in (1, size):
             return f"{name}: want one number, or one for each of {size} ranks"
     for name in ("splits_in", "splits_out"):
-        rows = getattr(one, name)
+        rows = getattr(signature, name)
         if rows is not None and (len(rows) != size or any(
                 row is not None and len(row) != size for row in rows)):
             return f"{name}: want {size} rows of {size} numbers"
-    if one.root is not None and one.root not in inside:
+    if signature.root is not None and signature.root not in inside:
         return f"root: want a rank of the group below {size}"
-    if (one.pair is not None) != (one.collective == SEND_RECV) or (
-            one.pair and not _within(one.pair, inside)):
+    if (signature.pair is not None) != (signature.collective == SEND_RECV) or (
+            signature.pair and not _within(signature.pair, inside)):
         return f"pair: want two ranks of the group, of {SEND_RECV} only"
     return ""
 

@@ -52,18 +52,18 @@ def _every_case(
     blocks: Sequence[tuple[str, Block]], planners: Mapping[str, Planner], job: PlanRequest,
 ) -> list[Case]:
     """Return the cases of all points. Raises ConfigError with the problems of all blocks."""
-    found: list[Case] = []
+    cases: list[Case] = []
     problems: list[str] = []
     refuse_huge([(planners[block.kind], block) for _, block in blocks], job.config)
     for title, block in blocks:
         try:
-            found += planners[block.kind].cases(title, block, job)
+            cases += planners[block.kind].cases(title, block, job)
         except ConfigError as error:
             problems += error.args
     if problems:  # a problem of several blocks is reported once
         first = {line.split(": ", 2)[-1]: line for line in reversed(problems)}
         raise ConfigError(*(line for line in problems if line in first.values()))
-    return found
+    return cases
 
 
 def _distinct(every: Sequence[Case]) -> list[Case]:
@@ -154,10 +154,10 @@ def _selected(cases: Sequence[Case], config: Config) -> Sequence[Case]:
         if not wanted:
             continue
         cases = [case for case in cases if key in case.workload.features.selectors]
-        known = dict.fromkeys(case.workload.features.selectors[key] for case in cases)
+        selectors = dict.fromkeys(case.workload.features.selectors[key] for case in cases)
         for name in wanted:
-            if name not in known:
-                raise ConfigError(f"{key}: {unknown_name(name, known)}" if known else
+            if name not in selectors:
+                raise ConfigError(f"{key}: {unknown_name(name, selectors)}" if selectors else
                                   f"{key}: no case of the sweep has a {key} to select it by")
         cases = [case for case in cases if case.workload.features.selectors[key] in wanted]
     return cases
@@ -209,12 +209,12 @@ def _shown_by(case: Case) -> frozenset[str]:
 def _fitting(cases: Sequence[Case], texts: Sequence[str]) -> frozenset[str]:
     """Return the ids of the cases that fit a text: whole words of a label side by side, or a
     pattern; if none does, of those with the words in order but apart, sizes as they are shown."""
-    found: set[str] = set()
+    names: set[str] = set()
     for text in texts:
         fitting = [case for case in cases if _fits(case.label, text)] or [
             case for case in cases if _has_words(case.label, text.split())]
-        found.update(case.case_id for case in fitting)
-    return frozenset(found)
+        names.update(case.case_id for case in fitting)
+    return frozenset(names)
 
 
 def _fits(label: str, text: str) -> bool:

@@ -117,13 +117,13 @@ def traits_of(backend: str, device: str = "") -> BackendTraits:
     if backend in BACKEND_TRAITS:
         return BACKEND_TRAITS[backend]
     library = library_of(backend, device)
-    known = BACKEND_TRAITS[library] if library in ("gloo", "nccl", "ucc") else _ANYTHING
+    traits = BACKEND_TRAITS[library] if library in ("gloo", "nccl", "ucc") else _ANYTHING
     named = tuple(name for name in torch_libraries(backend) if name in _ANYTHING.devices)
     if len(named) == 1:
-        known = replace(known, device=named[0], devices=named)
+        traits = replace(traits, device=named[0], devices=named)
     elif named:
-        known = replace(known, device="auto", devices=("auto", *named))
-    return replace(known, needs=(backend,))
+        traits = replace(traits, device="auto", devices=("auto", *named))
+    return replace(traits, needs=(backend,))
 
 
 def resolve_device(backend: str, device: str) -> str:

@@ -64,7 +64,7 @@ def _with_ends(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     numbers, ends and is timed (`batch_isend_irecv`, coalescing, all_gathers of different sizes). It
     stays where the ring has lost its operations. ``coalesced``: its id.
     """
-    found: dict[int, Mapping[str, Any]] = {}
+    of_records: dict[int, Mapping[str, Any]] = {}
     pending: dict[Any, tuple[Any, list[int]]] = {}
     order = sorted(range(len(entries)), key=lambda at: int(entries[at].get("record_id", at)))
     for at in order:
@@ -76,14 +76,14 @@ def _with_ends(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         if END.fullmatch(str(entry["profiling_name"])) is None:
             operations.append(at)
             pending[group] = numbers, operations
-            found[at] = entry
+            of_records[at] = entry
             continue
         end = {key: entry[key] for key in _OF_END if entry.get(key) is not None}
-        found |= {one: {**entries[one], **end, "coalesced": entry.get("record_id", at)}
-                  for one in operations}
+        of_records |= {one: {**entries[one], **end, "coalesced": entry.get("record_id", at)}
+                       for one in operations}
         if not operations:
-            found[at] = entry
-    return [found[at] for at in sorted(found)]
+            of_records[at] = entry
+    return [of_records[at] for at in sorted(of_records)]
 
 
 def current_collective(record: Mapping[str, Any]) -> str:

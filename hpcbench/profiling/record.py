@@ -78,15 +78,15 @@ def _lines(
                "(open with nsys-ui)")
     if unreached:
         yield unreached
-    if known := [one for one in [*merged, *reported] if one["overhead"]]:
-        yield _overhead_line(known)
+    if measured := [one for one in [*merged, *reported] if one["overhead"]]:
+        yield _overhead_line(measured)
     if dropped := [one for one in merged if one["n_dropped"]]:
         yield (f"{_count(len(dropped), 'merged trace')} cut by up to "
-               f"{max(one['n_dropped'] for one in dropped)} short events of each rank; the files "
+               f"{max(case['n_dropped'] for case in dropped)} short events of each rank; the files "
                "of the ranks are whole")
     failed = [one for one in entries.values() if one["problem"]]
-    for one in failed[:_MOST_PROBLEMS]:
-        yield f"no profile of {one['label']}: {one['problem']}"
+    for problem in failed[:_MOST_PROBLEMS]:
+        yield f"no profile of {problem['label']}: {problem['problem']}"
     if (more := len(failed) - _MOST_PROBLEMS) > 0:
         yield f"nor of {more} more: profile.json says why"
     left_out = [one for one in entries.values() if not one["profiled"]]
@@ -96,12 +96,12 @@ def _lines(
                f"{'' if alike else ', first ' + left_out[0]['label']}: {left_out[0]['why']}")
 
 
-def _overhead_line(known: list[Mapping[str, Any]]) -> str:
-    if len(known) == 1:
-        one = known[0]["overhead"]
-        return (f"cost of profiling: a sample takes {one['ratio']:.2f}x the measured time"
-                f"{_UNCOUNTED if one['ratio'] >= 1 else _BELOW_1}")
-    ordered = sorted(known, key=lambda one: one["overhead"]["ratio"])
+def _overhead_line(measured: list[Mapping[str, Any]]) -> str:
+    if len(measured) == 1:
+        overhead = measured[0]["overhead"]
+        return (f"cost of profiling: a sample takes {overhead['ratio']:.2f}x the measured time"
+                f"{_UNCOUNTED if overhead['ratio'] >= 1 else _BELOW_1}")
+    ordered = sorted(measured, key=lambda one: one["overhead"]["ratio"])
     least, most = ordered[0]["overhead"]["ratio"], ordered[-1]["overhead"]["ratio"]
     return (f"cost of profiling: a sample takes {least:.2f}x to {most:.2f}x the measured time"
             f"{_UNCOUNTED if least >= 1 else _BELOW_1}")
@@ -257,8 +257,8 @@ def _profiles(
 def _earlier_entries(path: Path) -> dict[str, Any]:
     """Return the cases that an earlier attempt of a resumed run has profiled."""
     try:
-        found = from_json(path.read_bytes())
-        return dict(found["cases"]) if found["schema_version"] == SCHEMA_VERSION else {}
+        entries = from_json(path.read_bytes())
+        return dict(entries["cases"]) if entries["schema_version"] == SCHEMA_VERSION else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
@@ -495,10 +495,10 @@ class _RankEvents:
 
     def timed(self) -> Iterator[Event]:
         """Yield the events that have a time, with ``ts`` still in global ns."""
-        found = [event for event in self.trace.events
-                 if event.get("ph") != "M" and "ts" in event
-                 and event.get("pid") not in _OF_THE_PROFILER and event["name"] != CLOCK_MARK]
-        kept = self._kept(found)
+        events = [event for event in self.trace.events
+                  if event.get("ph") != "M" and "ts" in event
+                  and event.get("pid") not in _OF_THE_PROFILER and event["name"] != CLOCK_MARK]
+        kept = self._kept(events)
         ts_ns = np.array([round(event["ts"] * 1000) for event in kept], dtype=np.int64)
         for event, at_ns in zip(
                 kept, self.trace.to_global(ts_ns + self.trace.base_ns).tolist(), strict=True):
@@ -508,12 +508,12 @@ class _RankEvents:
                 self._main = self._thread(event["pid"], event["tid"])
             yield {**self._unique(event), "ts": at_ns}
 
-    def _kept(self, found: Sequence[Event]) -> Sequence[Event]:
+    def _kept(self, events: Sequence[Event]) -> Sequence[Event]:
         """Return the events of the rank's share: first the samples' markers, then the longest."""
-        if len(found) <= self.share:
-            return found
-        self.n_dropped = len(found) - self.share
-        return sorted(found, key=lambda event: (
+        if len(events) <= self.share:
+            return events
+        self.n_dropped = len(events) - self.share
+        return sorted(events, key=lambda event: (
             not event["name"].startswith(SAMPLE_MARK), -event.get("dur", 0)))[:self.share]
 
     def _unique(self, event: Event) -> Event:
@@ -544,11 +544,11 @@ class _RankEvents:
         rank, pid = self.trace.rank, self.trace.rank + 1
         yield _named("process_name", pid, 0, name=f"rank {rank} ({self.trace.host})")
         yield _named("process_sort_index", pid, 0, sort_index=rank)
-        known = {(event["pid"], event["tid"]): event["args"]["name"]
-                 for event in self.trace.events
-                 if event.get("ph") == "M" and event["name"] == "thread_name"}
+        threads = {(event["pid"], event["tid"]): event["args"]["name"]
+                   for event in self.trace.events
+                   if event.get("ph") == "M" and event["name"] == "thread_name"}
         for (old_pid, old_tid), number in self._threads.items():
-            name = known.get((old_pid, old_tid), f"thread {old_tid}")
+            name = threads.get((old_pid, old_tid), f"thread {old_tid}")
             tid = pid * _THREADS_OF_A_RANK + number
             yield _named("thread_name", pid, tid, name=name)
             first = tid == self._main

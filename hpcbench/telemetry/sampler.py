@@ -286,7 +286,7 @@ def open_sampler(
         "energy": lambda: EnergySource(access.root),
         "network": lambda: NetworkSource(access.root),
         "gpu": lambda: _gpu(gpu_uuid, tried or NvmlRefusals(), access.nvml, rocm)}
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     missing: dict[str, str] = {}
     for table, opener in openers.items():
         if TABLES[table].by == BY_NODE and local_rank:
@@ -295,11 +295,11 @@ def open_sampler(
             missing[table] = "not wanted (telemetry.without)"
             continue
         try:
-            found[table] = opener()
+            sources[table] = opener()
         except (UnreadableError, OSError) as error:
             missing[table] = str(error)
-    gpus = [found.pop("gpu")] if "gpu" in found else []
-    return Sampler([[*found.values()], gpus], wanted.rate_hz, missing)
+    gpus = [sources.pop("gpu")] if "gpu" in sources else []
+    return Sampler([[*sources.values()], gpus], wanted.rate_hz, missing)
 
 
 def _gpu(uuid: str | None, tried: NvmlRefusals, load: Callable[[], Any], rocm: bool) -> Source:

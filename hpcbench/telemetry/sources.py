@@ -311,10 +311,10 @@ def _counts_once(files: KernelFiles, name: str) -> bool:
     of containers) count only on the default route, if there is hardware. Interfaces of another
     network namespace than /sys shows count.
     """
-    known = files.names(f"{_NET}/{name}")
-    if name == _LOOPBACK or not known or "device" in known:
+    counters = files.names(f"{_NET}/{name}")
+    if name == _LOOPBACK or not counters or "device" in counters:
         return True
-    if any(part.startswith("lower_") for part in known):
+    if any(part.startswith("lower_") for part in counters):
         return False
     has_hardware = any(files.exists(f"{_NET}/{one}/device") for one in files.names(_NET))
     return not has_hardware or name in _default_routes(files)

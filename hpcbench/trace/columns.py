@@ -358,10 +358,10 @@ def write_tables(file: h5py.File, tables: Mapping[str, Rows]) -> None:
 
 
 def read_tables(file: h5py.File) -> dict[str, Rows]:
-    found: dict[str, Rows] = {}
+    tables: dict[str, Rows] = {}
     for table in file.get(GROUP, ()):
         if table in TABLES:
             names = [*file[f"{GROUP}/{table}"]]
             columns = [read_column(file, f"{GROUP}/{table}/{name}") for name in names]
-            found[table] = as_today(table, names, np.stack(columns, axis=1))
-    return found
+            tables[table] = as_today(table, names, np.stack(columns, axis=1))
+    return tables

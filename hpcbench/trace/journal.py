@@ -336,7 +336,7 @@ class JournalTrace(source.TraceSource):
                     yield _record(frame, samples=samples)
 
     def telemetry(self) -> Mapping[str, Rows]:
-        found: dict[str, list[Rows]] = {}
+        tables: dict[str, list[Rows]] = {}
         with open_regular(self.path) as descriptor:
             for at in self.read_at:
                 frame = frame_at(os.pread(descriptor, at.n_bytes, at.offset), 0)
@@ -344,8 +344,8 @@ class JournalTrace(source.TraceSource):
                     raise TraceError(f"{self.path}: changed while it was read")
                 table, rows = frame.readings()
                 if len(rows):
-                    found.setdefault(table, []).append(rows)
-        return {table: np.concatenate(parts) for table, parts in found.items()}
+                    tables.setdefault(table, []).append(rows)
+        return {table: np.concatenate(parts) for table, parts in tables.items()}
 
 
 def read_journal(path: Path) -> JournalTrace:
@@ -363,13 +363,13 @@ def read_journal(path: Path) -> JournalTrace:
         meta = headers[0].json()
     header = source.header_from_json(meta, path)
     plans = [source.plan_from_text(frame.meta, path) for frame in frames if frame.kind == Kind.PLAN]
-    found = [_understood(item) if isinstance(item, Frame) else item for item in items]
+    records = [_understood(item) if isinstance(item, Frame) else item for item in items]
     return JournalTrace(
         path, header, plans[0] if plans else None,
-        notes=tuple(item for item in found if isinstance(item, source.Note)),
-        damage=tuple(item for item in found if isinstance(item, source.Damage)),
-        index=tuple(item for item in found if isinstance(item, tuple)),
-        read_at=tuple(item for item in found if isinstance(item, ReadAt)))
+        notes=tuple(item for item in records if isinstance(item, source.Note)),
+        damage=tuple(item for item in records if isinstance(item, source.Damage)),
+        index=tuple(item for item in records if isinstance(item, tuple)),
+        read_at=tuple(item for item in records if isinstance(item, ReadAt)))
 
 
 def _understood(frame: Frame) -> tuple[str, int, int] | source.Note | ReadAt | source.Damage | None:

@@ -259,10 +259,10 @@ def _kind_of_file_system(first: RankReport) -> CheckLine:
 
 def _free(job: JobReport) -> CheckLine:
     """Judge the rank with the least room: ranks may have disks of their own."""
-    known = [report for report in job.ranks if report.storage.get("free_bytes") is not None]
-    if not known:
+    reports = [report for report in job.ranks if report.storage.get("free_bytes") is not None]
+    if not reports:
         return not_applicable("free space", "the file system reports none")
-    least = min(known, key=lambda report: (report.storage.get("free_files") != 0,
+    least = min(reports, key=lambda report: (report.storage.get("free_files") != 0,
                                           report.storage["free_bytes"]))
     free = least.storage["free_bytes"]
     room = f"{round_bytes(free)} free" + (

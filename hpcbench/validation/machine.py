@@ -49,11 +49,11 @@ def _is_utf8(text: str) -> bool:
 
 
 def text_lines(job: JobReport) -> Iterator[CheckLine]:
-    found = reasons(job.ranks, lambda report: _named(report.not_utf8))
-    if not found:
+    not_utf8 = reasons(job.ranks, lambda report: _named(report.not_utf8))
+    if not not_utf8:
         yield ok("texts", "host names, folders and variables are UTF-8")
         return
-    yield warn("texts", f"not UTF-8: {values_text(found)}",
+    yield warn("texts", f"not UTF-8: {values_text(not_utf8)}",
                r"nothing is lost: such a byte is recorded "
                r"and shown as \xfc; to have the characters, set the text in UTF-8")
 
@@ -79,8 +79,8 @@ def core_use() -> dict[str, Any]:
     ticks = cpu_ticks(KernelFiles().text("proc/stat"))
     spent = os.times()  # of its children, too, once they have ended
     return {"own": sum(spent[:4]) * os.sysconf("SC_CLK_TCK"), "cores": {
-        str(core): [found.busy, sum(found)] for core in own_cores()
-        if (found := ticks.get(f"cpu{core}"))}}
+        str(core): [now.busy, sum(now)] for core in own_cores()
+        if (now := ticks.get(f"cpu{core}"))}}
 
 
 def use_since(began: Mapping[str, Any]) -> dict[str, Any]:

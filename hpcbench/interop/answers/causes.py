@@ -141,23 +141,24 @@ def causes(runs: Sequence[Run], options: TopicOptions) -> Causes:
 
 def _recorded(record: TrafficRecord) -> list[CallTimes]:
     """Return the times of each signature's calls that have the durations of at least two ranks."""
-    found: list[dict[int, dict[int, int]]] = [{} for _ in record.signatures]
+    of_signatures: list[dict[int, dict[int, int]]] = [{} for _ in record.signatures]
     for order in record.order:
         for index, sequence, duration in zip(
                 order.signature, order.sequence, order.duration_ns, strict=True):
             if duration is not None:
-                found[index].setdefault(sequence, {})[order.rank] = duration
-    return [_times(calls.values()) for calls in found]
+                of_signatures[index].setdefault(sequence, {})[order.rank] = duration
+    return [_times(calls.values()) for calls in of_signatures]
 
 
 def _times(calls: Iterable[Mapping[int, int]]) -> CallTimes:
-    known = [call for call in calls if len(call) > 1]
-    transfer = np.array([min(call.values()) for call in known], float)
-    last = [min(call, key=call.__getitem__) for call in known]
+    complete = [call for call in calls if len(call) > 1]
+    transfer = np.array([min(call.values()) for call in complete], float)
+    last = [min(call, key=call.__getitem__) for call in complete]
     return CallTimes(
         transfer / 1e9,
-        np.array([sum(call.values()) / len(call) for call in known], float) / 1e9 - transfer / 1e9,
-        {rank: last.count(rank) for rank in sorted({rank for call in known for rank in call})})
+        np.array([sum(call.values()) / len(call)
+                  for call in complete], float) / 1e9 - transfer / 1e9,
+        {rank: last.count(rank) for rank in sorted({rank for call in complete for rank in call})})
 
 
 _Isolated = Mapping[IsolatedCall | str, tuple[Run, CaseResult, tuple[int, ...]]]
@@ -186,15 +187,15 @@ def _cause(
     record: TrafficRecord, index: int, calls: CallTimes,
     isolated: _Isolated,
 ) -> CallCause:
-    one = record.signatures[index]
-    call = _measured_as(record, one)
-    name = call_name(record, one)
+    signature = record.signatures[index]
+    call = _measured_as(record, signature)
+    name = call_name(record, signature)
     matched = calls.transfer_s.size
     time_s = float((calls.transfer_s + calls.waiting_s).sum())
     if not matched:
-        return CallCause(name, one.count, 0, one.bytes, missing="no durations of two ranks",
-                         signature=index)
-    recorded = CallCause(name, one.count, matched, one.bytes, time_s,
+        return CallCause(name, signature.count, 0, signature.bytes,
+                         missing="no durations of two ranks", signature=index)
+    recorded = CallCause(name, signature.count, matched, signature.bytes, time_s,
                          float(calls.transfer_s.mean()), float(calls.waiting_s.mean()),
                          signature=index)
     if call not in isolated:
@@ -213,9 +214,9 @@ def _cause(
 
 def _unmeasured(record: TrafficRecord, index: int) -> str:
     """Return how to measure a signature, or that it cannot be replayed."""
-    one = record.signatures[index]
-    why = left_out(record, one)
-    if not why or (why == UNEVEN and one.count >= FEWEST_CALLS):
+    signature = record.signatures[index]
+    why = left_out(record, signature)
+    if not why or (why == UNEVEN and signature.count >= FEWEST_CALLS):
         return "not measured: hpcbench run traffic.json"
     return "cannot be replayed" if why not in (UNEVEN, MESSAGES, SMALL) else (
         f"not measured: key signature {index} of a replay")
@@ -303,11 +304,11 @@ def _shares(forms: Sequence[CallCause]) -> Mapping[str, float]:
     total = sum(one.time_s for one in forms)
     if not total:
         return {}
-    known = [one for one in forms if one.arrival and one.contention]
-    found = {name: sum(one.time_s * getattr(one, name).value for one in known) / total
-             for name in (ARRIVAL, CONTENTION)}
-    found[TRANSFER] = sum(one.time_s for one in known) / total - sum(found.values())
-    return {**found, INCONCLUSIVE: max(1 - sum(found.values()), 0.0)}
+    explained = [one for one in forms if one.arrival and one.contention]
+    shares = {name: sum(one.time_s * getattr(one, name).value for one in explained) / total
+              for name in (ARRIVAL, CONTENTION)}
+    shares[TRANSFER] = sum(one.time_s for one in explained) / total - sum(shares.values())
+    return {**shares, INCONCLUSIVE: max(1 - sum(shares.values()), 0.0)}
 
 
 def _answer(
@@ -334,9 +335,9 @@ def _answer(
           for one in forms[:8])))
 
 
-def _tables(found: Causes) -> Iterator[Table]:
-    total = sum(one.time_s for one in found.forms) or 1.0
-    if not found.forms:
+def _tables(result: Causes) -> Iterator[Table]:
+    total = sum(one.time_s for one in result.forms) or 1.0
+    if not result.forms:
         return
     yield plain_table("recorded calls against isolated ones", (
         Column("form", "call"), Column("calls", "calls", Show.COUNT),
@@ -356,7 +357,7 @@ def _tables(found: Causes) -> Iterator[Table]:
             one.arrival.value if one.arrival else None, range_of(one.arrival),
             one.contention.value if one.contention else None, range_of(one.contention),
             " + ".join(one.parts) or one.cause, rank_list(one.late) if one.late else None,
-            one.missing or None)) for one in found.forms))
+            one.missing or None)) for one in result.forms))
 
 
 TOPIC = Topic("causes", "why recorded communication is slow", causes, _tables, lambda _: ())

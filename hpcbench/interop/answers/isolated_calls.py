@@ -104,12 +104,12 @@ class RecordedJob:
         """Return the isolated times of ``one`` at its size, in the present setting."""
         return None if one.form is None else self.measured.at(one.form, self.env, one.size_bytes)
 
-    def between(self, one: RecordedCalls, size_bytes: int) -> PassTimes | None:
+    def between(self, calls: RecordedCalls, size_bytes: int) -> PassTimes | None:
         """Return the isolated times at another size, interpolated if it was not measured."""
-        if one.form is None:
+        if calls.form is None:
             return None
-        return self.present(one._replace(size_bytes=size_bytes)) or self.measured.between(
-            one.form, self.env, size_bytes)
+        return self.present(calls._replace(size_bytes=size_bytes)) or self.measured.between(
+            calls.form, self.env, size_bytes)
 
 
 def recorded_job(record: TrafficRecord, runs: Sequence[Run]) -> RecordedJob:
@@ -123,14 +123,14 @@ def recorded_job(record: TrafficRecord, runs: Sequence[Run]) -> RecordedJob:
 
 def _recorded(record: TrafficRecord) -> tuple[RecordedCalls, ...]:
     """Return the calls of each signature; those without a duration take the mean of the others."""
-    number, known, total_ns = (np.zeros(len(record.signatures)) for _ in range(3))
+    number, measured, total_ns = (np.zeros(len(record.signatures)) for _ in range(3))
     for order in record.order:
         for index, duration in zip(order.signature, order.duration_ns, strict=True):
             number[index] += 1
-            known[index] += duration is not None
+            measured[index] += duration is not None
             total_ns[index] += duration or 0
     ranks = max(len(record.order), 1)
-    times_s = total_ns / 1e9 * number / np.maximum(known, 1) / ranks
+    times_s = total_ns / 1e9 * number / np.maximum(measured, 1) / ranks
     return tuple(RecordedCalls(index, _even_form(record, one), *even_sizes(one),
                        float(number[index]) / ranks, float(times_s[index]))
                  for index, one in enumerate(record.signatures))
@@ -142,12 +142,13 @@ def _even_form(record: TrafficRecord, one: Signature) -> CallForm | None:
     return form and replace(form, stride=form.stride or 1)
 
 
-def even_sizes(one: Signature) -> tuple[int, int]:
+def even_sizes(signature: Signature) -> tuple[int, int]:
     """Return the bytes of the rank that moves most, and of the mean rank."""
-    parts = [sum(row) for row in (*(one.splits_in or ()), *(one.splits_out or ())) if row]
-    item = DTYPE_BYTES.get(one.dtype or "", 0)
+    rows = (*(signature.splits_in or ()), *(signature.splits_out or ()))
+    parts = [sum(row) for row in rows if row]
+    item = DTYPE_BYTES.get(signature.dtype or "", 0)
     if not parts or not item:
-        return one.bytes, one.bytes
+        return signature.bytes, signature.bytes
     return max(parts) * item, round(sum(parts) / len(parts)) * item
 
 

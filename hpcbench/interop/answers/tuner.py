@@ -112,17 +112,17 @@ class SweptCase:
 
 def tuner_table(runs: Sequence[Run]) -> TunerTable:
     """Return a table's content from runs. Raises UsageError where nothing can be compared."""
-    found = [one for at, run in enumerate(runs) for one in _tried(at, run)]
-    left_out = tuple((one.unfit or one.unmeasured, one.item.case.label) for one in found
+    swept = [one for at, run in enumerate(runs) for one in _tried(at, run)]
+    left_out = tuple((one.unfit or one.unmeasured, one.item.case.label) for one in swept
                      if one.unfit or one.unmeasured)
-    gains = _gains(found, [run.results.plan.passes for run in runs])
+    gains = _gains(swept, [run.results.plan.passes for run in runs])
     if not any(gains.values()):
         why = f"{left_out[0][0]} ({left_out[0][1]}); {_HOW}" if left_out else _HOW
         raise UsageError(f"tuner: nothing to compare: {why}")
-    ranges = tuple(_ranges(found, gains))
+    ranges = tuple(_ranges(swept, gains))
     return TunerTable(
         ranges, sum(len(of_choices) for of_choices in gains.values()), left_out,
-        tuple(_notes(runs, found, gains, ranges)),
+        tuple(_notes(runs, swept, gains, ranges)),
         any("hip" in run.results.run.versions for run in runs))
 
 
@@ -235,10 +235,10 @@ Gains = Mapping[tuple[TunedCalls, int, str], Judged]
 """(Calls, size, variant) -> their comparisons."""
 
 
-def _gains(found: Sequence[SweptCase], passes: Sequence[int]) -> Gains:
+def _gains(swept: Sequence[SweptCase], passes: Sequence[int]) -> Gains:
     """Return all comparisons, judged as one family; also of variants where none could be made."""
     ways = {key: _compared(same) for key, same in grouped(
-        ((one.calls, one.size, one.variant), one) for one in found if not one.unfit).items()
+        ((one.calls, one.size, one.variant), one) for one in swept if not one.unfit).items()
         if any(one.choice for one in same)}
     each = iter(paired([pair for of in ways.values() for pair in of.values()], passes))
     compared = {key: {choice: next(each) for choice in of} for key, of in ways.items()}
@@ -249,12 +249,12 @@ def _gains(found: Sequence[SweptCase], passes: Sequence[int]) -> Gains:
                   for choice, one in of.items()} for key, of in compared.items()}
 
 
-def _compared(same: Sequence[SweptCase]) -> dict[TunedChoice, tuple[TaskSetting, TaskSetting]]:
+def _compared(of_task: Sequence[SweptCase]) -> dict[TunedChoice, tuple[TaskSetting, TaskSetting]]:
     """Return each choice that went wrong in no run, with NCCL's own choice."""
-    bad = {one.choice for one in same if one.item.status in BAD}
+    bad = {one.choice for one in of_task if one.item.status in BAD}
     ways = {choice: TaskSetting("", "", {one.run: one.item for one in reversed(alike)})
             for choice, alike in grouped(
-                (one.choice, one) for one in same if not one.unmeasured).items()
+                (one.choice, one) for one in of_task if not one.unmeasured).items()
             if choice not in bad}
     default = ways.pop(None, None)
     return {} if default is None else {
@@ -266,8 +266,8 @@ def _folds(way: TaskSetting) -> set[str]:
     return {item.timing.fold for item in way.items.values() if item.timing}
 
 
-def _ranges(found: Sequence[SweptCase], gains: Gains) -> Iterator[TunedRange]:
-    sizes = grouped((one.calls, one.size) for one in found if not one.unfit)
+def _ranges(swept: Sequence[SweptCase], gains: Gains) -> Iterator[TunedRange]:
+    sizes = grouped((one.calls, one.size) for one in swept if not one.unfit)
     for calls in sorted(sizes):
         measured = sorted(set(sizes[calls]))
         good = [_good(_at(gains, calls, size)) for size in measured]
@@ -322,7 +322,7 @@ def spans(
 
 
 def _notes(
-    runs: Sequence[Run], found: Sequence[SweptCase], gains: Gains, ranges: Sequence[TunedRange],
+    runs: Sequence[Run], swept: Sequence[SweptCase], gains: Gains, ranges: Sequence[TunedRange],
 ) -> Iterator[str]:
     """Yield notes on the certainty of the table, and on settings that it lacks."""
     every = [one for of in gains.values() for one, _ in of.values()]
@@ -337,7 +337,7 @@ def _notes(
     if partly:
         yield (f"{plural(len(partly), 'size')} without a line: a choice gains for some dtype, "
                "operator, place, mode or variables, not for all that were measured")
-    others = dict.fromkeys(f"{name}={value}" for one in found if one.choice
+    others = dict.fromkeys(f"{name}={value}" for one in swept if one.choice
                            for name, value in one.item.case.env
                            if name not in (ALGORITHM, PROTOCOL))
     if others:

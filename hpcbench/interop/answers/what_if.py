@@ -153,19 +153,19 @@ def _settings(job: RecordedJob) -> Iterator[Made]:
         words = [f"backend {backend}"] if backend else []
         words += [f"{name}={value}" for name, value in env if (name, value) not in job.env]
         words += [f"{name} unset" for name, _ in job.env if name not in dict(env)]
-        found = _made(job, Alternative(" ".join(words), SETTING, backend=backend, env=env), [
+        alternative = _made(job, Alternative(" ".join(words), SETTING, backend=backend, env=env), [
             (one, job.present(one), _in_setting(job, one, backend, env)) for one in changed])
-        if found[0].signatures or found[0].missing.endswith(PRESENT):
-            yield found
+        if alternative[0].signatures or alternative[0].missing.endswith(PRESENT):
+            yield alternative
 
 
-def _in_setting(job: RecordedJob, one: RecordedCalls, backend: str, env: Env) -> PassTimes | None:
+def _in_setting(job: RecordedJob, calls: RecordedCalls, backend: str, env: Env) -> PassTimes | None:
     """Return the times in another setting; None if it ran on another device than at present."""
-    if one.form is None:
+    if calls.form is None:
         return None
-    form, devices = replace(one.form, backend=backend or one.form.backend), job.measured.devices
-    device, other = devices.get((one.form, job.env)), devices.get((form, env))
-    return job.measured.at(form, env, one.size_bytes) if device in (None, other) else None
+    form, devices = replace(calls.form, backend=backend or calls.form.backend), job.measured.devices
+    device, other = devices.get((calls.form, job.env)), devices.get((form, env))
+    return job.measured.at(form, env, calls.size_bytes) if device in (None, other) else None
 
 
 def _balanced(job: RecordedJob) -> Iterator[Made]:
@@ -202,7 +202,7 @@ def _nodes(job: RecordedJob, runs: Sequence[Run], here: Sequence[Run]) -> Iterat
 
 
 def _made(
-    job: RecordedJob, one: Alternative,
+    job: RecordedJob, alternative: Alternative,
     changed: Sequence[tuple[RecordedCalls, PassTimes | None, PassTimes | None]],
 ) -> Made:
     """Return the alternative with its change, and the ratio of times in it to those at present.
@@ -222,13 +222,14 @@ def _made(
     covered = covered_s / total_s if total_s else float(not missing)
     lacking = f"not measured: {', '.join(missing[:2])}" if missing else ""
     lacking += f" and {len(missing) - 2} more" if len(missing) > 2 else ""
-    one = replace(one, covered=covered, missing=lacking, signatures=tuple(signatures))
+    alternative = replace(
+        alternative, covered=covered, missing=lacking, signatures=tuple(signatures))
     if not parts:
-        return one, None
+        return alternative, None
     ratio = ratio_of(parts, job.proofs)
     isolated_s = sum(part.calls * mean_time(part.present) for part in parts)
     share = min(isolated_s, covered_s) / job.time_s
-    return _changed(job, one, ratio.interval.map(lambda value: share * (value - 1))), ratio
+    return _changed(job, alternative, ratio.interval.map(lambda value: share * (value - 1))), ratio
 
 
 def _changed(job: RecordedJob, one: Alternative, change: Interval) -> Alternative:
@@ -236,14 +237,14 @@ def _changed(job: RecordedJob, one: Alternative, change: Interval) -> Alternativ
     return replace(one, time_s=job.time_s * (1 + change.value), change=change, exposed=exposed)
 
 
-def _judged(one: Alternative, ratio: Ratio | None, family: int) -> Alternative:
+def _judged(alternative: Alternative, ratio: Ratio | None, family: int) -> Alternative:
     """Return an alternative with its verdict, as one of ``family`` tests."""
     if ratio is None:
-        return one
+        return alternative
     if ratio.interval.low is None:
-        return replace(one, missing=one.missing or f"fewer than {FEWEST} passes")
-    return replace(one, pairs=ratio.pairs, verdict=verdict_of(
-        ratio, family) if one.covered >= LEAST_COVERED else UNDECIDED)
+        return replace(alternative, missing=alternative.missing or f"fewer than {FEWEST} passes")
+    return replace(alternative, pairs=ratio.pairs, verdict=verdict_of(
+        ratio, family) if alternative.covered >= LEAST_COVERED else UNDECIDED)
 
 
 def verdict_of(ratio: Ratio, family: int = 1) -> str:
@@ -258,25 +259,25 @@ def verdict_of(ratio: Ratio, family: int = 1) -> str:
 
 def _without_lateness(job: RecordedJob, here: Sequence[Run], options: TopicOptions) -> Alternative:
     """Return the record without the arrivals of its `causes`, with independent errors."""
-    one = Alternative("no delays", LATENESS)
-    known = {cause.signature: cause.arrival for cause in causes(here, options).forms
-             if cause.arrival is not None}
-    covered = [calls for calls in job.calls if calls.signature in known]
+    alternative = Alternative("no delays", LATENESS)
+    of_signature = {cause.signature: cause.arrival for cause in causes(here, options).forms
+                    if cause.arrival is not None}
+    covered = [calls for calls in job.calls if calls.signature in of_signature]
     if not covered or not job.time_s:
-        return replace(one, missing="not measured: hpcbench run traffic.json")
+        return replace(alternative, missing="not measured: hpcbench run traffic.json")
     shares = [calls.time_s / job.time_s for calls in covered]
-    arrivals = [known[calls.signature] for calls in covered]
+    arrivals = [of_signature[calls.signature] for calls in covered]
     value = sum(share * one.value for share, one in zip(shares, arrivals, strict=True))
     below, above = (math.sqrt(sum((share * (one.ends[end] - one.value)) ** 2 for share, one in zip(
         shares, arrivals, strict=True))) for end in (0, 1))
-    found = _changed(job, one, Interval(-value, -value - above, -value + below))
+    changed = _changed(job, alternative, Interval(-value, -value - above, -value + below))
     is_gain = value >= SMALLEST and value - below > NEAR
-    return replace(found, covered=sum(shares), signatures=tuple(one.signature for one in covered),
+    return replace(changed, covered=sum(shares), signatures=tuple(one.signature for one in covered),
                    verdict=PREDICTED if is_gain else UNDECIDED)
 
 
-def _answers(job: RecordedJob, found: Sequence[Alternative]) -> Iterator[Answer]:
-    lateness, *others = found
+def _answers(job: RecordedJob, alternatives: Sequence[Alternative]) -> Iterator[Answer]:
+    lateness, *others = alternatives
     if not job.time_s:
         yield cannot_tell("what if", "the record has no durations, and none of its calls is "
                           "measured: hpcbench run traffic.json")
@@ -305,29 +306,32 @@ def _no_gain(measured: Sequence[Alternative]) -> Answer:
     return Answer(CANNOT_TELL, f"{none} clearly faster; {remedy}")
 
 
-def _less(one: Alternative) -> str:
-    assert one.change is not None
-    less = one.change.map(lambda share: -share)
-    covered = "" if one.covered > ALL else f", {100 * one.covered:.0f} % of it measured"
-    return f"{one.name}: {interval_text(less, percent=True)} less communication time{covered}"
+def _less(alternative: Alternative) -> str:
+    assert alternative.change is not None
+    less = alternative.change.map(lambda share: -share)
+    covered = alternative.covered
+    measured = "" if covered > ALL else f", {100 * covered:.0f} % of it measured"
+    return (f"{alternative.name}: {interval_text(less, percent=True)} less communication "
+            f"time{measured}")
 
 
-def _step(one: Alternative) -> str:
-    if one.exposed is None:
+def _step(alternative: Alternative) -> str:
+    if alternative.exposed is None:
         return "the record has no whole span"
     return (f"the recorded span shortens by 0 (all communication hidden) to "
-            f"{three_digits(-100 * one.exposed)} % (none)")
+            f"{three_digits(-100 * alternative.exposed)} % (none)")
 
 
-def _tables(found: WhatIf) -> Iterator[Table]:
-    if not found.time_s:
+def _tables(result: WhatIf) -> Iterator[Table]:
+    if not result.time_s:
         return
-    of_span = span_text(found.span_s, found.of_span)
+    of_span = span_text(result.span_s, result.of_span)
     span = f": {of_span}" if of_span else ""
-    env = " ".join(f"{name}={value}" for name, value in found.env)
+    env = " ".join(f"{name}={value}" for name, value in result.env)
     present = f", present: {env}" if env else ""
     table = plain_table(
-        f"recorded communication of the mean rank, {format_seconds(found.time_s)}{span}{present}", (
+        "recorded communication of the mean rank, "
+        f"{format_seconds(result.time_s)}{span}{present}", (
             Column("alternative", "alternative"),
             Column("time", "time", Show.MS, "ms", "predicted communication", "less"),
             Column("change", "change", Show.PERCENT, "%", "of the recorded time", "less"),
@@ -344,10 +348,10 @@ def _tables(found: WhatIf) -> Iterator[Table]:
               range_of(one.change),
               None if one.exposed is None else Range(*sorted((one.exposed, 0.0))),
               one.pairs or None, one.covered, one.verdict, one.missing or None))
-         for one in found.alternatives))
-    left_out = f"{plural(found.untimed, 'call')} without times left out."
+         for one in result.alternatives))
+    left_out = f"{plural(result.untimed, 'call')} without times left out."
     yield replace(table, notes=tuple(
-        Line(text, "quiet") for text in (ASSUMED, left_out * bool(found.untimed)) if text))
+        Line(text, "quiet") for text in (ASSUMED, left_out * bool(result.untimed)) if text))
 
 
 def _provable(found: Iterable[Alternative]) -> list[tuple[float, Alternative]]:
@@ -356,12 +360,12 @@ def _provable(found: Iterable[Alternative]) -> list[tuple[float, Alternative]]:
             if one.what in (SETTING, BALANCE) and one.change and one.verdict != SLOWER]
 
 
-def proof_of(record: TrafficRecord, found: WhatIf) -> Proof:
+def proof_of(record: TrafficRecord, result: WhatIf) -> Proof:
     """Return the sweep of the best alternative that a sweep can measure.
 
     Raises UsageError if none is measured that may be faster.
     """
-    able = _provable(found.alternatives)
+    able = _provable(result.alternatives)
     if not able:
         raise UsageError("--prove: no setting that is measured may be faster; give backend or env "
                          "of the sweep several values (hpcbench gen-config --from) and run it")
@@ -374,7 +378,7 @@ def proof_of(record: TrafficRecord, found: WhatIf) -> Proof:
     return Proof(TOPIC.name, best.name, {
         "name": "prove", "measure": {"passes": PROOF_PASSES, "iterations": PROOF_CALLS},
         "benchmarks": [
-            block for one in blocks for block in _in_pairs(one, best, found.env)]},
+            block for one in blocks for block in _in_pairs(one, best, result.env)]},
         record.world_size)
 
 

@@ -147,7 +147,7 @@ def from_command(
     from hpcbench.gen_config import Sweep, write_sweep
     from hpcbench.interop.compat.from_command import translate
 
-    found = translate(command, ranks, str(output or "FILE"))
-    sweep = Sweep(found.content, found.remarks, ranks=found.ranks)
+    translation = translate(command, ranks, str(output or "FILE"))
+    sweep = Sweep(translation.content, translation.remarks, ranks=translation.ranks)
     about = write_sweep(sweep, output, force=force).rstrip("\n")
     say_all(as_field(str(output)) if output and quiet else about)

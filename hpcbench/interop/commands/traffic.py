@@ -74,10 +74,10 @@ def profiled_steps(text: str | None, *, durations: bool) -> str | None:
     """Return first and last step, ``3-5``. Raises UsageError for anything else."""
     if text is None:
         return None
-    found = re.fullmatch(r"([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?", text)
-    if found is None or int(found[2] or found[1]) < int(found[1]):
+    match = re.fullmatch(r"([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?", text)
+    if match is None or int(match[2] or match[1]) < int(match[1]):
         raise UsageError(f"--profile {text[:40]}: give the first and the last step from 1 "
                                  "on, such as 3-5")
     if durations:
         raise UsageError("--profile and --durations both need torch's profiler: give one")
-    return f"{found[1]}-{found[2] or found[1]}"
+    return f"{match[1]}-{match[2] or match[1]}"

@@ -233,12 +233,12 @@ class _Reader:
 
     def _set(self, word: str) -> bool:
         """Take a setting of a variable; return whether it is one."""
-        found = SETTING.fullmatch(word)
-        if found and needs_shell(found[2]):
+        match = SETTING.fullmatch(word)
+        if match and needs_shell(match[2]):
             self._leave_out(f"{word} (write its value)")
-        elif found:
-            self.launch.env[found[1]] = found[2]
-        return found is not None
+        elif match:
+            self.launch.env[match[1]] = match[2]
+        return match is not None
 
     def _walk(self, words: Sequence[str], depth: int) -> None:
         """Read the words of a command up to its program."""

@@ -143,10 +143,10 @@ def _environment(
 
 def _take_groups(name: str, value: str, content: dict[str, Any]) -> list[str]:
     """Give the block its groups; return a remark where there is no such way to divide ranks."""
-    found = _SPLIT.fullmatch(value) if name == "NCCL_TESTS_SPLIT" else None
-    if found is None:
+    match = _SPLIT.fullmatch(value) if name == "NCCL_TESTS_SPLIT" else None
+    if match is None:
         return [f"left out: {name}={value}; key groups divides ranks"]
-    key = "size" if found[1].upper() in ("DIV", "/") else "stride"
+    key = "size" if match[1].upper() in ("DIV", "/") else "stride"
     for block in content["benchmarks"]:
-        block["groups"] = {key: int(found[2])}
+        block["groups"] = {key: int(match[2])}
     return []

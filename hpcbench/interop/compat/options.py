@@ -160,10 +160,10 @@ def _value(option: Option, text: str) -> int | str:
 
 
 def _size(text: str) -> int:
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         raise ValueError("no size; write 8, 64K, 32M or 1G")
-    size = float(found[1]) * _UNITS[(found[2] or "").lower()]
+    size = float(match[1]) * _UNITS[(match[2] or "").lower()]
     if size >= 2**63:
         raise ValueError("is too large")
     return int(size)

@@ -94,8 +94,8 @@ def _parsed(program: str, words: Sequence[str]) -> tuple[dict[str, str], Remarks
                 one.name + "=" * one.has_value for one in OPTIONS])
     except GetoptError as error:
         raise UsageError(f"{program}: {error.msg}") from None
-    found = [(word, _BY_WORD[word], value) for word, value in pairs]
-    values = {one.letter: value for _, one, value in found}
+    typed = [(word, _BY_WORD[word], value) for word, value in pairs]
+    values = {one.letter: value for _, one, value in typed}
     if {"h", "v"} & values.keys():
         raise UsageError(f"{program}: the command prints its help or version, and measures nothing")
     if places:
@@ -103,7 +103,7 @@ def _parsed(program: str, words: Sequence[str]) -> tuple[dict[str, str], Remarks
     mixed = [f"{' '.join(places)}: both ranks have their buffers as the first, {places[0]}"] if (
         len(set(places)) > 1) else []
     return values, (*mixed, *(
-        f"{word} {value}".strip() + f": {one.lost}" for word, one, value in found if one.lost))
+        f"{word} {value}".strip() + f": {one.lost}" for word, one, value in typed if one.lost))
 
 
 def _foreign(letters: str, values: Mapping[str, str], name: str) -> list[str]:
@@ -164,19 +164,19 @@ def _collective(
 def _stripped(program: str, name: str) -> tuple[str, list[str], str]:
     """Return our name of a collective, remarks on what OSU's name adds to it, and the backend."""
     remarks, backend = [], "mpi"
-    if found := re.fullmatch("(?:xccl|nccl)_(.+)", name):
-        name, backend = found[1], "nccl"
-    if found := re.fullmatch("(.+)_persist(?:ent)?", name):
-        name = found[1]
+    if match := re.fullmatch("(?:xccl|nccl)_(.+)", name):
+        name, backend = match[1], "nccl"
+    if match := re.fullmatch("(.+)_persist(?:ent)?", name):
+        name = match[1]
         remarks.append(f"{program}: calls are not persistent")
     name = "reduce_scatter" if name == "reduce_scatter_block" else name
-    if (known := our_name(name)) in _KNOWN:
-        return known, remarks, backend
-    if name.startswith("i") and (known := our_name(name[1:].removesuffix("v"))) in _KNOWN:
-        return known, [*remarks, f"{program}: the blocking call is measured, without overlap"], (
+    if (ours := our_name(name)) in _KNOWN:
+        return ours, remarks, backend
+    if name.startswith("i") and (ours := our_name(name[1:].removesuffix("v"))) in _KNOWN:
+        return ours, [*remarks, f"{program}: the blocking call is measured, without overlap"], (
             backend)
-    if name[-1:] in ("v", "w") and (known := our_name(name[:-1])) in _KNOWN:
-        return known, remarks, backend
+    if name[-1:] in ("v", "w") and (ours := our_name(name[:-1])) in _KNOWN:
+        return ours, remarks, backend
     raise UsageError(f"{program}: has no counterpart; there are collectives ({', '.join(_KNOWN)}) "
                      f"and, between two ranks, {', '.join(PREFIX + one for one in _PAIRS)}")
 

@@ -93,9 +93,10 @@ def _least_busbw(environ: Mapping[str, str]) -> float | None:
 def help_text(program: str) -> str:
     lines = [f"USAGE: {program} [OPTIONS]: nccl-tests' program, measured by hpcbench",
              "Without a launcher it starts a process for each GPU of this machine, or -t x -g.", ""]
-    for one in OPTIONS:
-        default = f" [{one.default}]" if one.default != "" else ""
-        lines.append(f"  {f'-{one.letter}, --{one.name} {one.form}':38} {one.meaning}{default}")
+    for option in OPTIONS:
+        default = f" [{option.default}]" if option.default != "" else ""
+        typed = f"-{option.letter}, --{option.name} {option.form}"
+        lines.append(f"  {typed:38} {option.meaning}{default}")
     lines += ["  -h, --help", "", f"{LEAST}=GB/s: exit code {BAD_RESULTS} below 0.9 of it. "
               f"{KEPT_IN}=DIR keeps the results of hpcbench there."]
     return "".join(f"{line}\n" for line in lines)
@@ -191,8 +192,8 @@ class _Job:
 
         with open_results(folder) as results:
             run = exported_run(results)
-            remarks += tuple(found[0] for one in results.results.findings if one.code == "HB144"
-                             if (found := _FOREIGN_LOAD.search(one.message)))
+            remarks += tuple(match[0] for one in results.results.findings if one.code == "HB144"
+                             if (match := _FOREIGN_LOAD.search(one.message)))
             table = own_table(run, Launched(
                 self.words, typed(self.options), remarks, self.least_busbw))
             say_all(own_text(run, table))

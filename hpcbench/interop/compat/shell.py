@@ -52,22 +52,22 @@ def simple_commands(text: str, variables: Mapping[str, str]) -> Iterator[SimpleC
     values, current = dict(variables), _Unfinished()
     at, takes_target = 0, False
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise UsageError(f"{shortened(' '.join(text.split()))}: no closing quotation or bracket"
                              f" behind character {at + 1}")
-        at = found.end()
-        if found["operator"]:
+        at = match.end()
+        if match["operator"]:
             yield from _finished(current, values)
-            current = _Unfinished(before=found["operator"].strip() or ";")
-        elif found["redirection"]:
-            current.redirections.append(found["redirection"])
-            takes_target = found["redirection"][-1] in "<>&|"  # not 2>&1
+            current = _Unfinished(before=match["operator"].strip() or ";")
+        elif match["redirection"]:
+            current.redirections.append(match["redirection"])
+            takes_target = match["redirection"][-1] in "<>&|"  # not 2>&1
             continue
-        elif found["word"]:
-            word = _without_quotes(_filled_in(found["word"], values))
+        elif match["word"]:
+            word = _without_quotes(_filled_in(match["word"], values))
             (current.redirections if takes_target else current.words).append(word)
-        takes_target = takes_target and bool(found["space"])
+        takes_target = takes_target and bool(match["space"])
     yield from _finished(current, values)
 
 
@@ -76,18 +76,18 @@ def _finished(current: _Unfinished, values: dict[str, str]) -> Iterator[SimpleCo
     if not (current.words or current.redirections):
         return
     words = current.words[1:] if current.words[:1] == ["export"] else current.words
-    found = [SETTING.fullmatch(word) for word in words]
-    if all(found):
-        values |= {one[1]: one[2] for one in found if one}
+    matches = [SETTING.fullmatch(word) for word in words]
+    if all(matches):
+        values |= {one[1]: one[2] for one in matches if one}
     yield SimpleCommand(tuple(current.words), " ".join(current.redirections), current.before)
 
 
 def _filled_in(raw: str, values: Mapping[str, str]) -> str:
     """Return a word with its quotes, and with the values of variables that are plain."""
-    def value(found: re.Match[str]) -> str:
-        name = found[1] or found[2]
-        known = values.get(name) if name else None
-        return known if known is not None and _PLAIN.fullmatch(known) else found[0]
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        given = values.get(name) if name else None
+        return given if given is not None and _PLAIN.fullmatch(given) else match[0]
 
     return _EXPANDED.sub(value, raw) if "$" in raw else raw
 

@@ -68,29 +68,29 @@ def sweep_of(record: TrafficRecord, file: str = "") -> dict[str, Any]:
 
     Calls with parts of different sizes are replays of the record itself, the ``file``.
     """
-    found = [(one, _form(record, one)) for one in record.signatures]
-    forms = grouped((form, one) for one, form in found if isinstance(form, CallForm))
-    alone = _uneven(found) if file else []
+    formed = [(one, _form(record, one)) for one in record.signatures]
+    forms = grouped((form, one) for one, form in formed if isinstance(form, CallForm))
+    alone = _uneven(formed) if file else []
     uneven = grouped((str(record.signatures[index].backend), index) for index in alone)
-    found = [one for index, one in enumerate(found) if index not in alone]
+    formed = [one for index, one in enumerate(formed) if index not in alone]
     if not forms and not uneven:
-        reasons = dict.fromkeys(form for _, form in found if isinstance(form, str))
+        reasons = dict.fromkeys(form for _, form in formed if isinstance(form, str))
         raise ConfigError("the recorded communication has no call that can be measured: "
                           + ("; ".join(reasons) or "it has no calls"))
     others = (note for note in record.notes if not note.endswith(NOT_RECORDED))
-    return {"name": "replay", "notes": [*_notes(record, found), *others],
+    return {"name": "replay", "notes": [*_notes(record, formed), *others],
             "benchmarks": [*(_block(form, same, record.world_size)
                              for form, same in forms.items()),
                            *({"kind": "replay", "traffic": file, "backend": backend,
                               "signature": indices} for backend, indices in uneven.items())]}
 
 
-def _uneven(found: Sequence[tuple[Signature, CallForm | str]]) -> list[int]:
+def _uneven(formed: Sequence[tuple[Signature, CallForm | str]]) -> list[int]:
     """Return the indices of the measured signatures with parts of different sizes: with new parts
     in each call there may be thousands."""
-    able = [index for index, (one, form) in enumerate(found)
+    able = [index for index, (one, form) in enumerate(formed)
             if form == UNEVEN and one.count >= FEWEST_CALLS]
-    by_bytes = sorted(able, key=lambda index: -found[index][0].count * found[index][0].bytes)
+    by_bytes = sorted(able, key=lambda index: -formed[index][0].count * formed[index][0].bytes)
     return sorted(by_bytes[:MOST_UNEVEN])
 
 
@@ -106,31 +106,32 @@ def form_of(record: TrafficRecord, one: Signature) -> CallForm | None:
     return form if isinstance(form, CallForm) else None
 
 
-def _form(record: TrafficRecord, one: Signature) -> CallForm | str:
+def _form(record: TrafficRecord, signature: Signature) -> CallForm | str:
     """Return the form of a signature, or why it is left out."""
-    known = collectives().get(one.collective)
-    if known is None or one.pair is not None:
-        return f"{one.collective} is no collective here" if known is None else (
+    spec = collectives().get(signature.collective)
+    if spec is None or signature.pair is not None:
+        return f"{signature.collective} is no collective here" if spec is None else (
             MESSAGES)
-    if len(record.groups[one.group].ranks) < max(known.min_world_size, 2):
-        return f"{one.collective} of a rank alone sends nothing"
-    if known.moves_data and one.dtype not in DTYPE_BYTES:
-        return f"dtype {one.dtype} is none of hpcbench"
-    if known.moves_data and not one.bytes:
+    if len(record.groups[signature.group].ranks) < max(spec.min_world_size, 2):
+        return f"{signature.collective} of a rank alone sends nothing"
+    if spec.moves_data and signature.dtype not in DTYPE_BYTES:
+        return f"dtype {signature.dtype} is none of hpcbench"
+    if spec.moves_data and not signature.bytes:
         return "calls without data send nothing"
-    if one.backend is None:
+    if signature.backend is None:
         return "the backend is not recorded: import it again with --backend NAME"
-    if one.backend not in BACKENDS:
-        return f"backend {one.backend} is none of hpcbench"
-    if one.is_uneven(len(record.groups[one.group].ranks)):
-        return UNEVEN if one.rows or one.collective != "all_to_all" else NO_SPLITS
-    size, stride = _shape(record, one.group)
-    if known.moves_data and not rounded(one.collective, str(one.dtype), size, one.bytes)[0]:
+    if signature.backend not in BACKENDS:
+        return f"backend {signature.backend} is none of hpcbench"
+    if signature.is_uneven(len(record.groups[signature.group].ranks)):
+        return UNEVEN if signature.rows or signature.collective != "all_to_all" else NO_SPLITS
+    size, stride = _shape(record, signature.group)
+    collective, dtype = signature.collective, signature.dtype
+    if spec.moves_data and not rounded(collective, str(dtype), size, signature.bytes)[0]:
         return SMALL
     return CallForm(
-        one.collective, one.backend, one.dtype if known.moves_data and one.dtype else "uint8",
-        (one.operator or "sum") if known.has_op else None,
-        (one.root or 0) if known.has_root else None, size, stride)
+        collective, signature.backend, dtype if spec.moves_data and dtype else "uint8",
+        (signature.operator or "sum") if spec.has_op else None,
+        (signature.root or 0) if spec.has_root else None, size, stride)
 
 
 def _shape(record: TrafficRecord, group: int) -> tuple[int, int]:
@@ -152,29 +153,29 @@ def _stride(ranks: Sequence[int]) -> int:
     return apart.pop() if len(apart) == 1 and min(apart) > 0 else 0
 
 
-def _block(form: CallForm, same: Sequence[Signature], recorded: int) -> dict[str, Any]:
-    known = collectives()[form.collective]
+def _block(form: CallForm, alike: Sequence[Signature], recorded: int) -> dict[str, Any]:
+    spec = collectives()[form.collective]
     options = {"op": form.operator, "root": form.root}
     place: dict[str, Any] = {"world_size": "all" if form.stride else form.ranks}
     if form.stride and form.ranks < recorded:  # a group of all ranks is all, also of fewer
         place["groups"] = {"size": form.ranks, "stride": form.stride}
-    sizes = {"size": sorted({one.bytes for one in same})} if known.moves_data else {}
+    sizes = {"size": sorted({one.bytes for one in alike})} if spec.moves_data else {}
     return {"kind": "collective", "collective": form.collective, "backend": form.backend,
             "dtype": form.dtype, **{key: value for key, value in options.items()
                                     if value is not None}, **place, **sizes}
 
 
 def _notes(
-    record: TrafficRecord, found: Sequence[tuple[Signature, CallForm | str]],
+    record: TrafficRecord, formed: Sequence[tuple[Signature, CallForm | str]],
 ) -> Iterator[str]:
     calls = sum(one.count for one in record.signatures)
     yield (f"replay of {plural(calls, 'call')} recorded on {plural(record.world_size, 'rank')} "
            f"({', '.join(record.source)}): each isolated")
-    left_out = grouped((form, one) for one, form in found if isinstance(form, str))
+    left_out = grouped((form, one) for one, form in formed if isinstance(form, str))
     for reason, same in left_out.items():
         count, size = sum(one.count for one in same), sum(one.count * one.bytes for one in same)
         yield f"left out: {plural(count, 'call')}, {size_text(size)}: {reason}"
-    kept = [(one, form) for one, form in found if isinstance(form, CallForm)]
+    kept = [(one, form) for one, form in formed if isinstance(form, CallForm)]
     for name, what in (("operator", "sum"), ("root", "rank 0")):
         unknown = {one.collective for one, form in kept
                    if getattr(one, name) is None and getattr(form, name) is not None}

@@ -45,20 +45,20 @@ def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> list[
     if not output.parent.is_dir():
         raise FileError(f"{output.parent} is no folder: make it, or give another name with -o")
     _check(given)
-    found, operations, unread = Gathered(), Operations(), list[str]()
+    gathered, operations, unread = Gathered(), Operations(), list[str]()
     for path in paths:
         left_out = Unread()
         for table in tables_of(path, given.collective, left_out):
-            _take(table, given, found, operations)
+            _take(table, given, gathered, operations)
         unread += left_out.lines(str(path))
-    add_operations(operations, found)
-    if not found.items:
-        why = "; ".join([*found.left_out_lines(), *unread]) or "no rows"
+    add_operations(operations, gathered)
+    if not gathered.items:
+        why = "; ".join([*gathered.left_out_lines(), *unread]) or "no rows"
         raise FileError(f"{paths[0]}: nothing to import ({why})")
-    results = _results(found, [path.name for path in paths])
+    results = _results(gathered, [path.name for path in paths])
     with new_results(output) as writer:
         writer.finish(results)
-    return [*found.left_out_lines(), *unread, *found.notes,
+    return [*gathered.left_out_lines(), *unread, *gathered.notes,
             f"{plural(len(results.cases), 'row')} of {' and '.join(results.run.imported)} in "
             f"{output}: times as printed, without intervals"]
 
@@ -71,23 +71,25 @@ def _check(given: UserFacts) -> None:
         raise UsageError(f"--dtype {given.dtype}: known are {', '.join(DTYPE_BYTES)}")
 
 
-def _take(table: ForeignTable, given: UserFacts, found: Gathered, operations: Operations) -> None:
+def _take(
+    table: ForeignTable, given: UserFacts, gathered: Gathered, operations: Operations,
+) -> None:
     """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
     if isinstance(table, CommTable):
-        take_collectives(table, given, found, operations)
+        take_collectives(table, given, gathered, operations)
     elif isinstance(table, ProductTable):
-        take_products(table, given, found)
+        take_products(table, given, gathered)
     elif isinstance(table, NodeTable):
-        for one in comm_tables(table):
-            take_collectives(one, given, found, operations)
+        for comm_table in comm_tables(table):
+            take_collectives(comm_table, given, gathered, operations)
         if others := other_metrics(table):
-            found.left_out["a metric of SuperBench that is none of a collective"] += others
+            gathered.left_out["a metric of SuperBench that is none of a collective"] += others
     else:
-        found.left_out[_ONLY_RATES] += 1
+        gathered.left_out[_ONLY_RATES] += 1
 
 
-def _results(found: Gathered, names: Sequence[str]) -> Results:
-    items, programs = tuple(found.items.values()), tuple(found.programs)
+def _results(gathered: Gathered, names: Sequence[str]) -> Results:
+    items, programs = tuple(gathered.items.values()), tuple(gathered.programs)
     cases = tuple(item.case for item in items)
     ranks = max(case.world_size for case in cases)
     identity = case_id({"cases": [case.case_id for case in cases], "programs": programs,
@@ -98,6 +100,6 @@ def _results(found: Gathered, names: Sequence[str]) -> Results:
     run = RunInfo(
         name=name, run_id=identity, plan_hash=plan.plan_hash, world_size=ranks,
         ranks_present=tuple(range(ranks)),
-        nodes=tuple(sorted(found.nodes)), started_at="", versions={}, environment={},
+        nodes=tuple(sorted(gathered.nodes)), started_at="", versions={}, environment={},
         hpcbench_version=__version__, imported=programs)
     return with_records(Results(run, plan, items, ()))

@@ -50,35 +50,35 @@ _MOST_BYTES = 2**62
 
 
 def take_collectives(
-    table: CommTable, given: UserFacts, found: Gathered, operations: Operations,
+    table: CommTable, given: UserFacts, gathered: Gathered, operations: Operations,
 ) -> None:
     """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
     if why := _no_collective(table):
-        found.left_out[why] += len(table.rows)
+        gathered.left_out[why] += len(table.rows)
         return
     if not table.collective:
         raise needed(_where(table), "which collective", "--collective NAME")
     judged = most_likely(table)
     place = _place(table, given, judged)
-    _note_damage(table, found)
+    _note_damage(table, gathered)
     if given.backend not in ("", place.backend):
-        found.notes[f"{table.path}: a table states backend {place.backend}: --backend "
-                    f"{given.backend} is not used"] = None
-    found.programs[_printed_by(table)] = None
-    found.nodes.update(dict.fromkeys(one.host for one in table.devices))
+        gathered.notes[f"{table.path}: a table states backend {place.backend}: --backend "
+                       f"{given.backend} is not used"] = None
+    gathered.programs[_printed_by(table)] = None
+    gathered.nodes.update(dict.fromkeys(one.host for one in table.devices))
     wrong = contradicting(table, judged)
     for row in table.rows:
         if row.line in wrong:
-            found.left_out["it contradicts itself: hpcbench lint tells how"] += 1
+            gathered.left_out["it contradicts itself: hpcbench lint tells how"] += 1
             continue
         dtype = _dtype(table, row, given)
         for half in _measured(table, row):
             if half.time_us is None or half.time_us.value <= 0:
-                found.left_out["no time"] += 1
+                gathered.left_out["no time"] += 1
             elif table.program == INSPECTOR:
                 operations.take(table, replace(place, dtype=dtype), row, half.time_us.value)
             else:
-                _add_mean(replace(place, dtype=dtype), row, half, found)
+                _add_mean(replace(place, dtype=dtype), row, half, gathered)
 
 
 def _printed_by(table: CommTable) -> str:
@@ -94,24 +94,25 @@ def _measured(table: CommTable, row: CommRow) -> Iterator[PrintedForm]:
     yield from (half for half in row.halves if half.in_place is None or half.in_place in kept)
 
 
-def _note_damage(table: CommTable, found: Gathered) -> None:
+def _note_damage(table: CommTable, gathered: Gathered) -> None:
     if table.damaged:
-        found.left_out["cut, mixed with other output, or of another version"] += len(table.damaged)
+        reason = "cut, mixed with other output, or of another version"
+        gathered.left_out[reason] += len(table.damaged)
     if table.is_cut:
-        found.notes[f"{table.path}: cut off: a table without its end"] = None
+        gathered.notes[f"{table.path}: cut off: a table without its end"] = None
 
 
-def add_operations(operations: Operations, found: Gathered) -> None:
+def add_operations(operations: Operations, gathered: Gathered) -> None:
     """Add a row for all operations of one collective, size and communicator's name."""
     for (place, size_bytes), series in operations.series.items():
         work = _workload(place, CommRow(series.line, size_bytes, ()), PrintedForm())
         if isinstance(work, str):
-            found.left_out[work] += 1
+            gathered.left_out[work] += 1
         else:
-            found.add(place, work, PrintedTimes(
+            gathered.add(place, work, PrintedTimes(
                 series.slowest_s(), series.line, fold=OPERATION_FOLD))
     if operations.count:
-        found.notes[operations.note()] = None
+        gathered.notes[operations.note()] = None
 
 
 def _no_collective(table: CommTable) -> str:
@@ -149,24 +150,24 @@ def _place(table: CommTable, given: UserFacts, judged: ImpliedRanks) -> RowPlace
 
 def _dtype(table: CommTable, row: CommRow, given: UserFacts) -> str:
     """Return the element type as the table writes it. Raises UsageError where nobody gives it."""
-    found = row.dtype or given.dtype or ("MPI_CHAR" if table.program == OSU else "")
-    if not found:
+    dtype = row.dtype or given.dtype or ("MPI_CHAR" if table.program == OSU else "")
+    if not dtype:
         raise needed(_where(table), "which element type", "--dtype NAME, uint8 for bytes of any")
-    return found
+    return dtype
 
 
-def _add_mean(place: RowPlace, row: CommRow, half: PrintedForm, found: Gathered) -> None:
+def _add_mean(place: RowPlace, row: CommRow, half: PrintedForm, gathered: Gathered) -> None:
     assert half.time_us is not None
     work = _workload(place, row, half)
     if isinstance(work, str):
-        found.left_out[work] += 1
+        gathered.left_out[work] += 1
         return
     n_wrong = half.wrong if row.passed is None else int(not row.passed)
     own, calls = place.own, row.iterations or 1
     measured = mean_of(half.time_us.value * 1e-6, row.line, own.batch if own else calls, n_wrong)
     if own and not own.is_mean:
         measured = replace(measured, fold=PRINTED_MEDIAN_FOLD)
-    found.add(replace(place, form=_FORMS[half.in_place]), work, measured)
+    gathered.add(replace(place, form=_FORMS[half.in_place]), work, measured)
 
 
 def _workload(place: RowPlace, row: CommRow, half: PrintedForm) -> Collective | str:

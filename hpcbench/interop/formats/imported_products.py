@@ -42,22 +42,22 @@ MOST_FLOPS = 2**62
 _OPTION = re.compile(r"\s*(\w+)=([^,]*)(?:,|$)")
 
 
-def take_products(table: ProductTable, given: UserFacts, found: Gathered) -> None:
+def take_products(table: ProductTable, given: UserFacts, gathered: Gathered) -> None:
     """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
     where = f"{table.path}:{table.rows[0].line}"
     if not given.primitive:
         raise needed(where, "which primitive", f"--primitive {' or '.join(PRIMITIVES)}")
     if given.primitive not in PRIMITIVES:
         raise UsageError(f"--primitive {given.primitive}: DDLB has {', '.join(PRIMITIVES)}")
-    found.programs[PROGRAM] = None
+    gathered.programs[PROGRAM] = None
     for row in table.rows:
         ranks = given.ranks or row.ranks
         if not ranks:
             raise needed(f"{table.path}:{row.line}", "how many ranks", "--ranks N")
-        _take_row(row, given, ranks, found)
+        _take_row(row, given, ranks, gathered)
 
 
-def _take_row(row: ProductRow, given: UserFacts, ranks: int, found: Gathered) -> None:
+def _take_row(row: ProductRow, given: UserFacts, ranks: int, gathered: Gathered) -> None:
     spec, fixed = PRIMITIVES[given.primitive]
     options = dict(_options(row))
     backend = str(options.pop("backend", given.backend or "nccl"))
@@ -66,17 +66,17 @@ def _take_row(row: ProductRow, given: UserFacts, ranks: int, found: Gathered) ->
     order = str(options.pop("order", spec.orders[0]))
     why = _unfit(row, spec, order, backend, options)
     if why:
-        found.left_out[why] += 1
+        gathered.left_out[why] += 1
         return
     problem = Problem(row.m, row.n, row.k, DTYPES[row.dtype], ranks, order, {**fixed, **options})
     product, misfit = _workload(spec, _name(row), problem)
     if misfit or product.total_flops > MOST_FLOPS:
-        found.left_out[misfit or "extents that no machine has"] += 1
+        gathered.left_out[misfit or "extents that no machine has"] += 1
         return
     n_wrong = None if row.passed is None else int(not row.passed)
     mode = "barrier_start" if row.is_lined_up else "pipelined"
     place = RowPlace(PROGRAM, KIND, spec.name, backend, ranks, mode)
-    found.add(place, product, mean_of(row.mean_ms.value * 1e-3, row.line, n_wrong=n_wrong))
+    gathered.add(place, product, mean_of(row.mean_ms.value * 1e-3, row.line, n_wrong=n_wrong))
 
 
 def _workload(spec: PrimitiveSpec, name: str, problem: Problem) -> tuple[Primitive, str | None]:
@@ -116,8 +116,8 @@ def _unfit(
         return f"backend {backend[:40]}"
     if order not in spec.orders:
         return f"{spec.name} has no order {order[:40]}"
-    known = ELSEWHERE.get(name, {})
+    elsewhere = ELSEWHERE.get(name, {})
     for key, value in options.items():
-        if key not in known or not known[key].allows(value):
+        if key not in elsewhere or not elsewhere[key].allows(value):
             return f"an option that hpcbench does not know: {key[:40]}={str(value)[:40]}"
     return "" if row.mean_ms.value > 0 else "no time"

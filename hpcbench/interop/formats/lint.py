@@ -84,11 +84,11 @@ def lint(table: ForeignTable, link_gbs: float | None = None) -> Iterator[BrokenR
 def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[BrokenRule]:
     judged = most_likely(table)
     yield from _ranks(table, judged)
-    known = replace(table, ranks=judged.chosen)
-    yield from _factors(known, judged)
-    yield from _sizes(known, judged)
+    with_ranks = replace(table, ranks=judged.chosen)
+    yield from _factors(with_ranks, judged)
+    yield from _sizes(with_ranks, judged)
     for check in (_odd, _rates, _average, _order, _spreads, _columns, _wrongs, _ends):
-        yield from check(known)
+        yield from check(with_ranks)
     if link_gbs is not None:
         for row, half in _halves(table):
             rate = half.busbw or half.algbw
@@ -217,14 +217,14 @@ def _rates(table: CommTable) -> Iterator[BrokenRule]:
 
 def _average(table: CommTable) -> Iterator[BrokenRule]:
     rates = [half.busbw for _, half in _halves(table)]
-    found = [one for one in rates if one is not None]
-    if table.average is None or len(found) < len(rates) or table.damaged or not found:
+    printed = [one for one in rates if one is not None]
+    if table.average is None or len(printed) < len(rates) or table.damaged or not printed:
         return
-    mean = _mean(found)
+    mean = _mean(printed)
     if not table.average.may_be(mean.low, mean.high):
         yield _of(table, "average", table.rows[-1].line,
-                  f"the table says {table.average.value:g} GB/s on average; its {len(found)} busbw "
-                  f"have a mean of {mean.value:.6g} GB/s")
+                  f"the table says {table.average.value:g} GB/s on average; its {len(printed)} "
+                  f"busbw have a mean of {mean.value:.6g} GB/s")
 
 
 def _mean(numbers: Sequence[Printed]) -> Printed:
@@ -274,10 +274,10 @@ def _spreads(table: CommTable) -> Iterator[BrokenRule]:
         chain = [*shares] if table.program == "OSU" else [low, *shares, high]
         mean = [low, half.time_us if is_mean else None, high]
         for ordered in (chain, mean):
-            found = [one for one in ordered if one is not None]
-            if any(one.low > other.high for one, other in zip(found, found[1:], strict=False)):
+            printed = [one for one in ordered if one is not None]
+            if any(one.low > other.high for one, other in zip(printed, printed[1:], strict=False)):
                 yield _of(table, "spread", row.line, "these do not rise: "
-                          + ", ".join(f"{one.value:g}" for one in found) + " us")
+                          + ", ".join(f"{one.value:g}" for one in printed) + " us")
                 break
 
 
@@ -374,10 +374,10 @@ class Linting:
             self._rows += rows_of(table)
             self._unchecked += unchecked(table)
             self._no_factor += without_factor(table)
-            for found in lint(table, self._link_gbs):
+            for broken in lint(table, self._link_gbs):
                 self.count += 1
                 if self.count - before <= MOST_SHOWN:
-                    self._list(found)
+                    self._list(broken)
         if (more := self.count - before - MOST_SHOWN) > 0 and not self._as_json:
             say(f"{path}: and {plural(more, 'finding')} more")
         self._left_out += ({"path": str(path), "line": line, "what": what, "count": count}
@@ -385,22 +385,22 @@ class Linting:
         for text in left_out.lines(str(path)):
             say(f"hpcbench: {text}", sys.stderr)
 
-    def _list(self, found: BrokenRule) -> None:
+    def _list(self, broken: BrokenRule) -> None:
         if self._as_json:
-            self._listed.append(found)
+            self._listed.append(broken)
         else:
-            say(f"{found.path}:{found.line}: {found.rule}: {found.message}")
+            say(f"{broken.path}:{broken.line}: {broken.rule}: {broken.message}")
 
     def summary(self) -> str:
         """Return one line: how many findings there are, in how many rows and tables."""
-        found = plural(self.count, "finding") if self.count else "no findings"
+        findings = plural(self.count, "finding") if self.count else "no findings"
         what = ", ".join(f"{plural(count, 'table')} of {name}"
                          for name, count in self._tables.items())
         others = ", ".join((
             *(f"{count} {why}" for why, count in self._unchecked.items()),
             *([f"busbw of {plural(self._no_factor, 'row')}, whose collective has no known factor "
                "(--collective)"] if self._no_factor else ())))
-        return (f"{found} in {plural(self.n_checked, 'row')} that can be "
+        return (f"{findings} in {plural(self.n_checked, 'row')} that can be "
                 f"checked: {what}" + (f"; not checked: {others}" if others else ""))
 
     @property
@@ -428,9 +428,9 @@ def unchecked(table: ForeignTable) -> Counter[str]:
     if isinstance(table, CommTable):
         return Counter(why for row in table.rows if (why := _why_unchecked(table, row)))
     if isinstance(table, NodeTable):
-        found = sum((unchecked(one) for one in comm_tables(table)), Counter[str]())
+        counts = sum((unchecked(one) for one in comm_tables(table)), Counter[str]())
         others = other_metrics(table) - sum(map(is_code, table.metrics))
-        return found + Counter({"metrics of SuperBench that are none of a collective": others})
+        return counts + Counter({"metrics of SuperBench that are none of a collective": others})
     if isinstance(table, MatrixTable):
         stated = (table.total, table.least, table.greatest, table.average)
         return Counter({"rows without a sum or extreme": (

@@ -50,10 +50,10 @@ def printed(text: str) -> Printed:
     if before and (before + decimals).isdecimal() and len(text) < _MOST_DIGITS:
         value = float(text)  # as most numbers of a table: quicker than the pattern
         return Printed(value, _HALVES[len(decimals)] + value * _ROUNDING)
-    found = _NUMBER.fullmatch(text.strip())
-    if found is None:
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None:
         raise ValueError("no number")
-    value, exponent = float(text), int(found[4] or 0) - len(found[3] or "")
+    value, exponent = float(text), int(match[4] or 0) - len(match[3] or "")
     if abs(value) > _GREATEST or exponent > 300:
         raise ValueError("too large")
     step = 10.0 ** max(exponent, -300)

@@ -282,10 +282,10 @@ def read_own(text: str) -> tuple[str, OwnTable | None]:
 
     Raises ValueError for facts that this version does not know.
     """
-    found = _OWN.match(text)
-    if found is None:
+    match = _OWN.match(text)
+    if match is None:
         raise ValueError("no line of a table of hpcbench")
-    return found[1], own_facts(found[2]) if found[2] else None
+    return match[1], own_facts(match[2]) if match[2] else None
 
 
 def own_facts(text: str | bytes) -> OwnTable:

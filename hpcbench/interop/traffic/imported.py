@@ -46,11 +46,11 @@ def import_traffic(
     for path in _files(paths):
         try:
             file = ForeignFile(path)
-            found = [_ranked(record, path) for record in _with_calls(file)]
+            ranked = [_ranked(record, path) for record in _with_calls(file)]
         except FileError as error:
             left_out.append(f"left out: {error}")
         else:
-            records += found
+            records += ranked
             names.append(path.name)
             left_out += file.left_out.lines(file.name)
     if not records:
@@ -134,11 +134,11 @@ def _lines(traffic: TrafficRecord, output: Path) -> Iterator[str]:
     yield (f"{output}: {plural(n_calls, 'call')} in {plural(len(traffic.signatures), 'form')}, "
            f"{n_bytes} bytes, on {n_ranks} of {plural(traffic.world_size, 'rank')}, from "
            f"{' and '.join(traffic.source)}")
-    for one in traffic.order:
-        if one.dropped or n_ranks <= _MOST_RANKS_SHOWN:
-            lost = f"{one.dropped} lost" if one.dropped else "none lost"
-            open_ = f", {one.unfinished} not finished" if one.unfinished else ""
-            yield f"rank {one.rank}: {plural(len(one.signature), 'call')}, {lost}{open_}"
+    for index in traffic.order:
+        if index.dropped or n_ranks <= _MOST_RANKS_SHOWN:
+            lost = f"{index.dropped} lost" if index.dropped else "none lost"
+            open_ = f", {index.unfinished} not finished" if index.unfinished else ""
+            yield f"rank {index.rank}: {plural(len(index.signature), 'call')}, {lost}{open_}"
     if traffic.missing:
         yield f"no record of rank {rank_list(traffic.missing)}"
 
@@ -179,10 +179,10 @@ def _of_group(
         several = len(ranks) > 1
         yield f"rank{'s' * several} {rank_list(ranks)} wait{'s' * (not several)} in {call}"
     first = max(call.sequence or 0 for call in waiting.values())
-    for rank, one in by_rank.items():
-        newest = max((call.sequence or 0 for call in one.calls if call.group == name), default=0)
-        if name in one.groups and rank not in waiting and newest < first:
-            yield f"rank {rank} has not called it, {_place(one)}"
+    for rank, record in by_rank.items():
+        newest = max((call.sequence or 0 for call in record.calls if call.group == name), default=0)
+        if name in record.groups and rank not in waiting and newest < first:
+            yield f"rank {rank} has not called it, {_place(record)}"
     members = next((one.groups[name].ranks or () for one in by_rank.values()
                     if name in one.groups), ())
     if absent := [rank for rank in members if rank not in by_rank]:
@@ -220,11 +220,12 @@ def ras_lines(answer: str) -> Iterator[str]:
                          "called as much"]
 
 
-def _communicator_lines(one: Mapping[str, Any]) -> Iterator[str]:
-    name = f"communicator {one['hash']} of {plural(exact(one['size']), 'rank')}"
-    for rank in one.get("missing_ranks") or ():
+def _communicator_lines(communicator: Mapping[str, Any]) -> Iterator[str]:
+    name = f"communicator {communicator['hash']} of {plural(exact(communicator['size']), 'rank')}"
+    for rank in communicator.get("missing_ranks") or ():
         yield f"{name}: rank {rank['rank']} on {rank.get('host', '?')} does not answer"
-    counts = {exact(rank["rank"]): rank.get("collective_counts") or {} for rank in one["ranks"]}
+    counts = {exact(rank["rank"]): rank.get("collective_counts") or {}
+              for rank in communicator["ranks"]}
     for called in dict.fromkeys(key for counted in counts.values() for key in counted):
         by_count = by_value({
             rank: exact(counted.get(called, 0)) for rank, counted in counts.items()})

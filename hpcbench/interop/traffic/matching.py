@@ -88,18 +88,18 @@ def matched(records: Iterable[RankRecord], names: Sequence[str]) -> TrafficRecor
 
 def _one_a_rank(records: Iterable[RankRecord]) -> tuple[dict[int, RankRecord], list[str]]:
     """Return the record of each rank: of several the one with the newest call."""
-    found = defaultdict[int, list[RankRecord]](list)
+    of_rank = defaultdict[int, list[RankRecord]](list)
     notes = []
-    for one in records:
-        found[one.rank or 0].append(one)
-        notes += one.notes
-    for rank, several in found.items():
+    for record in records:
+        of_rank[record.rank or 0].append(record)
+        notes += record.notes
+    for rank, several in of_rank.items():
         several.sort(key=lambda one: (_newest(one), len(one.calls)), reverse=True)
         if len(several) > 1:
             notes.append(f"rank {rank} has {len(several)} records: {several[0].file} has the "
-                         f"newest call and is used, {', '.join(one.file for one in several[1:])} "
-                         "is not")
-    return {rank: several[0] for rank, several in sorted(found.items())}, notes
+                         f"newest call and is used, "
+                         f"{', '.join(other.file for other in several[1:])} is not")
+    return {rank: several[0] for rank, several in sorted(of_rank.items())}, notes
 
 
 def _newest(record: RankRecord) -> int:
@@ -113,8 +113,8 @@ def _program(record: RankRecord) -> str:
 def _mixed(by_rank: Mapping[int, RankRecord]) -> list[str]:
     """Return a note on versions that differ. Raises FileError for programs that do."""
     versions = defaultdict[str, list[int]](list)
-    for rank, one in by_rank.items():
-        versions[_program(one)].append(rank)
+    for rank, record in by_rank.items():
+        versions[_program(record)].append(rank)
     programs = {one.program for one in by_rank.values()}
     if len(programs) > 1:
         raise FileError(f"records of different programs: {' and '.join(sorted(programs))}; "
@@ -131,24 +131,24 @@ def _groups(
     """Return the groups, and the index of each rank's group of a name."""
     listed = defaultdict[str, list[tuple[int, ...]]](list)
     callers = defaultdict[str, list[int]](list)
-    for rank, one in by_rank.items():
-        for name, known in one.groups.items():
-            ranks = known.ranks
-            if ranks is None and known.size and known.size == one.world_size:
-                ranks = strided(0, 1, known.size)
+    for rank, record in by_rank.items():
+        for name, own in record.groups.items():
+            ranks = own.ranks
+            if ranks is None and own.size and own.size == record.world_size:
+                ranks = strided(0, 1, own.size)
             if ranks and rank in ranks:
                 listed[name].append(ranks)
             else:
                 callers[name].append(rank)
-    found, index = dict[tuple[str, tuple[int, ...]], CallGroup](), dict[tuple[int, str], int]()
-    for rank, one in by_rank.items():
-        for name, known in one.groups.items():
+    groups, index = dict[tuple[str, tuple[int, ...]], CallGroup](), dict[tuple[int, str], int]()
+    for rank, record in by_rank.items():
+        for name, own in record.groups.items():
             ranks = next((ranks for ranks in listed[name] if rank in ranks), None)
             members = ranks or tuple(callers[name])
-            group = CallGroup(name, known.description, members, assumed=ranks is None)
-            found.setdefault((name, members), group)
-            index[rank, name] = list(found).index((name, members))
-    return list(found.values()), index
+            group = CallGroup(name, own.description, members, assumed=ranks is None)
+            groups.setdefault((name, members), group)
+            index[rank, name] = list(groups).index((name, members))
+    return list(groups.values()), index
 
 
 def _placed(call: RankCall, ranks: Sequence[int], rank: int) -> RankCall:
@@ -168,20 +168,20 @@ def _slots(
     columns: Mapping[int, _Columns],
 ) -> dict[_Key, list[_Member]]:
     """Return the ranks' calls by their common group, kind and number."""
-    found = defaultdict[_Key, list[_Member]](list)
-    for rank, one in by_rank.items():
+    slots = defaultdict[_Key, list[_Member]](list)
+    for rank, record in by_rank.items():
         counts = Counter[_Key]()
-        for place, call in enumerate(one.calls):
+        for place, call in enumerate(record.calls):
             group = group_of[rank, call.group]
             number = call.pair if call.sequence is None else call.sequence
             kind: _Key = (group, call.backend, number)
             nth = counts[kind]
             counts[kind] += 1
             counted = call.sequence is None
-            key = (group, counted, *kind[1:], nth, rank if counted and one.dropped else None)
+            key = (group, counted, *kind[1:], nth, rank if counted and record.dropped else None)
             columns[rank].sequence[place] = nth if call.sequence is None else call.sequence
-            found[key].append((rank, place, call))
-    return found
+            slots[key].append((rank, place, call))
+    return slots
 
 
 def _agreeing(
@@ -207,27 +207,27 @@ def _signature(part: Sequence[_Member], groups: Sequence[CallGroup], group: obje
     by_rank = {rank: call for rank, _, call in part}
     first = part[0][2]
     calls = [by_rank.get(rank) for rank in ranks]
-    known = [call for call in calls if call is not None]
+    made = [call for call in calls if call is not None]
     n_in = [None if call is None else call.elements_in for call in calls]
     n_out = [None if call is None else call.elements_out for call in calls]
-    size_bytes = max(call.bytes for call in known)
+    size_bytes = max(call.bytes for call in made)
     if first.collective == "all_gather" and first.elements_in and all(
             call.elements_in == first.elements_in and (
                 call.backend == "gloo" or call.elements_out == call.elements_in)
-            for call in known):
+            for call in made):
         # torch records one of a list of results on gloo, or all of the first of several tensors
         whole = len(ranks) * first.elements_in
         n_out = [count and whole for count in n_out]
         size_bytes = whole * item_bytes(first.dtype)
-    if parts := next((call.parts for call in known if len(call.parts) == len(ranks)), ()):
+    if parts := next((call.parts for call in made if len(call.parts) == len(ranks)), ()):
         if first.collective == "all_gather":
             n_in = [*parts]
         else:
             n_out = [*parts]
     return Signature(
         collective=first.collective, dtype=first.dtype,
-        operator=next((call.operator for call in known if call.operator), None),
-        root=_root(first.collective, known, n_in, n_out), elements_in=_short(n_in),
+        operator=next((call.operator for call in made if call.operator), None),
+        root=_root(first.collective, made, n_in, n_out), elements_in=_short(n_in),
         elements_out=_short(n_out),
         splits_in=_rows([call.splits_in if call else None for call in calls]),
         splits_out=_rows([call.splits_out if call else None for call in calls]), group=index,
@@ -236,11 +236,11 @@ def _signature(part: Sequence[_Member], groups: Sequence[CallGroup], group: obje
 
 
 def _root(
-    collective: str, known: Sequence[RankCall], n_in: Sequence[int | None],
+    collective: str, calls: Sequence[RankCall], n_in: Sequence[int | None],
     n_out: Sequence[int | None],
 ) -> int | None:
     """Return the root as a source names it, else the one rank with a result, or with an input."""
-    named = next((call.root for call in known if call.root is not None), None)
+    named = next((call.root for call in calls if call.root is not None), None)
     counts = {"gather": n_out, "scatter": n_in}.get(collective)
     if named is not None or counts is None or None in counts:
         return named
@@ -290,8 +290,8 @@ def _quantiles(values: Sequence[int]) -> Quantiles | None:
         return None
     import numpy as np
 
-    found = percentiles(np.array(values, dtype=np.float64), (0, 25, 50, 75, 95, 100))
-    return Quantiles(len(values), *map(round, found))
+    quantiles = percentiles(np.array(values, dtype=np.float64), (0, 25, 50, 75, 95, 100))
+    return Quantiles(len(values), *map(round, quantiles))
 
 
 def _order(rank: int, record: RankRecord, columns: _Columns) -> RankOrder:
@@ -311,23 +311,23 @@ def _unknown(
     forms: Iterable[Signature], groups: Sequence[CallGroup], missing: Sequence[int],
 ) -> list[str]:
     """Return notes on facts that no source has, and on assumptions."""
-    found = []
-    known = [(one, spec) for one in forms if (spec := collectives().get(one.collective))]
-    reducing = {one.collective for one, spec in known if spec.has_op and one.operator is None}
-    rooted = {one.collective for one, spec in known if spec.has_root and one.root is None}
+    unknown = []
+    specs = [(one, spec) for one in forms if (spec := collectives().get(one.collective))]
+    reducing = {one.collective for one, spec in specs if spec.has_op and one.operator is None}
+    rooted = {one.collective for one, spec in specs if spec.has_root and one.root is None}
     if reducing:
-        found.append(f"the operator of {', '.join(sorted(reducing))} is not recorded")
+        unknown.append(f"the operator of {', '.join(sorted(reducing))} is not recorded")
     if rooted:
-        found.append(f"the root of {', '.join(sorted(rooted))} is not recorded")
+        unknown.append(f"the root of {', '.join(sorted(rooted))} is not recorded")
     if any(one.collective == "all_to_all" and one.splits_in is None for one in forms):
-        found.append("splits of all_to_all are not recorded, or even")
+        unknown.append("splits of all_to_all are not recorded, or even")
     if assumed := [group.name for group in groups if group.assumed]:
-        found.append(f"the ranks of {plural(len(assumed), 'group')} are not listed: those that "
-                     "called something are taken for all")
+        unknown.append(f"the ranks of {plural(len(assumed), 'group')} are not listed: those that "
+                       "called something are taken for all")
     if missing:
-        found.append(f"rank {rank_list(missing)} has no record: its calls are taken to be like "
-                     "the others'")
-    return found
+        unknown.append(f"rank {rank_list(missing)} has no record: its calls are taken to be like "
+                       "the others'")
+    return unknown
 
 
 def _unproved(forms: Iterable[Signature], groups: Sequence[CallGroup]) -> Iterator[str]:
@@ -342,9 +342,10 @@ def _unproved(forms: Iterable[Signature], groups: Sequence[CallGroup]) -> Iterat
                "of the ranks' parts, so sizes are not proved")
 
 
-def _agree(one: Signature, ranks: int) -> bool:
-    whole = {"all_gather": one.elements_out, "reduce_scatter": one.elements_in}.get(one.collective)
-    if whole is None or None in whole or None in one.parts:
+def _agree(signature: Signature, ranks: int) -> bool:
+    whole = {"all_gather": signature.elements_out,
+             "reduce_scatter": signature.elements_in}.get(signature.collective)
+    if whole is None or None in whole or None in signature.parts:
         return True
-    parts = [part or 0 for part in one.parts]
+    parts = [part or 0 for part in signature.parts]
     return {*whole} == {sum(parts) * (ranks if len(parts) == 1 else 1)}

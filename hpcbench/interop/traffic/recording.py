@@ -62,17 +62,17 @@ def recorded_environment(environ: Mapping[str, str], recording: Recording) -> di
     """Return the variables of a command whose ranks are to write their records."""
     others = [part for part in environ.get("PYTHONPATH", "").split(os.pathsep)
               if part and Path(part) != STARTUP]
-    found = {**environ, "PYTHONPATH": os.pathsep.join((str(STARTUP), *others)),
-             "HPCBENCH_RECORD": str(recording.folder.absolute()),
-             "HPCBENCH_RECORD_PID": str(os.getpid())}
+    environment = {**environ, "PYTHONPATH": os.pathsep.join((str(STARTUP), *others)),
+                   "HPCBENCH_RECORD": str(recording.folder.absolute()),
+                   "HPCBENCH_RECORD_PID": str(os.getpid())}
     if recording.calls is not None:
-        found["HPCBENCH_RECORD_CALLS"] = str(recording.calls)
+        environment["HPCBENCH_RECORD_CALLS"] = str(recording.calls)
     if recording.profile is not None:
-        found["HPCBENCH_RECORD_PROFILE"] = recording.profile
+        environment["HPCBENCH_RECORD_PROFILE"] = recording.profile
     for name, is_on in (("DURATIONS", recording.durations), ("QUIET", recording.quiet)):
         if is_on:
-            found[f"HPCBENCH_RECORD_{name}"] = "1"
-    return found
+            environment[f"HPCBENCH_RECORD_{name}"] = "1"
+    return environment
 
 
 PAIRS = 5

@@ -46,11 +46,11 @@ def _bencher_name(case: ExportedCase) -> str:
     return case.name[:MOST_NAME - len(ending)] + ending
 
 
-def _measure(one: CaseMetric) -> tuple[str, dict[str, float]]:
-    scale = 1e3 if one.name == TIME else 1.0
-    ends = {"lower_value": one.low, "upper_value": one.high}
-    return "latency" if one.name == TIME else one.name, {
-        "value": one.value * scale,
+def _measure(metric: CaseMetric) -> tuple[str, dict[str, float]]:
+    scale = 1e3 if metric.name == TIME else 1.0
+    ends = {"lower_value": metric.low, "upper_value": metric.high}
+    return "latency" if metric.name == TIME else metric.name, {
+        "value": metric.value * scale,
         **{name: end * scale for name, end in ends.items() if end is not None}}
 
 
@@ -74,13 +74,13 @@ def as_github_benchmark(runs: Sequence[ExportedRun], request: ExportRequest) -> 
     return Exported(exported.content, exported.left_out, (f"for tool: {tool}",))
 
 
-def _entry(case: ExportedCase, one: CaseMetric, several: bool) -> dict[str, Any]:
+def _entry(case: ExportedCase, metric: CaseMetric, several: bool) -> dict[str, Any]:
     """Return one entry; a slash in a name makes a group, so the only one follows the kind."""
-    name = f"{case.item.case.kind}/{case.name.replace('/', ':')}{f' {one.name}' * several}"
-    entry = {"name": name, "unit": one.unit, "value": one.value,
+    name = f"{case.item.case.kind}/{case.name.replace('/', ':')}{f' {metric.name}' * several}"
+    entry = {"name": name, "unit": metric.unit, "value": metric.value,
              "extra": f"case {case.item.case.case_id}"}
-    if one.low is not None and one.high is not None:
-        entry["range"] = f"{one.low:.6g} to {one.high:.6g}"
+    if metric.low is not None and metric.high is not None:
+        entry["range"] = f"{metric.low:.6g} to {metric.high:.6g}"
     return entry
 
 
@@ -117,9 +117,9 @@ def as_otava(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
 
 def _otava_values(run: ExportedRun, request: ExportRequest) -> Iterator[tuple[str, float]]:
     for case in run.measured:
-        for one in chosen_metrics(case, request):
-            if math.isfinite(one.value):
-                yield f"{case.slug}.{one.name}", one.value
+        for metric in chosen_metrics(case, request):
+            if math.isfinite(metric.value):
+                yield f"{case.slug}.{metric.name}", metric.value
 
 
 def _otava_time(started_at: str) -> str:

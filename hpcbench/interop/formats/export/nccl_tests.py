@@ -235,14 +235,14 @@ def _rows(cases: Sequence[ExportedCase]) -> tuple[list[NcclRow], list[ExportedCa
     again: list[ExportedCase] = []
     by_type = grouped((_row_key(case)[:3], case) for case in cases)
     for of_type in by_type.values():
-        for _, same in sorted(grouped((_row_key(case)[3:], case) for case in of_type).items()):
+        for _, of_key in sorted(grouped((_row_key(case)[3:], case) for case in of_type).items()):
             halves: dict[bool, ExportedCase] = {}
-            for case in same:
+            for case in of_key:
                 place = case.columns["in_place"] == 1
                 if place in halves:
                     again.append(case)
                 halves.setdefault(place, case)
-            rows.append(NcclRow(same[0], halves.get(False), halves.get(True)))
+            rows.append(NcclRow(of_key[0], halves.get(False), halves.get(True)))
     return rows, again
 
 
@@ -279,10 +279,10 @@ def _text(run: ExportedRun, table: PerfTable) -> Iterator[str]:
 def _measured(run: ExportedRun, table: PerfTable) -> Iterator[str]:
     yield from _one_place(table)
     yield from ("#", "# Using devices")
-    for one in _devices(run, table):
-        yield (f"#  Rank {one['rank']:2d} Group {one['group']:2d} Pid {one['pid']:6d} on "
-               f"{one['hostname']:>10} device {one['device']:2d} [{one['device_hex']}] "
-               f"{one['device_info']}")
+    for device in _devices(run, table):
+        yield (f"#  Rank {device['rank']:2d} Group {device['group']:2d} Pid {device['pid']:6d} on "
+               f"{device['hostname']:>10} device {device['device']:2d} [{device['device_hex']}] "
+               f"{device['device_info']}")
     yield from ("#", _PLACES, _NAMES, _UNITS)
     yield from map(_line, table.rows)
     yield f"# Out of bounds values : {table.n_wrong} {'FAILED' if table.bad else 'OK'}"
@@ -410,8 +410,8 @@ def _devices(run: ExportedRun, table: PerfTable) -> list[dict[str, Any]]:
         host = (place.hostname if place else "unknown").replace(" ", "_")
         seen[host] = seen.get(host, -1) + 1
         gpu = place.gpu if place and on_gpu else None
-        known = of_gpus.get("pci", ()) if place and first and place.matrix == first.matrix else ()
-        bus = known[gpu] if gpu is not None and gpu < len(known) else None
+        pci = of_gpus.get("pci", ()) if place and first and place.matrix == first.matrix else ()
+        bus = pci[gpu] if gpu is not None and gpu < len(pci) else None
         devices.append({
             "rank": rank, "group": 0, "pid": 0, "hostname": host,
             "device": seen[host] if gpu is None else gpu, "device_hex": _bus_text(bus),

@@ -73,15 +73,16 @@ def _samples(
     own = {"comm_name": COMM_NAME, "node": _node(run), "case": case.name,
            "case_id": planned.case_id, "kind": planned.kind, "backend": planned.backend,
            "nranks": str(planned.world_size)}
-    for one in chosen_metrics(case, request):
-        if case.collective in FUNCTIONS and planned.group_size > 1 and one.name in _INSPECTOR:
-            gauge, meaning = _INSPECTOR[one.name]
-            yield gauge, f"Median {meaning}", _inspector_labels(run, case), one.value
-        ending, factor = _UNITS.get(one.unit, ("", 1.0))
-        stem = _NOT_IN_NAMES.sub("_", one.name.removesuffix("_flops_per_s"))
+    for metric in chosen_metrics(case, request):
+        if case.collective in FUNCTIONS and planned.group_size > 1 and metric.name in _INSPECTOR:
+            gauge, meaning = _INSPECTOR[metric.name]
+            yield gauge, f"Median {meaning}", _inspector_labels(run, case), metric.value
+        ending, factor = _UNITS.get(metric.unit, ("", 1.0))
+        stem = _NOT_IN_NAMES.sub("_", metric.name.removesuffix("_flops_per_s"))
         gauge = "_".join(["hpcbench", re.sub("_s$", "_second", stem), *filter(None, [ending])])
-        unit = f" in {ending if factor != 1 else one.unit}" if ending else ""
-        yield gauge, f"{one.name} of a case{unit}, by its median time", own, one.value * factor
+        unit = f" in {ending if factor != 1 else metric.unit}" if ending else ""
+        yield (gauge, f"{metric.name} of a case{unit}, by its median time", own,
+               metric.value * factor)
 
 
 def _inspector_labels(run: ExportedRun, case: ExportedCase) -> Labels:

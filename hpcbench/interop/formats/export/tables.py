@@ -142,5 +142,5 @@ def _numbers(run: ExportedRun, request: ExportRequest) -> Iterator[tuple[str, fl
     for case in bad:
         yield f"{BENCHMARK}/{case.slug}_return_code:0", 1
     for case in run.measured:
-        for one in chosen_metrics(case, request):
-            yield f"{BENCHMARK}/{case.slug}_{one.name}:0", one.value
+        for metric in chosen_metrics(case, request):
+            yield f"{BENCHMARK}/{case.slug}_{metric.name}:0", metric.value

@@ -185,9 +185,9 @@ def _curves(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the values (sample,) of each curve; a phase is the mean over ranks, in seconds."""
     time_s, median_s = _times_s(case, samples), case.metrics[0].value / 1e6
-    for one in chosen_metrics(case, request):
-        yield ("time_s", time_s) if one.name == TIME else (
-            one.name, one.value * median_s / time_s)
+    for metric in chosen_metrics(case, request):
+        yield ("time_s", time_s) if metric.name == TIME else (
+            metric.name, metric.value * median_s / time_s)
     if not request.metrics:
         yield from ((f"{name}_s", values.mean(axis=0) / 1e9)
                     for name, values in durations(samples).items())

@@ -50,16 +50,16 @@ def _by_bytes(one: TunedRange) -> tuple[str, str]:
         one.choice.protocol, ANY, str(one.calls.nodes), str(one.calls.ranks), ANY, ANY]), ""
 
 
-def _by_bytes_a_rank(one: TunedRange) -> tuple[str, str]:
+def _by_bytes_a_rank(row: TunedRange) -> tuple[str, str]:
     """Return ``allreduce,[LOW,HIGH],tree,ll,-1,NODES,LOCAL_RANKS``: bytes over ranks, rounded."""
-    nodes, ranks = one.calls.nodes, one.calls.ranks
+    nodes, ranks = row.calls.nodes, row.calls.ranks
     if ranks % nodes:
         return "", "nodes with different numbers of ranks"
-    low, high = one.sizes[0] // ranks, one.sizes[-1] // ranks
-    if any(low <= size // ranks <= high for size in one.others):
+    low, high = row.sizes[0] // ranks, row.sizes[-1] // ranks
+    if any(low <= size // ranks <= high for size in row.others):
         return "", "sizes that differ by less than a byte a rank"
-    return ",".join([one.calls.collective, f"[{low},{high}]", one.choice.algorithm,
-                     one.choice.protocol, ANY, str(nodes), str(ranks // nodes)]), ""
+    return ",".join([row.calls.collective, f"[{low},{high}]", row.choice.algorithm,
+                     row.choice.protocol, ANY, str(nodes), str(ranks // nodes)]), ""
 
 
 DIALECTS: Mapping[str, TunerDialect] = MappingProxyType({
@@ -99,12 +99,12 @@ def tuner_file(
 
 def _written(table: TunerTable, dialect: TunerDialect, runs: Sequence[Run]) -> Exported:
     lines, left_out = [], [LeftOut(reason, name) for reason, name in table.left_out]
-    for one in table.ranges:
-        line, why = dialect.line(one)
+    for row in table.ranges:
+        line, why = dialect.line(row)
         if why:
-            left_out.append(LeftOut(why, _title(one)))
+            left_out.append(LeftOut(why, _title(row)))
         else:
-            lines += [f"# {_title(one)}: {gain_text(one.gain)}", line]
+            lines += [f"# {_title(row)}: {gain_text(row.gain)}", line]
     content = [*_head(table, runs, any_line=bool(lines)), *lines]
     return Exported(joined(map(_fitting, content)), tuple(left_out),
                     table.notes)

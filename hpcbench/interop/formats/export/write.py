@@ -56,12 +56,12 @@ def chosen_export(name: str, n_runs: int) -> ExportFormat:
     """Return the format. Raises UsageError for another name, or for more runs than it holds."""
     if name not in FORMATS:
         raise UsageError(f"--to {name}: allowed are {', '.join(FORMATS)}")
-    found = FORMATS[name]
-    if n_runs > 1 and not found.many:
+    format_ = FORMATS[name]
+    if n_runs > 1 and not format_.many:
         several = ", ".join(name for name, one in FORMATS.items() if one.many)
         raise UsageError(f"--to {name}: holds one run, and {n_runs} were given; {several} hold "
                          "several")
-    return found
+    return format_
 
 
 def export_files(
@@ -88,11 +88,11 @@ def export_files(
 
 
 def _check_metrics(runs: Sequence[ExportedRun], request: ExportRequest) -> None:
-    known = dict.fromkeys(one for run in runs for one in metric_names(run))
+    names = dict.fromkeys(one for run in runs for one in metric_names(run))
     for name in request.metrics:
-        if name not in known:
+        if name not in names:
             raise UsageError(f"--metric {name}: these results have "
-                             f"{', '.join(known) or 'no measured case'}")
+                             f"{', '.join(names) or 'no measured case'}")
 
 
 def _warnings(runs: Sequence[ExportedRun]) -> Iterator[str]:

@@ -120,8 +120,8 @@ def _take(
 def _row(number: int, kind: str, data: Mapping[str, Any]) -> tuple[str, CommRow]:
     """Return the collective's name and the row. Raises KeyError, TypeError or ValueError."""
     def of(name: str) -> Printed | None:
-        found = number_of(data[f"{kind}_{name}"])
-        return found if found is None or found.value else None  # 0: it computes none of these
+        value = number_of(data[f"{kind}_{name}"])
+        return value if value is None or value.value else None  # 0: it computes none of these
 
     time_us = of("exec_time_us")
     half = PrintedForm(None, time_us and time_us.widened(1.0), of("algobw_gbs"), of("busbw_gbs"))
@@ -136,8 +136,8 @@ def _row(number: int, kind: str, data: Mapping[str, Any]) -> tuple[str, CommRow]
 def _tables(
     file: ForeignFile, rows: Mapping[_Key, list[CommRow]], *, is_cut: bool = False,
 ) -> Iterator[CommTable]:
-    for (name, one, version), found in rows.items():
+    for (name, kind, version), data in rows.items():
         yield CommTable(
-            PROGRAM, file.name, found[0].line, name, tuple(found), version=version,
-            ranks=one.ranks, is_sweep=False, is_cut=is_cut, label=one.name,
-            communicator=one.ident, rank=one.rank)
+            PROGRAM, file.name, data[0].line, name, tuple(data), version=version,
+            ranks=kind.ranks, is_sweep=False, is_cut=is_cut, label=kind.name,
+            communicator=kind.ident, rank=kind.rank)

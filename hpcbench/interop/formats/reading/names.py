@@ -43,7 +43,7 @@ def our_name(theirs: str) -> str:
 
 def known_collective(given: str) -> str:
     """Return our name of what a user gave; "" of nothing. Raises UsageError for an unknown one."""
-    found = our_name(given) if given else ""
-    if given and not found:
+    collective = our_name(given) if given else ""
+    if given and not collective:
         raise UsageError(f"--collective {given}: known are {', '.join(collectives())}")
-    return found
+    return collective

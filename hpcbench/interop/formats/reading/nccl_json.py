@@ -79,12 +79,12 @@ def _program(data: Mapping[str, Any]) -> str:
 
 def _failures(data: Mapping[str, Any], average: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the failures that it reports; errors' texts may hold anything, so only their count."""
-    found = []
+    failures = []
     if errors := data.get("errors"):
-        found.append(f"it reports {len(errors)} errors")
+        failures.append(f"it reports {len(errors)} errors")
     if average.get("okay") == "false":
-        found.append("the average is below NCCL_TESTS_MIN_BW")
-    return tuple(found)
+        failures.append("the average is below NCCL_TESTS_MIN_BW")
+    return tuple(failures)
 
 
 def _row(number: int, row: Mapping[str, Any], iterations: int | None) -> CommRow:

@@ -90,14 +90,14 @@ class NcclTables:
     def take(self, number: int, text: str) -> Iterable[CommTable] | None:
         """Return the tables that end with this line; None if nothing in it is of nccl-tests."""
         row = _ROW.search(text)
-        found = row or (_HEADING.search(text) if _HINTS.search(text) else None)
-        if found is None:
+        match = row or (_HEADING.search(text) if _HINTS.search(text) else None)
+        if match is None:
             return None
-        return self._taken(number, found, "row" if row else found.lastgroup or "")
+        return self._taken(number, match, "row" if row else match.lastgroup or "")
 
-    def _taken(self, number: int, found: re.Match[str], kind: str) -> Iterable[CommTable]:
+    def _taken(self, number: int, match: re.Match[str], kind: str) -> Iterable[CommTable]:
         ended: Iterable[CommTable] = ()
-        source = source_of(found.string[:found.start()])
+        source = source_of(match.string[:match.start()])
         if source not in self._open and kind not in _BEGINS:
             source = self._nearest(source, kind)
         builder = self._open.get(source)
@@ -113,9 +113,9 @@ class NcclTables:
             builder = self._open[source] = _NcclTable(self._file, CommTable(
                 PROGRAM, self._file.name, number, self._collective, ()), failures=failures)
         if kind == "row":
-            builder.add_row(number, found.string[found.start():])
+            builder.add_row(number, match.string[match.start():])
         else:
-            builder.add_heading(number, kind, found[kind])
+            builder.add_heading(number, kind, match[kind])
         return ended
 
     def _nearest(self, source: str, kind: str) -> str:
@@ -123,8 +123,8 @@ class NcclTables:
         if kind == "failure":
             fitting = [one for one in self._open if source.startswith(one)]
             return max(fitting, key=len, default=next(reversed(self._open), source))
-        found = nearest(source, self._open)
-        return source if found is None else found
+        table = nearest(source, self._open)
+        return source if table is None else table
 
     def finished(self) -> Iterator[CommTable]:
         """Yield the tables that are still open at the end of the file."""
@@ -166,9 +166,9 @@ class _NcclTable:
     def add_heading(self, number: int, kind: str, text: str) -> None:
         """Take a line that is no row; ``text`` is what matters of it."""
         if kind == "device":
-            if found := _DEVICE.match(text):
-                self.devices.append(DeviceLine(int(found[1]), int(found[2] or 0), found[3],
-                                               found[4].strip()))
+            if match := _DEVICE.match(text):
+                self.devices.append(DeviceLine(int(match[1]), int(match[2] or 0), match[3],
+                                               match[4].strip()))
             if len(self.devices) > MOST_ROWS:
                 raise self.file.error(number, f"more than {MOST_ROWS} lines of devices")
         elif kind == "version":
@@ -265,9 +265,9 @@ def layout_of(names: Sequence[str]) -> RowLayout | None:
         return None
     ends = [i for i, name in enumerate(names[at + 1:], at + 1) if name in ("time", "cputime")]
     half = tuple(names[at:ends[0] if ends else len(names)])
-    known = {(time, *_HALF[1:3], wrong, *each) for time in ("time", "cputime")
-             for wrong in ("#wrong", "error") for each in ((), _EACH)}
-    if half not in known or (ends and tuple(names[ends[0]:]) != half):
+    layouts = {(time, *_HALF[1:3], wrong, *each) for time in ("time", "cputime")
+               for wrong in ("#wrong", "error") for each in ((), _EACH)}
+    if half not in layouts or (ends and tuple(names[ends[0]:]) != half):
         return None
     return RowLayout(tuple(names[:at]), half, 2 if ends else 1, unit_us)
 

@@ -54,20 +54,20 @@ _FORMS = {"persistent": "persistent", "block": "block"}
 """Word in a title -> what distinguishes its rows from those of the usual call."""
 
 
-def titled(path: str, line: int, found: re.Match[str]) -> tuple[CommTable, str]:
+def titled(path: str, line: int, match: re.Match[str]) -> tuple[CommTable, str]:
     """Return what a title says of the table below it, and why that is left out, "" if it is read.
     """
-    library, version = found["library"].upper(), f"{found['major']}.{found['minor']}"
-    operation = printable(found["operation"] or "").strip()[:80]
+    library, version = match["library"].upper(), f"{match['major']}.{match['minor']}"
+    operation = printable(match["operation"] or "").strip()[:80]
     refusal = ""
-    if int(found["major"]) not in KNOWN:
+    if int(match["major"]) not in KNOWN:
         refusal = (f"rows of OSU {version[:20]}, which is not known; known: {KNOWN[0]}.x to "
                    f"{KNOWN[-1]}.x")
     elif library.startswith(("UPC", "OPENSHMEM", "OSHM")):
-        refusal = f"rows of OSU's tests of {found['library']}"
-    elif found["call"] or _OTHERS.search(operation):
-        refusal = f"rows of OSU's {'one-sided' if found['call'] else operation.lower()} test"
-    elif (found["memory"] or "").upper() == "-SYCL":
+        refusal = f"rows of OSU's tests of {match['library']}"
+    elif match["call"] or _OTHERS.search(operation):
+        refusal = f"rows of OSU's {'one-sided' if match['call'] else operation.lower()} test"
+    elif (match["memory"] or "").upper() == "-SYCL":
         refusal = "rows of OSU in memory of SYCL devices"
     words = _MEASURES.sub(" ", operation)
     label = " ".join(form for word, form in _FORMS.items()
@@ -77,7 +77,7 @@ def titled(path: str, line: int, found: re.Match[str]) -> tuple[CommTable, str]:
     collective = our_name(name[:-1] if is_uneven else name) or (
         name.lower().replace(" ", "_") or "send_recv")
     backend = BACKENDS.get(library, "")
-    device = "cuda" if found["memory"] or backend == "nccl" else "cpu" if backend else ""
+    device = "cuda" if match["memory"] or backend == "nccl" else "cpu" if backend else ""
     return CommTable(PROGRAM, path, line, collective, (), version=version, timed_rates=False,
                      is_uneven=is_uneven, label=label, backend=backend, device=device), refusal
 
@@ -95,13 +95,13 @@ class OsuTables:
             return self._row(number, text)
         at = text.index("#")
         for pattern in (_TITLE, _COMMENTS, _NAMES, _DATATYPE, _BUFFERS):
-            if found := pattern.match(text, at):
+            if match := pattern.match(text, at):
                 break
         else:
             return None
-        if found.re is _COMMENTS:
+        if match.re is _COMMENTS:
             return ()
-        return self._heading(number, found)
+        return self._heading(number, match)
 
     def close(self, text: str) -> None:
         """Note a line that is none of OSU: below a heading of others are no rows of OSU."""
@@ -110,22 +110,22 @@ class OsuTables:
             if before and text[before.end():].lstrip()[:1] == "#":
                 table.is_over = True
 
-    def _heading(self, number: int, found: re.Match[str]) -> Iterable[CommTable]:
+    def _heading(self, number: int, match: re.Match[str]) -> Iterable[CommTable]:
         ended: Iterable[CommTable] = ()
-        prefix = found.string[:found.start()]
+        prefix = match.string[:match.start()]
         table = next((one for one in self._open.values()
                       if one.pattern.fullmatch(prefix.rstrip())), None)
-        if table is None and found.re is _TITLE:
+        if table is None and match.re is _TITLE:
             if len(self._open) == MOST_TABLES:
                 raise self._file.error(number, f"more than {MOST_TABLES} processes print tables")
             table = _OsuTable(self._file, pattern_of(prefix),
-                              *titled(self._file.name, number, found))
+                              *titled(self._file.name, number, match))
             self._open[prefix] = table
         if table is None:
             return ended
-        if found.re in (_TITLE, _NAMES):
+        if match.re in (_TITLE, _NAMES):
             ended = tuple(table.finished())
-        table.take_heading(number, found)
+        table.take_heading(number, match)
         return ended
 
     def _row(self, number: int, text: str) -> Iterable[CommTable] | None:
@@ -162,18 +162,18 @@ class _OsuTable:
     rows: list[tuple[int, CommRow]] = field(default_factory=list)
     damaged: list[tuple[int, int]] = field(default_factory=list)
 
-    def take_heading(self, number: int, found: re.Match[str]) -> None:
+    def take_heading(self, number: int, match: re.Match[str]) -> None:
         """Take a line that is no row."""
-        if found.re is _TITLE:
-            self.stated, self.refusal = titled(self.file.name, number, found)
+        if match.re is _TITLE:
+            self.stated, self.refusal = titled(self.file.name, number, match)
             self.dtype, self.columns = "", ()
-        elif found.re is _DATATYPE:
-            self.dtype = found[1]
-        elif found.re is _BUFFERS:
-            self._take_buffers(found[1], found[2])
+        elif match.re is _DATATYPE:
+            self.dtype = match[1]
+        elif match.re is _BUFFERS:
+            self._take_buffers(match[1], match[2])
         else:
             self.is_over, self.stated = False, replace(self.stated, line=number)
-            self._take_names(found[0].rstrip())
+            self._take_names(match[0].rstrip())
 
     def _take_buffers(self, send: str, receive: str) -> None:
         if send == receive:

@@ -42,29 +42,29 @@ class ParamTables:
         return None if at < 0 else self._taken(number, text[at:], source_of(text[:at]))
 
     def _taken(self, number: int, text: str, source: str) -> Iterator[CommTable]:
-        found = _ROW.match(text)
-        if found is None and text[len(MARK):len(MARK) + 1] == "-" and "(" not in text:
+        match = _ROW.match(text)
+        if match is None and text[len(MARK):len(MARK) + 1] == "-" and "(" not in text:
             return self._file.left_out.add("rows of PARAM of another type, or cut", number)
-        if found is None:
+        if match is None:
             self._refused.discard(source)
             if not _is_known(text):
                 self._refused.add(source)
         elif source in self._refused:
             self._file.left_out.add("rows of PARAM that are none of plain collectives (quantized, "
                                     "paired or pt2pt)", number)
-        key = None if found is None or source in self._refused else (found[1], found[2], found[3])
+        key = None if match is None or source in self._refused else (match[1], match[2], match[3])
         table = self._open.get(source)
         if table is not None and key != table.key:
             del self._open[source]
             yield from table.finished()
             table = None
-        if found is not None and key is not None:
+        if match is not None and key is not None:
             if table is None:
                 if len(self._open) == MOST_TABLES:
                     raise self._file.error(number,
                                            f"more than {MOST_TABLES} processes print tables")
                 table = self._open[source] = _ParamTable(self._file, key, number)
-            table.take(number, found[4])
+            table.take(number, match[4])
 
     def finished(self) -> Iterator[CommTable]:
         """Yield the tables that are still open at the end of the file."""

@@ -104,8 +104,8 @@ class ForeignFile:
                             for number, line in enumerate(lines, first))
                 first += len(lines)
                 continue
-            count, found = chosen(block)
-            yield from (LogLine(first + at, _decoded(line)) for at, line in found)
+            count, encoding = chosen(block)
+            yield from (LogLine(first + at, _decoded(line)) for at, line in encoding)
             first += count
 
     def _blocks(self) -> Iterator[bytes]:

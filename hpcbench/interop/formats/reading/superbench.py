@@ -69,13 +69,13 @@ def _of_collective(name: str) -> re.Match[str] | None:
 
 def comm_tables(node: NodeTable) -> Iterator[CommTable]:
     """Yield a node's metrics of collectives, a table an operation and rank."""
-    found: dict[tuple[str, str, str, str], dict[int, dict[str, Printed]]] = defaultdict(
+    printed: dict[tuple[str, str, str, str], dict[int, dict[str, Printed]]] = defaultdict(
         lambda: defaultdict(dict))
     for name, value in node.metrics.items():
         if match := _of_collective(name):
             key = (match["of"], match["op"], match["step"] or "", match["rank"] or "")
-            found[key][int(match["size"])][match["what"]] = value
-    for (benchmark, operation, step, rank), sizes in found.items():
+            printed[key][int(match["size"])][match["what"]] = value
+    for (benchmark, operation, step, rank), sizes in printed.items():
         rows = tuple(CommRow(node.line, size, (PrintedForm(
             None, named.get("time"), named.get("algbw"), named.get("busbw")),))
             for size, named in sorted(sizes.items()))

@@ -102,11 +102,11 @@ def _values(node: Mapping[str, Any]) -> _Values:
         results = results.get("values")
     tensors, rest = (given[0], given[1:]) if isinstance(given[4], str) else ((), given)
     attrs = {str(one["name"]): one.get("value") for one in node.get("attrs", ())}
-    found = _TYPE.search(str(types[0])) if tensors and types else None
+    match = _TYPE.search(str(types[0])) if tensors and types else None
     number, group, rank, name, splits_in, splits_out = rest[:6]
     return _Values(
         [*_tensors(tensors)], [*_tensors(results)],
-        str(attrs.get("dtype") or (found[1] if found else "")), number, group, rank,
+        str(attrs.get("dtype") or (match[1] if match else "")), number, group, rank,
         str(attrs.get("collective_name") or name), splits_in, splits_out, rest[6:], attrs)
 
 
@@ -117,8 +117,8 @@ def _tensors(listed: Any) -> Iterator[Sequence[Any]]:
         if len(listed) >= 6 and isinstance(listed[5], str):
             yield listed
         else:
-            for one in listed:
-                yield from _tensors(one)
+            for item in listed:
+                yield from _tensors(item)
 
 
 def _record(
@@ -148,15 +148,15 @@ def _record(
 
 def _listed(file: ForeignFile, nodes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return what nodes of groups have of each, by name; long texts are cut off and left out."""
-    found = dict[str, dict[str, Any]]()
+    groups = dict[str, dict[str, Any]]()
     for node in nodes:
         try:
             values = node["inputs"]
             values = values["values"] if isinstance(values, Mapping) else values
-            found |= {str(one["pg_name"]): one for one in from_json(str(values[0]))}
+            groups |= {str(one["pg_name"]): one for one in from_json(str(values[0]))}
         except NOT_AS_WRITTEN:
             file.left_out.add("lists of groups that are cut off")
-    return found
+    return groups
 
 
 def _call(values: _Values, config: str) -> RankCall | None:

@@ -95,10 +95,10 @@ def _readable(file: ForeignFile, dump: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _version(file: ForeignFile, dump: Any) -> tuple[int, int]:
-    found = _VERSION.fullmatch(str(dump.get("version", "")) if isinstance(dump, Mapping) else "")
-    version = (int(found[1]), int(found[2])) if found else (0, 0)
+    match = _VERSION.fullmatch(str(dump.get("version", "")) if isinstance(dump, Mapping) else "")
+    version = (int(match[1]), int(match[2])) if match else (0, 0)
     if version[0] != 2 or version < _KNOWN[0]:
-        what = f"version {found[0]}" if found else "no known version"
+        what = f"version {match[0]}" if match else "no known version"
         raise FileError(f"{file.name}: {what} of torch's flight recorder; known: 2.4 to 2.10")
     return version
 
@@ -183,19 +183,19 @@ def _whole_calls(
     Likewise a reduce_scatter, not a reduce to each: both have the elements of all ``parts``.
     """
     of_one = grouped((_of_whole(entry), entry) for entry in entries)
-    for (collective, *key), same in of_one.items():
+    for (collective, *key), of_call in of_one.items():
         if not collective:
-            yield from same
+            yield from of_call
             continue
-        name = names[_group_key(same[0])]
-        size = len(groups[name].ranks or same)
-        for at in range(0, len(same), size):
-            parts = [_elements(entry["input_sizes"]) for entry in same[at:at + size]]
-            if len(same) % size or (same[0].get(_LOST) and groups[name].ranks is None):
+        name = names[_group_key(of_call[0])]
+        size = len(groups[name].ranks or of_call)
+        for at in range(0, len(of_call), size):
+            parts = [_elements(entry["input_sizes"]) for entry in of_call[at:at + size]]
+            if len(of_call) % size or (of_call[0].get(_LOST) and groups[name].ranks is None):
                 file.left_out.add(f"parts of {collective} whose others the ring has lost",
                                   count=len(parts))
                 continue
-            yield {**same[at], "parts": parts, "profiling_name": f"{key[0]}:{collective}"}
+            yield {**of_call[at], "parts": parts, "profiling_name": f"{key[0]}:{collective}"}
 
 
 def _of_whole(entry: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -211,12 +211,12 @@ def _is_end(entry: Mapping[str, Any]) -> bool:
 
 def _after_losses(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the entries of a recorder before which some are gone: its numbers leave gaps."""
-    expected, found = 0, []
+    expected, gaps = 0, []
     for entry in sorted(entries, key=lambda entry: exact(entry["record_id"])):
         if entry["record_id"] > expected:
-            found.append(entry)
+            gaps.append(entry)
         expected = entry["record_id"] + 1
-    return found
+    return gaps
 
 
 def _lost(entries: Sequence[Mapping[str, Any]]) -> int:
@@ -287,11 +287,11 @@ def _elements(shapes: Sequence[Sequence[int]]) -> int:
 
 def _pair(name: str) -> tuple[int, int]:
     """Return sender and receiver of ``send 0->1`` and ``recv 1<-0``. Raises ValueError."""
-    found = _PAIR.search(name)
-    if found is None:
+    match = _PAIR.search(name)
+    if match is None:
         raise ValueError(f"no ranks in {name[:40]}")
-    left, right = int(found[1]), int(found[3])
-    return (left, right) if found[2] == "->" else (right, left)
+    left, right = int(match[1]), int(match[3])
+    return (left, right) if match[2] == "->" else (right, left)
 
 
 def _groups(
@@ -299,20 +299,20 @@ def _groups(
     of_messages: Iterable[str],
 ) -> dict[str, KnownGroup]:
     """Return the groups by name: as the job listed them, else as the recorder did."""
-    found = {name: KnownGroup() for name in (*names, *of_messages)}
+    groups = {name: KnownGroup() for name in (*names, *of_messages)}
     for dump in dumps:
         for entry in dump["entries"]:
-            if (name := str(entry["process_group"][0])) in found:
-                found[name] = KnownGroup(str(entry["process_group"][-1]))
+            if (name := str(entry["process_group"][0])) in groups:
+                groups[name] = KnownGroup(str(entry["process_group"][-1]))
     for dump in dumps:
-        for one in dump.get("pg_config", {}).values():
-            ranks = ranks_of(one.get("ranks"))
-            if ranks and str(one.get("name")) in found:
-                found[str(one["name"])] = KnownGroup(str(one.get("desc", "")), ranks)
-    for name, one in own.get("groups", {}).items():
-        if name in found:
-            found[name] = KnownGroup(str(one["description"]), ranks_of(one["ranks"]) or None)
-    return found
+        for group in dump.get("pg_config", {}).values():
+            ranks = ranks_of(group.get("ranks"))
+            if ranks and str(group.get("name")) in groups:
+                groups[str(group["name"])] = KnownGroup(str(group.get("desc", "")), ranks)
+    for name, group in own.get("groups", {}).items():
+        if name in groups:
+            groups[name] = KnownGroup(str(group["description"]), ranks_of(group["ranks"]) or None)
+    return groups
 
 
 def _with_durations(
@@ -322,20 +322,20 @@ def _with_durations(
 
     Both are in the order of issue and have the same names; the profiler may begin earlier.
     """
-    found = [call for _, call in calls]
+    timed = [call for _, call in calls]
     by_name = defaultdict(list)
     for name, start, duration in sorted(listed, key=lambda one: exact(one[1])):
         by_name[str(name)].append((exact(start), exact(duration)))
     unmatched: Counter[str] = Counter()
     for name, events in by_name.items():
         places = [at for at, (entry, _) in enumerate(calls) if entry["profiling_name"] == name]
-        for at, event in zip(places, _aligned([found[at].start_ns or 0 for at in places], events),
+        for at, event in zip(places, _aligned([timed[at].start_ns or 0 for at in places], events),
                              strict=True):
             if event is None:
                 unmatched[name] += 1
             else:
-                found[at] = replace(found[at], duration_ns=event[1])
-    return found, "; ".join(f"{count} {name} without a duration"
+                timed[at] = replace(timed[at], duration_ns=event[1])
+    return timed, "; ".join(f"{count} {name} without a duration"
                             for name, count in unmatched.items())
 
 
@@ -348,7 +348,7 @@ def _with_scatters(
     `hpcbench record` notes begin and end of torch's function that enqueued them, the group, and of
     each call how many there are and its elements. One whose first entries are lost is left out.
     """
-    found, n_cut = list[RankCall | None](calls), 0
+    whole, n_cut = list[RankCall | None](calls), 0
     sums = [at for at, entry in enumerate(entries) if entry["profiling_name"] == "gloo:all_reduce"]
     created = [exact(entries[at]["time_created_ns"]) for at in sums]
     for began, ended, group, made in noted:
@@ -357,14 +357,14 @@ def _with_scatters(
         is_cut = len(within) < sum(count for count, _, _ in made)
         n_cut += len(made) if within and is_cut else 0
         for at in within:
-            found[at] = None
+            whole[at] = None
         for count, n_in, n_out in () if is_cut else made:
             first = calls[within[0]]
-            found[within[0]] = replace(
+            whole[within[0]] = replace(
                 first, collective="reduce_scatter", elements_in=n_in, elements_out=n_out,
                 duration_ns=first.duration_ns if count == 1 else None)
             del within[:count]
-    return [call for call in found if call is not None], n_cut
+    return [call for call in whole if call is not None], n_cut
 
 
 def _aligned(
@@ -374,14 +374,14 @@ def _aligned(
 
     Those before the first event, or after the last, have none.
     """
-    found: list[tuple[int, int] | None] = [None] * len(created)
+    aligned: list[tuple[int, int] | None] = [None] * len(created)
     following = len(created)
     for event in reversed(events):
         following = min(bisect_right(created, event[0]), following) - 1
         if following < 0:
             break
-        found[following] = event
-    return found
+        aligned[following] = event
+    return aligned
 
 
 def _is_number(value: Any) -> bool:

@@ -69,19 +69,19 @@ class _Events:
 
 def read(file: ForeignFile) -> RankRecord:
     """Return the record of a rank. Raises FileError for another kind of file."""
-    events, found = StreamedList(file, "traceEvents"), _Events()
+    events, found_events = StreamedList(file, "traceEvents"), _Events()
     for event in events:
         if isinstance(event, Mapping):
             try:
-                _take(file, event, found)
+                _take(file, event, found_events)
             except NOT_AS_WRITTEN:
                 file.left_out.add(_BROKEN)
-        check_count(file.name, max(len(found.noted), len(found.kernels)))
-    _follow_launches(file, found)
-    return _record(file, _calls(file, found), found.groups, events.others)
+        check_count(file.name, max(len(found_events.noted), len(found_events.kernels)))
+    _follow_launches(file, found_events)
+    return _record(file, _calls(file, found_events), found_events.groups, events.others)
 
 
-def _take(file: ForeignFile, event: Mapping[str, Any], found: _Events) -> None:
+def _take(file: ForeignFile, event: Mapping[str, Any], events: _Events) -> None:
     """Keep an event of communication. Raises as one without its arguments does."""
     name, args = str(event.get("name", "")), event.get("args")
     args = args if isinstance(args, Mapping) else {}
@@ -90,14 +90,14 @@ def _take(file: ForeignFile, event: Mapping[str, Any], found: _Events) -> None:
         if duration < 0:
             raise ValueError("a kernel that ends before it starts")
         call = _call(event, args) if "Collective name" in args else None
-        _take_group(call, args, found)
-        found.kernels.append(_Kernel(name, start, start + duration, _note_id(args),
-                                     exact(args.get("correlation", 0)), call))
+        _take_group(call, args, events)
+        events.kernels.append(_Kernel(name, start, start + duration, _note_id(args),
+                                      exact(args.get("correlation", 0)), call))
     elif name == _HOST_NOTE and "Collective name" in args:
         call, number = _call(event, args), _note_id(args)
         if call is not None:
-            _take_group(call, args, found)
-            found.noted.append((number, call))
+            _take_group(call, args, events)
+            events.noted.append((number, call))
     elif name == _HOST_NOTE:
         file.left_out.add(_NO_SIZES)
     elif name.startswith("gloo:"):
@@ -121,45 +121,46 @@ def _ns(time_us: Any) -> int:
     return time_ns
 
 
-def _follow_launches(file: ForeignFile, found: _Events) -> None:
+def _follow_launches(file: ForeignFile, events: _Events) -> None:
     """Give kernels that name no call the one of their launch: read the file once more for these."""
-    known = {number for number, _ in found.noted}
-    unknown = grouped((one.correlation, one) for one in found.kernels
-                      if one.note not in known and one.correlation)
-    if not unknown or not known:
+    noted = {number for number, _ in events.noted}
+    unknown = grouped((one.correlation, one) for one in events.kernels
+                      if one.note not in noted and one.correlation)
+    if not unknown or not noted:
         return
     for event in StreamedList(file, "traceEvents"):
         args = event.get("args") if isinstance(event, Mapping) else None
         if isinstance(args, Mapping) and event.get("cat") != "kernel" and (
-                args.get("correlation") in unknown and _note_id(args) in known):
+                args.get("correlation") in unknown and _note_id(args) in noted):
             for kernel in unknown[args["correlation"]]:
                 kernel.note = _note_id(args)
 
 
-def _calls(file: ForeignFile, found: _Events) -> list[RankCall]:
+def _calls(file: ForeignFile, events: _Events) -> list[RankCall]:
     """Return the calls in their order: of each the time from its first kernel to its last."""
-    found.noted.sort(key=lambda one: one[1].start_ns or 0)
-    number_of = {number: at for at, (number, _) in enumerate(found.noted) if number}
+    events.noted.sort(key=lambda one: one[1].start_ns or 0)
+    number_of = {number: at for at, (number, _) in enumerate(events.noted) if number}
     of_note = defaultdict[int, list[_Kernel]](list)
     alone = list[_Kernel]()
-    for kernel in found.kernels:
+    for kernel in events.kernels:
         at = number_of.get(kernel.note)
         (alone if at is None else of_note[at]).append(kernel)
-    free = grouped((_form(call), at) for at, (_, call) in reversed([*enumerate(found.noted)])
+    free = grouped((_form(call), at) for at, (_, call) in reversed([*enumerate(events.noted)])
                    if at not in of_note)
     calls = list[RankCall]()
     for kernels in _of_one_call(alone):
         call, first = kernels[0].call, min(one.start_ns for one in kernels)
         if call is None:
-            file.left_out.add(_NO_ARGUMENTS if found.noted or any(
-                one.call for one in found.kernels) else _NO_SIZES, count=len(kernels))
-        elif (same := free.get(_form(call))) and (found.noted[same[-1]][1].start_ns or 0) <= first:
-            of_note[same.pop()] = kernels
+            file.left_out.add(_NO_ARGUMENTS if events.noted or any(
+                one.call for one in events.kernels) else _NO_SIZES, count=len(kernels))
+        elif ((alike := free.get(_form(call)))
+              and (events.noted[alike[-1]][1].start_ns or 0) <= first):
+            of_note[alike.pop()] = kernels
         else:
             calls.append(_with_kernels(call, kernels))
     if not calls and not of_note:
-        return [call for _, call in found.noted]
-    return [*_placed(calls, found, of_note)]
+        return [call for _, call in events.noted]
+    return [*_placed(calls, events, of_note)]
 
 
 def _form(call: RankCall) -> tuple[object, ...]:
@@ -176,7 +177,7 @@ def _of_one_call(kernels: list[_Kernel]) -> Iterator[list[_Kernel]]:
 
 def _with_kernels(call: RankCall, kernels: list[_Kernel]) -> RankCall:
     start = min(one.start_ns for one in kernels)
-    word = next((found[1] for one in kernels if (found := _OPERATOR.search(one.name))), "")
+    word = next((match[1] for one in kernels if (match := _OPERATOR.search(one.name))), "")
     reduces = call.collective in ("all_reduce", "reduce_scatter", "reduce")
     return replace(
         call, start_ns=start, duration_ns=max(one.end_ns for one in kernels) - start,
@@ -185,7 +186,7 @@ def _with_kernels(call: RankCall, kernels: list[_Kernel]) -> RankCall:
 
 
 def _placed(
-    calls: list[RankCall], found: _Events, of_note: Mapping[int, list[_Kernel]],
+    calls: list[RankCall], events: _Events, of_note: Mapping[int, list[_Kernel]],
 ) -> Iterator[RankCall]:
     """Yield calls by the start of their kernels; those without behind the one before in the group.
 
@@ -193,7 +194,7 @@ def _placed(
     """
     placed = [(call.start_ns or 0, -1, call) for call in calls]
     before = defaultdict[str, int](int)
-    for at, (_, noted) in enumerate(found.noted):
+    for at, (_, noted) in enumerate(events.noted):
         kernels = of_note.get(at)
         call = _with_kernels(noted, kernels) if kernels else replace(noted, start_ns=None)
         before[call.group] = call.start_ns or before[call.group]

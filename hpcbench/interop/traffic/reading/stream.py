@@ -28,9 +28,9 @@ class StreamedList:
     def __iter__(self) -> Iterator[Any]:
         """Yield each item. Raises FileError for a document that is no JSON, or cut off."""
         opening = re.compile(rf'"{self._key}"\s*:\s*\[')
-        while (found := opening.search(self._text)) is None:
+        while (match := opening.search(self._text)) is None:
             self._read_on()
-        head, self._text = self._text[:found.start()], self._text[found.end():]
+        head, self._text = self._text[:match.start()], self._text[match.end():]
         decode = json.JSONDecoder().raw_decode
         while True:
             self._skip()
