@@ -32,6 +32,11 @@ class Evidence:
         """Return the declared FLOP/s of a device by dtype."""
         return self.results.plan.config.get("hardware", {}).get("peak_flops") or {}
 
+    def value(self, item: CaseResult, name: str) -> Any:
+        """Return what was derived of a case, None where it has none."""
+        values = self.results.record_of(item) or {}
+        return values.get(name) if isinstance(values, Mapping) else getattr(values, name, None)
+
     def cases(self, only: str = "*") -> list[CaseResult]:
         """Return the cases whose label matches one of the shell patterns, which | divides."""
         return [item for item in self.results.cases if matches(item.case.label, only)]
@@ -183,7 +188,7 @@ def _product_rates(evidence: Evidence) -> dict[str, float]:
     """Return the best FLOP/s of a rank by dtype, of products of kind hardware."""
     rates: dict[str, float] = {}
     for item in evidence.cases():
-        rate = (evidence.results.record_of(item) or {}).get("rank_flops_per_s") if (
+        rate = evidence.value(item, "rank_flops_per_s") if (
             item.status == "ok" and item.case.kind == "hardware") else None
         if rate:
             dtype = item.case.workload.dtype
@@ -216,8 +221,7 @@ def _best_by_model(evidence: Evidence, only: str, figure: str) -> dict[str, floa
     """Return the best of a figure by model and dtype, of cases that have one."""
     best: dict[str, float] = {}
     for item in evidence.cases(only):
-        value = getattr(evidence.results.record_of(item), figure, None)
-        if value is not None:
+        if (value := evidence.value(item, figure)) is not None:
             name = f"{item.case.workload.model} {item.case.workload.dtype}"
             best[name] = max(value, best.get(name, 0.0))
     return best
@@ -259,17 +263,18 @@ def memory(evidence: Evidence, within: float) -> Judgement:
 def largest_batch(evidence: Evidence, within: float) -> Judgement:
     """The largest batch that fits is within this share of the one that is predicted to."""
     cases = evidence.cases()
-    found = [largest for item in cases if item.status == "ok" and (
-        largest := getattr(evidence.results.record_of(item), "largest", None))]
-    if not found:
+    searched = next((item for item in cases if item.status == "ok"
+                     and evidence.value(item, "largest_batch")), None)
+    if searched is None:
         return _nothing(cases) or Judgement("missed", f"{cases[0].status}: {cases[0].reason}")
-    largest = found[0]
-    detail = (f"largest that fits: {largest.largest_batch}, predicted "
-              f"{largest.predicted_largest_batch}; {largest.too_large_batch} ended as "
-              f"{largest.too_large_ended}, {largest.tries} tries")
-    if largest.batch_deviation is None or largest.too_large_batch is None:
+    largest, predicted, deviation, too_large, ended, tries = (evidence.value(searched, name) for (
+        name) in ("largest_batch", "predicted_largest_batch", "batch_deviation", "too_large_batch",
+                  "too_large_ended", "tries"))
+    detail = (f"largest that fits: {largest}, predicted {predicted}; {too_large} ended as {ended}, "
+              f"{tries} tries")
+    if deviation is None or too_large is None:
         return Judgement("cannot tell", detail)
-    return Judgement("met" if abs(largest.batch_deviation) <= within else "missed", detail)
+    return Judgement("met" if abs(deviation) <= within else "missed", detail)
 
 
 def survived(

@@ -100,7 +100,7 @@ class Metric:
     shown_unit: str = ""
     better: str | None = None
     optional: bool = False
-    of: Callable[[Any], Any] | None = None
+    of: Callable[[Any], Any] | None = field(default=None, compare=False)
 
     @property
     def is_scalar(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from reading import NOT_DRAWN, ONCE, read
 
 from golden import hpcbench
-from hpcbench.kinds.memory.derive import PARTS
+from hpcbench.kinds.memory.derive import HELD
 from hpcbench.kinds.memory.plan import work_of
 from launcher import Finished, MpiLauncher, launcher_for
 
@@ -62,10 +62,10 @@ def test_what_ranks_hold_is_measured_beside_what_was_predicted(job: Finished) ->
     for name, item in found.items():
         assert (item.status, item.n_wrong) == ("ok", 0), (name, item.reason)
         record = results.derived["memory"][item.case.case_id]
-        assert record.peak_bytes == sum((record.held_bytes or {})[part] for part in PARTS)
-        assert abs(record.deviation or 1) < 0.1, (name, record)
-        assert 0 < (record.utilisation or 0) < 1
-        assert 0 < (record.efficiency or 0) < 1
+        assert record["peak_bytes"] == sum(record[one.name] for one in HELD)
+        assert abs(record["deviation"]) < 0.1, (name, record)
+        assert 0 < record["utilisation"] < 1
+        assert 0 < record["efficiency"] < 1
     rows = json.loads((job.folder / "summary.json").read_text("utf-8"))["results"]["memory"]
     assert [row["kind"] for row in rows] == ["training", *["memory"] * 3]  # not what has no peak
     assert list((job.folder / "plots").glob("memory*.png"))
@@ -87,7 +87,7 @@ def test_a_job_that_was_killed_goes_on_with_what_it_had_not_measured(
     again = mpirun.run(2, command=[*words[:4], "--resume", str(folder)], timeout=120).check()
     results = read(folder).results
     assert [item.status for item in results.cases] == ["ok"] * 3
-    assert all(results.derived["memory"][item.case.case_id].peak_bytes for item in results.cases)
+    assert all(results.derived["memory"][item.case.case_id]["peak_bytes"] for item in results.cases)
     assert 1 <= again.stdout.count("] ok  ") <= 2, "what was acknowledged is not run again"
     mpirun.assert_no_orphans()
 
@@ -104,10 +104,10 @@ def test_the_largest_batch_is_found_by_tries_of_which_one_is_killed(job: Finishe
     assert (tries[0]["batch"], tries[0]["ended"]) == (MOST_PREDICTED, "died")
     assert "rank 1: worker ended by signal 9 (SIGKILL)" in tries[0]["reason"]
     assert {one["ended"] for one in tries[1:]} <= {"ok", "out of memory"}
-    assert record.largest.predicted_largest_batch == MOST_PREDICTED
-    assert MOST_PREDICTED / 2 < record.largest.largest_batch < record.largest.too_large_batch
-    assert record.largest.too_large_batch <= MOST_PREDICTED
-    assert record.utilisation < 1 and record.capacity_bytes == record.largest.limit_bytes == 2**27
+    assert record["predicted_largest_batch"] == MOST_PREDICTED
+    assert MOST_PREDICTED / 2 < record["largest_batch"] < record["too_large_batch"]
+    assert record["too_large_batch"] <= MOST_PREDICTED
+    assert record["utilisation"] < 1 and record["capacity_bytes"] == record["limit_bytes"] == 2**27
     assert (none.status, none.reason.partition(" tries")[2].partition(":")[0]) == (
         "failed", " was ok; the last one"), none.reason
     assert none.detail["0"]["tries"][-1]["batch"] == 1

@@ -6,7 +6,9 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from hpcbench.kinds.memory.derive import Largest
+from hpcbench.kinds.hardware.derive import HardwareDeriver
+from hpcbench.kinds.memory.derive import MemoryDeriver
+from hpcbench.kinds.training.derive.deriver import TrainingDeriver
 from hpcbench.reduce.results import Usage
 from launcher import ROOT
 
@@ -76,6 +78,9 @@ def test_events_may_not_take_longer_than_the_host() -> None:
 
 def recorded(*pairs: tuple[SimpleNamespace, Any], **declared: float) -> Any:
     """Return evidence of cases with what is derived of each, and declared peaks."""
+    names = {one.name for deriver in (HardwareDeriver, MemoryDeriver, TrainingDeriver)
+             for one in deriver.columns}
+    assert all(names >= values.keys() for _, values in pairs if values), "no such metric"
     found = {id(item): record for item, record in pairs}
     results: Any = SimpleNamespace(
         cases=[item for item, _ in pairs], record_of=lambda item: found[id(item)],
@@ -85,10 +90,10 @@ def recorded(*pairs: tuple[SimpleNamespace, Any], **declared: float) -> Any:
 
 def test_the_largest_batch_is_compared_with_the_predicted_one() -> None:
     def searched(deviation: float | None, too_large: int | None = 120) -> Any:
-        largest = Largest(
-            largest_batch=110, too_large_batch=too_large, too_large_ended="out of memory", tries=9,
-            predicted_largest_batch=100, batch_deviation=deviation)
-        return recorded((case("bert", "ok"), SimpleNamespace(largest=largest)))
+        return recorded((case("bert", "ok"), {
+            "largest_batch": 110, "too_large_batch": too_large, "tries": 9,
+            "too_large_ended": "out of memory", "predicted_largest_batch": 100,
+            "batch_deviation": deviation}))
 
     judge = judges.largest_batch
     assert judge(searched(0.1), within=0.2).verdict == "met"
@@ -132,7 +137,7 @@ def test_products_are_compared_with_the_declared_peak_and_with_each_other() -> N
 def test_mfu_stands_beside_both_peaks() -> None:
     def step(mfu: float | None, of_measured: float | None) -> tuple[Any, Any]:
         return (case("resnet50 single", "ok", work={"model": "resnet50", "dtype": "bf16"}),
-                SimpleNamespace(mfu=mfu, mfu_of_measured=of_measured))
+                {"mfu": mfu, "mfu_of_measured": of_measured})
 
     told = judges.mfu(recorded(step(0.04, 0.05), step(0.02, 0.03)), 0.03, "resnet50 *")
     assert told == judges.Judgement(
@@ -140,7 +145,7 @@ def test_mfu_stands_beside_both_peaks() -> None:
     assert judges.mfu(recorded(step(0.02, 0.03)), least=0.03).verdict == "missed"
     unknown = judges.mfu(recorded(step(None, 0.05)), least=0.03)
     assert unknown.verdict == "cannot tell" and "5.0% of measured" in unknown.detail
-    bad = (case("resnet50 single", "failed", reason="OOM"), SimpleNamespace(mfu=None))
+    bad = (case("resnet50 single", "failed", reason="OOM"), {"mfu": None})
     assert judges.mfu(recorded(bad), least=0.03).verdict == "cannot tell"
     declared = judges.mfu(recorded(bad, bf16=1e15), least=0.03)
     assert declared == judges.Judgement("missed", "resnet50 single: failed: OOM")

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.memory.derive import MemoryDeriver, column_values
+from hpcbench.kinds.memory.derive import MemoryDeriver
 from hpcbench.kinds.memory.plan import (
     MemoryWork,
     Search,
@@ -255,17 +255,16 @@ def test_what_was_found_stands_beside_what_was_predicted(
 ) -> None:
     case = planned()
     item = searched(case, (40, "out of memory"), (30, "ok"), (32, "died"), (31, "ok"))
-    record = MemoryDeriver().derive([item], {})[case.case_id]
-    found = record.largest
-    assert found is not None
-    assert (found.largest_batch, found.too_large_batch, found.too_large_ended, found.tries) == (
-        31, 32, "died", 4)
-    assert found.limit_bytes == LIMIT
-    assert found.predicted_largest_batch == predicted_largest(work_of(case).training, 1, LIMIT)
-    assert found.batch_deviation == 31 / (found.predicted_largest_batch or 0) - 1
-    assert record.predicted_peak_bytes == predicted(with_batch(work_of(case).training, 31))
-    assert column_values(item, record)["largest_batch"] == 31
-    assert column_values(item, record)["batch_size"] == 31
+    values = MemoryDeriver().derive([item], {})[case.case_id]
+    assert [values[name] for name in (
+        "largest_batch", "too_large_batch", "too_large_ended", "tries", "limit_bytes")] == [
+        31, 32, "died", 4, LIMIT]
+    expected = predicted_largest(work_of(case).training, 1, LIMIT)
+    assert expected and values["predicted_largest_batch"] == expected
+    assert values["batch_deviation"] == 31 / expected - 1
+    assert values["predicted_peak_bytes"] == predicted(with_batch(work_of(case).training, 31))
+    batch_size = next(one for one in MemoryDeriver.columns if one.name == "batch_size")
+    assert batch_size.value(item, values) == 31
     write_summary(make_results((item,)), tmp_path)
     row, = json.loads((tmp_path / "summary.json").read_text("utf-8"))["results"]["memory"]
     assert (row["largest_batch"], row["too_large_batch"], row["tries"]) == (31, 32, 4)
@@ -278,10 +277,10 @@ def test_what_was_found_stands_beside_what_was_predicted(
 
 
 def test_of_other_cases_and_without_the_tries_nothing_was_found() -> None:
-    assert not MemoryDeriver().derive([searched(planned())], {})
+    untried = planned()
+    assert not MemoryDeriver().derive([searched(untried)], {})[untried.case_id]
     case = planned(largest_batch=None, memory_limit=None)
-    record = MemoryDeriver().derive([searched(case)], {})[case.case_id]
-    assert record.largest is None
+    assert "largest_batch" not in MemoryDeriver().derive([searched(case)], {})[case.case_id]
     assert case.workload.next_try(()) is None
     tried, _ = planned().workload.next_try(()) or (None, {})
     assert isinstance(tried, MemoryWork) and tried.next_try(()) is None

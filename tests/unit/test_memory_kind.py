@@ -12,19 +12,23 @@ import pytest
 from hpcbench.answers.compare_inputs import Side, cases_of
 from hpcbench.config.load import check_config, load_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.memory.derive import PARTS, MemoryDeriver, MemoryRecord
+from hpcbench.kinds.memory.derive import HELD as HELD_COLUMNS
+from hpcbench.kinds.memory.derive import PREDICTED as PREDICTED_COLUMNS
+from hpcbench.kinds.memory.derive import MemoryDeriver
 from hpcbench.kinds.memory.plan import least_bytes, work_of
-from hpcbench.kinds.memory.present import _MEASURED, _PREDICTED
+from hpcbench.kinds.memory.present import MEASURED, PREDICTED, who
 from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
+from hpcbench.reduce.metric import Values
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import write_summary
 from hpcbench.report.terminal import table_lines
 from hpcbench.trace.schema import check_types
+from hpcbench.views.metric_tables import ShownColumn, column_of
 from hpcbench.views.table import Column, Group, Row, Show, Table
 from launcher import ROOT
 from results_factory import make_results, ok
@@ -56,7 +60,7 @@ def result(case: Case, *peaks: int, **more: Any) -> CaseResult:
     return ok(case, 1e-3, detail=detail)
 
 
-def record_of(item: CaseResult) -> MemoryRecord:
+def values_of(item: CaseResult) -> Values:
     return MemoryDeriver().derive([item], {})[item.case.case_id]
 
 
@@ -128,18 +132,18 @@ def test_memory_is_not_compared_by_time() -> None:
     assert found.launch_s == () and found.problem
 
 
-def test_the_record_is_of_the_rank_with_most() -> None:
+def test_the_values_are_of_the_rank_with_most() -> None:
     case = planned()[0]
-    record, expected = record_of(result(case, 1, 2)), predict(work_of(case).training).memory
-    assert record.rank == 1
-    assert record.held_bytes == {part: 2 * size for part, size in HELD.items()}
-    assert record.peak_bytes == sum((record.held_bytes or {}).values()) == 2000
-    assert (record.overhead_bytes, record.utilisation) == (50, 0.2)
-    assert record.predicted_bytes == dict(zip(PARTS, expected.parts().values(), strict=True))
-    assert record.deviation == 2000 / expected.total - 1
-    assert record.used_bytes == 3000
+    values, expected = values_of(result(case, 1, 2)), predict(work_of(case).training).memory
+    assert values["peak_rank"] == 1
+    assert [values[one.name] for one in HELD_COLUMNS] == [2 * size for size in HELD.values()]
+    assert values["peak_bytes"] == 2000
+    assert (values["overhead_bytes"], values["utilisation"]) == (50, 0.2)
+    assert [values[one.name] for one in PREDICTED_COLUMNS] == [*expected.parts().values()]
+    assert values["deviation"] == 2000 / expected.total - 1
+    assert values["used_bytes"] == 3000
     least = least_bytes(work_of(case).training)
-    assert record.efficiency == least / 3000
+    assert values["efficiency"] == least / 3000
 
 
 @pytest.mark.parametrize(("optimizer", "each"), [("adamw", 16), ("sgd", 8)])
@@ -156,13 +160,12 @@ def test_the_least_of_adapters_has_gradients_of_these_only() -> None:
     assert least_bytes(work) == 4 * work.parameters + 16 * work.adapters
 
 
-def test_without_all_ranks_there_is_no_efficiency_and_without_any_no_record() -> None:
+def test_without_all_ranks_there_is_no_efficiency_and_without_any_no_values() -> None:
     case = planned()[0]
-    record = record_of(result(case, 1))
-    assert (record.used_bytes, record.efficiency) == (None, None)
-    assert not MemoryDeriver().derive([ok(case, 1e-3)], {})
-    failed = replace(result(case, 1, 1), status="failed")
-    assert not MemoryDeriver().derive([failed], {})
+    values = values_of(result(case, 1))
+    assert (values["used_bytes"], values["efficiency"]) == (None, None)
+    assert not values_of(ok(case, 1e-3))
+    assert not values_of(replace(result(case, 1, 1), status="failed"))
 
 
 def test_a_process_that_grew_by_less_than_it_held_has_no_overhead() -> None:
@@ -170,7 +173,7 @@ def test_a_process_that_grew_by_less_than_it_held_has_no_overhead() -> None:
     item = result(case, 1, 1)
     for left in item.detail.values():
         left["held"]["overhead"] = -7
-    assert record_of(item).overhead_bytes is None
+    assert values_of(item)["overhead_bytes"] is None
 
 
 def test_summaries_have_rows_of_trainings_and_of_this_kind_with_one_meaning(
@@ -199,13 +202,15 @@ def test_tables_show_measured_beside_predicted(
     assert "memory" in capsys.readouterr().out
     print_results(make_results(tuple(result(case, 1, 2) for case in cases)), tmp_path, explain=True)
     text = capsys.readouterr().out
-    for words in ("deviation %", "efficiency", ": predicted", "dev. %", "checkpointing=full",
+    for words in ("deviation", "efficiency", ": predicted", "dev.", "checkpointing=full",
                   "the capacity is the node's", "temporary = copies of weights"):
         assert words in text, words
 
 
-@pytest.mark.parametrize("columns", [_MEASURED, _PREDICTED])
-def test_tables_of_memory_fit_100_columns(columns: tuple[Column, ...]) -> None:
+@pytest.mark.parametrize("shown", [MEASURED, PREDICTED])
+def test_tables_of_memory_fit_100_columns(shown: tuple[ShownColumn, ...]) -> None:
+    columns = tuple(map(column_of, (*who({}), *shown)))
+
     def cell(column: Column, row: int) -> str | float:
         if column.show is Show.TEXT:
             return "word" * (1 + row)

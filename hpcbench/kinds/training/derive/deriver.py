@@ -35,10 +35,11 @@ from hpcbench.reduce.kind_facts import (
     texts,
     whole_numbers,
 )
+from hpcbench.reduce.metric import planned, word
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics.hypothesis_tests import pass_medians
 from hpcbench.statistics.overlap import significant
-from hpcbench.trace.columns import PURE, TEXT
+from hpcbench.trace.columns import PURE
 
 PIPELINE = ("stages of a pipeline have different work: a slow stage on every replica is uneven "
             "partitioning, not a slow rank")
@@ -100,7 +101,7 @@ def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
     return RankWork(EXCHANGE, stamps.ranks, medians[0], (0,) * len(stamps.ranks), "", medians[1])
 
 
-_OF_WORK = (*texts(
+_OF_WORK = planned(*texts(
     strategy="name of the strategy", model="name of the model",
     optimizer="name of the optimizer", checkpointing="what is computed again in backward",
     data="file of the data, or synthetic", library="whose model it is",
@@ -143,7 +144,8 @@ FACTORS = {
     "transfer": ("transfer", "step of an ideal network over the step"),
 }  # name -> field of the efficiency, and its meaning
 OF_TRAINING = (
-    *_OF_WORK, CaseColumn("options", TEXT, "options: NAME=VALUE, separated by spaces", str))
+    *_OF_WORK, word("options", "options: NAME=VALUE, separated by spaces",
+                    of=lambda item: settings(item.case.workload.options)))
 """The model, and how it is trained."""
 COLUMNS = (
     *OF_TRAINING, *_RATES,
@@ -188,9 +190,7 @@ def efficiency_values(pop: Pop | None) -> dict[str, float | None]:
 
 
 def training_values(item: CaseResult) -> dict[str, Any]:
-    work = training_of(item.case)
-    return {**{column.name: getattr(work, column.name) for column in _OF_WORK},
-            "options": settings(work.options)}
+    return {column.name: column.value(item, None) for column in OF_TRAINING}
 
 
 GROWTH = "process growth"
