@@ -213,8 +213,8 @@ def by(cases: int, passes: int, placed: Placed = in_order) -> Claim:
         for _ in range(reports):
             times = np.exp(placed(kind, random, cases, passes))
             times[1] *= factor
-            first, second = ({str(at): CaseOfSide(canary(), (float(np.median(row)),), tuple(
-                row.tolist())) for at, row in enumerate(side)} for side in times)
+            first, second = ({str(at): CaseOfSide(canary(), (float(np.median(row)),), ((
+                tuple(row.tolist()),),)) for at, row in enumerate(side)} for side in times)
             said = compare(first, second, ("A", "B"), in_launch=True)
             found.append(any(one.verdict in (SLOWER, FASTER) for one in said.cases)
                          if factor == 1 else len(said.having(SLOWER)) / cases)

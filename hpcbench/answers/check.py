@@ -28,7 +28,6 @@ from hpcbench.answers.compare import (
     SLOWER,
     at_most,
     compare,
-    protocol_text,
     scope_of,
 )
 from hpcbench.answers.compare_inputs import (
@@ -40,6 +39,7 @@ from hpcbench.answers.compare_inputs import (
     launch_times,
     side_of,
 )
+from hpcbench.answers.compare_tables import protocol_text
 from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.config.axes import nearest, quote
 from hpcbench.config.section import SCALES, Limit, Section, limit_below
@@ -499,10 +499,10 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
                 for key, case in old.items() if case.launch_s and ids[key] not in named and not (
                     key in new and new[key].launch_s)]
     for case in found.cases:
-        change = f"{change_text(case.ratio)} against the baseline"
+        change = f"{change_text(case.interval)} against the baseline"
         if scope := scope_of([case]):
             change += f" {scope}"
-        if protocol := protocol_text(case):
+        if protocol := protocol_text(case, ("baseline", "these results")):
             change += f" ({protocol})"
         if case.verdict == SLOWER and case.means_the_same:
             reasons.append(Reason(SLOW, case.label, change, ids[case.key]))

@@ -14,17 +14,21 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hpcbench.answers.answer import ends_of
 from hpcbench.config.axes import CHECKED, unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import DEFAULT_MODE, Case
 from hpcbench.records import dataclass
+from hpcbench.reduce.records import log_ratios, passes_by_launch
 from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Results
 from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.run_checks import stable_facts
+from hpcbench.statistics.order import Interval
+from hpcbench.statistics.overlap import PassTimes
 from hpcbench.texts import valid
-from hpcbench.units import grouped
+from hpcbench.units import grouped, three_digits
 from hpcbench.views.columns import median_cell
 
 OPTION, ENV = "options.", "env."
@@ -51,25 +55,38 @@ class Side:
 class CaseOfSide:
     """A case on one side.
 
-    ``launch_s`` are the medians of its launches in seconds, of all files; ``pass_s`` those of its
-    passes where there is one launch in all. ``phases_s`` are the medians of the phases of a step,
-    one value a file; ``problem`` is why there are no times.
-    ``jobs`` is how many files have times. ``repeats``: launches of a file ran in the same
-    processes and count as one. ``is_imported``: a program printed the times, without samples; each
-    file is a launch. ``protocol`` is how it was measured, by the keys of the sweep file. ``ends_s``
-    are those of the median's interval where there is one launch in all.
+    ``launch_s`` are the medians of its launches in seconds, of all files; ``passes_s`` those of its
+    passes (file, launch, pass), a file without times is empty. ``time_s`` is the median that `show`
+    has of one file, with ``ends_s`` of its interval; None of several. ``phases_s`` are the medians
+    of the phases of a step, one value a file; ``problem`` is why there are no times. ``jobs``: how
+    many files have times. ``repeats``: launches of a file ran in the same processes and count as
+    one. ``is_imported``: a program printed the times, without samples; each file is a launch.
+    ``protocol`` is how it was measured, by the keys of the sweep file.
     """
 
     case: Case
     launch_s: tuple[float, ...]
-    pass_s: tuple[float | None, ...] = ()
+    passes_s: tuple[tuple[PassTimes, ...], ...] = ()
     phases_s: Mapping[str, tuple[float, ...]] | None = None
     problem: str = ""
     jobs: int = 1
     repeats: bool = False
     is_imported: bool = False
     protocol: Mapping[str, str] = field(default_factory=dict)
+    time_s: float | None = None
     ends_s: tuple[float, float] | None = None
+
+    @property
+    def pass_s(self) -> PassTimes:
+        """Return the medians of the passes where there is one launch in all, else nothing."""
+        return tuple(time_s for launches in self.passes_s for launch in launches
+                     for time_s in launch) if len(self.launch_s) == 1 else ()
+
+
+def pairs_by_launch(first: CaseOfSide, second: CaseOfSide) -> list[npt.NDArray[np.float64]]:
+    """Return the `log_ratios` of passes that two cases of the same files have in common."""
+    return [logs for of_file in zip(first.passes_s, second.passes_s, strict=False)
+            for logs in log_ratios(*of_file)]
 
 
 def read_side(text: str) -> Side:
@@ -101,12 +118,15 @@ def cases_of(side: Side) -> dict[str, CaseOfSide]:
 
     A case that runs a file's content is found again after the file has changed.
     """
-    found = grouped((id_in_any_version(item.case), item) for results in side.results
-                    for item in results.cases)
+    found = grouped((id_in_any_version(item.case), (at, item))
+                    for at, results in enumerate(side.results) for item in results.cases)
     imported = {id_in_any_version(item.case) for results in side.results if results.run.imported
                 for item in results.cases}
-    return {key: replace(_merged(items), is_imported=key in imported)
-            for key, items in found.items()}
+    return {key: replace(
+        _merged([item for _, item in items]), is_imported=key in imported,
+        passes_s=tuple(passes_by_launch(of_file.get(at), results.plan.passes)
+                       for at, results in enumerate(side.results)))
+        for key, items in found.items() for of_file in [dict(reversed(items))]}
 
 
 def aligned(
@@ -188,10 +208,18 @@ TIMES_FROM = 10
 """A change of so many times is no longer given in %."""
 
 
-def change_text(ratio: float) -> str:
-    """Return a change of times: ``+12.3 %``, from ten times on ``269x``."""
-    return f"{ratio:.0f}x" if ratio >= TIMES_FROM else (
-        f"{round(100 * (ratio - 1), 1) + 0.0:+.1f} %")  # no -0.0
+def change_text(found: Interval) -> str:
+    """Return a change of times with its interval, if it has one: ``+12.3 % (10.1..14.5)``; from ten
+    times on ``15x (5.28..43.8)``."""
+    is_times = found.value >= TIMES_FROM
+    text = f"{found.value:.0f}x" if is_times else f"{_percent(found.value):+.1f} %"
+    ends = () if found.low is None or found.high is None else (found.low, found.high)
+    shown = (three_digits(end) if is_times else f"{_percent(end):.1f}" for end in ends)
+    return f"{text} ({'..'.join(shown)})" if ends else text
+
+
+def _percent(ratio: float) -> float:
+    return round(100 * (ratio - 1), 1) + 0.0  # no -0.0
 
 
 def protocol_differences(
@@ -369,11 +397,10 @@ def _merged(items: Sequence[CaseResult]) -> CaseOfSide:
         return CaseOfSide(item.case, (), problem=f"{item.status}: {item.reason}".rstrip(": "))
     launches = tuple(time_s for item in timed for time_s in launch_times(item))
     protocol = grouped(pair for item in timed for pair in _protocol(item).items())
-    passes = timed[0].timing.pass_medians_s if len(launches) == 1 and timed[0].timing else ()
-    median = median_cell(timed[0].statistics) if len(launches) == 1 else None
-    return CaseOfSide(timed[0].case, launches, passes, dict(_phases(timed)), jobs=len(timed),
-                      ends_s=ends_of(median), repeats=any(
-                          item.timing.repeats for item in timed if item.timing),
+    shown = timed[0].statistics if len(timed) == 1 else None
+    return CaseOfSide(timed[0].case, launches, phases_s=dict(_phases(timed)), jobs=len(timed),
+                      time_s=shown.median_s if shown else None, ends_s=ends_of(median_cell(shown)),
+                      repeats=any(item.timing.repeats for item in timed if item.timing),
                       protocol={name: " or ".join(dict.fromkeys(values))
                                 for name, values in protocol.items()})
 

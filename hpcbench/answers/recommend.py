@@ -21,8 +21,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from hpcbench.answers.answer import (
     CANNOT_TELL,
     CLEAR,
@@ -39,11 +37,13 @@ from hpcbench.answers.answer import (
     range_of,
     with_ends,
 )
-from hpcbench.answers.compare import DISAGREE, NEAR, SMALLEST
+from hpcbench.answers.compare import FEWEST, LAUNCHES, NEAR, PASSES, SMALLEST
 from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET
+from hpcbench.answers.compare_tables import DISAGREE
 from hpcbench.errors import command_line
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
+from hpcbench.reduce.records import log_ratios, passes_by_launch
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen, shifts_in_launches
 from hpcbench.statistics.order import Interval
@@ -53,11 +53,9 @@ from hpcbench.views.columns import median_cell
 from hpcbench.views.labels import without_shared
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
-RANKS, FEWEST = "world_size", 3
-"""Fewer pairs decide nothing."""
+RANKS = "world_size"
 ENOUGH = math.ceil(math.log2(2 / FALSE_ALARMS))
 """Pairs of one comparison that decide it if all are on one side (sign test)."""
-PASSES, LAUNCHES = "passes", "launches"
 SPANS, EVIDENCE = 3, 8
 _BYTES = re.compile(r"\d+B")
 
@@ -333,8 +331,9 @@ def paired(pairs: Sequence[tuple[TaskSetting, TaskSetting]], passes: Sequence[in
     the run. All pairs of a report share the machine, and so how passes depend on one another."""
     found = [Paired(time_of(second) / time_of(first), None, None, None, 0, PASSES, 0)
              for first, second in pairs]
-    rows = [[np.array(logs) for run, item in first.items.items() if run in second.items
-             for logs in _launches(item, second.items[run], passes[run])]
+    rows = [[logs for run, item in first.items.items() if run in second.items
+             for logs in log_ratios(*(passes_by_launch(one, passes[run])
+                                      for one in (item, second.items[run])))]
             for first, second in pairs]
     places = [at for at, row in enumerate(rows) if row]
     for at, shift in zip(places, shifts_in_launches([rows[at] for at in places]), strict=True):
@@ -352,18 +351,6 @@ def time_of(way: TaskSetting) -> float:
     logs = [math.log(item.statistics.median_s) for item in way.items.values()
             if item.statistics is not None]
     return math.exp(sum(logs) / len(logs))
-
-
-def _launches(first: CaseResult, second: CaseResult, passes: int) -> Iterator[list[float]]:
-    """Yield, for each launch that has any pass of both, the logarithms of their ratios."""
-    assert first.timing is not None and second.timing is not None
-    both = [*zip(first.timing.pass_medians_s, second.timing.pass_medians_s, strict=False)]
-    if first.timing.repeats or second.timing.repeats:  # of one process: they are one launch
-        passes = len(both)
-    for start in range(0, len(both), max(passes, 1)):
-        logs = [math.log(b / a) for a, b in both[start:start + passes] if a and b]
-        if logs:
-            yield logs
 
 
 def recommend_answers(found: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer]:

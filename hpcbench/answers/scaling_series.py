@@ -189,7 +189,10 @@ def scaled(case: Worked, factor: float) -> Worked:
     times = case.times
     return replace(case, times=replace(
         times, launch_s=tuple(time * factor for time in times.launch_s),
-        pass_s=tuple(time and time * factor for time in times.pass_s)))
+        time_s=times.time_s and times.time_s * factor,
+        ends_s=times.ends_s and (times.ends_s[0] * factor, times.ends_s[1] * factor),
+        passes_s=tuple(tuple(tuple(time and time * factor for time in of_pass)
+                             for of_pass in launches) for launches in times.passes_s)))
 
 
 def caveats(runs: Sequence[Run]) -> list[str]:

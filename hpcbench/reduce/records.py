@@ -12,9 +12,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import h5py
+import numpy as np
+import numpy.typing as npt
 
 from hpcbench.kinds.registry import kinds
 from hpcbench.operations.arrival import TOGETHER
@@ -68,6 +71,28 @@ def why_unpaired(name: str, what: str, item: CaseResult, other: CaseResult | Non
 
 def pass_medians_s(item: CaseResult | None) -> PassTimes:
     return item.timing.pass_medians_s if item is not None and item.timing is not None else ()
+
+
+def passes_by_launch(item: CaseResult | None, passes: int) -> tuple[PassTimes, ...]:
+    """Return the medians of the passes of each launch, of so many planned ``passes``; launches of
+    one process are one."""
+    times = pass_medians_s(item)
+    is_one = item is not None and item.timing is not None and item.timing.repeats
+    length = max(len(times) if is_one else passes, 1)
+    return tuple(times[start:start + length] for start in range(0, len(times), length))
+
+
+def log_ratios(
+    first: Sequence[PassTimes], second: Sequence[PassTimes],
+) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield, for each launch that has any pass of both, the logarithms of the second's times over
+    the first's (pass,). Where the launches of one are one, so are those of the other."""
+    if len(first) != len(second):
+        first, second = ([tuple(chain.from_iterable(one))] for one in (first, second))
+    for mine, others in zip(first, second, strict=True):
+        logs = [math.log(b / a) for a, b in zip(mine, others, strict=False) if a and b]
+        if logs:
+            yield np.array(logs)
 
 
 def median_s(item: CaseResult | None) -> float | None:

@@ -26,11 +26,13 @@ from hpcbench.answers.check import CheckResult
 from hpcbench.answers.compare import (
     Compared,
     SideComparison,
-    at_most,
+    scope_of,
+)
+from hpcbench.answers.compare_tables import (
     comparison_table,
     difference_table,
+    launches_line,
     needed_line,
-    scope_of,
     totals_line,
     unmatched_table,
 )
@@ -219,14 +221,8 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text | Table]
     if other:
         yield other
     yield Text()
-    in_launch = any(case.in_launch for one in answer.comparisons for case in one.cases)
-    if in_launch and not any(map(needed_line, answer.comparisons)):
-        needed = max(one.launches_needed[1] for one in answer.comparisons)
-        yield Sentence("one launch only: others may differ by more; "
-                       f"use {at_most(needed)} launches (other jobs, or --launches)")
-    if in_launch:
-        yield Sentence("times are medians, as in hpcbench show; "
-                       "changes are means over pairs of a pass")
+    if line := launches_line(case for one in answer.comparisons for case in one.cases):
+        yield Sentence(line)
     scopes = (scope_of(one.cases) for one in answer.comparisons)
     for scope in dict.fromkeys(filter(None, scopes)):
         yield Sentence(f"{scope}: equal jobs may differ as much; run both in turn at other times "

@@ -21,6 +21,8 @@ from hpcbench.answers.compare import (
     SMALLEST,
     Compared,
     compare_sides,
+)
+from hpcbench.answers.compare_tables import (
     comparison_chart,
     comparison_table,
     difference_table,

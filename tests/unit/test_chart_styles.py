@@ -10,7 +10,8 @@ import pytest
 
 from figure_texts import charts_of_kind, texts_of
 from hpcbench.answers.answer import Run
-from hpcbench.answers.compare import SAME, CaseComparison, SideComparison, comparison_table
+from hpcbench.answers.compare import SAME, CaseComparison, SideComparison
+from hpcbench.answers.compare_tables import comparison_table
 from hpcbench.kinds.hardware.derive import HardwareDeriver
 from hpcbench.kinds.hardware.plan.test import Stream
 from hpcbench.kinds.hardware.present import HardwarePresenter

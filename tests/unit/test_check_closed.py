@@ -26,6 +26,7 @@ from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from launcher import ROOT
+from results_factory import in_launches, make_case, make_results
 from synthetic import make_plan, write_synthetic_run
 
 FILE = RESULTS["collective"]
@@ -83,6 +84,13 @@ def test_beside_a_baseline_ranks_and_checks_may_not_be_missing(
     assert beside_baseline(monkeypatch, whole, reduce_folder(tmp_path))[0] == "missing"
     unchecked = changed(results, lambda item: replace(item, n_wrong=None))
     assert "results were not checked" in beside_baseline(monkeypatch, results, unchecked)[1]
+
+
+def test_a_case_slower_than_the_baseline_has_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [make_results((in_launches(make_case(), *[[by * (1 + at / 500)] * 3 for at in range(6)]
+                                      ),)) for by in (1.0, 15.0)]
+    outcome, texts = beside_baseline(monkeypatch, *jobs)
+    assert outcome == "slow" and texts[0].startswith("15x (14.9..15.1) against"), texts
 
 
 def test_the_same_file_twice_is_not_two_launches(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from bad_input_process import hpcbench
 from golden import RESULTS
+from hpcbench.answers.answer import Run, TopicOptions
 from hpcbench.answers.compare import (
-    DISAGREE,
     FASTER,
     INCONCLUSIVE,
     SAME,
@@ -29,11 +29,8 @@ from hpcbench.answers.compare import (
     compare_by,
     compare_each,
     compare_sides,
-    comparison_table,
     launches_needed,
-    needed_line,
     scope_of,
-    totals_line,
 )
 from hpcbench.answers.compare_inputs import (
     CaseOfSide,
@@ -47,6 +44,8 @@ from hpcbench.answers.compare_inputs import (
     read_side,
     split_by,
 )
+from hpcbench.answers.compare_tables import DISAGREE, comparison_table, needed_line, totals_line
+from hpcbench.answers.recommend import recommend
 from hpcbench.cli import app
 from hpcbench.config.axes import Checks
 from hpcbench.errors import UsageError
@@ -54,7 +53,16 @@ from hpcbench.plan.case import Case, planned_canary
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import each_once
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen, least_chance, shift_of
-from results_factory import flagged, in_launches, in_passes, make_case, make_results
+from hpcbench.statistics.order import Interval
+from hpcbench.views.table import Range
+from results_factory import (
+    MemorySamples,
+    flagged,
+    in_launches,
+    in_passes,
+    make_case,
+    make_results,
+)
 
 SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
 
@@ -67,7 +75,7 @@ def compared(
     first: Sequence[float], second: Sequence[float], *, in_launch: bool = False,
     passes: tuple[Sequence[float | None], Sequence[float | None]] = ((), ()),
 ) -> CaseComparison:
-    a, b = (CaseOfSide(case(), tuple(times), tuple(of_passes))
+    a, b = (CaseOfSide(case(), tuple(times), ((tuple(of_passes),),))
             for times, of_passes in zip((first, second), passes, strict=True))
     found = compare({"x": a}, {"x": b}, ("A", "B"), in_launch=in_launch)
     return found.cases[0]
@@ -177,6 +185,84 @@ def test_launches_in_one_process_are_one_and_those_of_a_job_are_marked() -> None
     assert (jobs["gloo"].launches, jobs["gloo"].jobs) == ((25, 25), (5, 5))
 
 
+def test_launches_of_one_run_are_compared_in_pairs_of_passes_as_recommendations_are() -> None:
+    """Passes while launches are alike and few, else launches; those of one process are one."""
+    def made(launches: int, *, repeats: bool = False) -> CaseComparison:
+        slow = np.exp(np.random.default_rng(3).normal(0, 0.5, 3 * launches))
+        times = {"gloo": slow, "mpi": slow * (1.2 + 1e-3 * (np.arange(3 * launches) % 5))}
+        items = [flagged(in_passes(make_case(backend=name), *of.tolist()), *(
+            ["repeats"] if repeats and name == "mpi" else []), launch_medians_s=tuple(of[::3]))
+            for name, of in times.items()]
+        run = make_results(tuple(items))
+        run = replace(run, plan=replace(run.plan, passes=3, launches=launches))
+        first, second = split_by(Side("A", (run,)), "backend").values()
+        (case,) = compare(first, second, ("A", "B"), in_launch=True).cases
+        ranked = recommend([Run("A", run, MemorySamples(run))], TopicOptions()).rankings[0]
+        rival = ranked.rivals[0].paired
+        assert (case.ratio, case.low, case.high, case.chance, case.launches[0], case.unit,
+                case.n_launches) == (rival.ratio, rival.low, rival.high, rival.chance, rival.n,
+                                     rival.unit, rival.n_launches)
+        return case
+
+    alike, whole = made(4, repeats=True), made(8)
+    assert (alike.launches, alike.unit, alike.n_launches) == ((12, 12), "passes", 1)
+    assert (whole.launches, whole.unit, whole.n_launches) == ((8, 8), "launches", 8)
+    assert whole.verdict == SLOWER and made(2).n_launches == 2
+
+
+def test_times_are_those_of_show_and_a_change_of_launches_says_so() -> None:
+    """Of launches of unequal length the median of all samples is not that over launches."""
+    sides = [measured(f"{name}/results.h5", in_launches(make_case(), [1.0] * 9, *[[by] * 2] * 3))
+             for name, by in (("before", 2.0), ("after", 3.0))]
+    found = matched(*sides)
+    (case,) = found.cases
+    shown = [side.results[0].cases[0].statistics for side in sides]
+    assert (case.first_s, case.second_s) == tuple(one.median_s for one in shown if one)
+    assert case.ratio == pytest.approx(1.5) and not case.is_of_times
+    table = comparison_table(found)
+    assert [column.title for column in table.columns[1:3]] == ["before", "after"]
+    assert table.columns[3].unit == "%, of launches" and "hpcbench show" in table.notes[-1].text
+    several = Side("B", sides[1].results * 3)
+    (case,) = matched(several, several).cases
+    assert case.first_s == pytest.approx(3) and case.is_of_times
+
+
+@pytest.mark.parametrize(("ratio", "title", "cells"), [
+    (8.0, "change", (7.0, Range(6.0, 8.0))), (15.0, "times as long", (15.0, Range(7.0, 9.0)))])
+def test_a_column_of_changes_has_one_form(
+    ratio: float, title: str, cells: tuple[float, Range],
+) -> None:
+    found = compare(*({key: CaseOfSide(case(), (by,)) for key in "xy"} for by in (1.0, 8.0)),
+                    ("A", "B"))
+    first, second = (replace(one, low=7.0, high=9.0) for one in found.cases)
+    table = comparison_table(replace(found, cases=(
+        first, replace(second, ratio=ratio))), full=True)
+    assert table.columns[3].title == title
+    assert cells in [row.cells[3:5] for row in table.rows]
+    assert {type(row.cells[3]) for row in table.rows} == {float}
+
+
+@pytest.mark.parametrize(("sides", "names"), [
+    (("a/before/results.h5", "results/latest"), ("before", "latest")),
+    (("old", "new"), ("old", "new")), (("a,b", "c,d"), ("before", "after")),
+    (("x/run/results.h5", "y/run/results.h5"), ("before", "after")),
+    (("implementation=torch", "implementation=chunked_pipeline chunks=2"),
+     ("torch", "chunked_pipeline")),
+    (("x=alike chunks=2 and more", "x=alike chunks=4 and more"), ("first", "second"))])
+def test_columns_have_the_names_of_the_sides(
+    sides: tuple[str, str], names: tuple[str, str],
+) -> None:
+    one = {"x": CaseOfSide(case(), (1.0,))}
+    table = comparison_table(compare(one, one, sides))
+    assert tuple(column.title for column in table.columns[1:3]) == names
+
+
+def test_cases_that_only_one_side_has_are_counted_in_a_sentence() -> None:
+    one = CaseOfSide(case(), (1.0,))
+    found = compare({"x": one, "y": one}, {"z": one}, ("A", "B"))
+    assert totals_line(found) == "0 cases compared: 2 only in A; 1 only in B"
+
+
 def test_how_many_launches_a_verdict_needs() -> None:
     assert [launches_needed(family) for family in (1, 5, 59)] == [4, 5, 7]
 
@@ -218,7 +304,7 @@ def test_too_few_launches_state_once_how_many_decide() -> None:
 def test_why_passes_of_one_launch_do_not_decide() -> None:
     passes = {"among": (2.9, 3.0, 3.1), "noise": (0.5, 1.25, 3.0),
               "small": (1.029, 1.03, 1.031) * 4}
-    first, second = ({key: CaseOfSide(case(), (1.0,), times if at else (1.0,) * len(times))
+    first, second = ({key: CaseOfSide(case(), (1.0,), ((times if at else (1.0,) * len(times),),))
                       for key, times in passes.items()} for at in (0, 1))
     del first["small"]
     wide = compare(first, second, ("A", "B"), in_launch=True).cases
@@ -241,8 +327,8 @@ def test_ways_in_one_launch_have_the_error_rate_that_recommendations_have() -> N
 def test_values_of_a_key_are_one_family_as_in_recommendations() -> None:
     """The share of false ones is of all pairs of ways, of which those with the first are shown."""
     random = np.random.default_rng(5)
-    first, *others = ({key: CaseOfSide(case(), (1.0,), tuple(
-        random.lognormal(0.01 * at, 0.02, 9))) for key in ("a", "b")} for at in range(4))
+    first, *others = ({key: CaseOfSide(case(), (1.0,), ((tuple(
+        random.lognormal(0.01 * at, 0.02, 9)),),)) for key in ("a", "b")} for at in range(4))
     found = compare_each(first, others, "ABCD", in_launch=True)
     every = [one for side in found for one in side.cases]
     assert [one.false_share for one in every] == pytest.approx(
@@ -341,7 +427,9 @@ def test_the_nearest_case_is_named_by_what_differs() -> None:
 
 
 def test_a_change_is_in_percent_up_to_ten_times() -> None:
-    assert [change_text(ratio) for ratio in (0.5, 0.9999, 9.9, 269.4)] == [
+    assert change_text(Interval(1.05, 1.01, 1.1)) == "+5.0 % (1.0..10.0)"
+    assert change_text(Interval(15.2, 5.279, 43.84)) == "15x (5.28..43.8)"
+    assert [change_text(Interval(ratio)) for ratio in (0.5, 0.9999, 9.9, 269.4)] == [
         "-50.0 %", "+0.0 %", "+890.0 %", "269x"]
 
 
@@ -402,7 +490,7 @@ def test_inside_a_file_by_a_key_and_as_a_figure(tmp_path: Path) -> None:
     figure = tmp_path / "ratios.svg"
     done = hpcbench("compare", str(RESULTS["primitive"]), "--by", "implementation", "--plot",
                     str(figure))
-    assert done.returncode == 0 and "one launch only" in done.stdout, done
+    assert done.returncode == 0 and "in this launch" in done.stdout, done
     assert "ratio of times" in figure.read_text(encoding="utf-8")
     sides = compare_by([str(RESULTS["primitive"])], "implementation", 0.03)
     assert not [label for label in sides.sides if "_only" in label]

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from hpcbench.answers.answer import Run, TopicOptions
-from hpcbench.answers.compare import compare, comparison_table
+from hpcbench.answers.compare import compare
 from hpcbench.answers.compare_inputs import Side, cases_of
+from hpcbench.answers.compare_tables import comparison_table
 from hpcbench.answers.recommend import recommend, recommend_charts, recommend_tables
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.results_lines import brief_tables_of, tables_of

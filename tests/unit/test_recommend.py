@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from golden import RUNS
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
-from hpcbench.answers.compare import DISAGREE
+from hpcbench.answers.compare_tables import DISAGREE
 from hpcbench.answers.recommend import (
     Recommendations,
     recommend,

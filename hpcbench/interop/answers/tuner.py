@@ -17,15 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.compare import SMALLEST
-from hpcbench.answers.recommend import (
-    FEWEST,
-    LAUNCHES,
-    Paired,
-    TaskSetting,
-    is_clearly_slower,
-    paired,
-)
+from hpcbench.answers.compare import FEWEST, LAUNCHES, SMALLEST
+from hpcbench.answers.recommend import Paired, TaskSetting, is_clearly_slower, paired
 from hpcbench.errors import UsageError
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.records import dataclass

@@ -25,7 +25,8 @@ from matplotlib.ticker import FixedFormatter
 from matplotlib.transforms import Bbox
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.compare import Compared, comparison_chart
+from hpcbench.answers.compare import Compared
+from hpcbench.answers.compare_tables import comparison_chart
 from hpcbench.answers.topics import topic_results
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import FileError, UsageError, command_line

@@ -1,0 +1,249 @@
+"""The tables, the chart and the lines of a comparison of runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hpcbench.answers.answer import range_of, with_ends
+from hpcbench.answers.compare import (
+    FASTER,
+    INCONCLUSIVE,
+    LAUNCHES,
+    PASSES,
+    SAME,
+    SLOWER,
+    VERDICTS,
+    CaseComparison,
+    SideComparison,
+    at_most,
+    scope_of,
+)
+from hpcbench.answers.compare_inputs import TIMES_FROM, SideDifference
+from hpcbench.reduce.results_file import FILE_NAME
+from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES
+from hpcbench.units import grouped, in_launches, plural
+from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
+
+MEANINGS = {
+    SLOWER: "slower", FASTER: "faster", INCONCLUSIVE: "undecided", SAME: "same",
+}
+_CHANGE = Column("change", "change", Show.PERCENT, "%", "second over first, less 1", "less")
+_TIMES = Column("change", "times as long", Show.RATIO, "", "second over first", "less")
+_BY_PAIRS = ("by pairs", "mean over pairs of a pass, not the quotient of two medians")
+_OF_LAUNCHES = ("of launches", "of medians over launches, not of all samples")
+DISAGREE, _LAUNCHES_DISAGREE = "medians and pairs disagree", "medians and launches disagree"
+_SHOWN = 20
+_PHASES_SHOWN = 2
+_DIFFERENCES_SHOWN = 8
+_LONG = 60
+_HEADING = 16
+
+
+def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
+    """Return a row for each case, by verdict; not ``full``: the first ones, and none of SAME."""
+    names = first, second = _headings(found.first, found.second)
+    shown = {verdict: cases if full else [] if verdict == SAME else cases[:_SHOWN]
+             for verdict in VERDICTS for cases in [found.having(verdict)]}
+    rows = [case for cases in shown.values() for case in cases]
+    is_paired, in_times = (any(case.in_launch for case in rows),
+                           any(case.ratio >= TIMES_FROM for case in rows))
+    change, notes = _change(rows, is_paired=is_paired, in_times=in_times)
+    columns = (
+        Column("case", "case"),
+        *(Column(name, heading, Show.US, "us", f"{side}: median; of several files over launches")
+          for name, heading, side in zip(("first", "second"), names, (found.first, found.second),
+                                         strict=True)),
+        change, replace(change, name="interval", title="95 % CI", unit="" if in_times else "%",
+                        meaning="", better=None),
+        Column("launches", "pairs" if is_paired else LAUNCHES, meaning="of each side"),
+        Column("protocol", "measured", optional=True,
+               meaning=f"what differs in how the sides were measured: {first}, {second}"),
+        Column("more", "launches needed", meaning="of each side, estimated, for a verdict",
+               optional=True),
+        Column("why", "why", optional=True))
+    winners = {FASTER: f": {second} wins", SLOWER: f": {first} wins"}
+    groups = tuple(Group(
+        f"{MEANINGS[verdict]} ({plural(len(found.having(verdict)), 'case')})"
+        f"{winners.get(verdict, '')}",
+        tuple(_row(case, names, is_paired=is_paired, in_times=in_times) for case in cases))
+        for verdict, cases in shown.items() if cases)
+    hidden = len(found.cases) - len(rows)
+    notes += (Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet"),
+              ) if hidden else ()
+    table = Table(f"{found.second} against {found.first}", columns, groups, notes=notes)
+    return table if full else _without_shared(table, at_most(found.launches_needed[1]))
+
+
+def _change(
+    cases: Sequence[CaseComparison], *, is_paired: bool, in_times: bool,
+) -> tuple[Column, tuple[Line, ...]]:
+    """Return the column of changes, labelled by what it is of where that is not the quotient of
+    the times beside it, and the note that says so."""
+    column = _TIMES if in_times else _CHANGE
+    if not is_paired and all(case.is_of_times for case in cases):
+        return column, ()
+    unit, meaning = _BY_PAIRS if is_paired else _OF_LAUNCHES
+    times = "medians of all samples, as in hpcbench show" if all(
+        case.jobs == (1, 1) for case in cases) else (
+        "medians as in hpcbench show, of several files over launches")
+    return (replace(column, unit=", ".join(filter(None, (column.unit, unit))), meaning=meaning),
+            (Line(f"times: {times}; {column.title}: {meaning}", about=(column.name,)),))
+
+
+def _headings(*sides: str) -> tuple[str, ...]:
+    """Return the values of a key, without options if long, or the names of two runs; else what they
+    are to each other."""
+    values = [side.partition("=")[2] for side in sides]
+    whole = tuple(values) if all(values) else tuple(map(_run_name, sides))
+    for names in (whole, tuple(name.partition(" ")[0] for name in whole)):
+        if all(0 < len(name) <= _HEADING for name in names) and len({*names}) == len(names):
+            return names
+    return ("first", "second") if all(values) else ("before", "after")
+
+
+def _run_name(side: str) -> str:
+    """Return the name of a side, or of the folder or file of one run; empty of several."""
+    path = Path(side)
+    return "" if "," in side else path.parent.name if path.name == FILE_NAME else path.name
+
+
+def _without_shared(table: Table, needed: str) -> Table:
+    """Return the table with what all rows share in notes: what differs in the protocol, and why.
+
+    The launches needed are left out, too, where all rows need ``needed``, as in `needed_line`.
+    """
+    columns = [{row.cells[at] for row in table.rows} for at in (-3, -2, -1)]
+    hidden = [len(table.rows) > 1 and len(texts) == 1 for texts in columns]
+    hidden[1] = columns[1] == {needed}
+    groups = tuple(replace(group, rows=tuple(replace(row, cells=(*row.cells[:-3], *(
+        None if hide else cell for cell, hide in zip(row.cells[-3:], hidden, strict=True))))
+        for row in group.rows)) for group in table.groups)
+    shared = [texts.pop() for texts, hide in ((columns[0], hidden[0]), (columns[2], hidden[2]))
+              if hide]
+    notes = tuple(Line(f"all rows: {text}", "quiet") for text in shared if text)
+    return replace(table, groups=groups, notes=(*notes, *table.notes))
+
+
+def difference_table(differences: Sequence[SideDifference], labels: Sequence[str], *,
+                     full: bool = False) -> Table | None:
+    """Return a table of the other differences between the sides; None without any."""
+    if not differences:
+        return None
+    shown = differences if full else differences[:_DIFFERENCES_SHOWN]
+    left = len(differences) - len(shown)
+    return Table(
+        "other differences, possible causes of a change",
+        (Column("key", "key"), *(Column(f"side_{at}", _short(label), Show.TEXT)
+                                 for at, label in enumerate(labels))),
+        (Group("", tuple(Row((one.key, *map(_short, one.values))) for one in shown)),),
+        notes=(Line(f"and {left} more: hpcbench compare -v shows all", "quiet"),) if left else ())
+
+
+def unmatched_table(found: SideComparison) -> Table | None:
+    """Return the reasons why cases were not compared, each with their number and the first case;
+    None where all were."""
+    if not found.unmatched:
+        return None
+    reasons = grouped((why, label) for label, why in found.unmatched)
+    rows = tuple(Row((len(labels), why, labels[0])) for why, labels in reasons.items())
+    return Table("not compared", (Column("cases", "cases", Show.COUNT), Column("why", "why"),
+                                  Column("first", "such as")), (Group("", rows),))
+
+
+def comparison_chart(found: SideComparison) -> DotChart | None:
+    """Return the ratio of each case with its interval; None without cases."""
+    cases = [case for verdict in VERDICTS for case in found.having(verdict)]
+    if not cases:
+        return None
+    rows = tuple(Dot(one.label, ChartPoint(one.ratio, range_of(one.interval)),
+                     (MEANINGS[one.verdict],)) for one in cases)
+    note = f"Whisker: 95 % interval. Smallest effect that matters: {100 * found.smallest:g} %."
+    return DotChart(
+        f"{found.second} against {found.first}", "time of the second side over that of the first",
+        "comparison", (note,),
+        (), Axis("ratio of times", Show.RATIO), (Column("verdict", "verdict"),), rows, 1.0)
+
+
+def totals_line(found: SideComparison) -> str:
+    """Return how many cases have each verdict, and the geometric mean of all changes."""
+    counts = ", ".join(f"{n} {MEANINGS[verdict]}" for verdict in VERDICTS
+                       if (n := len(found.having(verdict))))
+    mean, scope = found.geometric_mean, scope_of(found.cases)
+    over_all = f"; geometric mean {100 * (mean - 1):+.1f} %" if mean else ""
+    where = f" {scope}" if scope else ""
+    verdicts = f": {counts}" if counts else ""
+    if not found.cases and found.unmatched:
+        there = f" in {found.second}"
+        own = [why for _, why in found.unmatched if why.endswith(there) and why != f"not{there}"]
+        reasons = Counter(own or [why for _, why in found.unmatched])
+        several = len(reasons) > 1
+        only = {f"not in {found.second}": found.first, f"not in {found.first}": found.second}
+        verdicts = ": " + "; ".join(
+            f"{n} only in {only[why]}" if why in only else
+            f"{n} x " * several + why.removesuffix(there) for why, n in reasons.items())
+    return f"{plural(len(found.cases), 'case')} compared{where}{verdicts}{over_all}"
+
+
+def launches_line(cases: Iterable[CaseComparison]) -> str:
+    """Return in which launches verdicts by pairs of passes hold; empty without any."""
+    counts = [case.n_launches for case in cases if case.in_launch and case.unit == PASSES]
+    return (f"{in_launches(min(counts))}: others may differ by more; use {DECIDING_LAUNCHES} "
+            "launches (other jobs, or --launches)") if counts else ""
+
+
+def needed_line(found: SideComparison) -> str:
+    """Return why verdicts are impossible: one run on both sides, or too few launches; else empty.
+    """
+    decidable = [case for case in found.cases if case.takes_launches]
+    each = [case.launches for case in decidable]
+    if decidable and all(case.first_s == case.second_s for case in decidable):
+        return (f"{found.second} has the times of {found.first} in every case: it is probably the "
+                "same run")
+    every, one = found.launches_needed
+    if not each or min(map(min, each)) >= one:
+        return ""
+    spans = [(min(counts), max(counts)) for counts in zip(*each, strict=True)]
+    there = " and ".join(dict.fromkeys(
+        str(low) if low == high else f"{low} to {high}" for low, high in spans))
+    decides = "decides" if there == "1" else "decide"
+    few = max(map(min, each)) < every
+    enough = f"; {every} are enough if all {len(each)} cases change" if few and every < one else ""
+    more = "logs of other jobs" if any(any(case.imported) for case in decidable) else (
+        "other jobs, or --launches")
+    return (f"{there} {'launch' if there == '1' else 'launches'} a side {decides} "
+            f"{'nothing' if few else 'no single change'}: use {at_most(one)} ({more}){enough}")
+
+
+def _row(
+    case: CaseComparison, names: Sequence[str], *, is_paired: bool, in_times: bool,
+) -> Row:
+    n, m = case.launches
+    wanted = None if case.more_launches is None else at_most(case.more_launches)
+    phases = case.phases[:_PHASES_SHOWN] if case.verdict in (SLOWER, FASTER) else ()
+    contrary = case.verdict == INCONCLUSIVE and (
+        (case.second_s - case.first_s) * (case.ratio - 1) < 0)
+    why = [*filter(None, (case.reason, DISAGREE if contrary and case.in_launch else
+                          _LAUNCHES_DISAGREE if contrary else "")), *(
+        f"{phase.name} is {100 * phase.share:.0f} % of the change" for phase in phases)]
+    change = case.interval if in_times else case.interval.map(lambda ratio: ratio - 1)
+    return Row((
+        case.label, *map(with_ends, (case.first_s, case.second_s), case.ends_s),
+        change.value, range_of(change),
+        (f"{n}" if n == m else f"{n}, {m}") + f" {case.unit}" * is_paired,
+        protocol_text(case, names) or None, wanted, "; ".join(why) or None))
+
+
+def protocol_text(case: CaseComparison, names: Sequence[str]) -> str:
+    """Return which sides, of these names, are imported, and what differs in how they were measured.
+    """
+    sides = [name for name, is_imported in zip(names, case.imported, strict=True) if is_imported]
+    marks = [] if not sides else ["imported" if len(sides) == 2 else f"{sides[0]} imported"]
+    return "; ".join(marks + [f"{one.key} {', '.join(one.values)}" for one in case.protocol])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONG else f"{text[:_LONG - 4]} ..."
