@@ -23,7 +23,7 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "training_balance", "training_communication",
     "training_jobs", "torchrun",
     "conveniences", "strategy_plugin", "run_verbosity", "kubernetes",
-    "library_prints", "ordinary_user", "many_ranks", "secrets", "kind_plugin",
+    "library_prints", "ordinary_user", "secrets", "kind_plugin",
     "collective_plugin", "traffic_job", "torch_backends", "plugins",
     "training_compiled", "what_if_job", "replay_forms", "ucc"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near.
@@ -31,12 +31,11 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
 The longest files come first: the last ones should end at about one time.
 """
 APART = tuple(f"{JOBS}test_{test}" for test in (
-    "many_ranks.py::test_a_smoke_sweep_of_many_",  # takes the cores from others for minutes
-    "faults.py::test_each_fault_", "faults.py::test_the_blame_",
+    "faults.py::test_each_fault_",
     "measure_in_programs.py::test_it_agrees_with_run",
     "profiling.py::test_every_case_", "protocol.py::test_a_slow_", "protocol.py::test_a_generous_",
-    "traffic_job.py::test_a_rank_that_is_late_", "traffic_job.py::test_with_its_own_gaps_",
-    "clock_sync.py::test_a_", "clock_sync.py::test_the_goals_"))
+    "traffic_job.py::test_with_its_own_gaps_",
+    "clock_sync.py::test_a_"))
 """Tests of these files that need the machine for themselves: most judge times."""
 COMPUTING = ("tests/install/", "tests/workloads/", "tests/unit/")
 """Where the others are, the folder with the longest files first, for the same reason."""

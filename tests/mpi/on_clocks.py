@@ -22,7 +22,6 @@ from hpcbench.launch.clocks import ClockEffort, synchronise
 from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.session import open_session
 from hpcbench.measurement.environment import clock_identity
-from hpcbench.measurement.noise import look_for_detours
 from hpcbench.trace.clock import SyncRecord, bound_at, to_global
 
 SECOND = 10**9
@@ -89,21 +88,6 @@ def twice(comm: Communicator) -> None:
          bounds_ns=bound_at(models, local).tolist())
 
 
-def free(comm: Communicator) -> None:
-    """The same with every rank on a core of its own, and what others took of it meanwhile."""
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[comm.rank]})
-    stolen = [stolen_share(comm)]
-    twice(comm)
-    print(json.dumps({"name": "stolen", "rank": comm.rank,
-                      "share": max(*stolen, stolen_share(comm))}) + "\n", end="", flush=True)
-
-
-def stolen_share(comm: Communicator) -> float:
-    """Return which share of this rank's core others take, while all ranks look."""
-    comm.allgather(None)
-    return look_for_detours(0.2).stolen_share
-
-
 def shared(comm: Communicator) -> None:
     """One clock each, then one clock for two ranks, then one for all."""
     at = synthetic(comm.bcast(time.perf_counter_ns()))
@@ -147,5 +131,5 @@ def lost(comm: Communicator) -> None:
 
 if __name__ == "__main__":
     with open_session(os.environ) as (world, _):
-        {"twice": twice, "free": free, "shared": shared, "namespaces": namespaces, "lost": lost}[
+        {"twice": twice, "shared": shared, "namespaces": namespaces, "lost": lost}[
             sys.argv[1]](world)

@@ -1,13 +1,11 @@
 """Run under mpirun: strategies on a model that counts as large, and strategies with mistakes.
 
-The argument is ``layouts``, or ``adapters``, for which peft is imported. Rank 0 prints for each
-what it was compared with, as lines of JSON.
+Rank 0 prints for each what it was compared with, as lines of JSON.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -96,13 +94,6 @@ def is_done(name: str, dtype: str) -> bool:
     return SIZE > 2 or dtype == "fp32" or name in BRIEFLY
 
 
-def low_rank(dtype: str) -> dict[str, Training]:
-    sizes = {"layers": 2, "hidden": 64, "seq_length": 16, "vocab": 97}
-    return {over: training("lora", {"over": over}, degrees=Degrees(dp=dp), sizes=sizes,
-                           dtype=dtype, batch_size=SAMPLES // dp)
-            for over, dp in (("single", 1), ("data", SIZE), ("fsdp", SIZE))}
-
-
 def recorded(work: Training, place: Place, alone: Place) -> dict[str, Any]:
     """Return what a rank records of a training after its first step."""
     where = alone if work.dp * work.tp * work.pp == 1 else place
@@ -135,7 +126,7 @@ def compare(works: dict[str, Training], places: tuple[Place, Place]) -> None:
     found = {label: recorded(work, *places) for label, work in works.items()}
     if RANK == 0:
         judged(works, found)
-    for label, (name, kind) in MISTAKES.items() if "zero1" in works else ():
+    for label, (name, kind) in MISTAKES.items():
         dtype = works[name].dtype
         if not is_done(label, dtype) or (label == "not updated" and dtype == "bf16"):
             continue  # in bf16, rounding changes as many signs as that mistake
@@ -154,11 +145,8 @@ def main() -> None:
     places = (Place(RANK, SIZE, dist.group.WORLD, cpu), Place(RANK, 1, dist.new_group([0]), cpu))
     untimed.MOST_PARAMETERS = 0  # all models are large
     operation.parity = lambda *_: Parity("a small model", 0.0, None)
-    if sys.argv[1] == "adapters":
-        compare(low_rank("fp32"), places)
-    else:
-        for dtype in ("fp32", "bf16"):
-            compare(trainings(dtype), places)
+    for dtype in ("fp32", "bf16"):
+        compare(trainings(dtype), places)
     dist.destroy_process_group()
 
 

@@ -7,7 +7,6 @@ could not be measured ends with another code.
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -28,16 +27,6 @@ ELSEWHERE = {
 }
 """Benchmarks that a test of their own runs."""
 ON_VIRTUAL_HOSTS = {"causes_jobs.py", "overlap.py"}
-
-
-@pytest.mark.mpi
-@pytest.mark.timeout(500)
-def test_the_attack_is_held() -> None:
-    """The kinds that take longest, for about a minute; the others: tests/unit/test_bad_input.py."""
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "attack.py"), "--seconds", "40", "--kinds",
-         "launches,functions,packed"], capture_output=True, text=True, timeout=480, check=False)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
 @dataclass(frozen=True)
@@ -158,12 +147,6 @@ def test_a_rank_that_fails_is_no_missed_goal(mpirun: MpiLauncher) -> None:
     done = mpirun.run(0, command=[sys.executable, "-c", ranks],
                       env={"PYTHONPATH": str(FOLDER)}).check(2)
     assert "exit code 1: " in done.stderr, done
-
-
-@pytest.mark.mpi
-def test_without_a_compiler_stream_is_no_missed_goal(mpirun: MpiLauncher) -> None:
-    done = mpirun.run(0, command=program("stream.py"), env={"CC": "no-such-compiler"}).check(2)
-    assert done.stderr.strip() == "no C compiler: no-such-compiler", done
 
 
 @pytest.mark.mpi

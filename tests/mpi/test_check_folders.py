@@ -16,7 +16,7 @@ from hpcbench.answers.check import check_baseline, write_limits
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.reduce.reduce import reduce_folder
-from launcher import Finished, MpiLauncher, launcher_for
+from launcher import Finished, launcher_for
 from mpi.reading import sweep
 
 pytestmark = pytest.mark.mpi
@@ -28,7 +28,6 @@ OUTCOMES: Mapping[str, tuple[int, int, int]] = {
     "crashed": (13, 1, 2), "cannot_tell": (14, 0, 3)}
 """Outcome -> exit codes of styles ci, slurm, nagios (docs/compare.md)."""
 ANY_TIME = [{"metric": "median_s", "max": 1e6}]
-GLOO = [{"metric": "median_s", "select": {"backend": "gloo"}, "max": 1e6}]
 
 
 @pytest.fixture(scope="module")
@@ -134,16 +133,6 @@ def without(run: Path, folder: Path, out: Callable[[dict[str, Any]], bool]) -> P
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     reduce_folder(folder, allow_mixed=True)
     return folder
-
-
-def test_runs_of_one_launch_hold_the_limits_that_they_taught(
-    mpirun: MpiLauncher, tmp_path: Path,
-) -> None:
-    """Each has an interval of its own samples, which reaches beyond its median."""
-    config = sweep("8", "1KiB", measure={"iterations": 40})
-    runs = [folder_of(mpirun.run(2, config=config).check()) for _ in range(2)]
-    learned, _ = write_limits(runs, tmp_path / "learned.yaml", 0.2)
-    assert [codes(run, learned) for run in runs] == [OUTCOMES["good"]] * 2
 
 
 def test_a_run_holds_the_limits_that_it_taught(again: Path, tmp_path: Path) -> None:

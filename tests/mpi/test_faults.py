@@ -119,40 +119,6 @@ def test_a_hang_shows_stacks_and_positions_and_a_crash_the_last_lines(
     assert outcome.of_size(16).status == "ok"
 
 
-def _blamed(mpirun: MpiLauncher, kind: str, repetitions: int, timeout_s: float) -> list[CaseResult]:
-    """Inject ``kind`` into many cases of one job, on a different rank each time.
-
-    Between them are sound cases, so that none begins with the start of workers.
-    """
-    sizes = [1024 * (number + 1) for number in range(repetitions)]
-    sound = [8 * (number + 1) for number in range(repetitions)]
-    faults = [{"case": f"* {size}B *", "rank": rank, "kind": kind, "iteration": rank}
-              for size, rank in zip(sizes, _ranks(repetitions), strict=True)]
-    order = [str(size) for pair in zip(sound, sizes, strict=True) for size in pair]
-    config = sweep(*order, fault=faults, launch={"timeout_s": timeout_s})
-    job = mpirun.run(4, config=config, timeout=60 + repetitions * (timeout_s + 4)).check(1)
-    outcome = read(job.folder)
-    assert {outcome.of_size(size).status for size in sound} == {"ok"}
-    return [outcome.of_size(size) for size in sizes]
-
-
-def _ranks(repetitions: int) -> list[int]:
-    """Return the last rank and the first, then the others, which the first test has, too."""
-    return [3 * number % 4 for number in range(repetitions)]
-
-
-@pytest.mark.parametrize(("kind", "repetitions"), [
-    ("stop", 2), pytest.param("kill", 20, marks=pytest.mark.soak),
-    pytest.param("stop", 20, marks=pytest.mark.soak)])
-def test_the_blame_is_right_every_time(mpirun: MpiLauncher, kind: str, repetitions: int) -> None:
-    """On every rank and in every iteration; once for every fault, the first test holds it."""
-    timeout_s = 2.0
-    found = _blamed(mpirun, kind, repetitions, timeout_s)
-    assert [item.blamed_rank for item in found] == _ranks(repetitions)
-    declared_s = [_longest_s(mpirun, item) for item in found]
-    assert max(declared_s) < timeout_s + 2, declared_s
-
-
 def _longest_s(mpirun: MpiLauncher, item: CaseResult) -> float:
     """Return how long the supervisor that took longest was at a case until it had a verdict."""
     folder = mpirun.jobs[-1].folder

@@ -20,36 +20,18 @@ MISTAKES = {"scaled": "gradients", "swapped": "gradients", "not exchanged": "gra
             "not updated": "updates"}
 
 
-def topic_results_of_file(
-    mpirun: MpiLauncher, ranks: int, works: str,
-) -> dict[str, list[dict[str, Any]]]:
-    """Return what each training was found to be, by its label, of the dtypes one after another."""
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
+def test_layouts_agree_but_for_those_with_a_mistake(mpirun: MpiLauncher, ranks: int) -> None:
     path = os.pathsep.join(map(str, (TESTS.parent, TESTS, TESTS / "unit")))
-    command = [mpirun.program("python"), "-c", UNCOLLECTED, str(ON_FINGERPRINTS), works]
+    command = [mpirun.program("python"), "-c", UNCOLLECTED, str(ON_FINGERPRINTS)]
     done = mpirun.run(ranks, command=command, env={"PYTHONPATH": path}, timeout=90).check()
     told: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in done.stdout.splitlines():
         if line.startswith("{"):
             told[json.loads(line)["label"]].append(json.loads(line))
-    return told
-
-
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
-def test_layouts_agree_but_for_those_with_a_mistake(mpirun: MpiLauncher, ranks: int) -> None:
-    told = topic_results_of_file(mpirun, ranks, "layouts")
     for label, found in told.items():
         for one in found:
             assert not one["missing"], one
             assert (one["n_wrong"] > 0) == (label in MISTAKES), one
             assert one["what"] == MISTAKES[label] if label in MISTAKES else one["share"] < 1, one
     assert told.keys() >= {*MISTAKES, "single", "data", "zero1", "fsdp", "tensor", "pipeline"}
-
-
-def test_adapters_agree_however_weights_are_spread(mpirun: MpiLauncher) -> None:
-    told = topic_results_of_file(mpirun, 2, "adapters")
-    assert told.keys() == {"single", "data", "fsdp"}
-    for found in told.values():
-        for one in found:
-            assert not one["missing"], one
-            assert not one["n_wrong"], one
-            assert one["share"] < 1, one

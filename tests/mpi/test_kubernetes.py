@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -113,42 +112,3 @@ def test_a_job_of_the_operator_is_measured_by_every_rank(cluster: Cluster) -> No
     logs = {path.name: path.read_text() for path in (cluster.results / "logs").iterdir()}
     assert "waiting for 2 workers" in logs["job-launcher.log"]
     assert "not checked" not in output
-
-
-def endless() -> dict[str, object]:
-    """Return a sweep that takes minutes, a case of it a moment."""
-    return sweep(*(str(8 * count) for count in range(1, 5000)), launch=PATIENT)
-
-
-@pytest.mark.soak
-@EVERY_MPI_IF_ALL
-def test_at_the_time_limit_what_there_is_is_reported(cluster: Cluster) -> None:
-    with cluster.start(endless(), HPCBENCH_TIME_LIMIT="30") as popen:
-        output, _ = popen.communicate(timeout=300)
-    assert popen.returncode == 3, output
-    assert set(read(cluster.results).status().values()) <= {"ok", "not_run"}
-
-
-@pytest.mark.soak
-@EVERY_MPI_IF_ALL
-def test_an_interrupted_job_leaves_what_it_has_measured(cluster: Cluster) -> None:
-    """MPICH hands SIGTERM on to the ranks, which report; Open MPI ends them: journals are left."""
-    with cluster.start(endless()) as popen:
-        log = cluster.folder / "cluster" / "job-launcher" / "log"
-        deadline = time.monotonic() + 300
-        while not log.exists() or "] ok " not in log.read_text():
-            assert popen.poll() is None, popen.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        for process in psutil.Process(popen.pid).children(recursive=True):
-            if process.cmdline()[:2] == ["bash", str(ROOT / "jobs" / "k8s" / "run.sh")]:
-                process.send_signal(signal.SIGTERM)
-                break
-        output, _ = popen.communicate(timeout=90)
-    assert "stopping: the ranks seal what there is" in output
-    if cluster.mpirun.mpi == "mpich":
-        assert popen.returncode == 3, output
-        assert "ok" in read(cluster.results).status().values()
-    else:
-        assert popen.returncode != 0
-        assert len(list(cluster.results.glob("traces/rank*"))) == 4

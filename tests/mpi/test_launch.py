@@ -145,14 +145,6 @@ def test_ranks_with_different_software_are_refused_once(
     assert job.folder is None
 
 
-def test_inline_ranks_wait_for_one_that_failed(mpirun: MpiLauncher) -> None:
-    config = sweep("8", "16", fault=[{"case": "* 8B *", "rank": 0, "kind": "raise"}],
-                   launch={"timeout_s": 3})
-    outcome = read(mpirun.run(2, "--inline", config=config).check(1).folder)
-    assert outcome.of_size(8).blamed_rank == 0
-    assert outcome.of_size(16).status == "ok"
-
-
 @EVERY_MPI_IF_ALL
 def test_inline_variables_are_those_of_the_case_and_an_exception_does_not_end_the_job(
     mpirun: MpiLauncher,

@@ -6,10 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import psutil
 import pytest
 
-from launcher import EVERY_MPI, SHARED_MEMORY, Finished, MpiLauncher, TimeoutExpired
+from launcher import EVERY_MPI, Finished, MpiLauncher, TimeoutExpired
 
 pytestmark = pytest.mark.mpi
 
@@ -47,20 +46,6 @@ print("started", child.pid, flush=True)
     mpirun.assert_no_orphans(within=0.5)
 
 
-def test_killed_ranks_leave_no_shared_memory(mpirun: MpiLauncher) -> None:
-    """A /dev/shm of 64 MB, as in a container, would otherwise be full after a few such tests."""
-    def segments() -> set[Path]:
-        return {path for pattern in SHARED_MEMORY for path in Path("/dev/shm").glob(pattern)}
-
-    before = segments()
-    with mpirun.start(2, command=python(mpirun, f"{RANK}\nimport time; time.sleep(60)")) as job:
-        job.wait_for("rank")
-        here = {path for path in segments() - before
-                if any(str(path) in rank_maps(rank) for rank in job.processes())}
-        assert here
-    assert not here & segments()
-
-
 @pytest.mark.parametrize("mpirun", ["openmpi"], indirect=True)
 def test_a_killed_mpirun_leaves_nothing_that_a_later_one_could_meet(mpirun: MpiLauncher) -> None:
     """Process ids come again: /tmp/ompi.PID of a killed mpirun ended another with code 213."""
@@ -69,10 +54,6 @@ def test_a_killed_mpirun_leaves_nothing_that_a_later_one_could_meet(mpirun: MpiL
         session = f"ompi.{job.pid}"
     assert (job.home / session).is_dir()
     assert not Path(tempfile.gettempdir(), session).exists()
-
-
-def rank_maps(process: psutil.Process) -> str:
-    return Path(f"/proc/{process.pid}/maps").read_text()
 
 
 def test_an_exit_code_that_mpich_lost_counts_only_with_its_evidence() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -120,15 +118,12 @@ PAIRS = {"name": "links", "measure": {"passes": 8, "iterations": 6, "warmup": 1,
                          "size": "256KiB", "messages": 4}]}
 
 
-@pytest.mark.parametrize(("slow", "named", "ends"), [
-    (("2-4", "500mbit"), "the link of ranks 1 and 3", {(1, 3)}),
-    pytest.param(("3", "500mbit"), "all links of rank 2", {(0, 2), (1, 2), (2, 3)},
-                 marks=pytest.mark.soak)])
 def test_the_slow_link_among_four_hosts_is_measured_and_no_other_is_named(
-    mpirun: MpiLauncher, slow: tuple[str, str], named: str, ends: set[tuple[int, int]],
+    mpirun: MpiLauncher,
 ) -> None:
     """The median over passes shows the link; a busy machine may leave nothing to name for sure."""
-    done = mpirun.run(4, config=PAIRS, timeout=120, **_command(mpirun, 4, slow=slow)).check()
+    done = mpirun.run(4, config=PAIRS, timeout=120,
+                      **_command(mpirun, 4, slow=("2-4", "500mbit"))).check()
     with open_results(done.folder) as file:
         run = Run("run", file.results, file)
         (item,) = file.results.cases
@@ -136,10 +131,9 @@ def test_the_slow_link_among_four_hosts_is_measured_and_no_other_is_named(
         parts = machine([run], TopicOptions()).parts
     rates = np.array(pairs.rates, dtype=np.float64)
     usual = np.median([rates[at] for at in np.ndindex(4, 4)
-                       if at[0] != at[1] and tuple(sorted(at)) not in ends])
-    for low, high in ends:
-        assert 0.35 * usual < min(rates[low, high], rates[high, low]) < 0.65 * usual, str(done)
-    assert {part.what for part in parts} <= {named}, str(done)
+                       if at[0] != at[1] and sorted(at) != [1, 3]])
+    assert 0.35 * usual < min(rates[1, 3], rates[3, 1]) < 0.65 * usual, str(done)
+    assert {part.what for part in parts} <= {"the link of ranks 1 and 3"}, str(done)
     assert all(0.35 < part.drop < 0.65 for part in parts)
     mpirun.assert_no_orphans()
 
@@ -213,13 +207,3 @@ def test_a_node_that_is_cut_off_from_mpi_too_ends_the_job_with_its_name(
             time.sleep(0.2)
         assert found.blamed_rank == 2 and "rank 2 on vh3: process was stopped" in found.reason
     mpirun.assert_no_orphans(within=20)
-
-
-def test_hosts_and_links_end_with_a_killed_job(mpirun: MpiLauncher) -> None:
-    config = sweep("64KiB", measure={"iterations": 100_000})
-    with mpirun.start(2, config=config, **_command(mpirun)) as job:
-        job.wait_for("results in", timeout=90)
-        assert len({Path(f"/proc/{process.pid}/ns/net").stat().st_ino
-                    for process in job.processes()}) == 2
-        os.kill(job.pid, signal.SIGKILL)
-        mpirun.assert_no_orphans(within=20)

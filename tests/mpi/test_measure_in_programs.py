@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,10 +19,6 @@ from mpi.reading import read, sweep
 pytestmark = pytest.mark.mpi
 PROGRAM = str(Path(__file__).with_name("on_measure.py"))
 TASKS = ("measure", "errors", "several clocks")
-SIZES = pytest.mark.parametrize("reports", [
-    ("mpi", 2), ("mpi", 4), ("gloo", 2), pytest.param(("gloo", 4), marks=pytest.mark.soak)],
-    indirect=True, ids=lambda of: f"{of[0]}-{of[1]}", scope="module")
-"""Beyond two ranks the code is the same whatever carries the values."""
 OF_TWO = pytest.mark.parametrize(
     "reports", [("mpi", 2), ("gloo", 2)], indirect=True, ids=lambda of: f"{of[0]}-{of[1]}",
     scope="module")
@@ -62,7 +57,7 @@ def reports(
     return Reports(library, ranks, launcher_for("mpich", tmp_path_factory.mktemp("jobs")))
 
 
-@SIZES
+@OF_TWO
 def test_all_ranks_get_one_result(reports: Reports) -> None:
     first, *others = reports.of("measure")
     (kept,) = (job.home / "kept" for job in reports.mpirun.jobs if (job.home / "kept").exists())
@@ -84,7 +79,7 @@ def test_all_ranks_get_one_result(reports: Reports) -> None:
         assert 0 <= found["skew"] <= found["median"]
 
 
-@SIZES
+@OF_TWO
 def test_an_exception_on_one_rank_is_raised_on_all(reports: Reports) -> None:
     for rank, report in enumerate(reports.of("errors")):
         for where in ("first call", "a later call", "check"):
@@ -154,41 +149,3 @@ def test_the_example(mpirun: MpiLauncher, ranks: int) -> None:
     line, by_rank = job.stdout.splitlines()
     assert line.startswith("my all_reduce: ") and "WRONG" not in line
     assert by_rank.count(" us") == max(ranks, 1)
-
-
-HANGS = """
-import torch, torch.distributed as dist, hpcbench
-from hpcbench.api import ranks
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-ranks.IMPATIENT_S = 1.0
-calls, tensor = [], torch.ones(1000)
-found = hpcbench.measure(lambda: dist.all_reduce(tensor), iterations=20)
-print(f"{found.samples.shape}\\n", end="", flush=True)
-def step():
-    calls.append(1)
-    if rank == 1 and len(calls) == 3:
-        raise ValueError("no batch left")
-    dist.all_reduce(tensor)
-try:
-    hpcbench.measure(step)
-except hpcbench.MeasureError as error:
-    print(f"{rank}: {error.rank} {type(error.__cause__).__name__}\\n", end="", flush=True)
-"""
-
-
-def test_under_torchrun_a_rank_that_waits_raises_when_the_other_ends(
-    mpirun: MpiLauncher, tmp_path: Path,
-) -> None:
-    """Rank 0 is in the all_reduce: no rank can call it back. The process of rank 1 ends, gloo sees
-    it, and memory of the node says why; without such memory rank 0 knows its own error only."""
-    program = tmp_path / "program.py"
-    program.write_text(HANGS)
-    done = subprocess.run(
-        [mpirun.program("torchrun"), "--nproc-per-node=2", str(program)], cwd=tmp_path,
-        env=mpirun.environment(tmp_path, {}), capture_output=True, text=True, timeout=90,
-        check=False)
-    assert done.returncode == 0, done.stderr
-    said = sorted(done.stdout.splitlines())
-    assert said[:2] == ["(2, 20)"] * 2 and said[3] == "1: 1 ValueError", said
-    assert said[2] in ("0: 1 RuntimeError", "0: 0 RuntimeError")

@@ -77,21 +77,6 @@ def test_a_rank_that_never_comes_is_named_after_the_limit(
         job.check(2)
 
 
-@EVERY_MPI_IF_ALL
-def test_where_rank_0_never_comes_the_next_one_names_it(mpirun: MpiLauncher) -> None:
-    (line,) = _lines(_of_two(mpirun, ("true",), _run(mpirun, *LIMIT)))
-    assert "rank 0 has ended" in line and "launch.init_timeout_s" in line
-
-
-def test_the_limit_of_the_sweep_file_holds_and_a_program_of_nccl_tests_has_one(
-    mpirun: MpiLauncher,
-) -> None:
-    config = sweep("8", launch={"init_timeout_s": 6})
-    job = mpirun.run(1, config=config, command=[*_run(mpirun), ":", "-np", "1", "true"],
-                     timeout=60).check(2)
-    assert "did not start within 6 s" in _lines(job)[0] and job.duration_s < 40
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_rank_that_waits_in_mpi_init(
     mpirun: MpiLauncher, number: signal.Signals, tmp_path: Path,

@@ -21,16 +21,14 @@ MOVING = ["all_gather", "all_to_all", "broadcast", "send_recv", "barrier"]
 
 
 @pytest.mark.parametrize(("mpirun", "ranks"), [
-    ("openmpi", 2), *(pytest.param(mpi, ranks, marks=pytest.mark.soak) for mpi, ranks in (
-        ("mpich", 2), ("mpich", 3), ("openmpi", 3)))], indirect=["mpirun"])
+    ("openmpi", 2), pytest.param("mpich", 3, marks=pytest.mark.soak)], indirect=["mpirun"])
 def test_the_group_gives_what_gloo_gives(mpirun: MpiLauncher, ranks: int) -> None:
     """And the arithmetic of messages beyond 2**31 - 1, with an MPI that is said to count to 5."""
     assert _on_group(mpirun, ranks, "collectives", "counted").stdout.count("right") == 2 * ranks
 
 
 @pytest.mark.parametrize(("mpirun", "ranks"), [
-    ("mpich", 2), *(pytest.param(mpi, ranks, marks=pytest.mark.soak) for mpi, ranks in (
-        ("mpich", 4), ("openmpi", 2), ("openmpi", 4)))], indirect=["mpirun"])
+    ("mpich", 2), pytest.param("openmpi", 4, marks=pytest.mark.soak)], indirect=["mpirun"])
 def test_training_steps_have_one_process_gradients(mpirun: MpiLauncher, ranks: int) -> None:
     assert _on_group(mpirun, ranks, "training").stdout.count("right") == ranks
 
@@ -157,15 +155,12 @@ def test_faults_are_seen_without_torch_between(
     assert faulty.status == status and words in faulty.reason, faulty.reason
 
 
-@pytest.mark.parametrize("ranks", [
-    1, 2, pytest.param(3, marks=pytest.mark.soak), pytest.param(4, marks=pytest.mark.soak)])
-def test_gloo_and_mpi_side_by_side_and_on_sub_worlds(mpirun: MpiLauncher, ranks: int) -> None:
-    worlds = [*range(1, ranks + 1)]
-    config = sweep("1KiB", block={"backend": ["gloo", "mpi"], "world_size": worlds},
+def test_gloo_and_mpi_side_by_side_and_on_sub_worlds(mpirun: MpiLauncher) -> None:
+    config = sweep("1KiB", block={"backend": ["gloo", "mpi"], "world_size": [1, 2]},
                    measure={"passes": 2})
-    job = mpirun.run(ranks, config=config, timeout=100).check()
-    outcome, runs = read(job.folder), 2 * len(worlds)
-    assert set(outcome.status().values()) == {"ok"} and len(outcome.status()) == runs
+    job = mpirun.run(2, config=config, timeout=100).check()
+    outcome = read(job.folder)
+    assert [*outcome.status().values()] == ["ok"] * 4
     assert "note: backend mpi runs last" in job.stdout
     for item in outcome.results.cases:
         of_mpi = item.case.backend == "mpi"

@@ -47,15 +47,6 @@ def public_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.soak
-@EVERY_MPI
-def test_as_this_user(mpirun: MpiLauncher) -> None:
-    """As all other tests do; without --all the literal command is the ordinary user's."""
-    done = mpirun.run(2, command=LITERAL, config=SMALL).check()
-    assert done.folder is not None and (done.folder / "results.h5").is_file()
-    mpirun.assert_no_orphans()
-
-
 @EVERY_MPI
 def test_as_an_ordinary_user(mpirun: MpiLauncher, public_folder: Path) -> None:
     mpirun.folder = public_folder

@@ -154,15 +154,3 @@ def test_files_larger_than_a_piece_arrive_whole(mpirun: MpiLauncher, tmp_path: P
         data = (tmp_path / "traces" / f"rank{rank:05d}.h5").read_bytes()
         assert len(data) == (41 << 20) + 1 and data[-1] == rank
     assert max(grown for _, grown, _ in told) < 32 << 20
-
-
-@pytest.mark.soak
-def test_torchrun_with_own_disks(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(sweep("8")))
-    done = subprocess.run(
-        [mpirun.program("torchrun"), "--nproc-per-node=3", "--no-python",
-         *_words(mpirun, "config.json", "-o", "out")], cwd=tmp_path, capture_output=True, text=True,
-        env=mpirun.environment(tmp_path, {"TMPDIR": str(tmp_path)}), timeout=90, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 of the ranks do not see this folder" in " ".join(done.stdout.split())
-    assert read(tmp_path / "out" / "latest").results.run.ranks_present == (0, 1, 2)

@@ -106,23 +106,6 @@ def test_a_rule_decides_who_is_profiled_and_a_hang_leaves_the_last_collectives(
     assert "1 case did not end" in job.prose
 
 
-def test_a_profile_that_cannot_be_written_costs_no_case(
-    mpirun: MpiLauncher, tmp_path: Path,
-) -> None:
-    """Where the ranks' profiles are to lie there is a file."""
-    folder = tmp_path / "results"
-    config = sweep("1024", profiling={"enabled": True}, measure={"iterations": 60})
-    with mpirun.start(1, "-o", str(folder), config=config) as running:
-        running.wait_for("results in")
-        (run,) = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
-        (run / "profile").mkdir()
-        (run / "profile" / "ranks").write_text("")
-        job = running.wait(60)
-    assert job.returncode == 0, job
-    assert read(run).of_size(1024).status == "ok"
-    assert "no profile of all_reduce" in job.prose
-
-
 NSYS = """#!/bin/sh
 shift
 options=
@@ -157,18 +140,3 @@ def test_nsys_is_put_around_the_workers_template(mpirun: MpiLauncher, tmp_path: 
     assert "--capture-range" not in options  # there is no GPU whose profiler could be started
     assert "hpcbench.template" in command
     assert "nsys-ui" in job.stdout
-
-
-def test_a_resumed_run_profiles_what_an_earlier_attempt_measured(mpirun: MpiLauncher) -> None:
-    """The first attempt ends before its profiles, as if it had been stopped there."""
-    config = sweep("64", "4096")
-    first = mpirun.run(2, config=config).check()
-    assert first.folder is not None and not (first.folder / "profile").exists()
-    wanted = mpirun.folder / "wanted.json"
-    wanted.write_text(json.dumps({**config, "profiling": {"enabled": True, "samples": 1}}))
-    words = [mpirun.program("python"), "-m", "hpcbench", "run", str(wanted), "--resume",
-             str(first.folder)]
-    second = mpirun.run(2, command=words).check()
-    entries = _profiles(second if second.folder else first)["cases"].values()
-    assert [(one["profiled"], one["problem"]) for one in entries] == [(True, "")] * 2
-    assert "nothing is left to run" in mpirun.run(2, command=words).check().stdout

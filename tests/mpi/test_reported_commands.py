@@ -123,20 +123,3 @@ def test_commands_of_a_stopped_run_complete_it(mpirun: MpiLauncher, tmp_path: Pa
     assert "--retry" not in again
     obey(mpirun, findings[0], folder, ranks=1).check()
     assert set(read(folder).status().values()) == {"ok"}
-
-
-def test_commands_of_a_stopped_suite_complete_it(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    paths = [tmp_path / "a.json", tmp_path / "b.json"]
-    for path in paths:
-        path.write_text(json.dumps(sweep("8", "16", fault=[{**SLOW, "seconds": 1.5}])))
-    words = [mpirun.program("python"), "-m", "hpcbench", "suite", *map(str, paths), "-o", "out"]
-    with mpirun.start(2, command=words) as job:
-        job.wait_for("[1/2] ok")
-        os.kill(job.pid, signal.SIGUSR1)
-        done = job.wait(60).check(3)
-    assert done.folder is not None
-    (again,) = (command for command in commands_in(done.stdout) if "suite --resume" in command)
-    obey(mpirun, again, done.folder).check()
-    refused = mpirun.run(2, command=[*words[:3], "run", "--resume", str(done.folder)]).check(2)
-    (other,) = commands_in(refused.stderr)
-    obey(mpirun, other, done.folder).check()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher, Running
+from launcher import Finished, MpiLauncher, Running
 from mpi.reading import NOT_DRAWN, Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -61,33 +61,12 @@ def stopped(
         return job.wait(60)
 
 
-@EVERY_MPI_IF_ALL
-def test_usr1_and_again_makes_one_whole_run(
-    mpirun: MpiLauncher, tmp_path: Path,
-) -> None:
-    folder = tmp_path / "job-17"
-    first = stopped(mpirun, folder, signal.SIGUSR1, "[ 3/10]").check(3)
-    second = resume(mpirun, folder.parent / "latest", "-v").check()
-    runs = begun(first.stdout) + begun(second.stdout)
-    assert len(runs) == 5 and set(runs.values()) == {2}
-    outcome = read(folder)
-    assert whole(outcome) and "HB150" in outcome.codes()
-    assert "stopped by SIGUSR1" in second.prose
-    assert sorted(path.name for path in (folder / "traces").iterdir()) == [
-        "attempt1", "rank00000.h5", "rank00001.h5"]
-
-
-@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.soak)])
-def test_sigkill_and_again_makes_one_whole_run(
-    mpirun: MpiLauncher, tmp_path: Path, times: int,
-) -> None:
+def test_sigkill_and_again_makes_one_whole_run(mpirun: MpiLauncher, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    runs = Counter[str]()
-    for after in ("[ 2/10]", "[2/")[:times]:
-        runs += begun(stopped(mpirun, folder, signal.SIGKILL, after).stdout)
+    runs = begun(stopped(mpirun, folder, signal.SIGKILL, "[ 2/10]").stdout)
     runs += begun(resume(mpirun, folder, "-v").check().stdout)
     assert len(runs) == 5 and max(runs.values()) == 2
-    assert runs.total() >= 10 - times  # each kill may come between a record and its line
+    assert runs.total() >= 9  # the kill may come between a record and its line
     assert whole(read(folder))
     assert not list(folder.rglob("*.journal"))
 

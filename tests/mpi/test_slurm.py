@@ -6,8 +6,6 @@ import csv
 import json
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,8 +14,6 @@ from typing import Any
 
 import pytest
 
-import slurm_cluster
-import virtual_hosts
 from launcher import EVERY_MPI_IF_ALL, MpiLauncher, launcher_for
 from mpi.on_slurm import (
     BATCHES,
@@ -113,15 +109,6 @@ def test_srun_starts_ranks_of_mpich_and_may_show_each_a_gpu(
         ("v100-1", "0"), ("v100-1", "1")]
 
 
-@pytest.mark.soak
-def test_a_rank_of_srun_is_one_of_open_mpi(slurm: SlurmCluster, tmp_path: Path) -> None:
-    done = submit(slurm, launcher_for("openmpi", tmp_path), SMOKE, arguments=("--iters", "2"),
-                  HPCBENCH_LAUNCHER="srun")
-    assert_ranks_and_devices(done.check(), SMOKE)
-    assert_measured_by_every_rank(done.outcome())
-    assert "srun --mpi=pmix" in done.output
-
-
 @pytest.mark.parametrize(("mpi", "plugin", "fix"), [
     ("mpich", "none", "MPICH needs srun --mpi=pmi2"),
     ("openmpi", "pmi2", "Open MPI needs srun --mpi=pmix"),
@@ -138,18 +125,6 @@ def test_ranks_that_are_alone_in_their_mpi_are_refused(
     assert done.returncode == 2 and len(told) == 1, done.stdout
     assert "started 4 ranks, but MPI sees 1" in told[0] and fix in told[0]
     assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.soak
-def test_validate_under_srun(slurm: SlurmCluster, mpirun: MpiLauncher, tmp_path: Path) -> None:
-    done = slurm.run("srun", "-p", "cpu", "-N2", "--ntasks-per-node=2", "--mpi=pmi2",
-                     mpirun.program("python"), "-m", "hpcbench", "validate", "--json",
-                     cwd=tmp_path, env=environment(mpirun, tmp_path))
-    assert done.returncode == 0, done.stdout
-    told = json.loads(done.stdout[done.stdout.index("{"):])
-    found = {line["subject"]: line for line in told["lines"]}
-    assert told["ranks"] == 4 and told["counts"]["fail"] == 0
-    assert found["ranks"]["state"] == "ok" and "srun" in found["launcher"]["found"]
 
 
 def test_python_in_a_batch_shell_is_one_rank(
@@ -212,29 +187,6 @@ def _signalled(
         time.sleep(0.1)
     slurm.run("scancel", *scancel, job)
     return ended(slurm.exit_code(job), folder)
-
-
-@pytest.mark.soak
-def test_on_hosts_with_networks_of_their_own(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    """A slurmd in each of two network namespaces: two nodes for hpcbench, too, and a link."""
-    require_slurm()
-    if why := virtual_hosts.why_not():
-        pytest.skip(f"no virtual hosts: {why}")
-    batch = replace(BY_NAME["v100_nvlink.sbatch"], ranks_by_node={"vh1": 4, "vh2": 4})
-    folder = checkout(tmp_path / "job", batch)
-    done = subprocess.run(
-        [*virtual_hosts.inside(2), sys.executable, slurm_cluster.__file__, tmp_path / "cluster",
-         "v100", "2", "v100:4", "sbatch", "--wait", f"slurm/{batch.file}", *batch.arguments],
-        cwd=folder, env=environment(mpirun, folder), text=True, capture_output=True, timeout=280,
-        check=False)
-    job = ended(done.returncode, folder)
-    assert job.returncode == 0, done.stdout + done.stderr + job.output
-    assert_ranks_and_devices(job, batch)
-    assert_measured_by_every_rank(job.outcome())
-    assert [header.local_rank for header in job.headers()] == [0, 1, 2, 3] * 2
-    assert {header.environment["variables"]["GLOO_SOCKET_IFNAME"] for header in job.headers()
-            } == {"eth0"}
-    assert len(job.outcome().results.run.nodes) == 2
 
 
 @pytest.mark.soak

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from launcher import EVERY_MPI_IF_ALL, ROOT, MpiLauncher
+from launcher import EVERY_MPI_IF_ALL, MpiLauncher
 from mpi.on_slurm import (
     BATCHES,
     Batch,
@@ -26,7 +23,6 @@ from mpi.on_slurm import (
 )
 from mpi.reading import sweep
 from slurm_cluster import Nodes, SlurmCluster
-from slurm_guard import processes_of
 
 pytestmark = [pytest.mark.mpi, pytest.mark.soak, pytest.mark.timeout(600)]
 CPU = next(batch for batch in BATCHES if batch.file == "cpu.sbatch")
@@ -122,36 +118,3 @@ def test_a_node_that_fails_costs_the_running_case_only(
     assert_whole(done, 4)
     assert [header.environment["scheduler"]["SLURMD_NODENAME"] for header in done.headers()] == [
         "cpu-1", "cpu-1", "cpu-2", "cpu-2"]
-
-
-OWNER = """
-import subprocess, sys, time
-from pathlib import Path
-from slurm_cluster import Nodes, SlurmCluster
-from slurm_guard import processes_of
-with SlurmCluster(Path(sys.argv[1]), [Nodes("cpu", 1)]) as slurm:
-    slurm.submit("-p", "cpu", "--chdir", "/tmp", "-o", "/dev/null", "--wrap", "srun sleep 300")
-    while "1.0" not in slurm.run("squeue", "-h", "--steps").stdout:
-        time.sleep(0.1)
-    print(slurm._sockets, flush=True)
-    time.sleep(300)
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_of_a_cluster_outlives_a_killed_owner(tmp_path: Path, number: int) -> None:
-    """Neither daemons nor a running step, nor the folder of sockets."""
-    require_slurm()
-    folder = tmp_path / "cluster"
-    with subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], cwd=ROOT / "tests",
-                          stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        sockets = Path(owner.stdout.readline().strip())
-        names = {process.name() for process in processes_of(f"{folder}/slurm.conf")}
-        owner.send_signal(number)
-    assert {"munged", "slurmctld", "slurmd", "srun"} <= names
-    assert any(name.startswith("slurmstepd") for name in names), names
-    deadline = time.monotonic() + 10
-    while left := processes_of(f"{folder}/slurm.conf") or sockets.exists():
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)

@@ -13,7 +13,6 @@ import pytest
 
 from launcher import MpiLauncher
 from mpi.reading import read, sweep
-from mpi.test_torchrun import torchrun
 
 pytestmark = pytest.mark.mpi
 SLOW = {"rank": 0, "kind": "slow", "iteration": 0, "seconds": 30, "case": "* 16B *"}
@@ -106,13 +105,3 @@ def test_a_killed_suite_records_what_was_done_and_goes_on(
     assert after["members"][0] == before["members"][0]
     assert done.stdout.splitlines() == [str(folder)]
     assert {item.status for item in read(folder / "02-test").results.cases} == {"ok"}
-
-
-def test_under_torchrun(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    """Workers are in the ranks' own processes, one member's after the other's."""
-    files(tmp_path, a=sweep("8"), b=sweep("16"))
-    done = torchrun(mpirun, tmp_path, "--nproc-per-node=2",
-                    command=("suite", "a.json", "b.json", "-o", "out"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = document(tmp_path / "out" / "latest" / "suite.json")
-    assert [one["status"] for one in found["members"]] == ["ok", "ok"]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import virtual_hosts
 from launcher import MpiLauncher
 from mpi.reading import read, sweep
 
@@ -104,23 +103,3 @@ def test_validate_states_in_one_line_why_ranks_do_not_meet(
     assert "mpi4py" not in first and "MPI sees" not in first and "MPI did not start" not in first
     assert started[0].returncode == 1
     assert not any("Traceback" in told for told in (first, *others)), others
-
-
-@pytest.mark.soak
-def test_torchrun_on_two_hosts(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    """One torchrun on each, as srun --ntasks-per-node=1 starts them."""
-    if why := virtual_hosts.why_not():
-        pytest.skip(f"no virtual hosts: {why}")
-    (tmp_path / "config.json").write_text(json.dumps(sweep("8", "64KiB")))
-    program, script = mpirun.program("torchrun"), virtual_hosts.SCRIPT
-    one = (f"{program} --nnodes=2 --nproc-per-node=2 --master-addr=vh1 --master-port=29400 "
-           "--node-rank={} -m hpcbench run config.json -o out")
-    both = f"{script} vh2 exec {one.format(1)} & {one.format(0)}; code=$?; wait; exit $code"
-    done = subprocess.run(
-        [*virtual_hosts.inside(2), "sh", "-c", both], cwd=tmp_path,
-        env=mpirun.environment(tmp_path, {}), capture_output=True, text=True, timeout=90,
-        check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcome = read(tmp_path / "out" / "latest")
-    assert set(outcome.status().values()) == {"ok"}
-    assert len(outcome.results.run.nodes) == 2

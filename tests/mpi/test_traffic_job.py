@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-from reading import NOT_DRAWN, ONCE, QUICK, read
-from typer.testing import CliRunner
+from reading import NOT_DRAWN, ONCE, read
 
-from hpcbench.cli import app
-from hpcbench.config.load import check_config
 from hpcbench.interop.traffic.imported import import_traffic
-from hpcbench.kinds.training.plan.predict import predict
-from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.operations.traffic import TrafficRecord, read_traffic
-from hpcbench.plan.expand import make_plan
 from launcher import EVERY_MPI, ROOT, MpiLauncher, launcher_for
 
 pytestmark = pytest.mark.mpi
@@ -206,21 +198,6 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrafficRecord]
     return home / "traffic.json", recorded(mpirun, 2, home / "late.py", home, "--durations")
 
 
-def test_a_rank_that_is_late_on_purpose_is_the_cause(
-    mpirun: MpiLauncher, late: tuple[Path, TrafficRecord],
-) -> None:
-    """Run the calls of a late job isolated, and ask why they took long."""
-    path, _ = late
-    job = mpirun.run(2, str(path), "--only", "all_reduce", "--iters", "30", "--passes", "1",
-                     *QUICK).check()
-    done = CliRunner().invoke(app, ["advise", str(job.folder), "--traffic", str(path), "--only",
-                                    "causes", "--json"])
-    assert done.exit_code == 0, done.output
-    found = next(one for one in json.loads(done.stdout)["topics"]["causes"]["forms"]
-                 if one["matched"] == 30)
-    assert (found["cause"], found["late"]) == ("arrival", [0])
-
-
 def test_with_its_own_gaps_a_late_job_stays_late(
     mpirun: MpiLauncher, late: tuple[Path, TrafficRecord],
 ) -> None:
@@ -244,55 +221,4 @@ def test_with_its_own_gaps_a_late_job_stays_late(
     assert times["recorded"] > 0.9 * work["recorded_ns"] / 1e9
 
 
-MODEL = {"kind": "training", "model": "transformer-tiny", "layers": 4, "hidden": 64,
-         "seq_length": 16, "vocab": 96, "batch_size": 4, "backend": "gloo"}
-STRATEGIES: dict[int, Any] = {
-    2: {"data": {"bucket_mb": 1}, "fsdp": {}, "tensor": {"sequence_parallel": [False, True]},
-        "pipeline": {}},
-    4: {"hybrid": {"tp": 2, "data": "replicate"}, "hsdp": {}, "zero1": {}}}
 STEPS_OF_BLOCKS, MORE_STEPS = (1, 2), 1
-BETWEEN = {"kind": "collective", "collective": "reduce", "size": "8", "iterations": 1}
-"""Which no training calls."""
-
-
-@pytest.mark.parametrize("ranks", STRATEGIES)
-def test_a_step_of_each_strategy_calls_what_its_plan_predicts(
-    mpirun: MpiLauncher, tmp_path: Path, ranks: int,
-) -> None:
-    """Of two blocks one takes more steps: they differ by the calls of these, and by nothing else.
-    """
-    shorter, longer = own_calls(mpirun, ranks, tmp_path)
-    longer.subtract(shorter)
-    predicted = Counter[tuple[str, str]]()
-    sweep = check_config({"benchmarks": [MODEL | {"strategies": STRATEGIES[ranks]}]}, "test")
-    for case in make_plan(sweep, ranks).cases:
-        for one in predict(training_of(case)).of_ranks[0].calls:
-            predicted[one.collective, "calls"] += one.count * MORE_STEPS
-            predicted[one.collective, "bytes"] += one.size_bytes * MORE_STEPS
-    assert +longer == predicted
-
-
-def own_calls(
-    mpirun: MpiLauncher, ranks: int, home: Path,
-) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """Record trainings; return calls and bytes that rank 0 makes, or sends, in fp32, by block."""
-    shorter, longer = (MODEL | {"strategies": STRATEGIES[ranks], "iterations": steps,
-                                "name": f"of{steps}"} for steps in STEPS_OF_BLOCKS)
-    (home / "sweep.json").write_text(json.dumps({
-        "measure": {**ONCE, "warmup": 1, "validate": False}, "output": NOT_DRAWN,
-        "benchmarks": [shorter, BETWEEN, longer]}))
-    python = mpirun.program("python")
-    mpirun.run(ranks, command=(
-        python, "-m", "hpcbench", "record", "-o", str(home / "rec"), "--", python, "-m",
-        "hpcbench", "run", str(home / "sweep.json"), "--inline", "-o", str(home))).check()
-    traffic = imported(home)
-    found: tuple[Counter[tuple[str, str]], ...] = Counter(), Counter()
-    block = 0
-    for index in traffic.order[0].signature:
-        one = traffic.signatures[index]
-        if one.collective == "reduce":
-            block = 1
-        elif one.dtype == "fp32" and (one.pair is None or one.pair[0] == 0):
-            found[block][one.collective, "calls"] += 1
-            found[block][one.collective, "bytes"] += one.bytes
-    return found[0], found[1]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from hpcbench.cli import app
 from hpcbench.gen_data import generate
 from hpcbench.reduce.results import CaseResult
-from launcher import Finished, MpiLauncher, launcher_for
+from launcher import Finished, launcher_for
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -79,21 +79,3 @@ def _shares(item: CaseResult) -> list[int]:
 def _median_s(item: CaseResult) -> float:
     assert item.statistics is not None
     return item.statistics.median_s
-
-
-def test_out_of_memory_is_one_failed_case_that_states_what_would_fit(mpirun: MpiLauncher) -> None:
-    """What lies behind it is tried all the same, and with more parts than told it fits."""
-    block = {**TINY, "model": "gpt2", "layers": 1, "hidden": 48, "vocab": 8192}
-    config = sweep(measure={"warmup": 0, "iterations": 1}, benchmarks=[
-        {**block, "strategies": "data", **sizes} for sizes in (
-            {"batch_size": 300, "accumulation": [1, 6]}, {"batch_size": 2})],
-        launch={"timeout_s": 60, "memory_limit_gb": 0.7})
-    outcome = read(mpirun.run(2, config=config, timeout=100).check(1).folder)
-    mpirun.assert_no_orphans()
-    large, *others = outcome.results.cases
-    assert large.status == "failed"
-    assert "out of memory: peak 0." in large.reason
-    assert "GB (left of launch.memory_limit_gb); predicted " in large.reason
-    assert "; to fit, as predicted: batch_size " in large.reason
-    assert ", or accumulation 2" in large.reason
-    assert [item.status for item in others] == ["ok", "ok"], [item.reason for item in others]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import virtual_hosts
 from hpcbench import __version__
 from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher
 from mpi.reading import sweep
@@ -94,19 +93,3 @@ def test_mpi_that_does_not_start_is_ended_and_reported(mpirun: MpiLauncher) -> N
     job = mpirun.run(2, command=command, timeout=40)
     assert job.returncode != 0 and "MPI did not start within 3 s" in job.stdout
     assert "Traceback" not in job.stderr and "most recent call" not in job.stderr
-
-
-@pytest.mark.soak
-def test_two_hosts(mpirun: MpiLauncher) -> None:
-    if why := virtual_hosts.why_not():
-        pytest.skip(f"no virtual hosts: {why}")
-    command = (*virtual_hosts.one_rank_each(2), *validate(mpirun, "--json"))
-    job = mpirun.run(2, before=virtual_hosts.inside(2), command=command, timeout=90).check(0)
-    found = lines(job)
-    assert found["nodes"]["found"] == "2, with 1 rank each"
-    assert found["interface"]["found"] == "eth0 leads to rank 0"
-    assert found["link"]["state"] == "ok" and found["clock offset"]["state"] == "ok"
-    loopback = ("env", "GLOO_SOCKET_IFNAME=lo", *validate(mpirun, "--json"))
-    command = (*virtual_hosts.one_rank_each(2), *loopback)
-    job = mpirun.run(2, before=virtual_hosts.inside(2), command=command, timeout=90).check(1)
-    assert "GLOO_SOCKET_IFNAME=lo is loopback" in lines(job)["interface"]["found"]
