@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
@@ -355,7 +356,7 @@ MOST_ROWS = 12
 """A profile is at most a screen: the other cases are in the summaries."""
 Title = Callable[[CaseResult], str]
 _COLUMNS = (
-    Column("case", "case"), TIME, INTERVAL, N,
+    Column("case", "case"), TIME, replace(INTERVAL, optional=True), LAUNCHES, N,
     Column("imbalance", "imbalance", Show.US, "us", "last start - first start of a sample", "less"),
     Column("late", "late", Show.TEXT, "rank", "rank that starts significantly later"),
     Column("late_by", "by", Show.US, "us", "its start after that of the next one", "less"),
@@ -391,6 +392,6 @@ def _short_titles(items: Sequence[CaseResult]) -> Title:
 def _row(item: CaseResult, title: Title) -> Row:
     timing, late = item.timing, late_start(item)
     return Row((title(item), median_cell(item.statistics),
-                interval_cell(item.statistics), n_cell(item.statistics),
+                interval_cell(item.statistics), launches_cell(item), n_cell(item.statistics),
                 timing.imbalance_s if timing else None, None if late is None else str(late.rank),
                 late.apart_s if late else None), item.status, item.case.case_id)

@@ -20,12 +20,14 @@ from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.results_lines import brief_tables_of
 from hpcbench.texts import Verbosity
-from hpcbench.views.table import format_number
+from hpcbench.views.columns import any_profile, any_results
+from hpcbench.views.table import Table, format_number
 from results_factory import (
     all_ok,
     flagged,
     make_case,
     make_plan,
+    make_primitive_case,
     make_results,
     make_workload,
     mixed_results,
@@ -279,16 +281,23 @@ def test_a_narrow_terminal_cuts_nothing(
 
 def test_the_range_of_few_launches_stands_in_place_of_an_interval_that_none_has() -> None:
     items = []
-    for case in sweep(("all_reduce",), ("gloo", "mpi")):
+    for case in (*sweep(("all_reduce",), ("gloo", "mpi")), make_primitive_case()):
         item = flagged(ok(case, 1e-3), launch_medians_s=(0.9e-3, 1e-3, 1.3e-3))
         assert item.statistics is not None
         items.append(replace(item, statistics=replace(
             item.statistics, ci_low_s=None, ci_high_s=None, ci_reliable=False)))
-    (table,) = [one.without_empty() for one in brief_tables_of(make_results(tuple(items)))]
+    *both, primitive = items
+    (table,) = [one.without_empty() for one in brief_tables_of(make_results(tuple(both)))]
     titles = [column.title for column in table.columns]
     assert "95 % CI" not in titles and titles.count("launches") == 2
     row = dict(zip(titles, table.texts(table.rows[0]), strict=True))
     assert row["launches"] == "0.90..1.30 ms", row
+    for table in (*brief_tables_of(make_results((items[0],))),
+                  *any_results("t", both), *any_profile(both),
+                  *brief_tables_of(make_results((primitive,)))):
+        if isinstance(table, Table):
+            titles = [column.title for column in table.brief().without_empty().columns]
+            assert titles.count("launches") == 1 and "95 % CI" not in titles
 
 
 def test_a_backend_stands_beside_the_first_one_and_the_clearly_fastest_is_named() -> None:

@@ -454,7 +454,8 @@ def _measured(
     if len(spans) < MOST_SIDE_BY_SIDE:
         yield of_case(Column("issue", "issue", Show.DURATION, span=span, optional=True), issue_s)
     if not span:
-        yield of_case(Column("p95", "p95", Show.DURATION), lambda item: P95.of(item, {}))
+        yield of_case(Column("p95", "p95", Show.DURATION, optional=True),
+                      lambda item: P95.of(item, {}))
         yield ShownColumn(Column("algbw", "algbw", Show.GB_PER_S, "GB/s"), partial(cell_of, ALGBW))
     yield ShownColumn(Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more", span=span,
                        first_to_go=bool(span)), partial(cell_of, BUSBW))
