@@ -100,25 +100,6 @@ def test_a_python_with_torch_alone_runs_a_session_from_carried_wheels(
     assert f"--fill DIR {VERSION}" in few.stdout
 
 
-def test_a_python_of_the_system_keeps_its_torch(wheels: Path, tmp_path: Path) -> None:
-    python = str(Path(sys.base_prefix) / "bin" / "python{}.{}".format(*sys.version_info))
-    place = "import site; print(site.getusersitepackages())"
-    base = {"PYTHONUSERBASE": str(tmp_path / "base"), "HPCBENCH_PYTHON": python}
-    there = subprocess.run([python, "-c", place], env=os.environ | base, text=True,
-                           capture_output=True, check=True).stdout.strip()
-    give_torch(Path(there))
-    prints = "import torch, mpi4py; print(torch.__file__, mpi4py.__file__)"
-    (tmp_path / "steps.json").write_text(json.dumps({"device": "cpu", "steps": [
-        {"name": "prints", "command": ["{python}", "-c", prints],
-         "goals": [{"id": "ends", "text": "It ends."}]}]}))
-    done = bash("--steps", str(tmp_path / "steps.json"), "-o", str(tmp_path / "session"),
-                "--carry", str(wheels), **OFFLINE, **base, HPCBENCH_VENV=str(tmp_path / "venv"))
-    assert done.returncode == 0, done.stdout
-    log = (tmp_path / "session/steps/prints/output.log").read_text()
-    torch, mpi4py = log.splitlines()[-1].split()
-    assert torch.startswith(there) and mpi4py.startswith(str(tmp_path / "venv-carry"))
-
-
 def test_a_set_up_without_a_network_states_how_wheels_are_carried(tmp_path: Path) -> None:
     (tmp_path / "small.json").write_text(json.dumps(SWEEP))
     (tmp_path / "steps.json").write_text(json.dumps(STEPS))

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,6 @@ from typing import Any
 
 import pytest
 
-import virtual_hosts
 from launcher import ROOT
 from mpi.reading import NOT_DRAWN, ONCE, read, sweep
 
@@ -143,18 +140,6 @@ def test_versions_that_cannot_be_joined_are_no_matter_of_the_network(tmp_path: P
     assert "network" not in line and "the constraint tiny==1" in line and "pip config list" in line
 
 
-def test_half_made_is_made_again(tmp_path: Path) -> None:
-    """Left by a start that was killed: neither its Python nor its pip can be relied on."""
-    venv = tmp_path / "venv"
-    (venv / "bin").mkdir(parents=True)
-    (venv / "hpcbench-incomplete").touch()
-    (venv / "left-over").touch()
-    the_one_line(local(HPCBENCH_VENV=str(venv), **NO_INDEX))
-    assert not (venv / "left-over").exists()
-    version = subprocess.run([venv / "bin" / "python", "-m", "pip", "--version"], check=True)
-    assert version.returncode == 0
-
-
 def test_venv_without_pip_is_made_again(given_pip: tuple[Path, str]) -> None:
     """What `python3 -m venv` leaves on a Debian without python3-venv."""
     assert (given_pip[0] / "bin" / "pip").exists()
@@ -165,14 +150,6 @@ def test_a_folder_that_is_no_venv_is_left_alone(tmp_path: Path) -> None:
     line = the_one_line(local(HPCBENCH_VENV=str(tmp_path), **NO_INDEX))
     assert "is no virtual environment: move it, or set HPCBENCH_VENV" in line
     assert (tmp_path / "thesis.tex").exists()
-
-
-def test_a_venv_of_the_user_is_kept(tmp_path: Path) -> None:
-    venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    (venv / "mine").touch()
-    the_one_line(local(HPCBENCH_VENV=str(venv), **NO_INDEX))
-    assert (venv / "mine").exists()
 
 
 def test_a_checkout_that_cannot_be_locked(tmp_path: Path) -> None:
@@ -310,41 +287,3 @@ def test_torchrun_starts_ranks_and_the_results_are_named(stamp: Path, tmp_path: 
     assert done.stdout.splitlines()[-1] == f"results: {latest} (also results/latest)"
     outcome = read(latest)
     assert set(outcome.status().values()) == {"ok"} and outcome.results.run.world_size == 2
-
-
-@pytest.mark.mpi
-@pytest.mark.soak
-def test_torchrun_on_two_nodes(stamp: Path, tmp_path: Path) -> None:
-    if why := virtual_hosts.why_not():
-        pytest.skip(f"no virtual hosts: {why}")
-    (tmp_path / "my.json").write_text(json.dumps(sweep("8")))
-    both = (f'bash "$0" 2 my.json & {virtual_hosts.SCRIPT} vh2 exec bash "$0" 2 my.json; '
-            "code=$?; wait $! && exit $code")
-    done = subprocess.run(
-        [*virtual_hosts.inside(2), "sh", "-c", both, str(ROOT / "jobs" / "torchrun.sh")],
-        cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False,
-        env={**os.environ, "HPCBENCH_VENV": str(stamp.parent), "HPCBENCH_NODES": "2",
-             "HPCBENCH_MEET": "vh1:29400"})
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcome = read(tmp_path / "results" / "latest")
-    assert set(outcome.status().values()) == {"ok"}
-    assert (outcome.results.run.world_size, len(outcome.results.run.nodes)) == (4, 2)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1200)
-def test_killed_while_installing_is_completed(tmp_path: Path) -> None:
-    venv = tmp_path / "venv"
-    env = {**os.environ, "HPCBENCH_VENV": str(venv)}
-    command = ["bash", str(ROOT / "jobs" / "local.sh"), "2", "--help"]
-    first = subprocess.Popen(command, env=env, start_new_session=True)
-    deadline = time.monotonic() + 600
-    while not any(venv.glob("lib/python3*/site-packages/torch")):
-        assert first.poll() is None and time.monotonic() < deadline
-        time.sleep(0.1)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
-    done = subprocess.run(command, env=env, text=True, capture_output=True, timeout=600)
-    assert done.returncode == 0, done
-    assert done.stdout.count("hpcbench run [OPTIONS]") == 2
-    assert not (venv / "hpcbench-incomplete").exists()

@@ -76,14 +76,6 @@ def test_a_wrong_value_is_refused_by_the_key_it_stands_for(
     assert str(caught.value).startswith("command line: ")
 
 
-@pytest.mark.parametrize("arguments", [
-    ["list", "--no-probe"], ["schema"], ["--help"], ["plan"], ["show", str(GOLDEN)],
-    ["advise", str(GOLDEN)], ["show", str(GOLDEN), "--json"]], ids=" ".join)
-def test_a_reader_that_has_read_enough_is_no_error(arguments: list[str]) -> None:
-    """As in ``hpcbench show RUN | head -n 0``."""
-    assert unread(arguments, errors=False) == (0, b"")
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["show", str(GOLDEN)]], ids=" ".join)
 def test_nor_is_one_to_whom_errors_go_the_same_way(arguments: list[str]) -> None:
     assert unread(arguments, errors=True) == (0, None)

@@ -63,13 +63,6 @@ def test_its_flags_are_those_of_the_command(words: tuple[str, ...], files: None)
         pass  # it fails where a flag is unknown or has no such value
 
 
-@pytest.mark.parametrize("words", [one for one in ALL if one.values[0][0] in ("plan", "list")])
-def test_commands_without_mpi_run(words: tuple[str, ...], files: None) -> None:
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    assert "cases" in done.output or "models" in done.output
-
-
 @pytest.mark.parametrize("words", [one for one in ALL if one.values[0][0] == "run"])
 def test_what_a_run_would_do_can_be_planned(words: tuple[str, ...], files: None) -> None:
     of_a_run = {"-o", "./results", "DIR", "--inline", "--verbose"}

@@ -190,14 +190,6 @@ def document(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout, parse_constant=refuse)
 
 
-def test_json_is_the_same_however_much_is_printed(sweep: str) -> None:
-    for words in (("plan", sweep), ("list", "--no-probe"), ("show", str(RESULTS["collective"]))):
-        usual = hpcbench(*words, "--json")
-        assert usual.stderr == ""
-        for flag in ("-q", "-v"):
-            assert document(usual) == document(hpcbench(*words, "--json", flag)), flag
-
-
 def stored(case: dict[str, Any]) -> Case:
     return case_from_json({**{name: value for name, value in case.items() if name != "label"},
                            "env": list(case["env"].items())})

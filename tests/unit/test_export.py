@@ -30,7 +30,6 @@ from hpcbench.interop.formats.export.cases import (
     ExportedRun,
     ExportRequest,
     exported_run,
-    left_out_lines,
     plain_number,
 )
 from hpcbench.interop.formats.export.histories import as_otava
@@ -763,12 +762,6 @@ def test_bad_input_is_one_line(words: list[object], tmp_path: Path) -> None:
     done = run(*words, "-o", tmp_path / "out")
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1 and not [*tmp_path.iterdir()]
-
-
-def test_what_is_left_out_is_a_line_for_each_reason() -> None:
-    with open_results(RESULTS["mixed"]) as file:
-        lines = list(left_out_lines(as_text([exported_run(file)], ExportRequest()).left_out))
-    assert sorted(int(line.split()[2]) for line in lines) == [1, 1, 1, 5]
 
 
 def test_every_format_is_in_the_help_and_on_the_page() -> None:

@@ -321,19 +321,6 @@ def test_the_others_are_asked_where_not_all_is_well(cluster: Cluster) -> None:
     assert (cluster.results / "traces" / "rank00001.journal").exists()
 
 
-def test_what_each_node_recorded_is_copied_where_there_are_no_results(cluster: Cluster) -> None:
-    shutil.rmtree(cluster.folder / "play" / "job-worker-0")
-    cluster.store(0, "job/traces/rank00000.journal")
-    cluster.store(1, "job.on-job-worker-1/traces/rank00001.journal")
-    cluster.answer(logs='echo Failed >"$play/is"', exit_code="printf 137")
-    done = cluster.run("2")
-    assert done.code == 137 and "hpcbench reduce results/job" in done.stdout
-    results = cluster.folder / "user" / "results"
-    assert {path.name for path in (results / "job" / "traces").iterdir()} == {
-        "rank00000.journal", "rank00001.journal"}
-    assert {path.name for path in results.iterdir()} == {"job"}
-
-
 def test_no_results_at_all(cluster: Cluster) -> None:
     """Bad usage, which the launcher has told."""
     shutil.rmtree(cluster.folder / "play" / "job-worker-0")
@@ -450,30 +437,6 @@ def test_an_interrupted_job_is_sealed_copied_and_deleted(
     assert any("exec job-launcher --container launcher -- sh -c kill -TERM 1" in call
                for call in done.calls)
     assert (cluster.results / "results.h5").exists()
-
-
-def test_interrupted_when_the_launcher_is_not_reached(cluster: Cluster) -> None:
-    """And with no one to print to: a tee has got the same signal."""
-    cluster.answer(logs=RUNS_ON, interrupt="echo refused >&2; exit 1", exit_code="")
-    with cluster.start("1") as popen:
-        wait_for(cluster.folder / "play" / "runs")
-        assert popen.stdout is not None
-        popen.stdout.close()
-        popen.send_signal(signal.SIGTERM)
-        assert popen.wait(60) == 130
-    assert (cluster.results / "results.h5").exists()
-    assert "delete" in cluster.calls()[-1]
-
-
-def test_interrupted_while_the_results_are_copied(cluster: Cluster) -> None:
-    # no program for the mark: a shell that waits for one may take Ctrl-C for the program's
-    cluster.answer(fetch=': >"$play/copying"; exec /bin/sleep 60')
-    with cluster.start("1") as popen:
-        wait_for(cluster.folder / "play" / "copying")
-        os.killpg(popen.pid, signal.SIGINT)
-        done = cluster.ended(popen)
-    assert done.code == 130 and not done.asked("delete")
-    assert "kubectl exec job-worker-0" in done.stderr and "kubectl delete" in done.stderr
 
 
 @pytest.mark.parametrize(("answers", "marks"), [

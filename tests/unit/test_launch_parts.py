@@ -27,7 +27,6 @@ from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts, resolve_device, unavailable
 from hpcbench.backends.mpi_facts import cuda_awareness, library_name
 from hpcbench.config.load import check_config
-from hpcbench.config.schema import Hardware
 from hpcbench.config.section import Fault
 from hpcbench.errors import ConfigError, LaunchError
 from hpcbench.launch import launcher, session, start
@@ -79,7 +78,6 @@ from hpcbench.measurement.control import SharedProgress, WorkerPhase
 from hpcbench.measurement.environment import described_hardware, recorded_variables
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.points import too_large
 from hpcbench.resume import start_limit_s
 from hpcbench.template import _Forker
 from hpcbench.trace.clock import ClockModel
@@ -799,11 +797,6 @@ def test_why_cases_take_longer_than_planned_is_stated_as_far_as_it_is_known() ->
     assert slow_reason(topology, 4, 0.4) == (
         "other processes used 40 % of rank 0's core before the sweep")
     assert slow_reason(topology, None, 0.01) == slow_reason(topology, 4, 0.0)
-
-
-def test_memory_that_is_lacking_is_stated_without_an_exponent() -> None:
-    hardware = Hardware(memory_per_device_gb=80)
-    assert (too_large(int(2.314e12), 0, "cuda", hardware) or "").startswith("needs 2310 GB ")
 
 
 @pytest.mark.parametrize(("backends", "rank", "inline", "loads"), [

@@ -14,7 +14,7 @@ from hpcbench.reduce.results_file import open_results
 from hpcbench.report.charts import charts_of
 from hpcbench.report.plots import bare, plot_results
 from hpcbench.report.plots.style import PAPER, REPORT, Style
-from hpcbench.views.chart import Chart, ChartPoint, LineChart, RooflineChart
+from hpcbench.views.chart import Chart, ChartPoint, LineChart
 from results_factory import MemorySamples, all_ok, sweep
 
 GALLERY = Path(__file__).parents[2] / "plots" / "results.h5"
@@ -58,19 +58,6 @@ def test_long_numbers_leave_room_for_the_label_of_their_axis(
         for line in panel.lines)) for panel in chart.panels))
     for one in (chart, slow):
         check_texts(one, style)
-
-
-@pytest.mark.parametrize("style", [PAPER, REPORT])
-def test_so_do_those_of_a_roofline(style: Style) -> None:
-    with open_results(GALLERY) as file:
-        charts = [one for one in charts_of(file.results, file) if isinstance(one, RooflineChart)]
-    assert charts
-    for chart in charts:
-        panels = tuple(replace(
-            panel, roofs=tuple(replace(roof, rate=roof.rate / 1e7) for roof in panel.roofs),
-            spots=tuple(replace(spot, rate=spot.rate / 1e7) for spot in panel.spots))
-            for panel in chart.panels)
-        check_texts(replace(chart, panels=panels), style)
 
 
 def check_texts(chart: Chart, style: Style = PAPER) -> None:

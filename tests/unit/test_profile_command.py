@@ -22,7 +22,7 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_profile
-from launcher import OUTER_LAUNCH, ROOT
+from launcher import ROOT
 
 TRAINING = {"kind": "training", "model": "transformer-tiny", "layers": 1, "hidden": 32,
             "seq_length": 8, "vocab": 64, "batch_size": 2, "strategies": {"data": {}}}
@@ -143,30 +143,6 @@ def test_an_mpirun_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
 
 def test_there_is_a_number_of_ranks_without_any_gpu() -> None:
     assert default_ranks() >= 1
-
-
-@pytest.mark.parametrize(("words", "said"), [
-    (["-d", "0"], "--duration 0: no duration"),
-    (["-t", "sync_stall"], 'did you mean "sync_stalls"'),
-    (["-t", "compute"], "no case of the sweep shows compute"),
-    (["-g", "0"], "--gpus 0: write a number"),
-    (["--tool", "gprof"], '"gprof" is not known'),
-    (["--samples", "0"], "profiling.samples: must be at least 1"),
-    (["--only", "nothing"], "matches none of 1 case"),
-])
-def test_bad_input_is_one_line_and_starts_nothing(
-    tmp_path: Path, words: list[str], said: str,
-) -> None:
-    path = tmp_path / "sweep.json"
-    path.write_text(json.dumps({"benchmarks": [TRAINING]}))
-    done = subprocess.run(
-        [sys.executable, "-m", "hpcbench", "profile", str(path), *words], capture_output=True,
-        text=True, cwd=tmp_path, timeout=60, check=False,
-        env={name: value for name, value in os.environ.items()
-             if not name.startswith(OUTER_LAUNCH)})
-    assert done.returncode == 2 and not done.stdout
-    assert len(done.stderr.splitlines()) == 1 and said in done.stderr, done.stderr
-    assert [*tmp_path.iterdir()] == [path]
 
 
 def stored(name: str) -> Results:

@@ -39,18 +39,6 @@ def read(path: Path) -> Results:
         return file.results
 
 
-def test_records_are_read_as_they_were_derived(tmp_path: Path) -> None:
-    for name, run in RUNS.items():
-        folder = tmp_path / name
-        shutil.copytree(run, folder, ignore=shutil.ignore_patterns("results.h5"))
-        made = reduce_folder(folder)
-        with h5py.File(folder / "results.h5", locking=False) as file:
-            stored = {line.split()[0] for line in file["cases"].attrs.get("derived", ())}
-            assert {*file.get("derived", ()), *stored} == set(made.derived) == {
-                item.case.kind for item in made.cases}
-        assert read(folder).derived == made.derived
-
-
 @pytest.fixture
 def stored() -> Iterator[tuple[Results, h5py.File]]:
     """Return results without records, and a file that has them."""

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,19 +18,15 @@ from hpcbench.reduce.outcome import Outcome, OutcomeContext, judge
 from hpcbench.reduce.reduce import exit_code, read_cases, reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
-from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import LIBRARY, SAMPLE_COLUMNS, LibraryChoices, Record, no_samples
 from hpcbench.trace.sealed import open_trace
 from synthetic import (
-    BASE_NS,
-    CASE_NS,
     Change,
     duration_ns,
     make_case,
     make_plan,
     make_samples,
     plan_of,
-    sync_note,
     with_rows,
     write_synthetic_run,
 )
@@ -355,18 +349,6 @@ def test_cases_are_read_some_at_a_time(tmp_path: Path, monkeypatch: pytest.Monke
         assert asked[::2] == asked[1::2] == sizes
 
 
-def test_groups_do_not_change_the_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = make_plan(n_cases=5, passes=2)
-    write_synthetic_run(tmp_path / "run", plan)
-    together = reduce_folder(tmp_path / "run")
-    content = (tmp_path / "run" / "results.h5").read_bytes()
-    monkeypatch.setattr("hpcbench.reduce.reduce.READ_BYTES", 1)
-    assert reduce_folder(tmp_path / "run") == together
-    assert (tmp_path / "run" / "results.h5").read_bytes() == content
-
-
 @pytest.mark.parametrize("read_bytes", [0, 3000, 1 << 20])
 def test_samples_are_those_of_the_traces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
@@ -422,46 +404,3 @@ def test_a_trace_that_vanishes_while_it_is_read_is_one_clear_error(
     with pytest.raises(TraceError, match="rank00001.h5"):
         reduce_folder(tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["plan.json", "traces"]
-
-
-REDUCE_AND_PRINT = """
-import resource, sys
-from pathlib import Path
-from hpcbench.reduce.reduce import reduce_folder
-from hpcbench.measurement.process import KernelFiles
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-reduce_folder(Path(sys.argv[1]))
-used = resource.getrusage(resource.RUSAGE_SELF)
-print(used.ru_utime + used.ru_stime, KernelFiles().process_bytes("VmHWM"))
-"""
-MOST_CPU_S_A_RANK, MOST_BYTES = 0.02, 500 << 20
-"""Two to three times what it takes, since the machine may be busy."""
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("ranks", [1024, 4096])
-def test_many_ranks_with_64_open_files_in_little_time_and_memory(
-    tmp_path: Path, ranks: int,
-) -> None:
-    """In a process of its own, measured as in benchmarks/results/many_ranks.md."""
-    plan = make_plan(n_cases=3, world_size=ranks)
-
-    def notes(rank: int) -> Iterable[tuple[str, dict[str, Any]]]:
-        for at_ns in (BASE_NS, BASE_NS + 10 * CASE_NS):
-            model = replace(ClockModel.identity(at_ns), bound_ns=500.0 * (rank > 7))
-            yield sync_note(model, f"host{rank // 8}", 512)
-
-    write_synthetic_run(tmp_path / "run", plan, notes=notes)
-    cpu_s, peak = map(float, subprocess.run(
-        [sys.executable, "-c", REDUCE_AND_PRINT, str(tmp_path / "run")], check=True, text=True,
-        capture_output=True).stdout.split())
-    assert cpu_s < ranks * MOST_CPU_S_A_RANK and peak < MOST_BYTES, (cpu_s, peak)
-    with open_results(tmp_path / "run") as file:
-        results = file.results
-    assert statuses(results) == ["ok"] * 3 and codes(results) == set()
-    assert len(results.run.ranks_present) == ranks and len(results.run.nodes) == ranks // 8
-    found = results.cases[0].statistics
-    shortest_ns = min(duration_ns(0, 0, ranks - 1, iteration) for iteration in range(2, 7))
-    assert found is not None and found.min_s == shortest_ns / 1e9
-    assert results.clocks is not None and results.clocks.n_clocks == ranks // 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 import hpcbench
-from bad_input_process import hpcbench as in_this_process
 from hpcbench.answers.verdict import AMBER, RED, verdict_of
 from hpcbench.api import saved
 from hpcbench.errors import FileError
@@ -39,10 +37,6 @@ def program(path: Path, *options: str) -> list[float]:
     return [float(line) for line in done.stdout.split()]
 
 
-def run_hpcbench(*words: object) -> subprocess.CompletedProcess[str]:
-    return in_this_process(*map(str, words))
-
-
 def read(path: Path) -> Results:
     with open_results(path) as file:
         for item in file.results.cases:
@@ -54,8 +48,6 @@ def step() -> None:
     pass
 
 
-INCONCLUSIVE = 14
-"""Exit code of `hpcbench check`: two launches hold no interval."""
 FAST = "{'iterations': 20, 'warmup': 1}"
 CHECKED = "{'iterations': 8, 'check': lambda: False, 'name': 'other'}"
 
@@ -116,20 +108,6 @@ def test_each_run_of_the_program_is_a_launch(tmp_path: Path) -> None:
     after = read(tmp_path)
     assert [one.n_wrong for one in after.cases if one.status == "wrong"] == before
     assert len(after.cases) == 3  # another count is another case
-
-
-def test_commands_read_it(tmp_path: Path) -> None:
-    for _ in range(2):
-        program(tmp_path / "a", FAST)
-        program(tmp_path / "b", FAST)
-    shown = run_hpcbench("show", tmp_path / "a")
-    assert shown.returncode == 0 and "step" in shown.stdout and "not installed" not in shown.stdout
-    compared = json.loads(run_hpcbench("compare", tmp_path / "a", tmp_path / "b", "--json").stdout)
-    assert "step" in json.dumps(compared)
-    page = run_hpcbench("report", tmp_path / "a", "-o", tmp_path / "report.html")
-    assert page.returncode == 0 and "step" in (tmp_path / "report.html").read_text("utf-8")
-    checked = run_hpcbench("check", tmp_path / "a", "--baseline", tmp_path / "b")
-    assert checked.returncode == INCONCLUSIVE and "step" in checked.stdout, checked
 
 
 def refused(tmp_path: Path, save: Any, **options: Any) -> str:

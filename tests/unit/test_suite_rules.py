@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import untested
 from conftest import AllowedSkip, allowed_skips
 from launcher import ROOT
 from scheduling import APART, BESIDE_OTHERS
@@ -90,46 +89,9 @@ def test_all_adds_soaks(suite: Path) -> None:
     assert closing_line(suite, "--all") == "1 failed, 3 passed, 1 skipped, 1 xfailed, 1 error"
 
 
-def test_only_a_green_run_of_all_prints_last_what_was_not_tested(suite: Path) -> None:
-    (suite / "test_skips.py").write_text("def test_it(): pass\n")
-    assert lines(suite, "--full")[-1] == untested.closing_line(full=True)
-    assert "Not tested here" not in "".join(lines(suite, "test_skips.py"))
-
-
 def test_a_skipped_file_fails(suite: Path) -> None:
     (suite / "test_skips.py").write_text(MODULE)
     assert "1 error" in closing_line(suite)
-
-
-ONE_OF_MANY = """
-import pathlib, pytest, time
-LOG = pathlib.Path(__file__).parents[{depth}] / "log"
-
-@pytest.mark.parametrize("number", range(3))
-def test_it(number):
-    with LOG.open("a") as log:
-        log.write("{name} ")
-    time.sleep(0.1)
-"""
-
-
-def test_what_needs_the_machine_for_itself_comes_last(suite: Path) -> None:
-    """Whatever the order of the files and of their tests' ends."""
-    (suite / "test_skips.py").unlink()
-    (suite / "tests" / "mpi").mkdir(parents=True)
-    for name in ("one", "two", "three"):
-        (suite / f"test_{name}.py").write_text(ONE_OF_MANY.format(depth=0, name="first"))
-    for name in ("training", "plugins"):  # jobs that may run beside others
-        (suite / "tests" / "mpi" / f"test_{name}.py").write_text(
-            ONE_OF_MANY.format(depth=2, name="first"))
-    for name in ("four", "five"):
-        (suite / "tests" / "mpi" / f"test_{name}.py").write_text(
-            ONE_OF_MANY.format(depth=2, name=name))
-    said = lines(suite, "-n", "2", "--dist", "loadfile")
-    assert counts(said) == "21 passed" and said[-1] == untested.closing_line(full=False)
-    words = (suite / "log").read_text().split()
-    assert words[:15] == ["first"] * 15
-    assert words[15:] in (["four"] * 3 + ["five"] * 3, ["five"] * 3 + ["four"] * 3)
 
 
 def test_patterns_take_brackets_literally() -> None:

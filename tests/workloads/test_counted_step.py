@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.kinds.training.plan.memory import ERROR, moments
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
@@ -31,24 +30,6 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": "model", "accumulation": 2},
     {"strategies": {"lora": {"over": ["data", "fsdp"]}}, "checkpointing": "full"},
 ]
-
-WORDY = SMALL | {"vocab": 50257, "world_size": 4, "layers": 2}
-"""Its logits, its table of words and the gradient of this are each as large as the others."""
-HELD: list[dict[str, Any]] = [
-    {"strategies": ["data", "fsdp"], "dtype": ["fp32", "bf16"]},
-    {"strategies": ["zero1", "hsdp"], "dtype": "bf16"},
-    {"strategies": {"fsdp": {"reshard": False}}, "accumulation": 2},
-    {"strategies": ["data", "fsdp"], "checkpointing": "full", "model": "llama3-8b", "kv_heads": 1,
-     "inner": 128},
-    {"strategies": {"tensor": [{}, {"sequence_parallel": True, "loss_parallel": True}]},
-     "vocab": 50260, "heads": 4},
-    {"strategies": {"pipeline": {"schedule": ["1F1B", "GPipe"]}}, "layers": 4},
-    {"strategies": {"hybrid": [{"tp": 2, "data": "fsdp"}, {"pp": 2, "data": "fsdp"}]},
-     "dtype": "bf16", "vocab": 50260},
-    {"strategies": {"lora": {"over": ["data", "fsdp"]}, "qlora": {"over": "data"}}},
-    {"strategies": "fsdp", "library": "transformers"},
-]
-"""Of each strategy and arithmetic what changes which copies of parameters and gradients it has."""
 
 
 def works(common: dict[str, Any] = SMALL, blocks: Sequence[dict[str, Any]] = STRATEGIES,
@@ -75,17 +56,6 @@ def test_calls_bytes_and_flops_are_those_that_were_predicted(work: Training) -> 
         assert counted["calls"] == calls
         assert counted["flops"] == flops
         assert counted["activations"] > 0
-
-
-@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
-@pytest.mark.parametrize("work", works(WORDY, HELD, 4), ids=lambda work: work.strategy)
-def test_activations_are_neither_parameters_nor_gradients(work: Training) -> None:
-    for stage in stages_of(work)[::max(work.pp - 1, 1)]:
-        with stepped(work, stage.rank * work.tp) as operation:
-            counted = count_step(work, operation._strategy, operation._loader.batch(
-                1, *operation._strategy.share))
-        assert counted["activations"] == pytest.approx(
-            max(moment.activations for moment in moments(work, stage)), rel=ERROR)
 
 
 def test_activations_are_what_a_replica_keeps() -> None:

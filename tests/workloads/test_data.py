@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -39,17 +37,6 @@ def _combine(parts: list[torch.Tensor], op: str, order: list[int]) -> torch.Tens
 
 APPLIED = {"sum": torch.add, "prod": torch.mul, "min": torch.minimum, "max": torch.maximum,
            "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.sampled_from(FORMS), st.integers(1, 600), st.integers(0, 2**32))
-def test_a_reduction_is_exact_in_any_order(form: tuple[str, str], ranks: int, seed: int) -> None:
-    name, op = form
-    dtype, count = DTYPES[name], 100
-    parts = [contributed(rank, ranks, op, count, dtype) for rank in range(ranks)]
-    order = list(range(ranks))
-    random.Random(seed).shuffle(order)
-    assert compare(_combine(parts, op, order), reduced(ranks, op, 0, count, dtype)) is None
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "fp64"])

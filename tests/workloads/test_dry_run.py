@@ -13,8 +13,6 @@ import pytest
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Launch
 from hpcbench.dry_run import trials
-from hpcbench.kinds.primitive.plan.implementations import PRIMITIVES
-from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.kinds.training.plan.spec import strategies
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Plan
@@ -31,27 +29,6 @@ def plan(world_size: int = 64) -> Plan:
 def test_every_collective_is_accepted_in_a_world_that_does_not_exist() -> None:
     found = list(trials(plan(), Launch()))
     assert [trial.case.case_id for trial in found] == [case.case_id for case in plan().cases]
-    assert {trial.outcome for trial in found} == {"accepted"}, found
-
-
-def test_every_primitive_is_accepted_in_a_world_that_does_not_exist() -> None:
-    names = ("compute_only", "comm_only", "torch", "functional", "dtensor", "chunked_pipeline",
-             "p2p_ring")
-    block = {"kind": "primitive", "m": 128, "n": 64, "k": 64, "implementations": list(names),
-             "primitive": [spec.name for spec in PRIMITIVES], "options": {"chunks": 2},
-             "order": list(dict.fromkeys(order for spec in PRIMITIVES for order in spec.orders))}
-    found = list(trials(make_plan(check_config({"benchmarks": [block]}, "test"), 64), Launch()))
-    tried = {primitive_of(trial.case).implementation for trial in found
-             if trial.outcome == "accepted"}
-    assert tried == set(names)
-    assert all(trial.outcome == "accepted" or trial.case.skip for trial in found), found
-
-
-@pytest.mark.usefixtures("compiler")
-def test_a_large_primitive_that_is_compiled_is_accepted() -> None:
-    block = {"kind": "primitive", "m": 1024, "n": 1024, "k": 1024, "implementations": ["compiled"],
-             "primitive": ["tp_columnwise", "dp_allreduce", "ep_all_to_all"]}
-    found = list(trials(make_plan(check_config({"benchmarks": [block]}, "test"), 2), Launch()))
     assert {trial.outcome for trial in found} == {"accepted"}, found
 
 
@@ -82,14 +59,6 @@ def test_the_command_states_what_it_is_and_leaves_nothing_behind(tmp_path: Path)
     assert last == "dry run: 1 accepted (of 1 case)"
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.json"]
     assert subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=60).returncode == 2
-
-
-def test_what_runs_on_gpus_only_is_not_tried() -> None:
-    block = {"kind": "primitive", "primitive": "tp_columnwise", "m": 16, "n": 8, "k": 8,
-             "implementations": ["symm_mem", "symm_mem_fallback"], "backend": "nccl"}
-    job = make_plan(check_config({"benchmarks": [block]}, "test"), 4)
-    assert [(trial.outcome, trial.reason) for trial in trials(job, Launch())] == [
-        ("not tried", "symm_mem runs on cuda only"), ("accepted", "")]
 
 
 def test_every_strategy_is_accepted_and_calls_what_is_predicted(

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hpcbench.backends.counting_backend import CallLog
 from hpcbench.config.load import check_config
-from hpcbench.kinds.training.block import LIBRARIES
 from hpcbench.kinds.training.plan.memory import moments
-from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.spec import SCHEDULE_NAMES, strategies
 from hpcbench.kinds.training.plan.step import (
-    ActivationLayout,
-    block_bytes,
-    embedding_bytes,
-    head_bytes,
-    recomputed_bytes,
     stages_of,
 )
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.plan.expand import make_plan
-from workloads.training_cases import saved_bytes, stepped, training
+from workloads.training_cases import stepped
 
 SMALL: dict[str, Any] = {"kind": "training", "model": "gpt2", "layers": 4, "hidden": 192,
                          "vocab": 255, "seq_length": 16, "batch_size": 8}
@@ -125,47 +116,3 @@ def test_shards_gather_blocks_twice_and_the_rest_once(strategy: dict[str, Any], 
         "strategies": strategy, "world_size": ranks, "accumulation": 2}]}, "test"), ranks).cases
     called, _ = rehearsed(training_of(case), 0)
     assert called["all_gather"][0] == 2 * (2 * SMALL["layers"] + 1)
-
-
-def kept_bytes(work: Training, arithmetic: str) -> int:
-    """Return the bytes of what a forward pass of 2 samples leaves for backward, but for weights."""
-    model = make_model(work)
-    return saved_bytes(model.bfloat16() if arithmetic == "cast" else model, arithmetic)
-
-
-@pytest.mark.parametrize("arithmetic", ["fp32", "autocast", "cast"])
-@pytest.mark.parametrize("model", FAMILIES)
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_what_a_forward_pass_keeps(library: str, model: str, arithmetic: str) -> None:
-    _assert_kept(library, model, arithmetic, {})
-
-
-@pytest.mark.parametrize("arithmetic", ["fp32", "autocast", "cast"])
-@pytest.mark.parametrize(("library", "model", "extents"), [
-    ("hpcbench", "gpt2", {"heads": 4, "kv_heads": 2, "inner": 500}),
-    ("hpcbench", "llama3-8b", {"heads": 6, "kv_heads": 6, "inner": 100}),
-    ("hpcbench", "bert-large", {"heads": 3, "kv_heads": 1, "inner": 1000}),
-    ("transformers", "gpt2", {"heads": 4, "inner": 500}),
-    ("transformers", "llama3-8b", {"heads": 6, "kv_heads": 6, "inner": 100}),
-    ("transformers", "mistral-7b", {"heads": 12, "kv_heads": 1, "inner": 800})])
-def test_what_a_forward_pass_of_other_extents_keeps(
-    library: str, model: str, extents: dict[str, int], arithmetic: str,
-) -> None:
-    _assert_kept(library, model, arithmetic, extents)
-
-
-def _assert_kept(library: str, model: str, arithmetic: str, extents: dict[str, int]) -> None:
-    kept = {"fp32": ActivationLayout(), "autocast": ActivationLayout(2, 4, copies=True),
-            "cast": ActivationLayout(2, 2)}[arithmetic]
-    small, large = (training("single", model=model, library=library, sizes={
-        "layers": layers, "hidden": 192, "seq_length": 40, "vocab": 255, **extents})
-        for layers in (1, 3))
-    tokens, shape = 2 * 40, shape_of(small)
-    for checkpointing, of_block in (("none", block_bytes(shape, kept)),
-                                    ("full", recomputed_bytes(shape, kept))):
-        one, three = (kept_bytes(replace(work, checkpointing=checkpointing), arithmetic)
-                      for work in (small, large))
-        # of two blocks, to the statistics of their norms
-        assert three - one == pytest.approx(2 * tokens * of_block, abs=2 * tokens * 16)
-        ends = embedding_bytes(shape, kept) + head_bytes(shape, kept)
-        assert one - tokens * of_block == pytest.approx(tokens * ends, rel=0.15)

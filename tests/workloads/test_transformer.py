@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
@@ -20,7 +18,6 @@ from hpcbench.kinds.training.plan.models import (
     forward_again,
     parameters,
     recomputed,
-    with_extents,
 )
 from hpcbench.kinds.training.plan.step import Stage
 from hpcbench.kinds.training.run.models.build import alter
@@ -90,31 +87,6 @@ def flops_of_a_block(shape: ModelShape) -> int:
     whole, rest = (dict(flops(one, 2))["counted"]
                    for one in (shape, replace(shape, layers=shape.layers - 1)))
     return whole - rest
-
-
-@st.composite
-def shapes(draw: st.DrawFn) -> ModelShape:
-    """Return a model with legal extents, of which none follows from another."""
-    name = draw(st.sampled_from(["gpt2", "llama3-8b", "bert-large"]))
-    kv_heads, sharing, pairs = (draw(st.integers(1, most)) for most in (3, 3, 4))
-    heads = kv_heads * sharing
-    found = with_extents(
-        name, layers=draw(st.integers(1, 3)), hidden=heads * 2 * pairs, heads=heads,
-        kv_heads=kv_heads, inner=draw(st.integers(1, 70)), vocab=draw(st.integers(1, 99)),
-        seq_length=draw(st.integers(1, 24)))
-    assert isinstance(found, ModelShape)
-    return found
-
-
-@settings(deadline=None, max_examples=15)
-@given(shapes(), st.sampled_from(CHECKPOINTINGS))
-def test_models_of_any_extents_have_the_parameters_and_flops_that_the_plan_states(
-    shape: ModelShape, checkpointing: str,
-) -> None:
-    with torch.device("meta"):
-        assert numel(Transformer(shape)) == parameters(shape)
-    assert counted(shape, 2, checkpointing) == (
-        dict(flops(shape, 2))["counted"] + recomputed(shape, 2, checkpointing, "counted"))
 
 
 @families

@@ -82,14 +82,6 @@ def test_below_the_least_capability_of_the_implementation_no_tensor_core_is_used
         assert_slow(code)
 
 
-@pytest.mark.parametrize("capability", [
-    pytest.param(one, marks=pytest.mark.soak) if one == 103 else one for one in PRODUCT])
-def test_code_of_every_type_for_every_gpu(capability: int, tmp_path: Path) -> None:
-    words = [f"{capability}:{dtype}" for dtype in ("fp16", "bf16", "fp32")]
-    for word, code in compiled(words, tmp_path).items():
-        assert_for_a_gpu(word, code)
-
-
 @pytest.mark.parametrize(("variables", "left"), [
     ({"NCCL_MAX_CTAS": "32"}, 32), ({}, 64), ({"NCCL_MAX_CTAS": "64"}, 64),
     ({"NCCL_MAX_CTAS": "128"}, 64), ({"NCCL_MAX_CTAS": "many"}, 64), ({"NCCL_MAX_CTAS": "0"}, 64),
