@@ -30,6 +30,7 @@ from hpcbench.statistics.overlap import PassTimes
 from hpcbench.texts import valid
 from hpcbench.units import grouped, three_digits
 from hpcbench.views.columns import median_cell
+from hpcbench.views.labels import vary
 
 OPTION, ENV = "options.", "env."
 UNSET = "unset"
@@ -340,9 +341,9 @@ def _labelled(
     alike: Sequence[tuple[CaseOfSide, dict[str, Any]]], key: str,
 ) -> Iterator[tuple[str, str, CaseOfSide]]:
     """Yield, for each case of one task: the value of ``key``, the other parameters, the case."""
-    shared = set.intersection(*(_options(values) for _, values in alike))
-    for found, values in alike:
-        own = sorted(_options(values) - shared - {key})
+    _, options = vary([name for name in sorted(values) if name.startswith(OPTION) and name != key]
+                      for _, values in alike)
+    for (found, values), own in zip(alike, options, strict=True):
         parts = [_text(values[key]),
                  *(f"{name.removeprefix(OPTION)}={values[name]}" for name in own)]
         yield " ".join(parts), _text(sorted(
@@ -377,10 +378,6 @@ def _same_tasks(
     return grouped((_text(sorted((name, value) for name, value in values.items()
                                  if name != key and not name.startswith(OPTION))), (found, values))
                    for found, values in every if key in values)
-
-
-def _options(values: Mapping[str, Any]) -> set[str]:
-    return {name for name in values if name.startswith(OPTION)}
 
 
 def _text(value: Any) -> str:

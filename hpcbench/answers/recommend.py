@@ -50,7 +50,7 @@ from hpcbench.statistics.order import Interval
 from hpcbench.units import grouped, in_launches, plural, size_text
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart, Scale, is_wide
 from hpcbench.views.columns import median_cell
-from hpcbench.views.labels import without_shared
+from hpcbench.views.labels import own_words, vary, without_shared
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 RANKS = "world_size"
@@ -317,9 +317,8 @@ def _task(same: Sequence[TaskCase], key: str) -> Task:
                  if name in alike[0].setting]
         ways.append(TaskSetting(value, " ".join([value, *words]),
                                 {one.run: one.item for one in reversed(alike)}))
-    first, *others = (one.item.case.label.split() for one in same)
-    shared = " ".join(word for word in first if all(word in words for words in others))
-    return Task(same[0].item.case.kind, shared, key, tuple(ways))
+    shared, _ = vary(one.item.case.label.split() for one in same)
+    return Task(same[0].item.case.kind, " ".join(shared), key, tuple(ways))
 
 
 def _text(values: Mapping[str, Any]) -> str:
@@ -380,13 +379,11 @@ def _alike_in(one: Preference) -> str:
 def _subjects(found: Sequence[Preference]) -> dict[str, str]:
     """Return a short name of each task: its first word, and those not common to its kind."""
     subjects = {}
-    for names in grouped((one.kind, one.task.split()) for one in found).values():
-        shared = set.intersection(*map(set, names))
-        for words in names:
-            kept = [word for word in words[1:] if word not in shared]
-            subjects[" ".join(words)] = " ".join(  # 16KiB for 16384B
+    for names in grouped((one.kind, one.task) for one in found).values():
+        for name, short_name in zip(names, own_words(names), strict=True):
+            subjects[name] = " ".join(  # 16KiB for 16384B
                 size_text(int(word[:-1])).replace(" ", "") if _BYTES.fullmatch(word) else word
-                for word in [words[0], *kept])
+                for word in short_name.split())
     return subjects
 
 

@@ -30,6 +30,7 @@ from hpcbench.statistics.order import Interval
 from hpcbench.statistics.overlap import OverPasses, significant
 from hpcbench.statistics.scaling_laws import AMDAHL, UNIVERSAL, Law, amdahl, universal, why_not
 from hpcbench.units import grouped
+from hpcbench.views.labels import own_words
 
 _EVENLY = 1.001
 """Quotients of ranks and cores are this far from a whole number at most by rounding."""
@@ -157,12 +158,9 @@ def _work_of(run: Run, item: CaseResult) -> CallWork | None:
 
 def short_ways(cases: Sequence[Worked]) -> dict[str, str]:
     """Return each way without the options that all cases of the same first word have."""
-    first = grouped((case.work.way.partition(" ")[0], case.work.way.split(" ")[1:])
-                    for case in cases)
-    shared = {name: set.intersection(*map(set, options)) for name, options in first.items()}
-    return {case.work.way: " ".join(
-        (name, *(word for word in words if word not in shared[name])))
-        for case in cases for name, *words in [case.work.way.split(" ")]}
+    alike = grouped((case.work.way.partition(" ")[0], case.work.way) for case in cases)
+    return {way: name for ways in alike.values()
+            for way, name in zip(ways, own_words(ways), strict=True)}
 
 
 def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:

@@ -69,16 +69,17 @@ def _facets(
     """Return (what was split by, keys) of figures that are small enough to read."""
     if len(keys) <= most(len({x(item) for key in keys for item in lines[key]})):
         return [(facet, keys)]
-    _, differing = vary(keys)
-    return [part for text, alike in grouped((key[differing[0]], key) for key in keys).items()
+    at, _ = vary(map(enumerate, keys))[1][0][0]
+    return [part for text, alike in grouped((key[at], key) for key in keys).items()
             for part in _facets(alike, lines, (*facet, text), x, most)]
 
 
 def _figure(
     name: str, facet: Key, lines: Lines, aspects: Sequence[Aspect], x: Callable[[CaseResult], Any],
 ) -> Figure:
-    shared, differing = vary(list(lines))
-    common = {at: set.intersection(*(set(key[at].split()) for key in lines))
+    same, own = vary(map(enumerate, lines))
+    shared, differing = dict(same), [at for at, _ in own[0]]
+    common = {at: vary(key[at].split() for key in lines)[0]
               for at in differing if aspects[at].is_list}
     titled = sorted((one.place, at) for at, one in enumerate(aspects) if one.place and at in shared)
     words = [shared[at] for _, at in titled if shared[at] not in ("", aspects[at].usual)]

@@ -10,12 +10,23 @@ T = TypeVar("T")
 _SIZE = re.compile(r"\d+B")
 
 
-def vary(rows: Iterable[Sequence[T]]) -> tuple[dict[int, T], list[int]]:
-    """Return the places at which all rows have the same value, with it, and those at which they
-    differ. No rows have nothing in common, and do not differ."""
-    values = [dict.fromkeys(column) for column in zip(*rows, strict=True)]
-    shared = {at: next(iter(same)) for at, same in enumerate(values) if len(same) == 1}
-    return shared, [at for at in range(len(values)) if at not in shared]
+def vary(rows: Iterable[Iterable[T]]) -> tuple[list[T], list[list[T]]]:
+    """Return what all rows have, in the order of the first one, and what each has beside.
+
+    Items are words, options, or, if the place counts, pairs such as ``enumerate`` makes.
+    """
+    each = [list(row) for row in rows]
+    common = set.intersection(*map(set, each)) if each else set[T]()
+    own = [[item for item in row if item not in common] for row in each]
+    return [item for item in each[0] if item in common] if each else [], own
+
+
+def own_words(names: Sequence[str]) -> list[str]:
+    """Return the first word of each name, and those of its others that not all have."""
+    words = [name.split(" ") for name in names]
+    shared, _ = vary(words)
+    return [" ".join((first, *(word for word in others if word not in shared)))
+            for first, *others in words]
 
 
 def short_labels(labels: Iterable[str]) -> Mapping[str, str]:
@@ -59,12 +70,9 @@ def without_shared(labels: Sequence[str]) -> tuple[str, list[str]]:
 
     A label that has no other words keeps its first one. A single label keeps all words.
     """
-    words = [label.split() for label in labels]
-    if len({*labels}) < 2:
-        return "", [*labels]
-    shared = set.intersection(*map(set, words))
-    own = [" ".join(word for word in each if word not in shared).rstrip(",") or each[0]
-           for each in words]
-    if len({*own}) < len({*labels}):  # labels may differ in how often they have a word
-        return "", [*labels]
-    return " ".join(word for word in words[0] if word in shared), own
+    shared, rest = vary(label.split() for label in labels)
+    own = [" ".join(words).rstrip(",") or label.split()[0]
+           for label, words in zip(labels, rest, strict=True)]
+    if len({*labels}) < 2 or len({*own}) < len({*labels}):  # they may differ in how often they
+        return "", [*labels]                               # have a word
+    return " ".join(shared), own

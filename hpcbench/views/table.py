@@ -29,6 +29,7 @@ from hpcbench.units import (
     to_ms,
     to_tflop_per_s,
 )
+from hpcbench.views.labels import vary
 
 Tone = str
 """How much a line matters: one of TONES."""
@@ -182,37 +183,37 @@ class Table:
 
         Texts that all rows have in common at their beginning go into the title.
         """
-        rows, kept = self.rows, list[int]()
-        shared: list[Cell] = []
+        rows, kept, words = self.rows, list[int](), list[Cell]()
+        shared = dict(vary(enumerate(row.cells) for row in rows)[0])
         n_labels = next((at for at, column in enumerate(self.columns)
                          if column.show is not Show.TEXT), len(self.columns))
         for at, column in enumerate(self.columns):
-            values = {row.cells[at] for row in rows}
-            is_same_text = 0 < at < n_labels and len(rows) > 1 and len(values) == 1
-            if not (column.detail or values == {column.usual} or is_same_text):
+            is_usual = at in shared and shared[at] == column.usual
+            is_same_text = 0 < at < n_labels and len(rows) > 1 and at in shared
+            if not (column.detail or is_usual or is_same_text):
                 kept.append(at)
             elif is_same_text and column.usual is None and not column.detail:
-                shared += values
-        words, table = (str(value) for value in shared if value), self.with_columns(kept)
+                words.append(shared[at])
+        table = self.with_columns(kept)
         groups = tuple(replace(
             group, timed="" if group.timed == _USUAL_TIMED else group.timed,
             rows=tuple(replace(row, cells=tuple(map(_middle, row.cells))) for row in group.rows))
             for group in table.groups)
         return replace(
-            table, groups=groups, title=", ".join([self.title, *words]),
+            table, groups=groups, title=", ".join([self.title, *map(str, filter(None, words))]),
             notes=tuple(note for note in self.notes if note.tone != "quiet"))
 
     def shared_above(self) -> Table:
         """Return the table with the values that all rows share in a line above it, but for those
         of its first two columns and its last one."""
         table = self.without_empty()
-        shown = [table.texts(row) for row in table.rows]
+        shared = dict(vary(enumerate(table.texts(row)) for row in table.rows)[0])
         same = [at for at in range(2, len(table.columns) - 1)
-                if len({texts[at] for texts in shown}) == 1 and not table.columns[at].span]
+                if at in shared and not table.columns[at].span]
         labels = [column.label for column in table.columns]
         words = ", ".join(  # of several with one label the title before them says which
             f"{table.columns[at - 1].title} " * (labels.count(labels[at]) > 1)
-            + f"{labels[at]} {shown[0][at]}" for at in same if shown[0][at] != MISSING)
+            + f"{labels[at]} {shared[at]}" for at in same if shared[at] != MISSING)
         kept = table.with_columns([at for at in range(len(table.columns)) if at not in same])
         return replace(kept, lead=(*table.lead, Line(f"  {words}", "quiet"))) if words else kept
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from hpcbench.views.labels import distinct_names, short_labels, shortened, without_shared
+from hpcbench.views.labels import (
+    distinct_names,
+    own_words,
+    short_labels,
+    shortened,
+    vary,
+    without_shared,
+)
 
 LABELS = ("all_reduce gloo cpu fp32 8B n=2", "all_reduce gloo cpu fp32 8B n=2 isolated",
           "all_reduce mpi cpu fp32 8B n=2", "transformer gloo cpu fp32 dp=2 n=2")
@@ -38,3 +45,12 @@ def test_what_all_labels_have_is_stated_once() -> None:
     assert without_shared(["mlp torch"]) == ("", ["mlp torch"])
     assert without_shared([]) == ("", [])
     assert without_shared(["x 4 4", "x 4"]) == ("", ["x 4 4", "x 4"])
+
+
+def test_what_rows_share_stands_in_the_order_of_the_first_and_what_each_has_beside() -> None:
+    assert vary(["ab", "bc", "cb"]) == (["b"], [["a"], ["c"], ["c"]])
+    assert vary([["b", "a"], ["a", "b"]]) == (["b", "a"], [[], []]) and vary([]) == ([], [])
+    rows = map(enumerate, (("x", 1), ("x", 2), ("x", 1)))
+    assert vary(rows) == ([(0, "x")], [[(1, 1)], [(1, 2)], [(1, 1)]])
+    assert own_words(["ring a=1 b", "tree a=2 b", ""]) == ["ring a=1 b", "tree a=2 b", ""]
+    assert own_words(["ring a=1 b", "tree a=2 b"]) == ["ring a=1", "tree a=2"]

@@ -417,9 +417,10 @@ def brief_tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
     backends = list(dict.fromkeys(item.case.backend for item in items))
     alone = not 1 < len(backends) <= MOST_SIDE_BY_SIDE
     texts = {item.case.case_id: [of(item) for of in _AXES.values()] for item in items}
-    shared, _ = vary(texts.values())
+    shared = dict(vary(map(enumerate, texts.values()))[0])
     within = {at for same in grouped((collective_of(item.case).collective, texts[
-        item.case.case_id]) for item in items).values() for at in vary(same)[1]}
+        item.case.case_id]) for item in items).values()
+        for at, _ in vary(map(enumerate, same))[1][0]}
     varied = {name: of for at, (name, of) in enumerate(_AXES.items()) if at not in shared and (
         name in _OF_TITLE or at in within)}
     words = [str(text) for name in _OF_TITLE if (text := shared.get([*_AXES].index(name)))]

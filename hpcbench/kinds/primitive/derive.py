@@ -201,12 +201,6 @@ def parts_first(item: CaseResult) -> tuple[int, int]:
     return PARTS.index(name) if name in PARTS else len(PARTS), item.case.index
 
 
-def common_options(items: Iterable[CaseResult]) -> Options:
-    """Return the options that all of several cases have; none for one case."""
-    option_sets = [frozenset(primitive_of(item.case).options) for item in items]
-    return frozenset.intersection(*option_sets) if len(option_sets) > 1 else frozenset()
-
-
 def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResult | None:
     """Return another implementation's case of the same problem; ``same`` have one `problem_key`."""
     own = set(primitive_of(item.case).options)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 from hpcbench.kinds.primitive.derive import (
@@ -41,7 +40,6 @@ from hpcbench.kinds.primitive.derive import (
     TIMES_LONGEST,
     Options,
     carried_bytes,
-    common_options,
     parts_alone,
     parts_first,
 )
@@ -69,7 +67,7 @@ from hpcbench.views.chart import (
     rooflines_shown,
 )
 from hpcbench.views.columns import ends_of, middle_cell, names_of, pass_range
-from hpcbench.views.labels import distinct_names, short_labels
+from hpcbench.views.labels import distinct_names, short_labels, vary
 from hpcbench.views.metric_tables import (
     INTERVAL,
     OUTCOME,
@@ -279,7 +277,7 @@ def primitive_tables(title: str, items: Items, derived: Records) -> Iterator[Tab
     what options all of its rows have stands above them."""
     by_id = {item.case.case_id: item for item in items if item.status in columns.TABLED}
     groups = grouped(((_where(item), timed_text(item)), item) for item in by_id.values())
-    common = {item.case.case_id: common_options(same) for same in groups.values() for item in same}
+    common = {item.case.case_id: _common_options(same) for same in groups.values() for item in same}
 
     def where(item: CaseResult) -> str:
         return f"{_where(item)}  {options_text(sorted(common[item.case.case_id]))}".rstrip()
@@ -290,6 +288,12 @@ def primitive_tables(title: str, items: Items, derived: Records) -> Iterator[Tab
     for table in result_tables(title, by_id.values(), derived, shown, where, parts_first):
         listed = [by_id[row.case_id] for row in table.rows if row.case_id]
         yield replace(table, notes=tuple(_notes(listed, derived)))
+
+
+def _common_options(items: Items) -> Options:
+    """Return the options that all of several cases have; none for one case."""
+    shared, own = vary(primitive_of(item.case).options for item in items)
+    return frozenset(shared if len(own) > 1 else ())
 
 
 def _own_options(item: CaseResult, common: Options) -> str:
@@ -406,12 +410,11 @@ def _sections(items: Sequence[CaseResult]) -> dict[str, list[CaseResult]]:
 def _own_names(works: Sequence[Primitive]) -> frozenset[str]:
     if len({work.implementation for work in works}) == 1:
         return frozenset()
-    return reduce(frozenset.intersection,
-                  (frozenset(name for name, _ in work.options) for work in works))
+    return frozenset(vary([name for name, _ in work.options] for work in works)[0])
 
 
 def _section(title: str, items: Items, derived: Records) -> BarSection:
-    ordered, common = sorted(items, key=parts_first), common_options(items) | {SHARDED}
+    ordered, common = sorted(items, key=parts_first), _common_options(items) | {SHARDED}
     alone = parts_alone(ordered)
     return BarSection(title, tuple(_bar(item, common, derived) for item in ordered),
                       tuple((alone[name], look) for name, look in LINES.items() if name in alone))
