@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from figure_texts import charts_of_kind, texts_of
 from hpcbench.answers.winners import FASTEST, with_winners
@@ -14,7 +15,7 @@ from hpcbench.errors import UsageError
 from hpcbench.report.charts import charts_of, named_case
 from hpcbench.report.plots import bare
 from hpcbench.report.plots.lines import space_out
-from hpcbench.report.plots.style import plain_log_axis
+from hpcbench.report.plots.style import our_look, plain_log_axis, with_light_ticks
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart, HeatMap, Level, LineChart, Scale
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import Show
@@ -89,6 +90,18 @@ def test_minor_ticks_of_a_log_axis_are_marks_of_one_line(*, is_x: bool) -> None:
     line = axes.lines[-1]
     assert list(line.get_xdata() if is_x else line.get_ydata()) == wanted
     assert {20, 300} <= {*wanted} and 100 not in wanted
+
+
+def test_light_ticks_are_drawn_as_those_of_matplotlib() -> None:
+    (chart,) = charts_of_kind("collective", all_ok(sweep(("all_reduce",), ("gloo",))).cases)
+    usual, light = bare(chart), with_light_ticks(bare(chart))
+    pictures = [io.BytesIO(), io.BytesIO()]
+    with our_look():
+        for figure, picture in zip((usual, light), pictures, strict=True):
+            figure.savefig(picture, format="png")
+    assert pictures[0].getvalue() == pictures[1].getvalue()
+    assert all(isinstance(axis.get_major_locator(), NullLocator)
+               for axes in light.axes for axis in (axes.xaxis, axes.yaxis))
 
 
 def test_the_map_is_of_the_case_that_is_asked_for() -> None:

@@ -44,6 +44,7 @@ from hpcbench.report.plots.style import (
     footer,
     our_look,
     save,
+    with_light_ticks,
 )
 from hpcbench.texts import as_field, valid
 from hpcbench.trace.container import whole_file
@@ -192,14 +193,14 @@ def drawn(chart: Chart, number: int, *, is_narrow: bool = False) -> str:
     if isinstance(chart, HeatMap):
         picture = io.BytesIO()
         with our_look():
-            figure.savefig(picture, format="png", dpi=PNG_DPI * (1 + is_narrow),
-                           bbox_inches=inches)
+            with_light_ticks(figure).savefig(
+                picture, format="png", dpi=PNG_DPI * (1 + is_narrow), bbox_inches=inches)
         return ('<img alt="" src="data:image/png;base64,'
                 f'{base64.b64encode(picture.getvalue()).decode()}">')
     drawing = io.StringIO()
     with our_look({"svg.hashsalt": "hpcbench", "svg.fonttype": "path"}):
-        figure.savefig(drawing, format="svg", transparent=True, metadata={"Date": None},
-                       bbox_inches=inches)
+        with_light_ticks(figure).savefig(
+            drawing, format="svg", transparent=True, metadata={"Date": None}, bbox_inches=inches)
     return _inline(drawing.getvalue(), f"f{number}-")
 
 

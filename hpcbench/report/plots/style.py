@@ -24,12 +24,21 @@ from matplotlib import rc_context, rcParams, rcParamsDefault
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import XAxis, YAxis
+from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.markers import TICKDOWN, TICKLEFT, MarkerStyle
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import (
+    FixedFormatter,
+    FixedLocator,
+    Formatter,
+    FuncFormatter,
+    LogLocator,
+    NullLocator,
+)
+from matplotlib.transforms import Bbox
 
 from hpcbench.records import dataclass
 from hpcbench.trace.container import whole_file
@@ -388,12 +397,77 @@ class PlainFormatter(Formatter):
         return texts
 
 
+class _Scale(Artist):
+    """The lines, marks and numbers of an axis, all drawn by the artists of its first tick.
+
+    matplotlib makes five artists a tick, and asks each where it is: a third of a figure's time.
+    """
+
+    def __init__(self, axes: Axes, axis: YAxis | XAxis) -> None:
+        super().__init__()
+        self.set_zorder(_OF_AXIS)
+        self._axes, self._axis, self._is_x = axes, axis, axis is axes.xaxis
+        self._tick = axis.get_major_ticks(1)[0]
+        to_screen = axis.get_transform().transform
+        low, high = to_screen(sorted(axis.get_view_interval()))
+        places, slack = axis.get_majorticklocs().tolist(), 1e-10 * (high - low)
+        self._numbers = [
+            (place, text) for place, text in zip(
+                places, axis.get_major_formatter().format_ticks(places), strict=True)
+            if low - slack <= to_screen(place) <= high + slack]
+
+    def is_usual(self) -> bool:
+        """Return whether there is nothing but numbers at one side, without a common factor."""
+        formatter = self._axis.get_major_formatter()
+        return bool(
+            self._numbers and self._axis.get_visible()
+            and isinstance(self._axis.get_minor_locator(), NullLocator)
+            and not isinstance(formatter, FixedFormatter) and not formatter.get_offset()
+            and not self._tick.tick2line.get_visible() and not self._tick.label2.get_visible())
+
+    def replace_ticks(self) -> None:
+        self._axis.set_major_locator(NullLocator())
+        self._axes.add_artist(self)
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw them, and place the title of the axis beside the numbers as matplotlib does."""
+        along = [place for place, _ in self._numbers]
+        lines = np.repeat(along, 3), np.tile([0.0, 1.0, np.nan], len(along))
+        marks = along, [0.0] * len(along)
+        self._tick.gridline.set_data(*lines if self._is_x else lines[::-1])
+        self._tick.tick1line.set_data(*marks if self._is_x else marks[::-1])
+        for artist in (self._tick.gridline, self._tick.tick1line):
+            artist.draw(renderer)
+        box = self._axes.spines["bottom" if self._is_x else "left"].get_window_extent()
+        number = self._tick.label1
+        if number.get_visible():
+            widest = max((text for _, text in self._numbers),
+                         key=lambda text: width(text, float(number.get_fontsize())))
+            for place, text in self._numbers:
+                number.set_text(text)
+                (number.set_x if self._is_x else number.set_y)(place)
+                number.draw(renderer)
+                if text == widest:
+                    box = Bbox.union([box, number.get_window_extent(renderer)])
+        gap = renderer.points_to_pixels(self._axis.labelpad)
+        x, y = self._axes.transAxes.inverted().transform((box.x0 - gap, box.y0 - gap))
+        self._axis.set_label_coords(*(0.5, y) if self._is_x else (x, 0.5))
+
+
+def with_light_ticks(figure: Figure) -> Figure:
+    """Return a finished figure, whose axes of plain numbers are drawn by `_Scale` from now on."""
+    scales = [_Scale(axes, axis) for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
+    for scale in [scale for scale in scales if scale.is_usual()]:  # axes may share a locator
+        scale.replace_ticks()
+    return figure
+
+
 def save(figure: Figure, path: Path, image_format: str) -> Path:
     """Write the figure; the file is absent or whole. Raises FileError."""
     fixed: dict[str, Any] = {"metadata": {"Date": None}} if image_format == "svg" else {}
     with whole_file(path, make_folder=True) as part, our_look(
             {"pdf.fonttype": _TRUETYPE, "svg.fonttype": "path"}):
-        figure.savefig(part, format=image_format, **fixed)
+        with_light_ticks(figure).savefig(part, format=image_format, **fixed)
     return path
 
 
