@@ -433,3 +433,20 @@ def test_inspectors_lines_match_by_communicator_and_number(tmp_path: Path) -> No
     assert (one.count, one.bytes, one.dtype, one.elements_in) == (2, 65536, None, (None,))
     assert record.order[1].wait_ns == (5000, 5000) and record.order[0].sequence == (1, 2)
     assert "8192" in notes
+
+
+def test_the_first_calls_can_be_left_out_on_all_their_ranks(tmp_path: Path) -> None:
+    """Rank 1 lost its first call, so that its second is the third of the group."""
+    calls = [entry(0, "all_gather", 8), *(entry(number) for number in range(1, 5))]
+    paths = [flight(tmp_path, rank, calls[rank:]) for rank in (0, 1)]
+    for skipped, first, note in ((1, 3, "first 2 calls (--skip-first 1)"),
+                                 (2, 4, "first 3 calls (--skip-first 2)")):
+        output = tmp_path / f"{skipped}.json"
+        _, notes = import_traffic(paths, output, skip_first=skipped)
+        record = read_traffic(output)
+        assert note in "\n".join(notes)
+        assert [one.sequence[0] for one in record.order] == [first, first]
+        assert [one.gap_ns[0] for one in record.order] == [None, None]
+        assert sum(one.count for one in record.signatures) == 5 - skipped - 1
+    with pytest.raises(FileError, match="no call is left; the rank with most has 5"):
+        import_traffic(paths, tmp_path / "none.json", skip_first=5)

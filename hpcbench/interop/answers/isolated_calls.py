@@ -178,7 +178,8 @@ def exposed_text(of_span: float | None) -> str:
     """
     return "" if of_span is None else (
         f"exposed communication is not known from records: at most {100 * of_span:.0f} % of the "
-        "span; to measure it, run a training with communication: [on, off]")
+        "span, with the start-up that import --skip-first N leaves out; to measure it, run a "
+        "training with communication: [on, off]")
 
 
 def of_most_nodes(runs: Sequence[Run]) -> list[Run]:

@@ -78,6 +78,9 @@ def import_(
         "--primitive", metavar="NAME", autocompletion=completion.one_of(
             "tp_columnwise", "tp_rowwise"),
         help="Primitive of DDLB's rows: tp_columnwise or tp_rowwise.")] = "",
+    skip_first: Annotated[int, typer.Option(
+        "--skip-first", min=0, metavar="N",
+        help="Leave out each rank's first N recorded calls: the job's start.")] = 0,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Make a results file of another program's tables, or traffic.json of a job's records.
@@ -87,7 +90,7 @@ def import_(
     Examples:
         hpcbench import nccl.log -o imported.h5
         hpcbench import ddlb.csv --primitive tp_columnwise -o ddlb.h5
-        hpcbench import rec -o traffic.json
+        hpcbench import rec --skip-first 5 -o traffic.json
     """
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details(f"reads {file.absolute()}" for file in files)
@@ -96,8 +99,10 @@ def import_(
                             ("--dtype", dtype), ("--primitive", primitive)):
             if value:
                 raise UsageError(f"{flag} is for tables, which make a results file (.h5)")
-        _import_traffic(files, output, backend, is_quiet=verbosity.is_quiet)
+        _import_traffic(files, output, backend, skip_first, is_quiet=verbosity.is_quiet)
         return
+    if skip_first:
+        raise UsageError("--skip-first is for records of calls, which make a traffic.json")
     from hpcbench.interop.formats.imported import import_files
     from hpcbench.interop.formats.imported_rows import UserFacts
     from hpcbench.interop.formats.reading.names import known_collective
@@ -109,13 +114,15 @@ def import_(
     say(output if verbosity.is_quiet else done)
 
 
-def _import_traffic(files: list[Path], output: Path, backend: str, *, is_quiet: bool) -> None:
+def _import_traffic(
+    files: list[Path], output: Path, backend: str, skip_first: int, *, is_quiet: bool,
+) -> None:
     from hpcbench.config.axes import BACKENDS
     from hpcbench.interop.traffic.imported import import_traffic
 
     if backend and backend not in BACKENDS:
         raise UsageError(f"--backend {backend[:40]}: choose from {', '.join(BACKENDS)}")
-    done, notes = import_traffic(files, output, backend or None)
+    done, notes = import_traffic(files, output, backend or None, skip_first)
     for note in notes:
         say(f"hpcbench: {note}", sys.stderr)
     for line in (output,) if is_quiet else done:

@@ -31,12 +31,13 @@ _MOST_RANKS_SHOWN = 8
 
 
 def import_traffic(
-    paths: Sequence[Path], output: Path, backend: str | None = None,
+    paths: Sequence[Path], output: Path, backend: str | None = None, skip_first: int = 0,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Write the communication in all files to a new traffic.json; return lines on what was done,
     and notes on what was left out or assumed.
 
-    ``backend``: that of calls whose file does not name it. A file that cannot be read costs its
+    ``backend``: that of calls whose file does not name it. ``skip_first``: calls of each rank that
+    are left out, as those of a job's start. A file that cannot be read costs its
     rank. Raises FileError where none can, for an existing output, or for records of different
     programs.
     """
@@ -62,7 +63,7 @@ def import_traffic(
     for record in records:
         record.calls = [call if call.backend else replace(call, backend=backend)
                         for call in record.calls]
-    traffic = matched(records, names)
+    traffic = matched(records, names, skip_first)
     write_traffic(traffic, output)
     return (*_lines(traffic, output), *hang_lines(records)), (*left_out, *traffic.notes)
 

@@ -44,8 +44,11 @@ class _Columns:
     wait: list[int | None]
 
 
-def matched(records: Iterable[RankRecord], names: Sequence[str]) -> TrafficRecord:
-    """Return the traffic of a job. Raises FileError without a call, or for mixed programs."""
+def matched(
+    records: Iterable[RankRecord], names: Sequence[str], skip_first: int = 0,
+) -> TrafficRecord:
+    """Return the traffic of a job, without the calls that are among the first ``skip_first`` of any
+    rank. Raises FileError without a call, or for mixed programs."""
     by_rank, notes = _one_a_rank(records)
     source = tuple(dict.fromkeys(_program(one) for one in by_rank.values()))
     notes += _mixed(by_rank)
@@ -57,8 +60,10 @@ def matched(records: Iterable[RankRecord], names: Sequence[str]) -> TrafficRecor
     if size > MAX_WORLD_SIZE or any(min(group.ranks) < 0 for group in groups):
         raise FileError(f"{', '.join(names[:3])}: ranks up to {size - 1}, of 0 to "
                         f"{MAX_WORLD_SIZE - 1} at most: the records are damaged")
-    columns = {rank: _Columns([0] * len(one.calls), [0] * len(one.calls), [None] * len(one.calls))
-               for rank, one in by_rank.items()}
+    if skip_first:
+        by_rank, note = _without_first(by_rank, group_of, skip_first)
+        notes.append(note)
+    columns = _columns(by_rank)
     signatures = dict[Signature, int]()
     times = list[_Times]()
     differing = Counter[str]()
@@ -84,6 +89,39 @@ def matched(records: Iterable[RankRecord], names: Sequence[str]) -> TrafficRecor
         source, tuple(dict.fromkeys(names)), size, missing, tuple(groups), timed,
         tuple(_order(rank, by_rank[rank], columns[rank]) for rank in sorted(by_rank)),
         tuple(dict.fromkeys(notes)))
+
+
+def _columns(by_rank: Mapping[int, RankRecord]) -> dict[int, _Columns]:
+    return {rank: _Columns([0] * len(one.calls), [0] * len(one.calls), [None] * len(one.calls))
+            for rank, one in by_rank.items()}
+
+
+def _without_first(
+    by_rank: Mapping[int, RankRecord], group_of: Mapping[tuple[int, str], int], skip_first: int,
+) -> tuple[dict[int, RankRecord], str]:
+    """Return the records without calls that are among the first of any of their ranks, and a note
+    on them. Raises FileError where none is left.
+
+    A call goes on all its ranks, as a part of it would match no other or the wrong one.
+    """
+    gone = defaultdict[int, set[int]](set)
+    n_calls, time_ns = 0, 0
+    for members in _slots(by_rank, group_of, _columns(by_rank)).values():
+        if any(place < skip_first for _, place, _ in members):
+            n_calls += 1
+            time_ns += sum(call.duration_ns or 0 for _, _, call in members)
+            for rank, place, _ in members:
+                gone[rank].add(place)
+    left = {rank: replace(one, calls=[call for place, call in enumerate(one.calls)
+                                      if place not in gone[rank]])
+            for rank, one in by_rank.items()}
+    if not any(one.calls for one in left.values()):
+        raise FileError(f"--skip-first {skip_first}: no call is left; the rank with most has "
+                        f"{max(len(one.calls) for one in by_rank.values())}")
+    all_ns = sum(call.duration_ns or 0 for one in by_rank.values() for call in one.calls)
+    share = f", {100 * time_ns / all_ns:.0f} % of the recorded time" if all_ns else ""
+    return left, (f"left out: the first {plural(n_calls, 'call')} (--skip-first {skip_first})"
+                  f"{share}")
 
 
 def _one_a_rank(records: Iterable[RankRecord]) -> tuple[dict[int, RankRecord], list[str]]:
