@@ -89,8 +89,8 @@ def size_text(size_bytes: int) -> str:
 
 
 def round_bytes(size_bytes: int) -> str:
-    """Return a size with three significant digits and its decimal unit: ``12.3 GB``."""
-    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+    """Return a size with three significant digits and its unit, as `size_text`: ``12.3 GiB``."""
+    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size_bytes >= factor:
             return f"{three_digits(size_bytes / factor)} {unit}"
     return f"{size_bytes} B"

@@ -24,6 +24,7 @@ from hpcbench.records import dataclass
 from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results
 from hpcbench.reduce.spread import launch_spreads
 from hpcbench.units import grouped, plural, with_sizes
+from hpcbench.views.columns import TABLED
 from hpcbench.views.labels import short_labels, shortened
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import FLAGS, Line
@@ -37,7 +38,6 @@ MOST_FLAGGED = 2
 """Rows of a flag that the summary names."""
 CANNOT_TRUST = "?"
 _TONES = {GREEN: "good", AMBER: "caution", RED: "bad"}
-_DID_NOT_RUN = ("skipped", "not_run")
 _CASE = re.compile(r"^case (.+) \([0-9a-f]+\): ")
 """How a finding on one case begins: its label and id."""
 
@@ -100,7 +100,7 @@ def problem_lines(
 def case_names(several: Sequence[Results]) -> Mapping[str, str]:
     """Return the label of each case without words that distinguish no case that ran."""
     items = [item for results in several for item in results.cases]
-    ran = [item.case.label for item in items if item.status not in _DID_NOT_RUN]
+    ran = [item.case.label for item in items if item.status in TABLED]
     labels = {**short_labels(item.case.label for item in items), **short_labels(ran)}
     return {label: with_sizes(short) for label, short in labels.items()}
 

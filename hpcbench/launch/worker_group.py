@@ -41,7 +41,7 @@ from hpcbench.profiling.flight import FLIGHT, current_collective
 from hpcbench.records import dataclass
 from hpcbench.texts import masked, masked_json
 from hpcbench.trace.schema import LIBRARY, LibraryChoices, Samples, no_rows
-from hpcbench.units import digits
+from hpcbench.units import round_bytes
 
 _GRACE_S = 0.15
 
@@ -180,7 +180,7 @@ def with_advice(observation: Observation, case: Case, local_size: int) -> Observ
     advice = planner_of(case.kind).advice(case.workload, share)
     if not advice:
         return observation
-    cause = f"{evidence.cause}: {digits(share / 1e9, 3)} GB for each rank; {advice}"
+    cause = f"{evidence.cause}: {round_bytes(share)} for each rank; {advice}"
     return replace(observation, evidence=replace(evidence, cause=cause))
 
 

@@ -25,7 +25,7 @@ from hpcbench.plan.support import (
 )
 from hpcbench.plan.workload import Workload
 from hpcbench.records import dataclass
-from hpcbench.units import digits
+from hpcbench.units import round_bytes
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
@@ -246,8 +246,8 @@ def too_large(
         return None
     if memory_bytes <= limit * 1e9 * (1 + error):
         return None
-    return (f"needs {digits(memory_bytes / 1e9, 3)} GB of memory per rank, more than "
-            f"hardware.memory_per_device_gb {limit:g}")
+    return (f"needs {round_bytes(memory_bytes)} of memory per rank, more than the "
+            f"{round_bytes(int(limit * 1e9))} of hardware.memory_per_device_gb {limit:g}")
 
 
 def _hardly_fits(draft: Draft, hardware: Hardware) -> str:

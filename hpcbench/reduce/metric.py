@@ -45,7 +45,6 @@ class Show(Enum):
     """[flop/s] 1e12 flop/s"""
     GFLOP = "GFLOP"
     """[flop] 1e9 flop"""
-    MB = "MB"
     """[bytes] 1e6 bytes"""
     MIB = "MiB"
     """[bytes] 2**20 bytes"""

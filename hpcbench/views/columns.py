@@ -64,9 +64,9 @@ _USED = (
            "were ready and waited for a core", optional=True),
     Column("steal", "stolen", Show.PERCENT, "%", "of the nodes' core time, by a hypervisor",
            optional=True),
-    Column("sent", "sent", Show.MB, "MB", "by interfaces, loopback included", optional=True),
-    Column("nvlink", "NVLink", Show.MB, "MB", optional=True),
-    Column("computed", "predicted", Show.MB, "MB", "what all ranks send by formulas",
+    Column("sent", "sent", Show.MIB, "MiB", "by interfaces, loopback included", optional=True),
+    Column("nvlink", "NVLink", Show.MIB, "MiB", optional=True),
+    Column("computed", "predicted", Show.MIB, "MiB", "what all ranks send by formulas",
            optional=True),
     Column("dropped", "dropped", Show.NUMBER, "packets", better="less", optional=True),
 )

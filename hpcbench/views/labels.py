@@ -30,10 +30,19 @@ def own_words(names: Sequence[str]) -> list[str]:
 
 
 def short_labels(labels: Iterable[str]) -> Mapping[str, str]:
-    """Return `distinct_names` of each label, the title of which is its first word."""
+    """Return `distinct_names` of each label, the title of which is its first word.
+
+    Choices go before numbers, which may belong to one of them: ``over=data``, not ``bucket_mb=25``.
+    """
     each = list(dict.fromkeys(labels))
-    titles = [(label.split(" ", 1)[0], label.split()[1:]) for label in each]
+    titles = [(label.split(" ", 1)[0], sorted(label.split()[1:], key=_is_number))
+              for label in each]
     return dict(zip(each, distinct_names(titles), strict=True))
+
+
+def _is_number(word: str) -> bool:
+    _, equals, value = word.partition("=")
+    return bool(equals) and value[:1].isdigit()
 
 
 def shortened(text: str, labels: Mapping[str, str]) -> str:

@@ -297,7 +297,7 @@ def _time_of(cell: Cell) -> float | None:
 NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
     Show.US: lambda time_s: time_s * 1e6, Show.MS: to_ms, Show.S: lambda time_s: time_s,
     Show.GB_PER_S: to_gb_per_s, Show.TFLOP_PER_S: to_tflop_per_s,
-    Show.GFLOP: lambda flops: flops / 1e9, Show.MB: lambda size: size / 1e6,
+    Show.GFLOP: lambda flops: flops / 1e9,
     Show.MIB: lambda size: size / 2**20,
     **dict.fromkeys((Show.PERCENT, Show.WHOLE_PERCENT, Show.SIGNIFICANT_PERCENT),
                     lambda share: share * 100),

@@ -47,7 +47,6 @@ def test_without_an_interval_times_and_rates_have_three_digits() -> None:
     assert [cell_text(time_s, Show.US) for time_s in (10794.9e-6, 587.51e-6, 41.28e-6)] == [
         "10800", "588", "41.3"]
     assert cell_text(123.45e9, Show.GB_PER_S) == "123"
-    assert cell_text(1128.7e6, Show.MB) == "1128.7"
 
 
 def test_a_time_in_its_own_unit_has_the_digits_of_a_table() -> None:
@@ -77,4 +76,4 @@ def test_numbers_in_sentences_have_three_digits_and_no_exponent(value: float, te
 def test_durations_and_sizes_have_no_exponent_either() -> None:
     found = [format_seconds(one) for one in (1234.5, 0.9996, 1.5e-5)]
     assert found == ["1230 s", "1000 ms", "15 us"]
-    assert round_bytes(999_900_000) == "1000 MB"
+    assert round_bytes(1023 * 2**20 + 2**19) == "1020 MiB"

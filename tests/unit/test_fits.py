@@ -119,7 +119,7 @@ def test_adapters_are_no_way_to_train_the_same() -> None:
 
 def test_too_large_whatever_the_samples_are() -> None:
     words = advice(work_of(), 10**8)
-    assert re.fullmatch(r"predicted [\d.]+ GB; no batch_size fits: 2\.99 GB of it are no "
+    assert re.fullmatch(r"predicted [\d.]+ GiB; no batch_size fits: 2\.78 GiB of it are no "
                         "activations", words)
 
 
@@ -157,5 +157,5 @@ def test_a_skip_for_memory_states_what_fits() -> None:
     config = {"benchmarks": [GPT2], "hardware": {"memory_per_device_gb": 16, "device_type": "cpu"}}
     (case,) = make_plan(check_config(config, "c.json"), 4).cases
     assert case.skip is not None
-    assert "more than hardware.memory_per_device_gb 16; to fit" in case.skip
+    assert "more than the 14.9 GiB of hardware.memory_per_device_gb 16; to fit" in case.skip
     assert "predicted 1" not in case.skip and "; to fit, as predicted: batch_size " in case.skip

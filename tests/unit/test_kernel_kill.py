@@ -25,7 +25,7 @@ def test_a_training_that_the_kernel_killed_for_memory_states_what_would_fit() ->
     case = make_training_case(make_training(batch_size=2**20, options=options))
     told = with_advice(killed, case, 2).evidence.cause
     assert told.startswith(killed.evidence.cause)
-    assert re.search(r": [\d.e+]+ GB for each rank; predicted [\d.e+]+ GB; to fit, as predicted: "
+    assert re.search(r": [\d.]+ GiB for each rank; predicted [\d.]+ .iB; to fit, as predicted: "
                      r"batch_size \d+, or accumulation \d+$", told)
     assert with_advice(killed, make_case(), 2) == killed
     other = sighting("worker ended by signal 11 (SIGSEGV)")

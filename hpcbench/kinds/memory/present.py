@@ -139,6 +139,19 @@ def _sources(label: str, about: Metric, values: Iterable[str | None]) -> Iterato
         yield Line(f"{label} {', '.join(known)}", "quiet", about=(about.name,))
 
 
+def _no_gradients(values: Sequence[Values]) -> Iterator[Line]:
+    """Yield why a peak has no gradients, and why their prediction may have some."""
+    held, planned = (next(one.name for one in parts if one.title == "gradients")
+                     for parts in (derive.HELD, derive.PREDICTED))
+    without = [of_case for of_case in values if of_case.get(held) == 0]
+    if without:
+        yield Line("  gradients 0.00: the peak was before backward made them; the update before "
+                   "had freed the last ones")
+    if any(of_case.get(planned) for of_case in without):
+        yield Line("  gradients predicted beside 0.00: the plan's peak is at another moment (at "
+                   "the), which needs about as much")
+
+
 def _tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
     """Yield the tables of searches, or of what is no search."""
     listed = [item for item in items if item.status in columns.TABLED]
@@ -155,7 +168,7 @@ def _tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
         return
     yield _table(title, listed, derived, (*own, *MEASURED), (
         *_sources("the peak is of:", derive.PEAK, [of_case.get("peak_of") for of_case in values]),
-        *_sources("the capacity is", derive.UTILISATION, capacities)))
+        *_sources("the capacity is", derive.UTILISATION, capacities), *_no_gradients(values)))
     if with_prediction := [item for item, of_case in zip(listed, values, strict=True)
                            if of_case.get(derive.MOMENT.name)]:
         yield _table(f"{title}: predicted", with_prediction, derived, (*own, *PREDICTED))

@@ -36,7 +36,7 @@ from hpcbench.plan.case import Case, Planner, PlanRequest
 from hpcbench.plan.order import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
-from hpcbench.units import three_digits
+from hpcbench.units import round_bytes
 
 COUNTED_STEPS = 2.5
 """The time of the counted step, in steps, at most; measured on the CPU: 1.2 to 2.5."""
@@ -100,7 +100,7 @@ _CHECKPOINTINGS = ("none", "operators", "selective", "full")
 def advice(work: Training, available: int) -> str:
     """Return a rank's predicted need, and settings that fit into ``available`` bytes.
 
-    ``predicted 5.2 GB; to fit, as predicted: batch_size 4, or accumulation 2``: see `settings`. A
+    ``predicted 5.2 GiB; to fit, as predicted: batch_size 4, or accumulation 2``: see `settings`. A
     prediction that would have fitted was too low: then half of it is aimed at.
     """
     needed = predicted(work)
@@ -108,13 +108,13 @@ def advice(work: Training, available: int) -> str:
     if not fitting:
         fixed = max(memory.total - memory.activations
                     for stage in stages_of(work) for memory in moments(work, stage))
-        return (f"predicted {_gb(needed)}; no batch_size fits: {_gb(fixed)} of it are no "
-                "activations")
+        return (f"predicted {round_bytes(needed)}; no batch_size fits: {round_bytes(fixed)} of it "
+                "are no activations")
     fitting_text = ", or ".join(" with ".join(
         f"{name} {str(value).lower()}" for name, value in setting.items()) for setting in fitting)
     if needed > available:
-        return f"predicted {_gb(needed)}; to fit, as predicted: {fitting_text}"
-    return f"predicted {_gb(needed)}, more was needed; to need half as much: {fitting_text}"
+        return f"predicted {round_bytes(needed)}; to fit, as predicted: {fitting_text}"
+    return f"predicted {round_bytes(needed)}, more was needed; to need half as much: {fitting_text}"
 
 
 def settings(work: Training, budget: int) -> list[Setting]:
@@ -228,10 +228,6 @@ def _mildest(work: Training, budget: int, name: str, values: Sequence[int]) -> I
     usable = ({name: value} for value in values[first:first + _TRIED]
               if changed(work, {name: value}))
     yield from islice(usable, 1)
-
-
-def _gb(size: int) -> str:
-    return f"{three_digits(size / 1e9)} GB"
 
 
 if TYPE_CHECKING:

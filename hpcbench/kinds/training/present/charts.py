@@ -16,11 +16,11 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.reduce.roofline import roofline_values
-from hpcbench.units import grouped, in_parts, plural, three_digits
+from hpcbench.units import grouped, in_parts, plural, three_digits, with_sizes
 from hpcbench.views import chart
 from hpcbench.views.chart import Shown
-from hpcbench.views.columns import any_profile, pass_range, straggler_text
-from hpcbench.views.labels import distinct_names
+from hpcbench.views.columns import TABLED, any_profile, pass_range, straggler_text
+from hpcbench.views.labels import short_labels
 from hpcbench.views.table import (
     Cell,
     Column,
@@ -134,7 +134,7 @@ _RANK_COLUMNS = (
 def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
     """Yield the findings of all trainings, warnings first, then the tables of some."""
     ok = [item for item in items if item.statistics is not None]
-    named = titles(ok)
+    named = titles(items)
     yield from _findings_of(ok, named, derived)
     computing = [item for item in ok if training_of(item.case).communication != "only"]
     worst = sorted(computing, key=lambda item: -_stalled(record_of(item, derived).stalls))
@@ -152,16 +152,10 @@ def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
 
 
 def titles(items: Items) -> Mapping[str, str]:
-    """Return the titles of cases among these, by id: the values in which they differ."""
-    options = distinguishing_options(training_of(item.case) for item in items)
-    parts = []
-    for item in items:
-        work = training_of(item.case)
-        parts.append((f"{work.model} {strategy_text(work)}", (
-            *options[work].split(), degrees_text(work), item.case.backend, work.dtype,
-            work.optimizer, f"batch {work.batch_size}", options_text(work.unusual()),
-            plural(item.case.world_size, "rank"))))
-    return dict(zip((item.case.case_id for item in items), distinct_names(parts), strict=True))
+    """Return the names of the cases that ran, by id: as in the summary, if these are all."""
+    ran = [item.case for item in items if item.status in TABLED]
+    names = short_labels(case.label for case in ran)
+    return {case.case_id: with_sizes(names[case.label]) for case in ran}
 
 
 def _findings_of(items: Items, named: Mapping[str, str], derived: Records) -> Iterator[Line]:
@@ -281,7 +275,7 @@ def ms_text(time_s: float) -> str:
 def rooflines(items: Items, derived: Records) -> list[Shown]:
     bound = [(item, record.rooflines) for item in items
             if (record := derived.get(item.case.case_id)) and record.rooflines]
-    named = titles([item for item, _ in bound])
+    named = titles(items)
     return [Shown(named[item.case.case_id], item.case.case_id, one)
             for item, found in bound for one in found]
 
@@ -422,7 +416,7 @@ _CAPTION = (
 
 def stall_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     """Yield one chart of the trainings with findings, those that wait most; or none."""
-    named = titles([item for item in items if item.statistics is not None])
+    named = titles(items)
     known = [(item, steps, stalls) for item in items if item.timing
              and (steps := item.timing.steps)
              and (stalls := record_of(item, derived).stalls)

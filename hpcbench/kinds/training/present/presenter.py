@@ -238,13 +238,9 @@ MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size"
 """Fields of each row of ``results.memory``."""
 
 
-_MOST_BESIDE = 3
-"""Other strategies whose samples a second stand in the summary."""
-
-
 def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
     """Yield the training with the most samples a second, its share of communication, and the most
-    of other strategies."""
+    of each other strategy."""
     found = [(record.samples_per_s, item, record) for item in items if item.status == "ok"
              and (record := charts.record_of(item, derived)).samples_per_s]
     if not found:
@@ -257,15 +253,22 @@ def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     share = shares.get("exchange")
     exchange = f", exchange {100 * share:.0f} % of a step" if share else ""
-    others: dict[str, float] = {}
+    most = dict[str, float]()
     for samples_per_s, other, _ in found:
         of = training_of(other.case)
-        if of.title == work.title and of.trains and of.strategy != work.strategy:
-            others[of.strategy] = max(samples_per_s or 0.0, others.get(of.strategy, 0.0))
-    beside = "".join(f"; {strategy} {three_digits(most)}" for strategy, most in sorted(
-        others.items(), key=lambda one: -one[1])[:_MOST_BESIDE])
-    yield Line(f"{rate} samples/s ({work.title}; {charts.strategy_text(work)}){exchange}{beside}",
+        if of.title == work.title and of.trains:
+            name = _way_text(of)
+            most[name] = max(samples_per_s or 0.0, most.get(name, 0.0))
+    beside = "".join(f"; {name} {three_digits(each)}" for name, each in sorted(
+        most.items(), key=lambda one: -one[1]) if name != _way_text(work))
+    yield Line(f"{rate} samples/s ({work.title}; {_way_text(work)}){exchange}{beside}",
                topic="training")
+
+
+def _way_text(work: Training) -> str:
+    """Return the strategy and, of adapters, what spreads them: ``qlora over=fsdp``."""
+    over = dict(work.options).get("over")
+    return charts.strategy_text(work) + (f" over={over}" if over else "")
 
 
 class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):

@@ -361,8 +361,7 @@ def efficiencies(items: charts.Items, derived: charts.Records) -> Iterator[Table
     rated = [(item, record.pop) for item in items if item.case.world_size > 1
             and (record := derived.get(item.case.case_id)) and record.pop]
     if rated:
-        named = charts.titles([item for item in items if item.statistics is not None
-                               and training_of(item.case).trains])  # as other tables show
+        named = charts.titles(items)
         yield Table("parallel efficiency of trainings", _COLUMNS, (Group("", tuple(
             Row((named[item.case.case_id], item.case.world_size, pop.score,
                  *map(pop.factor, FACTORS),

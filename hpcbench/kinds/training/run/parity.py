@@ -46,7 +46,7 @@ from hpcbench.kinds.training.run.strategies.base import GradientExchange, Strate
 from hpcbench.measurement.process import KernelFiles, granted_cores
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_file import TokenFile
-from hpcbench.units import digits
+from hpcbench.units import round_bytes
 
 _HEAD_DIM = 8
 _TOKENS = 16
@@ -146,8 +146,8 @@ def why_not_comparable(short: Training, place: Place) -> str | None:
         return f"it is expected to take {seconds} s on each rank, more than {MOST_S:g} s"
     needed, free = BYTES * short.parameters, _least_free(place)
     if needed > free:
-        return (f"it takes {digits(needed / 1e9, 3)} GB on each rank, and a rank has "
-                f"{digits(max(free, 0) / 1e9, 3)} GB")
+        return (f"it takes {round_bytes(needed)} on each rank, and a rank has "
+                f"{round_bytes(max(free, 0))}")
     return None
 
 

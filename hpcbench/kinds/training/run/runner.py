@@ -55,7 +55,7 @@ from hpcbench.operations.place import AnyOperation, Place
 from hpcbench.plan.workload import Workload
 from hpcbench.registry import load
 from hpcbench.trace.schema import ARRIVAL
-from hpcbench.units import digits
+from hpcbench.units import round_bytes
 
 _PLAIN = (torch.Tensor, nn.Parameter)
 _OF_CPU = "_scaled_dot_product_flash_attention_for_cpu"
@@ -483,8 +483,8 @@ def advising(work: Training, place: Place) -> Iterator[None]:
         if not out_of_memory(error):
             raise
         most = peak.read().get("peak")
-        used = digits(int(most) / 1e9, 3) if most is not None else "unknown"
-        raise OutOfMemory(f"peak {used} GB of {digits(available / 1e9, 3)} GB ({of}); "
+        used = round_bytes(int(most)) if most is not None else "unknown"
+        raise OutOfMemory(f"peak {used} of {round_bytes(available)} ({of}); "
                           f"{advice(work, available)}") from error
 
 
