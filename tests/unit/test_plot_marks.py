@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator
 
 from figure_texts import charts_of_kind, texts_of
 from hpcbench.answers.winners import FASTEST, with_winners
@@ -100,8 +100,7 @@ def test_light_ticks_are_drawn_as_those_of_matplotlib() -> None:
         for figure, picture in zip((usual, light), pictures, strict=True):
             figure.savefig(picture, format="png")
     assert pictures[0].getvalue() == pictures[1].getvalue()
-    assert all(isinstance(axis.get_major_locator(), NullLocator)
-               for axes in light.axes for axis in (axes.xaxis, axes.yaxis))
+    assert not any(axis.get_visible() for axes in light.axes for axis in (axes.xaxis, axes.yaxis))
 
 
 def test_the_map_is_of_the_case_that_is_asked_for() -> None:

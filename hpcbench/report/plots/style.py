@@ -398,7 +398,7 @@ class PlainFormatter(Formatter):
 
 
 class _Scale(Artist):
-    """The lines, marks and numbers of an axis, all drawn by the artists of its first tick.
+    """The lines, marks, numbers and title of an axis, all drawn by the artists of its first tick.
 
     matplotlib makes five artists a tick, and asks each where it is: a third of a figure's time.
     """
@@ -425,12 +425,12 @@ class _Scale(Artist):
             and not isinstance(formatter, FixedFormatter) and not formatter.get_offset()
             and not self._tick.tick2line.get_visible() and not self._tick.label2.get_visible())
 
-    def replace_ticks(self) -> None:
-        self._axis.set_major_locator(NullLocator())
+    def replace_axis(self) -> None:
+        self._axis.set_visible(False)
         self._axes.add_artist(self)
 
     def draw(self, renderer: RendererBase) -> None:
-        """Draw them, and place the title of the axis beside the numbers as matplotlib does."""
+        """Draw them, the title beside the numbers as matplotlib does."""
         along = [place for place, _ in self._numbers]
         lines = np.repeat(along, 3), np.tile([0.0, 1.0, np.nan], len(along))
         marks = along, [0.0] * len(along)
@@ -452,13 +452,15 @@ class _Scale(Artist):
         gap = renderer.points_to_pixels(self._axis.labelpad)
         x, y = self._axes.transAxes.inverted().transform((box.x0 - gap, box.y0 - gap))
         self._axis.set_label_coords(*(0.5, y) if self._is_x else (x, 0.5))
+        self._axis.label.draw(renderer)
 
 
 def with_light_ticks(figure: Figure) -> Figure:
     """Return a finished figure, whose axes of plain numbers are drawn by `_Scale` from now on."""
-    scales = [_Scale(axes, axis) for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
-    for scale in [scale for scale in scales if scale.is_usual()]:  # axes may share a locator
-        scale.replace_ticks()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if (scale := _Scale(axes, axis)).is_usual():
+                scale.replace_axis()
     return figure
 
 
