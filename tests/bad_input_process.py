@@ -111,7 +111,6 @@ def _stop(number: int, frame: Any) -> None:
 
 def _limit_memory() -> None:
     held = KernelFiles().process_bytes("VmData")
-    assert held is not None
     resource.setrlimit(resource.RLIMIT_DATA, (held + MEMORY_BYTES,) * 2)
 
 

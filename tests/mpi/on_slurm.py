@@ -134,6 +134,5 @@ def assert_measured_by_every_rank(outcome: Outcome, backend: str = "gloo") -> No
     assert measured and {item.status for item in measured} == {"ok"}, outcome.status()
     for item in measured:
         samples = outcome.samples[item.case.case_id]
-        assert samples is not None
         assert samples.ranks == tuple(range(outcome.results.run.world_size))
         assert (samples.end_ns > samples.start_ns).all()

@@ -55,7 +55,6 @@ def test_punctual_ranks_wait_for_a_late_one_unless_a_buffer_takes_what_they_send
 ) -> None:
     for name, backend in (("all_reduce", "gloo"), ("all_reduce", "mpi"), ("broadcast", "gloo")):
         item, late = _found(outcome, name, backend, "last:20ms")
-        assert item.timing is not None and item.timing.last_in_s is not None
         if _is_missed(item, late):
             continue
         assert late.lateness_s is not None and late.lateness_s > 0.8 * BY_S
@@ -65,7 +64,6 @@ def test_punctual_ranks_wait_for_a_late_one_unless_a_buffer_takes_what_they_send
             assert late.absorbed_share is not None and abs(late.absorbed_share) < 0.5
         _, sooner = _found(outcome, name, backend, "last:2ms")
         _, punctual = _found(outcome, name, backend, "last:0")
-        assert sooner.own_entry_s is not None and punctual.own_entry_s is not None
         assert sooner.own_entry_s < late.own_entry_s > punctual.own_entry_s + BY_S / 2
         assert punctual.absorbed_share is None and punctual.missed_share == 0
     item, buffered = _found(outcome, "broadcast", "mpi", "last:20ms")  # the root sends, and goes on
@@ -79,7 +77,6 @@ def test_punctual_ranks_wait_for_a_late_one_unless_a_buffer_takes_what_they_send
 
 def _is_missed(item: CaseResult, late: LateArrivals) -> bool:
     """Return whether ranks missed their moment in most samples, as they may on a busy machine."""
-    assert item.timing is not None and late.missed_share is not None
     assert ("missed_lateness" in item.timing.quality) == (late.missed_share > MOST_LATE)
     return late.missed_share > 0.5
 
@@ -102,6 +99,5 @@ def test_every_sort_of_delay_is_in_the_stamps_of_collectives_and_primitives(
         for item, late_ranks in zip(block, ([0] * 8, [0, 1] * 4, [1] * 8), strict=True):
             assert item.status == "ok", item.reason
             samples = outcome.samples[item.case.case_id]
-            assert samples is not None
             late = samples.start_ns.argmax(axis=0).tolist()
             assert sum(one == other for one, other in zip(late, late_ranks, strict=True)) >= 7

@@ -136,7 +136,6 @@ def test_a_sweep_over_two_clocks_has_global_times(mpirun: MpiLauncher) -> None:
         samples = outcome.samples[item.case.case_id]
         assert item.status == "ok" and item.timing is not None and samples is not None
         assert abs(samples.start_ns[1, -1] - samples.start_ns[0, -1]) > 999e9
-        assert item.timing.clock_bound_s is not None and item.timing.imbalance_s is not None
         assert item.timing.clock_bound_s >= 0 and item.timing.imbalance_s < 1
         if item.timing.fold == "local_max":  # so says a machine that is too busy
             assert "clock_unreliable" in item.timing.quality

@@ -214,7 +214,6 @@ def test_asynchronous_calls_are_right_and_their_issue_is_timed(
     job: Finished, outcome: Outcome,
 ) -> None:
     folder = job.folder
-    assert folder is not None
     cases = _of(outcome, "async")
     assert {item.status for item in cases} == {"ok", "skipped"}
     skips = [item for item in cases if item.status == "skipped"]

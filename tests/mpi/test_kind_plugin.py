@@ -35,7 +35,6 @@ def test_a_kind_goes_all_the_way_without_an_edit(
     mpirun: MpiLauncher, installed: Path, tmp_path: Path,
 ) -> None:
     job = mpirun.run(2, config=SWEEP, env=path_with(installed)).check(0)
-    assert job.folder is not None
     results = read(job.folder).results
     told = sorted((item.case.kind, item.status, item.reason) for item in results.cases)
     assert told == [

@@ -65,7 +65,6 @@ def job_of(mpirun: MpiLauncher, folder: Path) -> Finished:
 
 def test_what_is_printed_reaches_the_tables(mpirun: MpiLauncher, tmp_path: Path) -> None:
     job = job_of(mpirun, tmp_path)
-    assert job.folder is not None
     outcome = read(job.folder)
     transport = "P2P/CUMEM + NET/IB token=***"
     told, silent = outcome.results.cases[:2], outcome.results.cases[2:]

@@ -77,7 +77,6 @@ def _fastest_bytes_per_s(done: Finished) -> dict[int, float]:
     for item in read(done.folder).results.cases:
         assert item.status == "ok" and item.statistics is not None, str(done)
         fastest = bandwidth(collective_of(item.case), item.case.world_size, item.statistics.min_s)
-        assert fastest is not None
         found[item.case.world_size] = fastest.busbw_bytes_per_s
     return found
 
@@ -159,7 +158,6 @@ def _process_in_second_case(job: Running, host: str) -> int:
     found = next(process.pid for process in job.processes() if _is_rank(process)
                  and virtual_hosts.host_of(process.pid) == host)
     job.wait_for("[1/3] ok", timeout=90)
-    assert job.folder is not None
     deadline = time.monotonic() + 30
     while journal_path(job.folder / "traces", 0).read_bytes().count(b'"begin"') < 2:
         assert time.monotonic() < deadline, job.finished()

@@ -79,7 +79,6 @@ def test_traces_of_own_disks_make_the_results_of_a_shared_one(
                    profiling={"enabled": True, "samples": 1})
     temporary = tmp_path / "temporary"
     job = mpirun.run(3, config=config, **_apart(mpirun, temporary=temporary)).check()
-    assert job.folder is not None
     assert "2 of the ranks do not see this folder" in job.prose
     outcome, files = read(job.folder), _of_ranks(job.folder)
     assert outcome.results.run.ranks_present == (0, 1, 2)
@@ -110,7 +109,6 @@ def test_killed_and_stopped_with_own_disks(mpirun: MpiLauncher, tmp_path: Path) 
         job.wait_for("[ 3/10]", timeout=90)
         job.kill()
     home, folder = job.home, job.folder
-    assert folder is not None
     assert list((home / "disk1" / f"{folder.name}.on-{os.uname().nodename}" / "traces").iterdir())
     lost = [item.message for item in reduce_folder(folder).findings if item.code == "HB101"]
     assert len(lost) == 1 and "rank00001.* on host " in lost[0], lost

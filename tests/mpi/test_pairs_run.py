@@ -70,7 +70,6 @@ def test_every_link_is_measured_and_every_byte_checked(outcome: Outcome) -> None
 
 def test_the_tables_and_charts_are_there(job: Finished) -> None:
     assert "worst link" in job.stdout and "pairs latency" in job.stdout
-    assert job.folder is not None
     told = hpcbench("plot", str(job.folder), "--only", "hardware-pairs-bandwidth*")
     drawn = [path.name for path in Path(job.folder / "plots").iterdir()]
     assert any(name.startswith("hardware-pairs-bandwidth") for name in drawn), told

@@ -22,7 +22,6 @@ SAMPLES = 4
 
 
 def _profiles(job: Finished) -> dict[str, Any]:
-    assert job.folder is not None
     found: dict[str, Any] = json.loads((job.folder / "profile" / "profile.json").read_text())
     return found
 
@@ -38,14 +37,12 @@ def test_every_case_gets_one_trace_of_all_ranks_and_no_sample_more(mpirun: MpiLa
         entry = profiles["cases"][item.case.case_id]
         assert (entry["profiled"], entry["problem"]) == (True, "")
         assert entry["overhead"]["n_profiled"] == SAMPLES
-        assert item.statistics is not None
         assert entry["overhead"]["n_measured"] == item.statistics.n
         assert entry["overhead"]["ratio"] > 0
         assert all((job.folder / file).is_file() for file in entry["rank_files"])
         _assert_merged(json.loads(gzip.decompress((job.folder / entry["file"]).read_bytes())),
                        entry, item.statistics.median_s)
         samples = outcome.samples[item.case.case_id]
-        assert samples is not None
         checked_apart = 2 * (item.case.batch > 1)
         assert samples.start_ns.shape[1] == 1 + 3 + checked_apart  # what was asked for
     assert all(" ".join(line.split()) in job.prose for line in profiles["lines"])
@@ -95,7 +92,6 @@ def test_a_rule_decides_who_is_profiled_and_a_hang_leaves_the_last_collectives(
     assert hung.status == "timeout"
     # two samples, and two calls that are not recorded behind the check of each
     assert "rank 0 in all_reduce #7 (4 KiB) of group 1" in hung.reason
-    assert job.folder is not None
     records = sorted((job.folder / "profile").glob("flight-*4096B*-rank*.json"))
     assert [path.stem[-5:] for path in records] == ["00000"]  # rank 1 cannot answer
     entries = json.loads(records[0].read_text())["entries"]
@@ -134,7 +130,6 @@ def test_nsys_is_put_around_the_workers_template(mpirun: MpiLauncher, tmp_path: 
     (entry,) = _profiles(job)["cases"].values()
     assert (entry["problem"], entry["file"], len(entry["rank_files"])) == ("", "", 1)
     assert entry["overhead"]["n_profiled"] == 3
-    assert job.folder is not None
     options, _, command = (job.folder / entry["rank_files"][0]).read_text().partition(" -- ")
     assert "--trace-fork-before-exec=true" in options
     assert "--capture-range" not in options  # there is no GPU whose profiler could be started

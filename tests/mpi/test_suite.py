@@ -51,7 +51,6 @@ def test_a_member_that_fails_or_cannot_run_does_not_stop_the_others(
     done = mpirun.run(2, command=suite_words(
         mpirun, *paths[:2], "-c", paths[2], "-o", "out", "--output", str(output), "--json"))
     done.check(1)
-    assert done.folder is not None
     found = document(output)
     assert json.loads(done.stdout) == document(done.folder / "suite.json") == found
     failed, missing, last = found["members"]
@@ -72,7 +71,6 @@ def test_an_interrupt_ends_the_suite(mpirun: MpiLauncher, tmp_path: Path) -> Non
         os.kill(job.pid, signal.SIGINT)
         done = job.wait(60).check(3)
     assert "not started: the suite was stopped before" in done.prose
-    assert done.folder is not None
     found = document(done.folder / "suite.json")
     assert [one["status"] for one in found["members"]] == ["ok", "incomplete", "not started"]
     assert found["stopped_by"] == "SIGINT" and found["exit_code"] == 3
@@ -93,7 +91,6 @@ def test_a_killed_suite_records_what_was_done_and_goes_on(
         os.kill(job.pid, signal.SIGKILL)
         mpirun.assert_no_orphans(within=10)
     folder = job.folder
-    assert folder is not None
     before = document(folder / "suite.json")
     assert [one["status"] for one in before["members"]] == ["ok", "running", "not started"]
     assert before["exit_code"] is None

@@ -73,7 +73,6 @@ def test_models_of_a_library_compute_what_one_process_does(mpirun: MpiLauncher) 
 def _is_complete(outcome: Outcome, item: CaseResult) -> None:
     """See that phases fill the steps of every sample, and what parity came to."""
     samples = outcome.samples[item.case.case_id]
-    assert samples is not None
     durations = {name: values for name, values in samples.phases.items()
                  if not name.startswith(ARRIVAL)}
     assert list(durations) == ["data", "forward", "backward", *(

@@ -77,5 +77,4 @@ def _shares(item: CaseResult) -> list[int]:
 
 
 def _median_s(item: CaseResult) -> float:
-    assert item.statistics is not None
     return item.statistics.median_s

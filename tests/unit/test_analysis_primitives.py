@@ -88,7 +88,6 @@ def test_overlap_is_what_intels_benchmarks_call_so() -> None:
         efficiency = overlap_efficiency([both], [6e-3], [4e-3])
         distance = times_longest_part([both], [6e-3], [4e-3])
         exposed = exposed_communication_s([both], [6e-3])
-        assert efficiency is not None and distance is not None and exposed is not None
         assert efficiency.median == pytest.approx(share, abs=1e-12)
         assert distance.median == pytest.approx(longest)
         assert exposed.median == pytest.approx(both - 6e-3)

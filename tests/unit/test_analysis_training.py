@@ -33,7 +33,6 @@ def rates_of(work: Training, step_s: float) -> Rates:
 
 def test_samples_and_tokens_by_hand() -> None:
     found = rates(WORK, 0.5)
-    assert found is not None
     assert (found.samples_per_s, found.tokens_per_s) == (32.0, 1024.0)
     assert rates(WORK, 0.0) is None
 
@@ -48,7 +47,6 @@ def test_tokens_count_once_whatever_the_ranks(
     alone = replace(work, tp=1, pp=1, accumulation=1)
     found = rates(work, step_s)
     assert found == rates(alone, step_s)
-    assert found is not None
     assert found.tokens_per_s == pytest.approx(dp * samples * parts * seq_length / step_s)
     assert not [*violations(rates_of(work, step_s))]
 

@@ -52,7 +52,6 @@ def test_arrivals_count_from_the_first_rank_s_begin(tmp_path: Path) -> None:
     with open_results(tmp_path) as file:
         assert file.results.cases[0] == item
         samples = file.samples(CASE.case_id)
-    assert samples is not None
     timed = np.flatnonzero((samples.flags[0] & 1) == 0)
     late_ns = samples.start_ns - samples.start_ns.min(axis=0)
     arrived_ns = (late_ns + samples.phases[f"{ARRIVAL}7"])[:, timed]

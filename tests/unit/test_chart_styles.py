@@ -85,7 +85,6 @@ def timeline(item: CaseResult, *parts: str) -> dict[str, Look]:
     """Return the looks of a timeline of these parts, by what the legend calls them."""
     ranks = (RankTimeline(0, 0.0, tuple((name, 1e-3) for name in parts)),)
     chart = timeline_chart(item, (SampleTimeline("middle", 1, ranks),), "a case", PART_LOOKS)
-    assert chart is not None
     return {look.label: look for look in chart.legend}
 
 

@@ -692,7 +692,6 @@ def test_the_longest_sample_is_in_the_timeline(opened: ExportedRun) -> None:
     case = opened.measured[0]
     events = [event for event in timeline(replace(opened, cases=(case,)), 1) if event["ph"] == "X"]
     samples = opened.source.samples(case.item.case.case_id)
-    assert samples is not None
     (at,) = {event["args"]["sample"] for event in events}
     assert events[0]["dur"] * 1e3 == pytest.approx(
         int(samples.end_ns[0, at] - samples.start_ns[0, at]))

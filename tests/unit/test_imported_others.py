@@ -79,7 +79,6 @@ def test_an_operation_takes_as_long_as_on_its_slowest_rank(tmp_path: Path, once:
     results, lines = imported(tmp_path, *paths, dtype="bf16")
     item = only(results)
     slowest = [max(first.get(one, 0), second.get(one, 0)) for one in range(60)]
-    assert item.statistics is not None and item.timing is not None
     assert item.statistics.median_s == pytest.approx(median(slowest) * 1e-6)
     assert item.statistics.max_s == pytest.approx(max(slowest) * 1e-6)
     assert (item.statistics.n, item.statistics.p95_s is None, item.statistics.p99_s) == (
@@ -190,7 +189,6 @@ def test_products_of_ddlb_are_cases_of_its_primitive(tmp_path: Path) -> None:
             "tp_columnwise", 1024, 512, 256, "bf16")
         assert (item.case.world_size, item.case.device, item.case.mode) == (
             8, "cuda", "barrier_start")
-        assert item.statistics is not None and item.timing is not None
         assert item.statistics.median_s == pytest.approx(time_s)
         assert (item.statistics.n, item.timing.fold, item.n_wrong) == (1, PRINTED_FOLD, n_wrong)
     product = 2 * 1024 * 512 * 256

@@ -148,7 +148,6 @@ def test_what_cannot_be_searched_here_is_a_skip() -> None:
 
 def test_a_fault_can_be_of_the_first_try() -> None:
     search = work_of(planned()).search
-    assert search is not None
     fault = {"kind": "kill", "rank": 1}
     assert planned({"fault": [{**fault, "case": f"memory*batch={search.first} *"}]}).skip is None
     assert "could never happen" in complaint({"fault": [{**fault, "case": "memory*batch=1 *"}]})
@@ -194,7 +193,6 @@ class Workers:
 
     def run(self, case: Case) -> CaseOutcome:
         search = work_of(case).search
-        assert search is not None
         self.tried.append(search.batch)
         fits = Ended.OK if search.batch <= self.most else Ended.OUT_OF_MEMORY
         ended, stop, reason = self.others.get(f"b{search.batch}", (fits, "", ""))

@@ -215,7 +215,6 @@ def test_what_the_reducer_records_of_phases_and_memory_is_read_back(tmp_path: Pa
 
 def test_the_slow_rank_is_shown_by_forward_and_by_the_shortest_backward(tmp_path: Path) -> None:
     item = reduced(tmp_path).cases[0]
-    assert item.timing is not None and item.timing.steps is not None
     _, forward, backward, _ = item.timing.steps.phases
     assert (forward.slowest_rank, forward.slowest_share) == (1, 1.0)
     assert (backward.quickest_rank, backward.quickest_share) == (1, 1.0)
@@ -227,7 +226,6 @@ def test_a_single_rank_is_neither_slow_nor_quick(tmp_path: Path) -> None:
     write_synthetic_run(tmp_path, plan_of([case], 1), change=lambda rank, record: (
         replace(record, phases=phases_of(record)),))
     (item,) = reduce_folder(tmp_path).cases
-    assert item.timing is not None and item.timing.steps is not None
     assert all(phase.slowest_rank is phase.quickest_rank is None
                for phase in item.timing.steps.phases)
 

@@ -57,7 +57,6 @@ def test_many_samples_share_columns_and_none_is_hidden() -> None:
     figure = drawn(results, samples)
     assert "the longest of 4 samples" in map_texts(results, samples)
     shown = figure.axes[0].images[0].get_array()
-    assert shown is not None
     assert shown.shape == (4, 752)
     assert float(shown[1, 500]) == 90.0
 

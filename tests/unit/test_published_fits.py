@@ -16,7 +16,6 @@ from launcher import ROOT
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
     spec = spec_from_file_location("published_fits", ROOT / "benchmarks" / "published_fits.py")
-    assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -44,13 +44,11 @@ def test_samples_and_launches_are_summed_over_cases() -> None:
     alone = flagged(ok(make_case(index=2)), launch_medians_s=(1.0,))
     items = [first, second, alone, not_ok(make_case(index=3), "failed", "died")]
     counts = sample_counts(items)
-    assert first.statistics is not None
     assert (counts.counted, counts.late, counts.ramp) == (3 * first.statistics.n, 3, 3)
     assert late_share(first) == 2 / first.statistics.n
     assert ramp_share(second) == 0 and ramp_share(flagged(
         second, n_ramp=3, all_count=True)) == 3 / first.statistics.n
     spread = launch_spreads(items)
-    assert spread is not None
     assert (spread.middle, spread.widest) == pytest.approx((0.5, 0.5))
     assert spread.widest_case is first
     assert alone.timing is not None and launch_spread(alone.timing) is None

@@ -17,7 +17,6 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The benchmark as a module, with its folder on the path, as Python has it for a script."""
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     spec = importlib.util.spec_from_file_location("shipped_job", SCRIPT)
-    assert spec is not None and spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = loaded
     spec.loader.exec_module(loaded)

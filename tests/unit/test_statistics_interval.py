@@ -70,7 +70,6 @@ def test_least_counts() -> None:
 def test_ends_are_values_about_the_median(values: list[int]) -> None:
     array = np.array(values, dtype=float)
     found = median_interval(array)
-    assert found is not None
     assert found.low in values and found.high in values
     assert found.low <= np.median(array) <= found.high
     assert found.reliable == (not found.reason)
@@ -80,7 +79,6 @@ def test_ends_are_values_about_the_median(values: list[int]) -> None:
 def test_units_and_offsets_do_not_matter(values: list[int], factor: float, offset: int) -> None:
     array = np.array(values, dtype=float)
     one, other = median_interval(array), median_interval(array * factor + offset)
-    assert one is not None and other is not None
     assert (other.low, other.high) == (one.low * factor + offset, one.high * factor + offset)
     assert (other.block_length, other.reason) == (one.block_length, one.reason)
 
@@ -90,7 +88,6 @@ def test_units_and_offsets_do_not_matter(values: list[int], factor: float, offse
 def test_a_higher_level_is_wider(values: list[int]) -> None:
     array = np.array(values, dtype=float)
     wide, narrow = median_interval(array, 0.99), median_interval(array, 0.95)
-    assert wide is not None and narrow is not None
     assert wide.low <= narrow.low and narrow.high <= wide.high
 
 
@@ -105,7 +102,6 @@ def test_equal_values_are_an_interval_of_width_zero() -> None:
 
 def test_few_values_are_not_reliable() -> None:
     found = median_interval(np.random.default_rng(0).permutation(12) + 1.0)
-    assert found is not None
     assert (found.low, found.high, found.reliable) == (3, 10, False)
     assert "too few" in found.reason
 

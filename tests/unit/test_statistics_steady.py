@@ -19,7 +19,6 @@ def with_warmup(cases: np.ndarray, length: int, factor: float) -> np.ndarray:
 
 def drifts(values: np.ndarray) -> bool:
     found = trend(values)
-    assert found is not None
     return found.significant
 
 

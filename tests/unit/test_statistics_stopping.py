@@ -82,7 +82,6 @@ def test_not_before_the_least_count() -> None:
 def test_half_width_is_that_of_the_interval() -> None:
     values = times(200)
     interval = median_interval(values.astype(float), RULE.level)
-    assert interval is not None
     width = (interval.high - interval.low) / 2 / np.median(values)
     assert decide(RULE, values, 1.0).half_width == pytest.approx(width)
 
@@ -188,7 +187,6 @@ def coverage_when_stopped(kind: str, cases: int, target: float) -> tuple[float, 
     hits = []
     for case in (1e9 * series_of(kind, cases, 3000)).astype(np.int64):
         found = median_interval(case[:stopped_at(rule, case)].astype(float))
-        assert found is not None
         if found.reliable:
             hits.append(found.low <= 1e9 * TRUE_MEDIAN <= found.high)
     return float(np.mean(hits)), 1 - len(hits) / cases

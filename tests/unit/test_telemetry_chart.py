@@ -98,7 +98,6 @@ def test_the_chart_marks_the_cases() -> None:
     source = Read(results, **cores(nodes=MOST_LINES + 1),
                   gpu_power_mw=[course([250_000] * 4, device="GPU-a")])
     chart = telemetry_chart(results, source)
-    assert chart is not None
     assert chart.file_stem in {one.file_stem for one in charts_of(results, source)}
     power, busy = chart.panels
     assert power.spans == busy.spans == ((0, 1), (1, 2)) and len(busy.lines) == MOST_LINES

@@ -189,7 +189,6 @@ def test_the_process_of_another_user_may_have_a_name_of_any_bytes() -> None:
             "sys.stdin.read()")
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
         child.stdout.readline()
         assert process_state(child.pid) in ("R", "S", "D")
         child.kill()

@@ -116,7 +116,6 @@ def test_an_amdsmi_that_crashes_costs_the_telemetry_of_gpus(
     sampler = open_sampler(Telemetry(without=("process", "cpu")), local_rank=1, gpu_uuid=GPU,
                            rocm=True, tried=gpu_refusals(rank, 0))
     told = sampler.new_report()
-    assert told is not None
     assert "amdsmi" in told.missing["gpu"] and "ended by signal 6 (SIGABRT)" in told.missing["gpu"]
 
 

@@ -161,7 +161,6 @@ class Unpacked(Alone):
     ("qlora", Unpacked, "gradients")])
 def test_what_differs_is_found(place: Place, name: str, kind: type[Alone], what: str) -> None:
     found = parity(training(name, {"over": "single"}), place, kind).wrong
-    assert found is not None
     assert found.what == what
 
 
@@ -174,7 +173,6 @@ def test_adapters_that_do_not_change_are_reported_whatever_the_optimizer_should_
         monkeypatch.setattr(f"hpcbench.kinds.training.run.parity.{what}", lambda *_: [
             _Comparison("all", 0.0, 1.0, "", "")])
     found = parity(training("qlora", {"over": "single"}, optimizer="sgd"), place, kind).wrong
-    assert found is not None
     assert found.what == ("norms of all gradients of adapters" if kind is Unlearned else
                           "adapters after a step")
 
@@ -183,7 +181,6 @@ def test_adapters_that_do_not_change_are_reported_whatever_the_optimizer_should_
 def test_adapters_that_are_not_exchanged_are_found(place: Place, name: str) -> None:
     """The first of two replicas alone has gradients of its own samples."""
     found = parity(training(name, {"over": "data"}, degrees=Degrees(dp=2)), place, Alone).wrong
-    assert found is not None
     assert found.what == "gradients"
     assert found.n_wrong > 18
 

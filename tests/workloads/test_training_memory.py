@@ -15,7 +15,6 @@ from launcher import ROOT
 @pytest.fixture(scope="module")
 def benchmark() -> Any:
     spec = spec_from_file_location("memory_benchmark", ROOT / "benchmarks" / "memory.py")
-    assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

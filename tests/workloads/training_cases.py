@@ -29,7 +29,6 @@ def training(name: str, options: dict[str, Any] | None = None, *, model: str = "
              **changes: Any) -> Training:
     """Return a training with a strategy's default options and these."""
     spec, shape = strategy(name), shape_with(model, **sizes)
-    assert spec is not None
     assert not isinstance(shape, str)
     chosen = {key: values.default for key, values in spec.options.items()} | (options or {})
     degrees = degrees or Degrees()
