@@ -7,6 +7,7 @@ could not be measured ends with another code.
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -27,6 +28,16 @@ ELSEWHERE = {
 }
 """Benchmarks that a test of their own runs."""
 ON_VIRTUAL_HOSTS = {"causes_jobs.py", "overlap.py"}
+
+
+@pytest.mark.mpi
+@pytest.mark.timeout(500)
+def test_the_attack_is_held() -> None:
+    """The kinds that take longest, for about a minute; the others: tests/unit/test_bad_input.py."""
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "attack.py"), "--seconds", "40", "--kinds",
+         "launches,functions,packed"], capture_output=True, text=True, timeout=480, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
 @dataclass(frozen=True)

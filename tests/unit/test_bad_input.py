@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +9,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from bad_input_process import CPU_S, LONGEST_LINE, MEMORY_BYTES, complaint, hpcbench
+from bad_input_process import LONGEST_LINE, complaint, hpcbench
 from hpcbench.config import load
 from hpcbench.config.load import find_config
 from hpcbench.errors import ConfigError, FileError, TraceError
@@ -22,30 +20,10 @@ from hpcbench.units import parse_bytes
 from launcher import ROOT
 from synthetic import make_plan, write_synthetic_run
 
-COUNTS = [("sweeps", 4000), ("lines", 3000), ("results", 2500), ("run", 500), ("records", 4000),
-         ("forged", 3000), ("packed", 60)]
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("kind", "count"), COUNTS)
-def test_bad_input_is_answered_in_words(tmp_path: Path, kind: str, count: int) -> None:
-    """Each within CPU_S of CPU time, all within MEMORY_BYTES of private memory."""
-    env = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "bad_input_process.py"), kind, "soak", str(count),
-         str(tmp_path)], env=env, capture_output=True, text=True, timeout=3500, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    *bad, total = (json.loads(line) for line in done.stdout.splitlines())
-    assert not bad, json.dumps(bad[:3], indent=1)
-    assert sum(total["outcomes"].values()) == count
-    assert total["outcomes"].get("code 2", 0) > count // 5
-    assert total["slowest_s"] < CPU_S and total["peak_bytes"] < 2 * MEMORY_BYTES
-
 
 def test_the_attack_is_held() -> None:
     """What takes longer does so in tests/mpi/test_benchmarks.py."""
-    kinds = [kind for kind, _ in COUNTS if kind != "packed"]
+    kinds = ["sweeps", "lines", "results", "run", "records", "forged"]
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / "attack.py"), "--seconds", "0", "--kinds",
          ",".join(kinds)], capture_output=True, text=True, timeout=200, check=False)
