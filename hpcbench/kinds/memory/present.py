@@ -139,15 +139,13 @@ def _sources(label: str, about: Metric, values: Iterable[str | None]) -> Iterato
         yield Line(f"{label} {', '.join(known)}", "quiet", about=(about.name,))
 
 
-def _no_gradients(values: Sequence[Values]) -> Iterator[Line]:
+def _no_gradients(held: Sequence[Any], predicted: Sequence[Any]) -> Iterator[Line]:
     """Yield why a peak has no gradients, and why their prediction may have some."""
-    held, planned = (next(one.name for one in parts if one.title == "gradients")
-                     for parts in (derive.HELD, derive.PREDICTED))
-    without = [of_case for of_case in values if of_case.get(held) == 0]
+    without = [planned for own, planned in zip(held, predicted, strict=True) if own == 0]
     if without:
         yield Line("  gradients 0.00: the peak was before backward made them; the update before "
                    "had freed the last ones")
-    if any(of_case.get(planned) for of_case in without):
+    if any(without):
         yield Line("  gradients predicted beside 0.00: the plan's peak is at another moment (at "
                    "the), which needs about as much")
 
@@ -158,30 +156,36 @@ def _tables(title: str, items: Items, derived: Records) -> Iterator[Table]:
     if not listed:
         return
     own = who(distinguishing_options(work_of(item.case).training for item in listed))
-    values = [derived.get(item.case.case_id, {}) for item in listed]
-    capacities = [of_case.get("capacity_of") for of_case in values]
+    groups = grouped((_where(item), item) for item in listed)
+
+    def values(name: str) -> list[Any]:
+        return [derived.get(item.case.case_id, {}).get(name) for item in listed]
+
     if units := {search.unit for item in listed if (search := work_of(item.case).search)}:
-        yield _table(f"{title}: largest batch", listed, derived, (*own[:3], own[4], *SEARCHED), (
-            *_sources("the limit is", derive.LIMIT, capacities),
+        yield _table(f"{title}: largest batch", groups, derived, (*own[:3], own[4], *SEARCHED), (
+            *_sources("the limit is", derive.LIMIT, values("capacity_of")),
             *(Line(f"batches of some rows are multiples of {unit}: others cannot be divided as "
                    "asked for", "quiet") for unit in sorted(units) if unit > 1)))
         return
-    yield _table(title, listed, derived, (*own, *MEASURED), (
-        *_sources("the peak is of:", derive.PEAK, [of_case.get("peak_of") for of_case in values]),
-        *_sources("the capacity is", derive.UTILISATION, capacities), *_no_gradients(values)))
-    if with_prediction := [item for item, of_case in zip(listed, values, strict=True)
-                           if of_case.get(derive.MOMENT.name)]:
-        yield _table(f"{title}: predicted", with_prediction, derived, (*own, *PREDICTED))
+    yield _table(title, groups, derived, (*own, *MEASURED), (
+        *_sources("the peak is of:", derive.PEAK, values("peak_of")),
+        *_sources("the capacity is", derive.UTILISATION, values("capacity_of")),
+        *_no_gradients(values("gradients_bytes"),
+                       values("gradients_bytes_of_peak_predicted"))))
+    if any(values(derive.MOMENT.name)):
+        yield _table(f"{title}: predicted", {where: [
+            item for item in alike if derived.get(item.case.case_id, {}).get(derive.MOMENT.name)]
+            for where, alike in groups.items()}, derived, (*own, *PREDICTED))
 
 
 def _table(
-    title: str, items: Items, derived: Records, shown: Sequence[Shown], notes: Iterable[Line] = (),
+    title: str, groups: Mapping[str, Items], derived: Records, shown: Sequence[Shown],
+    notes: Iterable[Line] = (),
 ) -> Table:
     return Table(title, tuple(map(column_of, shown)), tuple(Group(where, tuple(Row(
         tuple(cell_of(one, item, derived.get(item.case.case_id, {})) for one in shown),
         item.status, item.case.case_id) for item in alike))
-        for where, alike in grouped((_where(item), item) for item in items).items()),
-        notes=tuple(notes))
+        for where, alike in groups.items() if alike), notes=tuple(notes))
 
 
 def _limit(item: CaseResult, values: Values) -> Cell:
