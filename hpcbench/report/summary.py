@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,20 @@ from hpcbench.answers.answer import Run
 from hpcbench.answers.check import check_own_limits, code_of
 from hpcbench.answers.topics import TopicResult
 from hpcbench.answers.verdict import verdict_of
-from hpcbench.errors import HpcbenchError, command_line
+from hpcbench.errors import HpcbenchError, PluginError, command_line
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.comparison import FALSE_ALARMS, comparison_counts
+from hpcbench.reduce.kind_facts import (
+    COUNTS,
+    OF_CASE,
+    OF_RESULT,
+    OF_TIMING,
+    TIMES,
+    deriver_of,
+    row_of,
+)
+from hpcbench.reduce.metric import Metric
 from hpcbench.reduce.records import comparisons
 from hpcbench.reduce.results import (
     FOLDS,
@@ -38,52 +49,63 @@ from hpcbench.report.report_file import FORMATS, NAME, write_report
 from hpcbench.report.terminal import print_document
 from hpcbench.texts import as_field, to_json, valid
 from hpcbench.trace.container import whole_file
-from hpcbench.units import plural
+from hpcbench.units import in_summary_units, plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.columns import late_start
+from hpcbench.views.metric_tables import fields_of, metric_row
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import INTERVAL_TITLE, device_memory_how, env_text, fold_of
 
 SCHEMA_VERSION = 2
-CASE_FIELDS = ("case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
-               "iterations", "validate", "batch", "label")
-OUTCOME_FIELDS = ("status", "reason", "blamed_rank", "n_wrong")
-STATISTIC_FIELDS = ("n", "min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
-INTERVAL_FIELDS = ("ci_low_s", "ci_high_s", "ci_reliable")
-TIMING_FIELDS = (
-    "calls", "n_warmup", "n_ramp", "n_surplus", "n_late", "n_outlier", "unflagged_n",
-    "unflagged_median_s", "quality", "stop_reasons", "first_call_s", "communicator_s", "last_in_s",
-    "local_max_s", "imbalance_s", "enqueue_s", "device_s", "clock_bound_s",
-    "quickest_rank", "quickest_share", "launch_medians_s",
-)
-LAUNCH_FIELDS = ("launch_low_s", "launch_high_s")
-PRECISION_FIELDS = ("ci_unit", "ci_rank", *LAUNCH_FIELDS, "launch_level", "all_count")
-UNFLAGGED_FIELDS = tuple(f"unflagged_{name}" for name in STATISTIC_FIELDS)
-OF_TIMING = (*TIMING_FIELDS, "pass_medians_s", "launch_level", "all_count")
-LATE_START = {"late_start_rank": "rank", "late_start_s": "apart_s", "late_start_low_s": "low_s",
-              "late_start_high_s": "high_s"}
-MODE_FIELDS = ("mode_medians_s", "mode_shares")
-USAGE_FIELDS = {"usage_passes": "passes", "usage_window_s": "window_s", **{
-    item.name: item.name for item in fields(Usage)
-    if item.name not in ("passes", "window_s", "spans_ns")}}
-"""Fields of runs with telemetry: each case's use of the machine."""
-ARRIVAL_FIELDS = ("arrival", *(item.name for item in fields(LateArrivals)))
-"""Fields of runs in which ranks enter late on purpose."""
-LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
-COMMON_FIELDS = (
+ORDER = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
-    "env", "dtype", "op", "root", "in_place", "requested_bytes",
-    "size_bytes", "count", "split", "groups", "warmup", "iterations", "validate", "status",
-    "reason", "blamed_rank", "n_wrong",
-    *STATISTIC_FIELDS, "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
-    "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", "device_memory",
-    *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s", *PRECISION_FIELDS, *(
-        name for name in UNFLAGGED_FIELDS if name not in TIMING_FIELDS),
-    *LATE_START, "faults", *MODE_FIELDS, "label",
-)
-"""The first columns of summary.csv, and keys of each of summary.json's ``cases``; those of schema
-version 1 come first, and with them those of collectives. A list is a list in JSON, and text
-separated by spaces in CSV, with - for null; entries that are sentences, by semicolons."""
+    "env", "dtype", "op", "root", "in_place", "requested_bytes", "size_bytes", "count", "split",
+    "groups", "warmup", "iterations", "validate", "status", "reason", "blamed_rank", "n_wrong", "n",
+    "min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s", "busbw_factor",
+    "algbw_gb_per_s", "busbw_gb_per_s", "fold", "ci_level")
+"""The fields of schema version 1 come first, with those of collectives. A list is a list in JSON,
+and text separated by spaces in CSV, with - for null; entries that are sentences, by semicolons."""
+
+
+def _at(*steps: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what follows attributes and functions from a case's result on; None where one has
+    none."""
+    def value(of: Any) -> Any:
+        for step in steps:
+            of = None if of is None else getattr(of, step) if isinstance(step, str) else step(of)
+        return of
+
+    return value
+
+
+_BEYOND: Mapping[str, Callable[[CaseResult], Any]] = {
+    "index": _at("case", "index"), "reason": _at("reason"), "n": _at("statistics", "n"),
+    "env": _at("case", env_text), "fold": lambda item: fold_of(item) if item.statistics else None,
+    "ci_level": lambda _: CI_LEVEL,
+    "min_iterations": lambda item: (
+        item.case.iterations if item.case.is_fixed else item.case.min_iterations),
+    "device_memory": device_memory_how,
+    **{name: _at("timing", name) for name in ("launch_medians_s", "pass_medians_s")},
+    **{name: _at("library", methodcaller("get", name))
+       for name in ("algorithm", "protocol", "channels", "transport")},
+    **{f"unflagged_{name}": _at("timing", "unflagged", name)
+       for name in ("min_s", "p5_s", "p25_s", "p75_s", "p95_s", "p99_s", "max_s")},
+    **{f"late_start_{name}": _at(late_start, field) for name, field in (
+        ("rank", "rank"), ("s", "apart_s"), ("low_s", "low_s"), ("high_s", "high_s"))},
+    "mode_medians_s": _at("timing", lambda timing: [
+        mode.median_s for mode in timing.modes] or None),
+    "mode_shares": _at("timing", lambda timing: [mode.share for mode in timing.modes] or None)}
+"""Fields of all cases that no columns of /cases are, or that differ from them."""
+_INTERVAL = ("ci_level", "ci_reliable", "ci_unit", "ci_rank")
+_OF_USAGE: Mapping[str, Callable[[CaseResult], Any]] = {
+    f"usage_{one.name}" if one.name in ("passes", "window_s") else one.name: _at("usage", one.name)
+    for one in fields(Usage) if one.name != "spans_ns"}
+"""Fields of runs with telemetry: each case's use of the machine."""
+_OF_ARRIVALS: Mapping[str, Callable[[CaseResult], Any]] = {
+    "arrival": _at("case", "arrival", "text"),
+    **{one.name: _at("timing", "arrivals", one.name) for one in fields(LateArrivals)}}
+"""Fields of runs in which ranks enter late on purpose."""
+_COMMON = (*fields_of((*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING)), *_BEYOND, "faults")
 
 _MISSING = "not_measured"
 """The section with the reasons why others are null."""
@@ -148,21 +170,36 @@ def _drawn(
 
 
 def field_names(of_run: Collection[str]) -> tuple[str, ...]:
-    """Return COMMON_FIELDS and, after them, those of each kind in the order of the kinds.
+    """Return ORDER and the other fields that all cases have, then those of each kind in the order
+    of the kinds.
 
     ``of_run`` are the kinds of the run's cases; some kinds have fields in their summaries only.
     """
-    presenters = [(kind, presenter_of(kind)) for kind in kinds()]
-    own = (name for kind, presenter in presenters
-           if presenter.in_every_summary or kind in of_run for name in presenter.fields)
-    return tuple(dict.fromkeys((*COMMON_FIELDS, *own)))
+    own = (name for kind in kinds() for presenter in [presenter_of(kind)]
+           if presenter.in_every_summary or kind in of_run
+           for name in (*presenter.fields, *fields_of(_metrics(kind))))
+    return tuple(dict.fromkeys((*ORDER, *_COMMON, *own)))
+
+
+def _metrics(kind: str) -> Sequence[Metric]:
+    """Return the metrics of a kind; none where it is not installed, or cannot be loaded."""
+    try:
+        deriver = deriver_of(kinds()[kind])
+    except (KeyError, PluginError):
+        return ()
+    return deriver.columns if deriver.record is None else ()
 
 
 def _names(results: Results) -> tuple[str, ...]:
-    """Return `field_names` of a run, then USAGE_FIELDS if telemetry was read, and ARRIVAL_FIELDS
-    if ranks enter late."""
-    return (*field_names(results.plan.kinds), *(USAGE_FIELDS if results.telemetry else ()),
-            *(ARRIVAL_FIELDS if results.plan.has_late_ranks else ()))
+    """Return `field_names` of a run, and what the run has beside them."""
+    return tuple(dict.fromkeys((
+        *field_names(results.plan.kinds), *_beyond(results),
+        *fields_of(results.kind_columns.columns))))
+
+
+def _beyond(results: Results) -> dict[str, Callable[[CaseResult], Any]]:
+    return {**_BEYOND, **(_OF_USAGE if results.telemetry else {}),
+            **(_OF_ARRIVALS if results.plan.has_late_ranks else {})}
 
 
 def print_summary(results: Results, advice: Sequence[TopicResult]) -> None:
@@ -196,41 +233,23 @@ def _csv_cell(value: Any) -> Any:
 
 def case_rows(results: Results) -> list[dict[str, Any]]:
     """Return a row for each case: field -> value; None where it has no such value."""
-    names = _names(results)
-    return [_row(item, results.record_of(item), names, results.run.faults)
-            for item in results.cases]
-
-
-def _row(
-    item: CaseResult, record: Any, names: Iterable[str], faults: Sequence[str],
-) -> dict[str, Any]:
-    case, stats = item.case, item.statistics
-    row: dict[str, Any] = dict.fromkeys(names)
-    for source, wanted in (
-            (case, CASE_FIELDS), (case.workload, ("dtype", "groups")), (item, OUTCOME_FIELDS),
-            (stats, (*STATISTIC_FIELDS, *LAUNCH_FIELDS)), (item.timing, OF_TIMING)):
-        row |= {name: getattr(source, name) for name in wanted} if source is not None else {}
-    row |= {"env": env_text(case), "device": item.device or case.device,
-            "device_memory": device_memory_how(item), "fold": fold_of(item) if stats else None,
-            "min_iterations": case.iterations if case.is_fixed else case.min_iterations}
-    row |= {name: item.library[name] for name in LIBRARY_FIELDS} if item.library else {}
-    if stats and stats.ci_low_s is not None:
-        row |= {"ci_level": CI_LEVEL, **{name: getattr(stats, name) for name in INTERVAL_FIELDS}}
-        row |= {name: getattr(item.timing, name, None) for name in ("ci_unit", "ci_rank")}
-    if item.timing and (unflagged := item.timing.unflagged):
-        row |= {f"unflagged_{name}": getattr(unflagged, name) for name in STATISTIC_FIELDS}
-    if item.timing and item.timing.modes:
-        row |= {"mode_medians_s": [mode.median_s for mode in item.timing.modes],
-                "mode_shares": [mode.share for mode in item.timing.modes]}
-    if (late := late_start(item)) is not None:
-        row |= {field: getattr(late, name) for field, name in LATE_START.items()}
-    if item.usage is not None:
-        row |= {field: getattr(item.usage, name) for field, name in USAGE_FIELDS.items()}
-    row |= {"arrival": case.arrival.text}
-    if item.timing is not None and (arrivals := item.timing.arrivals) is not None:
-        row |= {item.name: getattr(arrivals, item.name) for item in fields(arrivals)}
-    row |= {"faults": list(faults), **presenter_of(case.kind).row(item, record)}
-    return {name: row[name] for name in names}
+    names, beyond, found = _names(results), _beyond(results), results.kind_columns
+    metrics = {kind: _metrics(kind) for kind in results.plan.kinds if kind not in found.missing}
+    stored = {one.name: one for one in found.columns}
+    rows = []
+    for item in results.cases:
+        case, record = item.case, results.record_of(item)
+        row = {**dict.fromkeys(names), **in_summary_units(row_of(item, (0, 0, 0))),
+               **{name: of(item) for name, of in beyond.items()},
+               "faults": list(results.run.faults)}
+        if item.statistics is None or item.statistics.ci_low_s is None:
+            row |= dict.fromkeys(_INTERVAL)
+        row |= in_summary_units({name: stored[name].read(value) for name, value in found.values.get(
+            case.case_id, {}).items()})
+        row |= metric_row(metrics.get(case.kind, ()), item, record)
+        row |= presenter_of(case.kind).row(item, record)
+        rows.append({name: row[name] for name in names})
+    return rows
 
 
 def summary_document(

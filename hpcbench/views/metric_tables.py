@@ -162,3 +162,8 @@ def metric_row(
     """Return the fields of the summaries that the metrics of a case are."""
     return in_summary_units({one.name: one.value(item, values) for one in metrics
                              if one.is_scalar})
+
+
+def fields_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
+    """Return the names of the fields of the summaries that metrics are."""
+    return tuple(in_summary_units(dict.fromkeys(one.name for one in metrics if one.is_scalar)))

@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.errors import FileError
-from hpcbench.kinds.collective.derive import bandwidth
-from hpcbench.kinds.primitive.present import PRIMITIVE_FIELDS
+from hpcbench.kinds.collective import derive as of_collectives
+from hpcbench.kinds.primitive.derive import METRICS
 from hpcbench.plan.case import STATUSES
+from hpcbench.reduce.kind_facts import OF_TIMING
 from hpcbench.reduce.results import Clocks
 from hpcbench.report.summary import (
-    LIBRARY_FIELDS,
-    TIMING_FIELDS,
     case_rows,
     field_names,
     write_summary,
 )
 from hpcbench.views.columns import interval_cell
+from hpcbench.views.metric_tables import fields_of
 from results_factory import (
     as_version_1,
     flagged,
@@ -140,7 +140,7 @@ def test_what_libraries_logged_is_a_field_unknown_where_they_did_not(tmp_path: P
                not_ok(make_case(index=2), "skipped", "no GPU"))
     write_summary(make_results(results, environment_hash="0123456789abcdef"), tmp_path)
     document = read_json(tmp_path)
-    rows = [{name: row[name] for name in LIBRARY_FIELDS} for row in document["cases"]]
+    rows = [{name: row[name] for name in told} for row in document["cases"]]
     assert rows == [told, dict.fromkeys(told, "unknown"), dict.fromkeys(told)]
     assert [row["transport"] for row in read_csv(tmp_path)] == ["P2P/CUMEM", "unknown", ""]
     assert document["environment_hash"] == "0123456789abcdef"
@@ -152,7 +152,8 @@ def test_results_of_schema_version_1_have_the_old_numbers_and_no_new_ones(tmp_pa
     row = document["cases"][0]
     assert (row["median_s"], row["fold"]) == (1e-3, "local_max")
     assert all(row[name] is None for name in (
-        *TIMING_FIELDS, *LIBRARY_FIELDS, "ci_low_s", "ci_level", "ci_reliable"))
+        *fields_of(one for one in OF_TIMING if one.name != "fold"), "algorithm", "launch_medians_s",
+        "ci_low_s", "ci_level", "ci_reliable"))
     assert document["environment_hash"] is None
     assert document["canary"] is document["clocks"] is None
     assert document["repeats"]["seed"] is None
@@ -162,7 +163,7 @@ def test_results_of_schema_version_1_have_the_old_numbers_and_no_new_ones(tmp_pa
 def test_a_rate_is_derived_once_from_the_printed_time(median_s: float, mode: str) -> None:
     case = make_case(make_workload("all_reduce", 2**20), mode=mode)
     row = case_rows(make_results((ok(case, median_s),)))[0]
-    rates = bandwidth(case.workload, case.world_size, row["median_s"])
+    rates = of_collectives.bandwidth(case.workload, case.world_size, row["median_s"])
     assert rates is not None
     assert row["algbw_gb_per_s"] == rates.algbw_bytes_per_s / 1e9
 
@@ -215,7 +216,8 @@ def test_primitives_have_their_problem_their_rates_and_what_they_are_compared_wi
         communicate["wire_bytes"] / communicate["median_s"] / 1e9)
     assert communicate["busiest_rank_tflop_per_s"] is None
     assert compute["overlap_efficiency"] is None and torch["speedup_over_torch"] == 1.0
-    assert all(collective[name] is None for name in PRIMITIVE_FIELDS)
+    assert all(collective[name] is None for name in {*fields_of(METRICS)} - {*fields_of(
+        of_collectives.METRICS)})
     assert (flat[3]["options"], flat[3]["pass_medians_s"]) == (
         "chunks=4 weight=sharded", "0.008 0.018")
     listed = document["results"]["primitives"]["tp_columnwise"]

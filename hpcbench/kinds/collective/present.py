@@ -19,7 +19,6 @@ from hpcbench.kinds.collective.derive import (
     COUNT,
     ISSUE_S,
     MEASURED_LINK,
-    METRICS,
     OF_LINK,
     OF_PAIR,
     OP,
@@ -33,10 +32,9 @@ from hpcbench.operations.collectives import collective_spec, summary_keys
 from hpcbench.plan.case import Case
 from hpcbench.reduce.metric import Metric, Records, Values
 from hpcbench.reduce.results import CaseResult, Statistics
-from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
 from hpcbench.trace.schema import UNKNOWN
-from hpcbench.units import format_bytes, grouped, in_summary_units, plural, size_text
+from hpcbench.units import format_bytes, grouped, plural, size_text
 from hpcbench.views import columns
 from hpcbench.views.chart import (
     Axis,
@@ -64,7 +62,6 @@ from hpcbench.views.metric_tables import (
     ShownColumn,
     cell_of,
     column_of,
-    metric_row,
     of_case,
     plan_table,
     planned_as,
@@ -544,8 +541,6 @@ def _highest_busbw(items: Items, derived: Records) -> Iterator[Line]:
 class CollectivePresenter(Presenter[Collective, Values]):
     """Presents collectives."""
 
-    fields = ("buffers", "link_gb_per_s", "of_link", "measured_link_gb_per_s", "of_measured_link",
-              *ROOFLINE_FIELDS, "group_stride", "asynchronous", "issue_s")
     in_every_summary = False
     ranks_word = "n"
     heat_map_case = staticmethod(collective_heat_map_case)
@@ -572,11 +567,6 @@ class CollectivePresenter(Presenter[Collective, Values]):
         yield from map(Line, _definitions(derived))
         yield from _highest_busbw(items, derived)
         yield from charts(items, derived)
-
-    def row(self, item: CaseResult, record: Values | None) -> dict[str, Any]:
-        link = item.timing and item.timing.link_bytes_per_s
-        return metric_row(METRICS, item, record) | in_summary_units(
-            {"link_bytes_per_s": link or None})
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,

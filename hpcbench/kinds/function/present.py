@@ -18,7 +18,7 @@ from hpcbench.views.metric_tables import (
     OUTCOME,
     TIME,
     WRONG,
-    metric_row,
+    fields_of,
     of_case,
     passes_column,
     result_tables,
@@ -41,8 +41,7 @@ DEFINITION = (
 class FunctionPresenter(Presenter[FunctionCall, Values]):
     """Presents functions."""
 
-    fields = ("function", "arguments", "compare", "file_sha256", "rank_tflop_per_s",
-              "rank_gb_per_s", *columns.names_of("speedup_over_baseline"))
+    fields = columns.names_of(SPEEDUP)
     in_every_summary = False
 
     def listing(self) -> Iterator[Line]:
@@ -69,14 +68,14 @@ class FunctionPresenter(Presenter[FunctionCall, Values]):
             yield _chart(task, same[:MOST_BARS], len(same))
 
     def row(self, item: CaseResult, record: Values | None) -> Mapping[str, object]:
-        return {**metric_row(METRICS, item, record), "arguments": call_of(item).shown,
-                "compare": call_of(item).compare or None,
+        return {"arguments": call_of(item).shown, "compare": call_of(item).compare or None,
                 **columns.ends_of(SPEEDUP, (record or {}).get(f"{SPEEDUP}_passes"))}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> Mapping[str, object]:
-        found = [{"case_id": item.case.case_id, **{name: row[name] for name in self.fields}}
+        names = dict.fromkeys((*fields_of(METRICS), *self.fields))
+        found = [{"case_id": item.case.case_id, **{name: row[name] for name in names}}
                  for item, row in zip(items, rows, strict=True)]
         return {"functions": found} if found else {}
 

@@ -76,6 +76,10 @@ def _own(values: Values) -> tuple[float, ...]:
     return values.get(derive.RANK_RATES.name) or ()
 
 
+def _is_peak(_: CaseResult, values: Values) -> bool:
+    return bool(values.get(derive.IS_PEAK.name))
+
+
 def _own_range(item: CaseResult, values: Values) -> Cell:
     own = _own(values)
     return Range(min(own), max(own)) if own else None
@@ -157,7 +161,7 @@ _GEMM = _Rates(
         "gemm_fast_accumulation": lambda item, _: gemm_of(item.case).fast_accumulation,
         "rank_tflop_per_s": derive.RANK_FLOPS, "all_ranks_tflop_per_s": derive.ALL_FLOPS,
         "own_tflop_per_s": lambda _, values: [*map(to_tflop_per_s, _own(values))],
-        "is_peak": lambda _, values: bool(values.get(derive.IS_PEAK.name)),
+        "is_peak": _is_peak,
         "rate_clock": derive.RATE_CLOCK, **{one.name: one for one in ROOFLINE}},
     shown=(
         of_case(Column("type", "type"), lambda item: gemm_of(item.case).types), *derive.EXTENTS,
@@ -196,7 +200,7 @@ _STREAM = _Rates(
             derive.NUMA_NODE, derive.THREADS, derive.ARRAY, derive.LAST_CACHES)},
         "rank_gb_per_s": derive.RANK_BYTES, "all_ranks_gb_per_s": derive.ALL_BYTES,
         "own_gb_per_s": _own_gb_per_s, "of_declared_memory": derive.OF_DECLARED,
-        "of_best_stream": derive.OF_BEST, "rate_clock": derive.RATE_CLOCK},
+        "of_best_stream": derive.OF_BEST, "is_peak": _is_peak, "rate_clock": derive.RATE_CLOCK},
     shown=(
         derive.KERNEL, of_case(Column("type", "type"), lambda item: stream_of(item.case).dtype),
         _or_none(derive.MEMORY), _or_none(derive.THREADS), derive.NUMA_NODE, derive.ARRAY,

@@ -22,8 +22,8 @@ from hpcbench.views.metric_tables import (
     ShownColumn,
     cell_of,
     column_of,
+    fields_of,
     metric_column,
-    metric_row,
     of_case,
 )
 from hpcbench.views.presenter import CountedCall, Presenter, Words
@@ -250,7 +250,6 @@ class MemoryPresenter(Presenter[MemoryWork, Values]):
     """Presents the memory use of trainings; the training itself as kind training does."""
 
     in_every_summary = False
-    fields = tuple(one.name for one in derive.OWN if one.name not in MEMORY_FIELDS)
     part_looks = TrainingPresenter.part_looks
 
     def __init__(self, problem: str = "") -> None:
@@ -308,14 +307,14 @@ class MemoryPresenter(Presenter[MemoryWork, Values]):
         return _training_charts.heat_map_case(first_training(case))
 
     def row(self, item: CaseResult, record: Values | None) -> dict[str, Any]:
-        return self._trainings.row(derive.as_training(item), None) | metric_row(
-            derive.OWN, item, record)
+        return {name: value for name, value in self._trainings.row(
+            derive.as_training(item), None).items() if name not in fields_of(derive.OWN)}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> dict[str, Any]:
         measured = [row for row in rows if row[derive.PEAK.name] is not None]
-        return {"memory": [{name: row[name] for name in (*MEMORY_FIELDS, *self.fields)}
+        return {"memory": [{name: row[name] for name in (*MEMORY_FIELDS, *fields_of(derive.OWN))}
                            for row in measured]} if measured else {}
 
 

@@ -50,7 +50,6 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.metric import Metric, Records, Values
 from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import grouped, plural
 from hpcbench.views import columns
 from hpcbench.views.chart import (
@@ -76,8 +75,8 @@ from hpcbench.views.metric_tables import (
     WRONG,
     PlannedColumn,
     column_of,
+    fields_of,
     metric_column,
-    metric_row,
     of_case,
     passes_column,
     plan_table,
@@ -439,27 +438,17 @@ def primitive_heat_map_case(case: Case) -> HeatMapCase:
 
 
 RANGE_FIELDS = tuple(field for name in COMPARED for field in names_of(name))
-PROBLEM_FIELDS = (
-    "primitive", "implementation", "order", "options", "problem_m", "problem_n", "problem_k",
-    "shape", "flops", "total_flops", "wire_bytes",
-)
-RATE_FIELDS = ("busiest_rank_tflop_per_s", "all_ranks_tflop_per_s", "of_measured_product",
-               "of_declared_product")
-PRIMITIVE_FIELDS = (*PROBLEM_FIELDS, *RATE_FIELDS, "compute_only_s", "comm_only_s", *RANGE_FIELDS,
-                    "not_compared", *ROOFLINE_FIELDS)
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env",
-    *PROBLEM_FIELDS[1:], "size_bytes", "n", "median_s", "p95_s", "ci_low_s", "ci_high_s",
-    "ci_reliable", *RATE_FIELDS, "algbw_gb_per_s", "busbw_gb_per_s", *RANGE_FIELDS,
-    *ROOFLINE_FIELDS,
-)
+    *fields_of(METRICS), "n", "median_s", "p95_s", "ci_low_s", "ci_high_s", "ci_reliable",
+    *RANGE_FIELDS)
 """Fields of each row of ``results.primitives``."""
 
 
 class PrimitivePresenter(Presenter[Primitive, Values]):
     """Presents primitives."""
 
-    fields = PRIMITIVE_FIELDS
+    fields = (*RANGE_FIELDS, NOT_COMPARED.name)
     tables = staticmethod(primitive_tables)
     heat_map_case = staticmethod(primitive_heat_map_case)
 
@@ -488,7 +477,7 @@ class PrimitivePresenter(Presenter[Primitive, Values]):
                                    of=any(item.status == "ok" for item in items))
 
     def row(self, item: CaseResult, record: Values | None) -> dict[str, Any]:
-        values = metric_row(METRICS, item, record) | {
+        values: dict[str, Any] = {
             "options": [options_text([option]) for option in primitive_of(item.case).options],
             NOT_COMPARED.name: list((record or {}).get(NOT_COMPARED.name) or ())}
         for name in COMPARED:

@@ -19,7 +19,7 @@ from hpcbench.views.metric_tables import (
     TIME,
     WRONG,
     ShownColumn,
-    metric_row,
+    fields_of,
     of_case,
     result_tables,
 )
@@ -76,8 +76,6 @@ DEFINITION = (
 class ReplayPresenter(Presenter[Replay, Values]):
     """Presents recorded jobs."""
 
-    fields = ("gaps", "traffic_sha256", "replayed_calls", "replayed_bytes", "recorded_s",
-              *(one.name for one in (RATIO, *ENDS)))
     in_every_summary = False
 
     def listing(self) -> Iterator[Line]:
@@ -105,13 +103,10 @@ class ReplayPresenter(Presenter[Replay, Values]):
         for reason in dict.fromkeys(one for work in works for one in work.left_out):
             yield Line(f"  left out: {reason}")
 
-    def row(self, item: CaseResult, record: Values | None) -> Mapping[str, object]:
-        return metric_row(METRICS, item, record)
-
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> Mapping[str, object]:
-        found = [{"case_id": item.case.case_id, **{name: row[name] for name in self.fields},
+        found = [{"case_id": item.case.case_id, **{name: row[name] for name in fields_of(METRICS)},
                   "recorded_calls": replay_of(item).recorded_calls,
                   "signature": replay_of(item).signature,
                   "left_out": list(replay_of(item).left_out)}
