@@ -8,6 +8,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from hpcbench.reduce.records import with_records
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.reduce.results_file import ResultsWriter, new_results, open_results
+from hpcbench.report.summary import case_rows
 from hpcbench.statistics.overlap import OverPasses
+from hpcbench.views.presenter import Presenter, presenter_of
 from results_factory import all_ok, sweep
 
 Records = Mapping[str, Any]
@@ -283,12 +286,21 @@ def test_columns_of_a_kind_that_is_not_installed_are_those_of_the_file(
 ) -> None:
     folder = tmp_path / "run"
     shutil.copytree(RUNS["mixed"], folder, ignore=shutil.ignore_patterns("results.h5"))
-    before = reduce_folder(folder).kind_columns
-    monkeypatch.setattr("hpcbench.reduce.records.kinds", lambda: {
-        kind: spec for kind, spec in kinds().items() if kind != lost})
+    whole = reduce_folder(folder)
+    before, rows_before = whole.kind_columns, case_rows(whole)
+    installed = {kind: spec for kind, spec in kinds().items() if kind != lost}
+    for module in ("reduce.records", "report.summary"):
+        monkeypatch.setattr(f"hpcbench.{module}.kinds", lambda: installed)
+    monkeypatch.setattr("hpcbench.report.summary.presenter_of", lambda kind: (
+        Presenter() if kind == lost else presenter_of(kind)))
     with open_results(folder) as file:
         after, items = file.results.kind_columns, file.results.cases
+        summary = case_rows(file.results)
         assert lost not in file.results.derived
+    told = [(row[name], value) for row, stored in zip(rows_before, summary, strict=True)
+            for name, value in stored.items() if row["kind"] == lost and name != "options"
+            and value is not None]
+    assert len(told) > 50 and all(map(eq, *zip(*told, strict=True)))
     assert {(one.name, one.units, one.type, one.apart) for one in after.columns} == {
         (one.name, one.units, one.type, one.apart) for one in before.columns}
     absent = {one.name: ABSENT[one.type] for one in before.columns}

@@ -15,8 +15,16 @@ from hypothesis import strategies as st
 from hpcbench.errors import FileError
 from hpcbench.kinds.collective import derive as of_collectives
 from hpcbench.kinds.primitive.derive import METRICS
+from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.kind_facts import OF_TIMING
+from hpcbench.reduce.kind_facts import (
+    COUNTS,
+    OF_CASE,
+    OF_RESULT,
+    OF_TIMING,
+    TIMES,
+    deriver_of,
+)
 from hpcbench.reduce.results import Clocks
 from hpcbench.report.summary import (
     case_rows,
@@ -66,6 +74,13 @@ def test_both_files_have_a_row_for_every_case(tmp_path: Path) -> None:
     assert tuple(rows[0]) == field_names({"collective"}) == tuple(document["cases"][0])
     totals = document["totals"]
     assert totals["planned"] == sum(totals[status] for status in STATUSES) == 12
+
+
+def test_all_columns_of_cases_are_fields_by_the_same_names() -> None:
+    of_any = fields_of((*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING))
+    for kind, spec in kinds().items():
+        named = {*of_any, *fields_of(deriver_of(spec).columns)}
+        assert kind == "training" or named <= {*field_names({kind})}
 
 
 def test_numbers_are_those_of_the_table(tmp_path: Path) -> None:
