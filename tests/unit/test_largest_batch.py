@@ -143,7 +143,7 @@ def test_what_cannot_be_searched_here_is_a_skip() -> None:
     assert "new process for each try" in str(planned({"launch": {"inline": True}}).skip)
     assert "new process for each try" in str(planned(backend="mpi").skip)
     small = planned({"hardware": {"memory_per_device_gb": 0.03}})
-    assert "more than hardware.memory_per_device_gb 0.03" in str(small.skip)
+    assert "of hardware.memory_per_device_gb 0.03" in str(small.skip)
 
 
 def test_a_fault_can_be_of_the_first_try() -> None:
