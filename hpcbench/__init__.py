@@ -1,7 +1,6 @@
 """hpcbench: an MPI-launched benchmark toolkit for distributed deep learning.
 
-Its public names are loaded when they are first used: importing this module loads no torch.
-"""
+Its public names are loaded when they are first used: importing this module loads no torch."""
 
 from __future__ import annotations
 

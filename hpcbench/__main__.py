@@ -63,8 +63,7 @@ def _outlasting(stream: TextIO) -> TextIO:
     """Return a standard stream that neither a reader who leaves nor a text can make fail.
 
     A terminal of ASCII gets other characters as escapes. The stream is None where the parent
-    process closed it, and has no descriptor where a test holds it.
-    """
+    process closed it, and has no descriptor where a test holds it."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.reconfigure(errors="backslashreplace")
@@ -128,8 +127,7 @@ def _exit_code(command: Callable[[], int]) -> int:
 def _with_resumed_folder(arguments: list[str]) -> list[str]:
     """Return the arguments with ``latest`` behind a --resume without folder, which typer lacks.
 
-    Arguments behind ``--`` are another program's.
-    """
+    Arguments behind ``--`` are another program's."""
     own = arguments[:arguments.index("--")] if "--" in arguments else arguments
     found = []
     for argument, following in zip(own, [*own, "-"][1:], strict=True):
@@ -147,8 +145,7 @@ def _internal_error() -> int:
 def _lost_output() -> str | None:
     """Return why standard output cannot be written, or None; what is left of it is discarded.
 
-    Python would try again at its end, and end with 120 instead of our exit code.
-    """
+    Python would try again at its end, and end with 120 instead of our exit code."""
     if sys.stdout is None:  # closed by whoever started us
         return None
     try:

@@ -1,8 +1,7 @@
 """The program: its commands under their names, and its help; `__main__` turns errors into codes.
 
 Every command imports what it needs when it runs, so that ``--help`` stays instant and a laptop
-without torch or MPI can read results.
-"""
+without torch or MPI can read results."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ _OWN: Mapping[str, Mapping[str, Callable[..., None]]] = {
 class _Commands(Mapping[str, Callable[..., None]]):
     """Name -> function: our own, then what parts and packages offer, loaded when it is asked for.
 
-    Offers are looked for only where a name is none of our own.
-    """
+    Offers are looked for only where a name is none of our own."""
 
     def __init__(self) -> None:
         self._own = {name: command for group in _OWN.values() for name, command in group.items()}

@@ -4,8 +4,7 @@ All groups are of a backend that accepts every call and moves nothing (`backends
 So a sweep for 64 ranks is tried on a laptop: does torch take the calls? Tensors have no memory
 (`backends.dry_step`), so the size of a model does not matter. It is no backend for sweep files,
 on purpose: its times would be rows that look like measurements. A dry run keeps no times and writes
-no results.
-"""
+no results."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ HpcbenchError                 4  internal error
   RankLostError               3  another rank's supervisor does not answer; the job is ended
   MeasureError                -  a function under hpcbench.measure raised on some rank
   CaseError                   -  one case cannot go on; ends the case, never the command
-    PluginError               -  a plug-in cannot be imported; costs its cases only
-"""
+    PluginError               -  a plug-in cannot be imported; costs its cases only"""
 
 from __future__ import annotations
 
@@ -68,8 +67,7 @@ class ExitCode(IntEnum):
 class HpcbenchError(Exception):
     """Base of every error this package raises on purpose.
 
-    ``to_see``: what is on disk of a measurement that it ended, and how to see it; else "".
-    """
+    ``to_see``: what is on disk of a measurement that it ended, and how to see it; else ""."""
 
     exit_code = ExitCode.INTERNAL
     to_see = ""
@@ -78,8 +76,7 @@ class HpcbenchError(Exception):
 class UsageError(HpcbenchError):
     """Something the user can fix; the message gives place, problem and remedy.
 
-    It takes the lines of its message. None of them is divided by what it names from outside.
-    """
+    It takes the lines of its message. None of them is divided by what it names from outside."""
 
     exit_code = ExitCode.USAGE
 

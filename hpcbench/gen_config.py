@@ -37,8 +37,7 @@ class Sweep:
 
     ``remarks`` become comments at the top, ``sources`` comments before the keys of section
     ``hardware``; in JSON both become ``notes``. ``text`` is the YAML where it is already written.
-    ``ranks`` are those that it is for; None: the devices that it declares, if any.
-    """
+    ``ranks`` are those that it is for; None: the devices that it declares, if any."""
 
     content: Mapping[str, Any]
     remarks: tuple[str, ...] = ()
@@ -53,8 +52,7 @@ def generate(
     """Return the sweep file as YAML or, after writing it to ``output``, a line about that.
 
     Raises UsageError for unknown names and suffixes, ConfigError for a ``source`` that is no
-    sweep, FileError if the file cannot be written, or is there and ``force`` is not given.
-    """
+    sweep, FileError if the file cannot be written, or is there and ``force`` is not given."""
     if hardware is None and source is None:
         raise UsageError("give --hardware, --from or both: a machine, or a file to begin with")
     preset = None if hardware is None else load_preset(hardware)
@@ -72,8 +70,7 @@ def generate(
 def write_sweep(sweep: Sweep, output: Path | None, *, force: bool) -> str:
     """Return a sweep as YAML or, after writing it to ``output``, a line about that.
 
-    Raises UsageError and FileError as `generate` does.
-    """
+    Raises UsageError and FileError as `generate` does."""
     if output is not None:
         _check_output(output, force=force)
     return _written(sweep, output)
@@ -93,8 +90,7 @@ BUDGET_S = 60.0
 def generate_here(ranks: int | None, output: Path | None, *, force: bool) -> str:
     """Return the sweep file for this machine, or, after writing it, a line about that.
 
-    Raises as `generate` does, and LaunchError without torch.
-    """
+    Raises as `generate` does, and LaunchError without torch."""
     if output is not None:
         _check_output(output, force=force)
     from hpcbench.launch.probe import probe_here  # which imports torch's facts: not for --hardware
@@ -139,8 +135,7 @@ MOST_RANKS_OF_CORES = 8
 def _blocks_here(backends: Sequence[str], on_gpu: bool, memory: int) -> Any:
     """Return the blocks of ``config/here.json`` for this machine, of sizes that fit.
 
-    There ``{"$": [...]}`` has a value for CPUs, one for small GPUs and one for others.
-    """
+    There ``{"$": [...]}`` has a value for CPUs, one for small GPUs and one for others."""
     most = MOST_BYTES if on_gpu else MOST_BYTES // 16
     while 2**20 < most > memory // _OF_MEMORY:
         most //= 4

@@ -24,8 +24,7 @@ def generate(
     """Write ``count`` uniformly random tokens and their description; return a line about them.
 
     Raises UsageError for a missing or unknown vocabulary, FileError if a file cannot be written, or
-    is there and ``force`` is not given.
-    """
+    is there and ``force`` is not given."""
     vocab_size = _vocabulary(vocab, model)
     if path.is_dir():
         raise FileError(f"{path}: is a folder; name a file in it")

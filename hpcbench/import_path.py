@@ -2,8 +2,7 @@
 of their own that run them.
 
 ``python -m`` and ``-c`` put the current folder before all others. A torch.py or a folder numpy/
-there would be imported in place of the library, in the job and in all processes that it starts.
-"""
+there would be imported in place of the library, in the job and in all processes that it starts."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Nothing is imported before it is used: a specification that takes its classes from here can be
 read where torch is not installed. The imports below are for type checkers; at run time they show
-where each name is.
-"""
+where each name is."""
 
 from __future__ import annotations
 
@@ -82,8 +81,7 @@ if TYPE_CHECKING:
 def _modules() -> dict[str, str]:
     """Return name -> the module that has it, or the package of which it is a module.
 
-    Names of a kind stand in its own ``public.py``, which goes where the kind goes.
-    """
+    Names of a kind stand in its own ``public.py``, which goes where the kind goes."""
     files = (Path(__file__), *sorted(Path(__file__).parent.glob("kinds/*/public.py")))
     blocks = [node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body
               if isinstance(node, ast.If)]

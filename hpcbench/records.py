@@ -2,8 +2,7 @@
 
 The standard library compiles six functions as it defines a frozen dataclass, which takes 0.4 ms;
 a command imports up to 400 such classes and makes objects of few. Here this waits for the first
-object. What is made while something is timed has the standard library's own.
-"""
+object. What is made while something is timed has the standard library's own."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ else:
         """Return the class as ``dataclasses.dataclass`` does, with its methods still to compile.
 
         A class with other options than frozen and slots, a base that is a dataclass, or a method
-        of its own in place of one of these is defined there and then.
-        """
+        of its own in place of one of these is defined there and then."""
         if record is None:
             return partial(dataclass, **options)
         is_plain = options == _PLAIN and not vars(record).keys() & {*_METHODS, *_OF_FROZEN}

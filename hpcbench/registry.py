@@ -1,8 +1,7 @@
 """Objects by name: those of this package, and those that other packages offer by entry points.
 
 There is one registry for each thing that a plug-in can add (docs/plugins.md). A part of hpcbench
-that nothing else imports offers what it has in the same way: its entry points lie beside it.
-"""
+that nothing else imports offers what it has in the same way: its entry points lie beside it."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ FACTS = "entry_points.txt"
 class Offer(Generic[T]):
     """One entry point: its name, its distribution and version, and the objects that it names.
 
-    ``problem``: why none of them is used; it is empty where all are.
-    """
+    ``problem``: why none of them is used; it is empty where all are."""
 
     name: str
     origin: str
@@ -66,8 +64,7 @@ def in_this_package(path: str) -> bool:
 def entry_points(group: str) -> list[PartPoint | EntryPoint]:
     """Return the entry points of a group, of parts and of packages.
 
-    importlib.metadata takes 40 ms to load: it is asked where a package may have such points.
-    """
+    importlib.metadata takes 40 ms to load: it is asked where a package may have such points."""
     found: list[PartPoint | EntryPoint] = [one for one in _of_parts() if one.group == group]
     if f"[{group}]" in _facts(tuple(sys.path)):
         from importlib.metadata import entry_points as every
@@ -129,8 +126,7 @@ class Registry(Mapping[str, T]):
     Args:
         title: the text for a name: ``kind {}``.
         names: gives the names of an object; the first is its key, the others are aliases.
-        adopted: returns the object to keep for a plug-in's. Its error is the problem.
-    """
+        adopted: returns the object to keep for a plug-in's. Its error is the problem."""
 
     def __init__(
         self, title: str, ours: Iterable[T], group: str, of: tuple[type, ...], *,
@@ -222,8 +218,7 @@ class CommandSpec(Deferred):
     """A command of the command line: a function as typer takes it, its docstring the help.
 
     ``heading`` is the one of `hpcbench --help` below which it stands; without one it is no word of
-    the command line, but what an option of another command needs.
-    """
+    the command line, but what an option of another command needs."""
 
     group: ClassVar[str] = "hpcbench.commands"
     title: ClassVar[str] = "command {}"
@@ -248,8 +243,7 @@ class DialectSpec(Deferred):
 class TopicSpec(Deferred):
     """A topic of ``advise``: an `answers.answer.Topic`.
 
-    ``is_recorded``: it is about a job's recorded calls.
-    """
+    ``is_recorded``: it is about a job's recorded calls."""
 
     group: ClassVar[str] = "hpcbench.topics"
     title: ClassVar[str] = "topic {}"

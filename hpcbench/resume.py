@@ -1,8 +1,7 @@
 """How a run begins: afresh, or where an earlier attempt at the same plan ended.
 
 Rank 0 alone reads configs and traces, so the imports for that are made there only; all ranks read
-the config in a late start.
-"""
+the config in a late start."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ class RunRequest:
 
     ``retry``: cases of these statuses are run again, where a run goes on.
     ``inline``: a new run is to have its workers in the ranks' own processes. ``explain``: the
-    results are printed with what their columns mean.
-    """
+    results are printed with what their columns mean."""
 
     config: Path | None
     overrides: Overrides
@@ -66,8 +64,7 @@ def check_request(request: RunRequest, world_size: int) -> None:
 def earlier_run(request: RunRequest) -> tuple[str, str] | None:
     """Return folder and run id of the run that this job goes on with; None if it begins one.
 
-    Raises UsageError for a folder that is no run's.
-    """
+    Raises UsageError for a folder that is no run's."""
     from hpcbench.reduce.history import is_fresh, run_id_before
 
     folder = request.folder
@@ -98,8 +95,7 @@ def start_limit_s(config: Path | None, overrides: Overrides) -> float:
     """Return launch.init_timeout_s: of the flags, else of the file as this rank sees it, else the
     usual one.
 
-    Every rank asks, as the least limit ends the job; a pipe is left to rank 0's own reading.
-    """
+    Every rank asks, as the least limit ends the job; a pipe is left to rank 0's own reading."""
     flag = dict(overrides).get("launch.init_timeout_s")
     if isinstance(flag, (int, float)) and flag > 0:
         return float(flag)
@@ -162,8 +158,7 @@ def _refuse_changed_files(plan: Plan, folder: Path) -> None:
 def _cases_of(folder: Path, plan: Plan, statuses: Collection[str]) -> list[str]:
     """Return the ids of the cases that end in one of these statuses, as all traces have it now.
 
-    The results in the folder may be older: a job that was killed has not written any.
-    """
+    The results in the folder may be older: a job that was killed has not written any."""
     from hpcbench.reduce.reduce import reduce_folder
 
     results = reduce_folder(

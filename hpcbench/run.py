@@ -69,8 +69,7 @@ def run(
 ) -> ExitCode:
     """Plan, probe, measure, seal, reduce and report; collective over all ranks.
 
-    Workers come from the ``early`` template if there is one and it has the right variables.
-    """
+    Workers come from the ``early`` template if there is one and it has the right variables."""
     comm, verbosity = session.comm, request.verbosity
     with verbosity.stage("plan"):
         planned = _plan(session, request)
@@ -130,8 +129,7 @@ def _watched(planned: PlannedRun) -> PlannedRun:
     """Return the run. Raises UsageError if its workers were to be watched where none can be.
 
     Raises ConfigError for limits that no case can have, UsageError for groups that only nccl-tests
-    makes: its variables would be taken for what was measured.
-    """
+    makes: its variables would be taken for what was measured."""
     from hpcbench.answers.check import refuse_limits
 
     if name := next(filter(NCCL_TESTS_SPLIT.fullmatch, os.environ), None):
@@ -178,8 +176,7 @@ def _progress(
     """Give the call after each case; only rank 0 prints.
 
     ``stolen_share`` is the share of its core that others took before. ``said`` gets the status that
-    each case was called in the end, by its id.
-    """
+    each case was called in the end, by its id."""
     if attempt.comm.rank != 0 or verbosity.is_quiet:
         yield lambda case, status, reason, seconds, launch, pass_index: None
         return
@@ -203,8 +200,7 @@ def _reduce_and_report(
     """Reduce, write results and reports, print them; return the exit code (rank 0).
 
     A profile is printed as one; its tables are in the results, too. A case that ends otherwise than
-    its line ``said`` is named.
-    """
+    its line ``said`` is named."""
     from hpcbench.answers.check import final_code
     from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.reduce import reduce_folder
@@ -302,8 +298,7 @@ def as_job(
 ) -> int:
     """Do this rank's part of a job and return the exit code that all ranks agreed on.
 
-    The ranks have to come within ``limit_s``, which only a late start asks.
-    """
+    The ranks have to come within ``limit_s``, which only a late start asks."""
     comm: Communicator | None = None
     try:
         with (stop_requests(os.environ, _end_unnoticed) as stop,

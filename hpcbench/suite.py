@@ -1,8 +1,7 @@
 """Several sweep files as one MPI job: ``mpirun -np 4 python -m hpcbench suite A.json B.yaml``.
 
 Each member is a run of its own, with workers of its own, in a folder below the suite's. Rank 0
-plans all members before the first begins, and keeps suite.json, which is true after every step.
-"""
+plans all members before the first begins, and keeps suite.json, which is true after every step."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ class SuiteRequest:
     """The request of the command line: ``files`` to begin with, or ``resume`` to go on there.
 
     ``output`` is where suite.json is written, too. ``force``: over a file that is there, and with
-    ``resume`` in spite of changed software. ``retry``: cases of these statuses are run again.
-    """
+    ``resume`` in spite of changed software. ``retry``: cases of these statuses are run again."""
 
     files: tuple[Path, ...]
     overrides: Overrides
@@ -86,8 +84,7 @@ def run_suite(session: Session, request: SuiteRequest, stop: StopRequests) -> Ex
 def _run_member(session: Session, request: RunRequest, stop: StopRequests) -> tuple[int, str]:
     """Return the exit code of one member, and the message that it ended with instead of results.
 
-    Only an error that all ranks know of leaves them together, so that the next member can begin.
-    """
+    Only an error that all ranks know of leaves them together, so that the next member can begin."""
     try:
         with _own_output(request.verbosity):
             return int(run(session, request, stop)), ""
@@ -110,8 +107,7 @@ def _own_output(verbosity: Verbosity) -> Iterator[None]:
 def begin_suite(request: SuiteRequest, world_size: int) -> dict[str, Any]:
     """Return the folder, and of each member to run its index and its sweep file (rank 0).
 
-    The sweep file is "" for a member that goes on. Nothing is written before all is checked.
-    """
+    The sweep file is "" for a member that goes on. Nothing is written before all is checked."""
     before = None if request.resume is None else _begun_before(request, world_size)
     check_output(request.output, force=request.force or _is_summary_of(before, request.output))
     folder = before or _new_suite(request, world_size)
@@ -214,8 +210,7 @@ def _begun_before(request: SuiteRequest, world_size: int) -> Path:
 def _todo(folder: Path, retry: Collection[str]) -> Iterator[tuple[int, str]]:
     """Yield the index of each member to run, and its sweep file; "" if it goes on.
 
-    Those that are done are run again if they have cases of a status in ``retry``.
-    """
+    Those that are done are run again if they have cases of a status in ``retry``."""
     from hpcbench.reduce.history import is_fresh
     from hpcbench.reduce.suite_file import read_suite
 

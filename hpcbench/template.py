@@ -2,8 +2,7 @@
 
 Started by a supervisor as ``python -m hpcbench.template SOCKET_FD PARENT_PID [LISTENER_FD]``. It
 runs one thread and touches no device, so a fork of it is a sound worker within milliseconds, or a
-sound template of another rank, which joins at the listener.
-"""
+sound template of another rank, which joins at the listener."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ shown with ``\xfc`` in place of the byte. `stored_path` and `path_of` keep paths
 
 Secrets are never written: the value of a variable with a name for secrets, user and password of a
 URL, a bearer token, and the text behind such a name (``token=``, ``password:``, ``--secret``).
-Other secrets cannot be recognised. So variables are also recorded by an allow-list only.
-"""
+Other secrets cannot be recognised. So variables are also recorded by an allow-list only."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ _STORED = re.compile(rb"\\x([89a-f][0-9a-f]|5c)")
 def valid(text: str) -> str:
     r"""Return the text as Unicode: each byte that is not UTF-8 becomes ``\xfc``.
 
-    Valid texts are returned as they are.
-    """
+    Valid texts are returned as they are."""
     return text if is_valid(text) else _SURROGATES.sub(_written_out, text)
 
 
@@ -69,8 +67,7 @@ def valid_json(value: Any) -> Any:
 def to_json(value: Any, **options: Any) -> str:
     """Return JSON that any reader takes and a terminal shows, with ``options`` of `json.dumps`.
 
-    Raises what that raises.
-    """
+    Raises what that raises."""
     text = json.dumps(value, **options)
     if holds_halves(text):
         text = json.dumps(valid_json(value), **options)
@@ -80,16 +77,14 @@ def to_json(value: Any, **options: Any) -> str:
 def holds_halves(text: str) -> bool:
     """Return whether a JSON text may hold halves of surrogate pairs, as such or as escapes.
 
-    Escaped pairs are taken for halves, too: they are rare, and no change is made to them.
-    """
+    Escaped pairs are taken for halves, too: they are rare, and no change is made to them."""
     return _ESCAPED_SURROGATE.search(text) is not None or not is_valid(text)
 
 
 def from_json(text: str | bytes, **options: Any) -> Any:
     """Return the value of a JSON text, all texts in it valid: earlier versions wrote others, too.
 
-    ``options`` are those of `json.loads`. Raises ValueError where it is no JSON.
-    """
+    ``options`` are those of `json.loads`. Raises ValueError where it is no JSON."""
     try:
         decoded = text.decode("utf-8", "surrogatepass") if isinstance(text, bytes) else text
         value = json.loads(decoded, **options)
@@ -101,8 +96,7 @@ def from_json(text: str | bytes, **options: Any) -> Any:
 def stored_path(path: str | os.PathLike[str]) -> str:
     """Return a path as a valid text from which `path_of` makes the same path again.
 
-    Raises ValueError where it cannot be the name of a file.
-    """
+    Raises ValueError where it cannot be the name of a file."""
     text = os.fsencode(path).decode("utf-8", "surrogateescape")
     return valid(_LOOKS_STORED.sub(r"\\x5c", text))
 
@@ -110,8 +104,7 @@ def stored_path(path: str | os.PathLike[str]) -> str:
 def path_of(text: str) -> Path:
     r"""Return the path of a text of `stored_path`, or of one that a person wrote.
 
-    ``\x80`` to ``\xff`` stand for bytes, ``\x5c`` for a backslash.
-    """
+    ``\x80`` to ``\xff`` stand for bytes, ``\x5c`` for a backslash."""
     data = _STORED.sub(lambda found: bytes.fromhex(found[1].decode()), valid(text).encode())
     return Path(os.fsdecode(data))
 
@@ -120,8 +113,7 @@ def printable(text: str) -> str:
     r"""Return a text that a terminal shows and does not obey: ESC becomes ``\x1b``.
 
     Nothing in it reorders others or is invisible, either. Line ends and tabs stay: it is for whole
-    outputs; a text from outside within them goes through `as_field`.
-    """
+    outputs; a text from outside within them goes through `as_field`."""
     return _escaped(valid(text), _as_escape)
 
 
@@ -129,8 +121,7 @@ def as_field(text: str) -> str:
     r"""Return a text from outside as part of one line: `printable`, and a line end becomes ``\n``.
 
     It cannot forge a line, so each text that came from outside is shown by this: a name, a host, a
-    path, a note, an error. What is stored stays as it is.
-    """
+    path, a note, an error. What is stored stays as it is."""
     if text.isascii() and text.isprintable():
         return text
     return _NOT_IN_FIELDS.sub(_as_escape, valid(text))
@@ -211,8 +202,7 @@ value``; HTTP's Authorization; tokens of GitHub, GitLab, Hugging Face, AWS, and 
 def holds_secret(name: str, value: str) -> bool:
     """Return whether a variable's name shows that its value is a secret.
 
-    InfiniBand's partition keys (``NCCL_IB_PKEY=0x7fff``) are none: they number partitions.
-    """
+    InfiniBand's partition keys (``NCCL_IB_PKEY=0x7fff``) are none: they number partitions."""
     if _PARTITION_KEY.fullmatch(name) and _PARTITION.fullmatch(value):
         return False
     return _SECRET_NAME.search(name) is not None
@@ -232,8 +222,7 @@ _MOST_MASKED = 16 * MOST_CHARACTERS
 def cut(text: str, length: int = 0) -> str:
     """Return the beginning of a text, and how many more characters it has.
 
-    ``length``: of the whole, where ``text`` itself is only a beginning.
-    """
+    ``length``: of the whole, where ``text`` itself is only a beginning."""
     more = max(length, len(text)) - MOST_CHARACTERS
     return f"{text[:MOST_CHARACTERS]}... {more:,} more characters" if more > 0 else text
 
@@ -259,8 +248,7 @@ def error_line(
 def masked(text: str, environ: Mapping[str, str]) -> str:
     """Return ``text`` with every secret that is known or looks like one replaced by ``***``.
 
-    ``environ`` is the environment of the process that wrote the text, or of its parent.
-    """
+    ``environ`` is the environment of the process that wrote the text, or of its parent."""
     return masker(environ)(text)
 
 

@@ -1,8 +1,7 @@
 """A worker: it joins the process group, then takes a case, sets it up, measures, answers.
 
 A worker owns torch, the device and the process group. It is disposable: any failure is answered
-if it can be, and its supervisor ends it.
-"""
+if it can be, and its supervisor ends it."""
 
 from __future__ import annotations
 
@@ -101,8 +100,7 @@ class Worker:
     ) -> None:
         """``mpi`` holds communicators of all workers' processes, if they are MPI processes.
 
-        ``supervised``: another process ends this one when a rank that it waits for is gone.
-        """
+        ``supervised``: another process ends this one when a rank that it waits for is gone."""
         self._progress = progress
         self._mpi = mpi
         self._supervised = supervised
@@ -245,8 +243,7 @@ class Worker:
     def _open_group(self, case: Case, device: AnyDevice) -> int:
         """Open this rank's group under test, never the control group even when both are gloo.
 
-        Returns how long it took in ns, NO_COMMUNICATOR if it was open already.
-        """
+        Returns how long it took in ns, NO_COMMUNICATOR if it was open already."""
         member = self._member
         if (key := _group_key(case)) in self._groups:
             return NO_COMMUNICATOR

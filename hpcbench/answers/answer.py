@@ -2,8 +2,7 @@
 
 Each topic is a module beside this one: its function takes runs and options, and returns a
 frozen record of JSON values in SI units that has a tuple ``answers``. Sentences, tables and charts
-follow from that record, so that every renderer shows the same.
-"""
+follow from that record, so that every renderer shows the same."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ class Answer:
         sentence: ``label: result``, with its number and interval, or what is missing; one line.
         evidence: from which cases and figures it follows, what to do; a phrase each.
         command: the command that shows or repeats it; empty where there is none.
-        subject: its subject, such as ``all_reduce 4 MiB`` or ``rank 2``.
-    """
+        subject: its subject, such as ``all_reduce 4 MiB`` or ``rank 2``."""
 
     certainty: str
     sentence: str
@@ -81,8 +79,7 @@ class TopicOptions:
 
     ``price``: of a device for an hour, in the user's currency, None where none is known.
     ``samples``: training samples to estimate time and cost of. ``traffic``: a job's recorded
-    communication, which the runs' isolated calls explain.
-    """
+    communication, which the runs' isolated calls explain."""
 
     price: float | None = None
     samples: int = 10_000
@@ -114,8 +111,7 @@ class Topic:
 
     ``in_summary``: its answers stand, in short, in the summary and at the end of a run and of
     ``show``; ``is_quiet``: only findings (CLEAR) stand there. ``proof`` makes the sweep that proves
-    the best alternative of a record, or raises UsageError if none may be faster.
-    """
+    the best alternative of a record, or raises UsageError if none may be faster."""
 
     name: str
     question: str
@@ -133,8 +129,7 @@ def with_command(
 ) -> tuple[Answer, ...]:
     """Return the answers with the command that repeats their topic, with ``more`` behind it.
 
-    ``beside`` is evidence of all of them.
-    """
+    ``beside`` is evidence of all of them."""
     command = command_line("advise", *(run.path for run in runs), "--only", topic, *more)
     return tuple(replace(one, command=command, evidence=(*one.evidence, *beside))
                  for one in cores_first(answers, runs))

@@ -1,6 +1,5 @@
 """The inputs of a comparison: sides of one or several results files, their common cases, and
-their other differences, as possible causes of any change.
-"""
+their other differences, as possible causes of any change."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ class CaseOfSide:
     of the phases of a step, one value a file; ``problem`` is why there are no times. ``jobs``: how
     many files have times. ``repeats``: launches of a file ran in the same processes and count as
     one. ``is_imported``: a program printed the times, without samples; each file is a launch.
-    ``protocol`` is how it was measured, by the keys of the sweep file.
-    """
+    ``protocol`` is how it was measured, by the keys of the sweep file."""
 
     case: Case
     launch_s: tuple[float, ...]
@@ -93,8 +91,7 @@ def pairs_by_launch(first: CaseOfSide, second: CaseOfSide) -> list[npt.NDArray[n
 def read_side(text: str) -> Side:
     """Return the side of ``A1,A2`` or ``NAME=A1,A2``: files or folders, separated by commas.
 
-    Raises FileError, and UsageError where no file is named.
-    """
+    Raises FileError, and UsageError where no file is named."""
     name, equals, files = text.partition("=")
     first = text.split(",", maxsplit=1)[0]
     if not equals or not name or os.sep in name or os.path.lexists(first):
@@ -117,8 +114,7 @@ def side_of(paths: Sequence[Path], label: str = "") -> Side:
 def cases_of(side: Side) -> dict[str, CaseOfSide]:
     """Return the cases of a side by `id_in_any_version`, with the launches of all files.
 
-    A case that runs a file's content is found again after the file has changed.
-    """
+    A case that runs a file's content is found again after the file has changed."""
     found = grouped((id_in_any_version(item.case), (at, item))
                     for at, results in enumerate(side.results) for item in results.cases)
     imported = {id_in_any_version(item.case) for results in side.results if results.run.imported
@@ -137,8 +133,7 @@ def aligned(
 
     The same key is the same case. Others match if they have one label, with the timing mode and
     the number of checks in it or else without, no second case of a side has it, and they differ in
-    the protocol alone. Of a table that another program printed only the label is certain.
-    """
+    the protocol alone. Of a table that another program printed only the label is certain."""
     keys = {key: key for key in second if key in first}
     for label in (attrgetter("label"), _unchecked_label, label_of):
         mine, others = (grouped((label(found.case), key) for key, found in side.items()
@@ -195,8 +190,7 @@ def differs_from_nearest(
 ) -> str:
     """Return in which parameters a case differs from the one that differs in fewest; or "".
 
-    Those that ``may_differ`` do not count.
-    """
+    Those that ``may_differ`` do not count."""
     mine = parameters(case)
     every = ([(name, mine.get(name), own.get(name)) for name in {**mine, **own}
               if name not in may_differ and mine.get(name) != own.get(name)]
@@ -228,8 +222,7 @@ def protocol_differences(
 ) -> tuple[SideDifference, ...]:
     """Return what differs in how two cases were measured, as far as both sides state it.
 
-    ``of_one_task``: also what another program's table does not state of the task.
-    """
+    ``of_one_task``: also what another program's table does not state of the task."""
     a, b = first.protocol, second.protocol
     pairs = [(name, a[name], b[name]) for name in a if name in b and a[name] != b[name]]
     if of_one_task:
@@ -294,8 +287,7 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     Implementations of a part alone, such as compute_only, are left out if two others are there;
     the fastest implementation in most tasks comes first. Cases that differ in their number of
     calls or checks alone are distinguished by it, imported ones by their block. Raises UsageError
-    where no case has such a key, or all have the same value.
-    """
+    where no case has such a key, or all have the same value."""
     alike = [(value, rest, found) for cases in _same_tasks(side, key).values()
              for value, rest, found in _labelled(cases, key)]
     if key == IMPLEMENTATION:
@@ -366,8 +358,7 @@ def parameters(case: Case) -> dict[str, Any]:
 def _same_tasks(
     side: Side, key: str,
 ) -> dict[str, list[tuple[CaseOfSide, dict[str, Any]]]]:
-    """Return the cases with a key, with their parameters, that differ in it and in options only.
-    """
+    """Return the cases with a key, with their parameters, that differ in it and in options only."""
     every = [(found, parameters(found.case)) for found in cases_of(side).values()]
     if any(found.is_imported for found, _ in every):  # programs call as often as they like
         every = [(found, {name: value for name, value in values.items()
@@ -422,8 +413,7 @@ def launch_times(item: CaseResult) -> tuple[float, ...]:
     """Return the medians in seconds of the launches of a timed case that count each for itself.
 
     Launches that repeat in the same processes count as one. Older results have no medians of
-    launches; the first version had one launch.
-    """
+    launches; the first version had one launch."""
     assert item.statistics is not None
     if item.timing is None or item.timing.repeats:
         return (item.statistics.median_s,)
@@ -455,8 +445,7 @@ def differences(sides: Sequence[Side]) -> list[SideDifference]:
     """Return the differences between the sides, the most likely causes (FIRST) first.
 
     A side of several files has the values of all of them, separated by commas. What an imported
-    table does not state is no difference.
-    """
+    table does not state is no difference."""
     known = [_facts(side) for side in sides]
     keys = dict.fromkeys(key for facts in known for key in facts)
     found = (SideDifference(key, tuple(facts.get(key, ABSENT) for facts in known)) for key in keys

@@ -114,8 +114,7 @@ def _run_name(side: str) -> str:
 def _without_shared(table: Table, needed: str) -> Table:
     """Return the table with what all rows share in notes: what differs in the protocol, and why.
 
-    The launches needed are left out, too, where all rows need ``needed``, as in `needed_line`.
-    """
+    The launches needed are left out, too, where all rows need ``needed``, as in `needed_line`."""
     columns = [{row.cells[at] for row in table.rows} for at in (-3, -2, -1)]
     hidden = [len(table.rows) > 1 and len(texts) == 1 for texts in columns]
     hidden[1] = columns[1] == {needed}

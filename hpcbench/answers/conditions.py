@@ -1,8 +1,7 @@
 """Changes and disturbances of the machine during a run, and their cost to its cases.
 
 Drift has a sentence for each series that is named, and one on all others; clocks and other
-processes have their cost where passes show it, else a statement that they do not.
-"""
+processes have their cost where passes show it, else a statement that they do not."""
 
 from __future__ import annotations
 
@@ -67,8 +66,7 @@ _DRIFT_TO_DO = (
 @dataclass(frozen=True, slots=True)
 class Disturbed:
     """Disturbances during all of a run: the rank that waits most, the one with the lowest clock,
-    and nodes that lost cores.
-    """
+    and nodes that lost cores."""
 
     path: str
     waiting: LostShare | None
@@ -295,8 +293,7 @@ def noise_answers(
 def _may_cost(compared: Sequence[ConditionEffect], lost: float, least: float) -> bool:
     """Return whether the loss may have cost too much for a negative answer.
 
-    Without comparisons it may from ``least`` on; else where intervals leave it open.
-    """
+    Without comparisons it may from ``least`` on; else where intervals leave it open."""
     if not compared:
         return lost >= least
     return lost > MOST_UNSEEN and max(one.high for one in compared) > MOST_UNSEEN

@@ -3,8 +3,7 @@
 A rank is named where a comparison of ranks holds among all those of its report (Holm, at most
 `FALSE_ALARMS` of the reports of equal ranks name any; `reduce.comparison`). The delay is that
 behind the next rank: all wait for it, and a call would be shorter by at most the delay. The phase
-is named as the cause only where it explains `EXPLAINS` of the delay.
-"""
+is named as the cause only where it explains `EXPLAINS` of the delay."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ class RankComparison:
         n_launches: what the comparison is of.
         shortest_wait: the share of the samples in which the rank has the shortest call, as a rank
             has that all wait for; no clock is in it. None where another rank has it more often, or
-            for a delay in another phase than before the call.
-    """
+            for a delay in another phase than before the call."""
 
     path: str
     case_id: str

@@ -11,8 +11,7 @@ A disturbance counts as the slowdown that it alone would cause, on the rank that
 core that is missing for a share w of the time makes work at most 1 / (1 - w) times as long. It is
 named as a cause where the times of a case's passes follow it (`explained_rise`) by at least
 `LEAST_EFFECT`, where it accounts for `EXPLAINS` of that, and where this holds among all
-comparisons of the report.
-"""
+comparisons of the report."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ class Drifting:
         change: relative to the median; ``low`` to ``high`` is its 99 % interval.
         tau: how steadily it rises or falls, 1 and -1 at most.
         chance: the probability of such a series without drift.
-        is_clear: whether it is named.
-    """
+        is_clear: whether it is named."""
 
     path: str
     case_id: str
@@ -132,8 +130,7 @@ class PassReadings:
         clocks: median clock of each rank that read any, in MHz, (rank, pass).
         waits: share of a pass in which each rank's worker was ready and had no core.
         steal, others: share of all cores' time of each node that a hypervisor gave away, and that
-            other processes than the workers used, (node, pass).
-    """
+            other processes than the workers used, (node, pass)."""
 
     item: CaseResult
     times_s: Values
@@ -259,8 +256,7 @@ def rises(series: TimeSeries, spans_ns: Spans) -> tuple[Values, Values]:
     """Return by how much a counter rises around each span, and the ns between the two readings.
 
     Both are NaN where no reading is before or behind the span, where they are too far apart, and
-    where the counter began anew.
-    """
+    where the counter began anew."""
     first = np.searchsorted(series.time_ns, spans_ns[:, 0], side="right") - 1
     last = np.searchsorted(series.time_ns, spans_ns[:, 1], side="left")
     inside = (first >= 0) & (last < series.time_ns.size)
@@ -275,8 +271,7 @@ def rises(series: TimeSeries, spans_ns: Spans) -> tuple[Values, Values]:
 def medians_within(series: TimeSeries, spans_ns: Spans) -> Values:
     """Return the median of an instantaneous value within each span; NaN where none was read.
 
-    A device that idles while a pass is set up has another clock then: most of a pass counts.
-    """
+    A device that idles while a pass is set up has another clock then: most of a pass counts."""
     first = np.searchsorted(series.time_ns, spans_ns[:, 0], side="left")
     end = np.searchsorted(series.time_ns, spans_ns[:, 1], side="right")
     return np.array([np.median(series.values[begin:stop]) if stop > begin else np.nan
@@ -340,8 +335,7 @@ class ConditionEffect:
 class LostShare:
     """The share of its speed that a rank or node lost over all passes, with its 99 % interval.
 
-    ``row``: the rank, or node, as a row of the readings.
-    """
+    ``row``: the rank, or node, as a row of the readings."""
 
     row: int
     value: float
@@ -403,8 +397,7 @@ def _following(
 def waiting_rank(cases: Sequence[PassReadings]) -> LostShare | None:
     """Return the rank that waits for a core significantly longer than any other, by LEAST_SHARE.
 
-    Ranks are compared by rounds, each of one pass of every case (`_by_round`).
-    """
+    Ranks are compared by rounds, each of one pass of every case (`_by_round`)."""
     by_round = _by_round(cases, "waits")
     if by_round is None or len(by_round) < 2:
         return None

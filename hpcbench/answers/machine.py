@@ -10,8 +10,7 @@ has to be slow in nearly all passes, too (`_chance_in_passes`). Its links are le
 Ranks: rates of each case are compared with the median rank; the mean over cases of the logarithms
 counts. The slowest is tested against all that are quicker (a deleted residual, Student's t, and as
 for links the passes of all cases), then the next one without it, up to a quarter of the ranks.
-Bonferroni over ranks and over these steps, of which the first has half of the chance.
-"""
+Bonferroni over ranks and over these steps, of which the first has half of the chance."""
 
 from __future__ import annotations
 
@@ -102,8 +101,7 @@ class SlowSet:
         who: the rank, host (by number), or the two of them.
         links: the number of links.
         drop: the share of the rate that is lost, with its 99 % interval.
-        explained: the share of the squared excess of these links that one factor explains.
-    """
+        explained: the share of the squared excess of these links that one factor explains."""
 
     kind: str
     who: tuple[int, ...]
@@ -124,8 +122,7 @@ class SlowRank:
 class Suspects(Generic[Slow]):
     """The named links or ranks, and the drop from which on another would have been named.
 
-    ``detectable`` is None where there are too few for a test.
-    """
+    ``detectable`` is None where there are too few for a test."""
 
     found: tuple[Slow, ...]
     detectable: float | None
@@ -165,8 +162,7 @@ def cells_of(
 ) -> Cells:
     """Return the links of a matrix (from, to), and of ``passes``; NaN was not measured.
 
-    Without ``each_way`` both values of a link are one measurement, so their mean is one entry.
-    """
+    Without ``each_way`` both values of a link are one measurement, so their mean is one entry."""
     every = np.stack([rates, *passes])
     values = np.log(np.where(every > 0, every, np.nan))
     if not each_way:
@@ -232,8 +228,7 @@ def _chance_in_passes(
 
     Equal sets are among the lowest q of their kind in a pass by chance; of several links, each is
     below the median of its distance in half of the passes (sign test). The smaller of both counts
-    twice.
-    """
+    twice."""
     n = len(cells.passes)
     if not n:
         return 1.0

@@ -3,8 +3,7 @@
 In weak scaling each rank has the same amount of work, in strong scaling all together have. The
 speed-up is the ratio of rates of work (samples/s) to the base, the case on the fewest ranks; the
 efficiency is that over the ratio of ranks. A strategy that was timed on several ranks only has the
-training of one rank as its base, where there is one.
-"""
+training of one rank as its base, where there is one."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ def ranks_a_core(run: RunInfo, case: Case, device: str) -> float | None:
 
     1 or less means no sharing. Ranks on GPUs wait for these, not for cores, and have 0. The ranks
     of a case of fewer ranks than the job share cores in proportion. Older results record only the
-    cores of one rank; if these are all of the machine's, the ranks of its node share them.
-    """
+    cores of one rank; if these are all of the machine's, the ranks of its node share them."""
     if not device.startswith("cpu"):
         return 0.0
     process = run.environment.get("process", {})
@@ -166,8 +164,7 @@ def short_ways(cases: Sequence[Worked]) -> dict[str, str]:
 def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:
     """Return the time of the second case of each pair over the first's, with its interval.
 
-    Cases of the same launch are compared by pairs of passes, others by launches.
-    """
+    Cases of the same launch are compared by pairs of passes, others by launches."""
     in_launch = [bool(a.run is b.run and a.times.pass_s and b.times.pass_s) for a, b in pairs]
     found: dict[str, CaseComparison] = {}
     for paired in (False, True):
@@ -254,8 +251,7 @@ class ScalingSeries:
 
     ``kind`` is STRONG, WEAK, NEITHER or MOVED. ``laws`` are fitted to members whose ranks share
     no core; ``no_laws`` are the reasons for those that are not. ``base`` is the way of the first
-    member, if it is another one's.
-    """
+    member, if it is another one's."""
 
     title: str
     way: str
@@ -345,8 +341,7 @@ def _has_verdict(one: _Picked, case: Worked) -> bool:
 def _verdicts(pairs: Sequence[tuple[Worked, Worked]]) -> list[str | None]:
     """Return the verdict of each pair of a base and a case, all of them one family of tests.
 
-    A test scales the base to the case's time at the least good, or excellent, efficiency.
-    """
+    A test scales the base to the case's time at the least good, or excellent, efficiency."""
     tests = [(scaled(base, case.work.amount / base.work.amount * base.ranks / case.ranks / share),
               case) for share in (GOOD, EXCELLENT) for base, case in pairs]
     found = compared(tests)

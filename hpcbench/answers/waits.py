@@ -5,8 +5,7 @@ whether a slow rank computes slowly, has a slow link, or has more to do than oth
 same work are compared with one another; if all ranks with one share of the work take longer than
 those with another, that is uneven partitioning, not slow ranks. A link is suspected where a rank's
 exchange takes longer although neither it nor another is late. Differences count from `LEAST` of the
-median on, and where they hold among all comparisons (Holm).
-"""
+median on, and where they hold among all comparisons (Holm)."""
 
 from __future__ import annotations
 
@@ -70,8 +69,7 @@ class Cause:
         share: ``excess_s`` over the time of the next slowest; ``high_share`` is ``high_s`` over it.
         explains: the share of the rank's delay that it explains.
         chance: how likely equal ones differ so much.
-        is_clear: whether it is named.
-    """
+        is_clear: whether it is named."""
 
     path: str
     label: str
@@ -101,8 +99,7 @@ class Stalled:
             part of ``share`` that the delay explains, at most 1.
         variation: how the exchange varies; None where that is not known.
         missing: why something is not known.
-        is_clear: whether the interval of the share begins at `LEAST_STALL` or above.
-    """
+        is_clear: whether the interval of the share begins at `LEAST_STALL` or above."""
 
     path: str
     case_id: str
@@ -192,8 +189,7 @@ def _between(
     """Yield the share of the work that takes longest on every rank that has it.
 
     It is compared by its quickest rank, so one slow rank does not make it slow; the others by the
-    median of theirs. Where one rank has a share, the work cannot be distinguished from the rank.
-    """
+    median of theirs. Where one rank has a share, the work cannot be distinguished from the rank."""
     if any(len(rows) < 2 for rows in groups.values()):
         return
     numbers = list(groups)

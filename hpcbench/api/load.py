@@ -54,8 +54,7 @@ class LoadedRun:
         hosts: the names of the nodes.
         world_size: the ranks of the job.
         versions: library -> version.
-        config: the sweep with all defaults.
-    """
+        config: the sweep with all defaults."""
 
     def __init__(self, path: Path, results: Results) -> None:
         run = results.run
@@ -110,8 +109,7 @@ class LoadedCase:
         interval: ends of the median's 95 % interval in seconds; None without a reliable one.
         samples: each rank's own seconds of a call, float64 (rank, sample), warm-ups included.
         counted: which samples are in the statistics, bool (sample,).
-        phases: phase -> seconds, float64 (rank, sample).
-    """
+        phases: phase -> seconds, float64 (rank, sample)."""
 
     run: LoadedRun
     _item: CaseResult
@@ -178,8 +176,7 @@ class Cases(Sequence[LoadedCase]):
         """Return the cases whose parameters, or columns of /cases, have these values.
 
         A list, tuple or set stands for any of its values. Raises KeyError for a name that no case
-        has.
-        """
+        has."""
         values = [{**one.run.rows[one.case_id], **one.parameters} for one in self._found]
         for name in wanted:
             if values and not any(name in each for each in values):
@@ -215,8 +212,7 @@ class Runs:
 
     Attributes:
         runs: each results file, as a `LoadedRun`.
-        cases: the cases of all runs (`Cases`): iterate, index by position or id, ``filter``.
-    """
+        cases: the cases of all runs (`Cases`): iterate, index by position or id, ``filter``."""
 
     runs: tuple[LoadedRun, ...]
 
@@ -227,8 +223,7 @@ class Runs:
     def to_pandas(self, *, samples: bool = False) -> Any:
         """Return a DataFrame: a row a case, or with ``samples`` a row a sample of a rank.
 
-        The identities of the runs are in ``attrs["runs"]``. Raises ImportError without pandas.
-        """
+        The identities of the runs are in ``attrs["runs"]``. Raises ImportError without pandas."""
         frame = _library("pandas").DataFrame(self._columns(samples=samples))
         frame.attrs["runs"] = [run.metadata for run in self.runs]
         return frame
@@ -314,8 +309,7 @@ def load(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Ru
     A folder stands for the ``results.h5`` in it. Samples are read when they are asked for.
 
     Raises hpcbench.errors.FileError for a file without results, or a pattern without a match,
-    UsageError for a file that is given twice, but through ``latest``.
-    """
+    UsageError for a file that is given twice, but through ``latest``."""
     patterns = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     files = [file for one in patterns for file in _matches(os.fspath(one))]
     runs = []

@@ -30,8 +30,7 @@ class Measurement:
         tflops: 1e12 operations/s, by the ``flops`` of a call; None without them.
         checked: whether results were checked.
         wrong: a text for each wrong call, with its rank.
-        flags: doubts about the samples, such as ``fragile`` (docs/method.md).
-    """
+        flags: doubts about the samples, such as ``fragile`` (docs/method.md)."""
 
     name: str
     median: float

@@ -1,8 +1,7 @@
 """The ranks of a user's program: an mpi4py communicator, a torch.distributed group, or one alone.
 
 Lining them up leaves the user's own group alone, but for one exchange at the beginning: after
-an exception on one rank, messages of the function under test may still be under way in it.
-"""
+an exception on one rank, messages of the function under test may still be under way in it."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ class Ranks:
     """A group of ranks of ``library``: mpi4py, a backend of torch, or "" of one rank.
 
     ``gather`` returns each rank's value, in the order of ranks; ``communicator`` one that compares
-    clocks, None where there is none. ``close`` is collective.
-    """
+    clocks, None where there is none. ``close`` is collective."""
 
     rank: int
     size: int
@@ -197,8 +195,7 @@ def _own_group(name: str, rank: int, size: int) -> Any:
     """Return a gloo group that only this module knows.
 
     `dist.new_group` gives groups of some ranks the same name again, and gloo then finds the
-    addresses of the one before in the store (torch 2.13: ranks wait for ever).
-    """
+    addresses of the one before in the store (torch 2.13: ranks wait for ever)."""
     from datetime import timedelta
 
     import torch.distributed as dist
@@ -268,8 +265,7 @@ class SharedFailures:
     Each exchange begins with one of a fixed length: a code by which one rank is chosen, and its
     text. Where several ranks came with different texts, their checksum does not fit, and the
     chosen one alone repeats its own. A rank that another one's end brought down keeps its text
-    back: the other may be gone, and cannot repeat anything.
-    """
+    back: the other may be gone, and cannot repeat anything."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._rank, self._size, self._line = ranks.rank, ranks.size, ranks.line

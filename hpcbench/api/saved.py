@@ -2,8 +2,7 @@
 
 A file has a case for each function and kind of call. Each run of the program adds a launch to it,
 which is what `compare` needs to know the spread between runs. A repeated measurement of one process
-replaces the one before: that would be no other launch.
-"""
+replaces the one before: that would be no other launch."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Modules and compilers are checked only where a plan needs them: trying a compiler takes 0.3 s.
 ``python -m hpcbench.backends.availability 7.0`` tests whether this torch has code for GPUs of
-compute capability 7.0 (for job files): exit code 2 and the remedy if not.
-"""
+compute capability 7.0 (for job files): exit code 2 and the remedy if not."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ def without_code(capability: tuple[int, int], architectures: Sequence[str]) -> b
     """Return whether none of ``architectures`` (torch.cuda.get_arch_list()) runs on a GPU.
 
     ``sm_80`` runs on all 8.x with x >= 0, PTX of ``compute_80`` on anything newer, ``sm_90a`` on
-    9.0 only. Without a CUDA architecture (ROCm's ``gfx942``) it is False.
-    """
+    9.0 only. Without a CUDA architecture (ROCm's ``gfx942``) it is False."""
     ours = [match for match in map(_ARCHITECTURE.fullmatch, architectures) if match]
     for match in ours:
         kind, built = match[1], (int(match[2]), int(match[3]))
@@ -75,8 +73,7 @@ def why_not_judged(
 ) -> str | None:
     """Return why a capability cannot be judged here, None where `no_code_reason` can.
 
-    Older torches report no architectures where no GPU is visible, as on login nodes.
-    """
+    Older torches report no architectures where no GPU is visible, as on login nodes."""
     if hip:
         return f"torch {torch_version} is a build for ROCm: capabilities are CUDA's"
     if architectures:
@@ -252,8 +249,7 @@ def visible_devices(environ: Mapping[str, str], *, rocm: bool) -> str | None:
     """Return the GPUs that variables leave to a process, as one list; None: all.
 
     HIP takes CUDA_VISIBLE_DEVICES and GPU_DEVICE_ORDINAL for HIP_VISIBLE_DEVICES; their numbers
-    count the GPUs that ROCR_VISIBLE_DEVICES leaves (ROCm's guide to GPU isolation).
-    """
+    count the GPUs that ROCR_VISIBLE_DEVICES leaves (ROCm's guide to GPU isolation)."""
     names = _OF_HIP if rocm else ("CUDA_VISIBLE_DEVICES",)
     chosen = next((environ[name] for name in names if name in environ), None)
     below = environ.get("ROCR_VISIBLE_DEVICES") if rocm else None
@@ -268,8 +264,7 @@ def visible_gpus(uuids: Sequence[str], chosen: str | None) -> tuple[str, ...]:
     """Return a name for each visible GPU that is the same in all processes of the node.
 
     The UUID; where it is missing or repeated, its entry of ``chosen`` (`visible_devices`) or
-    number.
-    """
+    number."""
     if len({*filter(None, uuids)}) < len([*filter(None, uuids)]):  # parts of one GPU
         uuids = [""] * len(uuids)
     listed = [entry.strip() for entry in (chosen or "").split(",") if entry.strip()]
@@ -281,8 +276,7 @@ def assign_gpus(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
     """Return by rank the index of its GPU among those it sees, None if lower ranks have them all.
 
     ``seen`` holds by rank the host and `visible_gpus`. Each rank takes the first free one, whether
-    it sees all GPUs of its node or some of its own (``srun --gpus-per-task``).
-    """
+    it sees all GPUs of its node or some of its own (``srun --gpus-per-task``)."""
     assigned: set[tuple[str, str]] = set()
     places: list[int | None] = []
     for host, gpus in seen:
@@ -307,8 +301,7 @@ def unreachable(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | No
 class _Placed(NamedTuple):
     """A rank with its GPU's index among those it sees (``seen``: names common to all processes).
 
-    ``domain``: the NVLink domain of its GPU, which may span nodes, or None.
-    """
+    ``domain``: the NVLink domain of its GPU, which may span nodes, or None."""
 
     rank: RankFacts
     gpu: int
@@ -327,8 +320,7 @@ def _why_unreachable(here: _Placed, there: _Placed) -> str | None:
     """Return why two ranks cannot read each other's GPU memory, or None.
 
     Torch refuses two memories of one node and one number as "allocations from overlapping devices"
-    (CUDASymmetricMemory.cu).
-    """
+    (CUDASymmetricMemory.cu)."""
     rank, other = here.rank, there.rank
     if rank.hostname != other.hostname:
         return None if here.domain and here.domain == there.domain else (
@@ -416,8 +408,7 @@ def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
 def _backend_of_torch(name: str) -> dict[str, Any]:
     """Return ``devices`` that torch has the backend for, and ``reason``: why it is absent, or None.
 
-    ``name`` is one backend, or DEVICE:BACKEND pairs between commas.
-    """
+    ``name`` is one backend, or DEVICE:BACKEND pairs between commas."""
     import torch.distributed as dist
 
     registered = getattr(dist.Backend, "_plugins", None)
@@ -526,8 +517,7 @@ def _compilers() -> dict[str, str | None]:
     """Return by device why its compiler cannot be used, or None.
 
     For the CPU torch.compile starts $CXX, else g++ (torch._inductor.config, ``cpp.cxx``); for CUDA
-    Triton starts $CC, else gcc or clang (triton.runtime.build).
-    """
+    Triton starts $CC, else gcc or clang (triton.runtime.build)."""
     missing = _no_module("triton")
     c_compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or "gcc"
     return {"mps": "torch.compile was never tried on mps: take device cpu, or do not compile",

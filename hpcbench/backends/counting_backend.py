@@ -3,8 +3,7 @@
 For dry runs (one process is a rank of any world) and for steps without communication on real ranks.
 torch's ``fake`` backend has empty futures, which DistributedDataParallel refuses. All outputs are
 finite: gathers repeat the rank's own part, scatters return it, receives give noise, and other
-outputs keep their values.
-"""
+outputs keep their values."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class TensorSpec(NamedTuple):
 class RecordedCall(NamedTuple):
     """A call of a method of torch's ProcessGroup, with `TensorSpec` for tensors.
 
-    ``lines`` identify its group: the line that has this rank; None: the first group.
-    """
+    ``lines`` identify its group: the line that has this rank; None: the first group."""
 
     lines: Lines | None
     method: str
@@ -53,8 +51,7 @@ class CallLog:
     """The calls of all groups of one world.
 
     ``program`` is None before `keep`, then all calls since, in order. ``opened`` are the divisions
-    of ranks that groups were opened for, in order.
-    """
+    of ranks that groups were opened for, in order."""
 
     def __init__(self, *, counts: bool = True) -> None:
         """``counts`` False: the tally stays empty, so that any number of calls leaves nothing."""
@@ -269,8 +266,7 @@ def _repeat(part: torch.Tensor, output: torch.Tensor) -> None:
 def open_counting_world(world_size: int, call_log: CallLog, rank: int = 0) -> Any:
     """Return the group of a world in which this process is ``rank``; destroys the world before.
 
-    Groups that are opened in it count in the same log.
-    """
+    Groups that are opened in it count in the same log."""
     if dist.is_initialized():
         dist.destroy_process_group()
     register(COUNTING_BACKEND, _open_counting)

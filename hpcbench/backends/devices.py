@@ -2,8 +2,7 @@
 
 CUDA graphs follow torch's notes (docs.pytorch.org/docs/stable/notes/cuda.html): warm-up calls on a
 side stream, so that NCCL connects and libraries get their workspaces, then one captured call.
-Replays use the memory of that call. It has never run on a GPU.
-"""
+Replays use the memory of that call. It has never run on a GPU."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ def out_of_memory(error: Exception) -> bool:
     """Return whether host or device memory ran out.
 
     A kernel that exceeds a multiprocessor (Triton's "out of resource: shared memory") does not
-    count: fewer data would not help.
-    """
+    count: fewer data would not help."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     text = str(error).lower()
@@ -95,8 +93,7 @@ class CpuDevice:
 class _StreamDevice(ABC):
     """A device with a stream: a call is complete when the stream has drained.
 
-    Device time is between two events around the call on the current stream.
-    """
+    Device time is between two events around the call on the current stream."""
 
     def __init__(self, torch_device: torch.device, begin: Any, end: Any) -> None:
         self.torch_device = torch_device
@@ -191,8 +188,7 @@ def free_bytes(device: torch.device) -> int:
 def add_in_fp32() -> None:
     """Have cuBLAS add partial sums of fp16 and bf16 products in fp32.
 
-    Otherwise the bounds of checked results (`kinds.primitive.run.operands`) would be too small.
-    """
+    Otherwise the bounds of checked results (`kinds.primitive.run.operands`) would be too small."""
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
@@ -202,8 +198,7 @@ def multiply_in_fp32() -> None:
 
     torch allows cuDNN TF32, and NGC's images allow it to cuBLAS; rates and bounds are those of
     fp32. torch 2.9 has two APIs, and reading one raises where the other differs; so both are set,
-    the older first, which resets some of the newer.
-    """
+    the older first, which resets some of the newer."""
     with warnings.catch_warnings():  # torch 2.9 warns of its older API, once
         warnings.filterwarnings("ignore", "Please use the new API settings to control TF32")
         torch.set_float32_matmul_precision("highest")
@@ -219,8 +214,7 @@ def open_device(name: str, gpu: int | None) -> AnyDevice:
     """Return this rank's device: ``cpu``, ``mps``, or GPU ``gpu`` of those it sees; fp32 is
     computed in fp32.
 
-    Raises CaseError for a rank without a GPU of its own.
-    """
+    Raises CaseError for a rank without a GPU of its own."""
     multiply_in_fp32()
     if name == "mps":
         return MpsDevice()
@@ -261,8 +255,7 @@ class Replayed:
 def captured(operation: AnyOperation, control: Control) -> Replayed:
     """Capture one call; collective. CUDA's errors are raised as they are.
 
-    Errors of other threads do not end the capture: NCCL's watchdog queries events meanwhile.
-    """
+    Errors of other threads do not end the capture: NCCL's watchdog queries events meanwhile."""
     current, side = torch.cuda.current_stream(), torch.cuda.Stream()
     side.wait_stream(current)
     with torch.cuda.stream(side):

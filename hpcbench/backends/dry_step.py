@@ -5,8 +5,7 @@ neighbours, bucket numbers, optimizer steps): integers, fp64 numbers or single n
 small tensors stay real (`_is_number`). Functional collectives (DTensor's) do not reach a group;
 they are sent to theirs here, so that it counts them.
 
-FakeTensorMode has no public name; tried with torch 2.13 (tests/workloads/test_fake_tensors.py).
-"""
+FakeTensorMode has no public name; tried with torch 2.13 (tests/workloads/test_fake_tensors.py)."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ _CHUNK = "_chunk_with_empty"
 def one_part() -> Iterator[None]:
     """Have ``fully_shard`` make only this rank's part of each parameter.
 
-    torch makes those of all ranks, 370,000 of Llama-3-70B for 512 ranks, and takes one.
-    """
+    torch makes those of all ranks, 370,000 of Llama-3-70B for 512 ranks, and takes one."""
     try:
         from torch.distributed.fsdp._fully_shard import _fsdp_param
     except ImportError:  # an older torch has it elsewhere, and takes longer
@@ -121,8 +119,7 @@ _CALLS: Mapping[str, Callable[[Any, Made, Made], Any]] = MappingProxyType({
 def fake_tensors() -> Iterator[None]:
     """Make new tensors without memory, small numbers excepted; meta tensors stay meta.
 
-    A call that needs missing values raises one of `NeedsValues`.
-    """
+    A call that needs missing values raises one of `NeedsValues`."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with one_part(), fake, _Numbers(_Known(fake)):
         yield
@@ -339,8 +336,7 @@ class DryStep(NamedTuple):
 def dry_step(case: Case, opened: Opener) -> DryStep:
     """Set the case up and call it; a large one with tensors that have no memory.
 
-    Raises CaseError if it fails or rank 0 does not fit the available memory.
-    """
+    Raises CaseError if it fails or rank 0 does not fit the available memory."""
     needed = case.host_needs("cpu")
     if needed <= SMALL_BYTES:
         return DryStep(_calls_of(case, opened))

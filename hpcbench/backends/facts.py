@@ -108,8 +108,7 @@ def gather_facts(tools: Iterable[str] = (), limit_s: float = LIMIT_S) -> dict[st
     (`visible_devices`), peers (by GPU those with readable memory), reason, refused (`nvml_refusals`
     or `amd_refusals`)}; ``mps`` (`mps_facts`); ``gpu_topology``; ``host_memory_bytes``;
     ``versions``; ``libraries`` (`loaded_libraries`, with those of ucc's child); ``tools``
-    (`tool_facts` of ``tools``); ``lost`` (by child: how it ended early, the loss, the remedy).
-    """
+    (`tool_facts` of ``tools``); ``lost`` (by child: how it ended early, the loss, the remedy)."""
     brief_s = _SHARE_OF_OTHERS * limit_s
     with kept_child(_cuda_task(), limit_s) as cuda_answers:
         first = {**run_in_children({"ucc": ucc_task()}, brief_s), "cuda": cuda_answers()}

@@ -5,8 +5,7 @@ only telemetry's thread does, for columns that the probe's child has tried (`nvm
 `amd_refusals`). ``gpu_topology`` (``nvidia-smi topo -m``) covers all GPUs that NVML shows, also
 those hidden from this rank. amdsmi has never run here: functions, keys and units are those of torch
 2.13 (torch/cuda/__init__.py) and, for energy, its documentation. A missing key or "N/A" costs its
-column.
-"""
+column."""
 
 from __future__ import annotations
 
@@ -112,8 +111,7 @@ def find_gpu(nvml: Any, uuid: str) -> NvmlGpu:
 def visible_uuids(uuids: Sequence[str], chosen: str | None) -> list[str]:
     """Return torch's UUIDs, but the MIG device that ``chosen`` (CUDA_VISIBLE_DEVICES) names.
 
-    CUDA shows a process one MIG device at most; before version 12 it reports its GPU's UUID.
-    """
+    CUDA shows a process one MIG device at most; before version 12 it reports its GPU's UUID."""
     first = (chosen or "").partition(",")[0].strip()
     named = first.removeprefix("MIG-")
     if first == named or len(uuids) != 1 or uuids[0].startswith(named):
@@ -127,8 +125,7 @@ def gpu_details(nvml: Any, uuids: Sequence[str]) -> list[dict[str, Any] | None]:
     Keys: ``pci``, ``numa_node``, ``max_mhz`` {sm, memory}, ``power_limit_w``, ``persistence``,
     ``compute_mode``, ``ecc``, ``mig``, ``pcie`` {generation, width}, ``nvlinks`` (those up),
     ``now`` {sm_mhz, memory_mhz, celsius, throttled by}; ``part_of``: the UUID of a MIG device's
-    GPU, whose values these are. Unknown values are None.
-    """
+    GPU, whose values these are. Unknown values are None."""
     return [_detail(nvml, uuid) for uuid in uuids] if nvml else [None] * len(uuids)
 
 
@@ -186,8 +183,7 @@ def gpu_topology(nvml: Any, root: Path = Path("/")) -> dict[str, Any] | None:
 
     Keys: ``uuids``, ``pci``, ``cpus``, ``numa_nodes`` (the kernel's, below ``root``): a value per
     GPU; ``links``: a list per GPU of NV and the number of NVLinks, or the PCIe path, or None;
-    ``fabrics``: equal for GPUs in one NVLink domain.
-    """
+    ``fabrics``: equal for GPUs in one NVLink domain."""
     if nvml is None:
         return None
     gpus = [gpu for number in range(nvml_value(nvml, "nvmlDeviceGetCount") or 0)
@@ -450,8 +446,7 @@ _LIBRARY = (AttributeError, TypeError, ValueError, KeyError, StopIteration)
 def amd_serial_of(uuid: str) -> str | None:
     """Return the serial number (hexadecimal) in torch's UUID for ROCm, or None.
 
-    HIP's UUID has 16 bytes, the digits as characters; torch writes them as hexadecimal again.
-    """
+    HIP's UUID has 16 bytes, the digits as characters; torch writes them as hexadecimal again."""
     try:
         text = bytes.fromhex(uuid.replace("-", "")).decode("ascii").lower()
         return f"{int(text, 16):x}"

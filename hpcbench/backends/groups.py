@@ -3,8 +3,7 @@
 Control groups: gloo between workers, shared memory where ranks of a node have cores enough, MPI
 between inline processes; never the group under test. UCC is built into torch or registered by
 torch_ucc when imported: only in workers and in a child of the probe, which tries each collective on
-one rank.
-"""
+one rank."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ def _served(host: str, port: int, fd: int, timeout_s: float) -> dist.TCPStore:
 def host_barrier(group: Any = None) -> None:
     """Wait for every rank of a gloo group (None: the default group).
 
-    torch's own function first queries the driver for devices, which may crash the worker.
-    """
+    torch's own function first queries the driver for devices, which may crash the worker."""
     options = dist.BarrierOptions()
     options.device = torch.device("cpu")
     (group or dist.group.WORLD).barrier(opts=options).wait()
@@ -85,8 +83,7 @@ class GlooControl:
 def control_of_node(rank: int, ranks: int, timeout_s: float) -> Control:
     """Return the barrier of the default group, within one node; collective.
 
-    Shared memory where that serves (`control_in_memory`), else gloo.
-    """
+    Shared memory where that serves (`control_in_memory`), else gloo."""
     def gathered(value: Any) -> list[Any]:
         values: list[Any] = [None] * ranks
         dist.all_gather_object(values, value)
@@ -150,8 +147,7 @@ def ucc_facts(answers: Answers | None) -> dict[str, Any]:
 
     Keys: ``reason`` (why ucc cannot be used, or None); ``source`` (``torch`` or ``torch_ucc``);
     ``layers`` (transport layers, None if unknown); ``lacks`` (of `one_rank_calls`);
-    ``without_cuda`` (why it takes no GPU memory, or None); ``versions``; ``libraries``.
-    """
+    ``without_cuda`` (why it takes no GPU memory, or None); ``versions``; ``libraries``."""
     facts: dict[str, Any] = {
         "source": "torch" if dist.is_ucc_available() else _PLUGIN, "layers": None, "lacks": {},
         "versions": {}, "libraries": {}, "without_cuda": None}
@@ -203,8 +199,7 @@ def _refusal_of_one_rank(device: str) -> str | None:
 def one_rank_calls() -> dict[str, Callable[[], object]]:
     """Return by collective or op the calls that one rank can make for the workloads of a plan.
 
-    Without all_reduce, which every ucc has, and send_recv, which torch refuses to oneself.
-    """
+    Without all_reduce, which every ucc has, and send_recv, which torch refuses to oneself."""
     ones, two = torch.ones(1), torch.empty(1)
     return {
         "all_gather": lambda: all_gather_tensor(two, ones),
@@ -266,8 +261,7 @@ def open_groups(
     """Return the group on ``backend`` (``ucc/tl/ucp`` is ucc) of the line that has ``rank``.
 
     Collective with the same ``lines``, which divide the world. ``mpi_comm`` is the workers'
-    communicator for backend mpi. Raises CaseError if the backend cannot be loaded.
-    """
+    communicator for backend mpi. Raises CaseError if the backend cannot be loaded."""
     name = backend.removeprefix(TORCH) if backend.startswith(TORCH) else library_of(backend)
     own = next(number for number, ranks in enumerate(lines) if rank in ranks)
     if backend == "mpi/direct":
@@ -302,8 +296,7 @@ def _bound(backend: str, device: torch.device | None) -> dict[str, Any]:
 
     Otherwise it connects at the first call, and a barrier before that takes GPU number (global rank
     modulo GPUs), which may be another rank's. torch 2.7.0 and older then connect in the background,
-    where NCCL 2.26 can hang (pytorch/pytorch#153960), unless the variable forbids it.
-    """
+    where NCCL 2.26 can hang (pytorch/pytorch#153960), unless the variable forbids it."""
     if backend.lower() != "nccl" or device is None or (
             "device_id" not in signature(dist.new_group).parameters):
         return {}

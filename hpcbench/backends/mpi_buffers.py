@@ -4,8 +4,7 @@ MPI is given addresses, and one that is not CUDA-aware would crash on those of G
 tensors are then staged: copied to pinned host memory and back before the call returns. Data that is
 only moved goes as bytes; reductions need an MPI datatype, which few libraries have for fp16 and
 none for bf16. ``mpi/direct`` prepares its buffers at set-up, so the timed call is one call of
-mpi4py.
-"""
+mpi4py."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ _DATATYPES = {
 class MpiRequest(FinishedWork):
     """A pending send or receive; complete after `wait`, which has no time limit.
 
-    ``kept`` is MPI's buffer; ``copy_to`` gets received data if that is another tensor.
-    """
+    ``kept`` is MPI's buffer; ``copy_to`` gets received data if that is another tensor."""
 
     def __init__(
         self, request: Any, kept: torch.Tensor, copy_to: torch.Tensor | None = None,
@@ -88,8 +86,7 @@ class MpiRequest(FinishedWork):
 class Message(list[Any]):
     """A message for mpi4py: an address and its layout; it keeps the tensor alive.
 
-    An address, since mpi4py's ``__cuda_array_interface__`` has no bf16.
-    """
+    An address, since mpi4py's ``__cuda_array_interface__`` has no bf16."""
 
     def __init__(self, tensor: torch.Tensor, *layout: Any) -> None:
         """Raises TypeError for a tensor that is neither in the host's memory nor in a GPU's."""
@@ -106,8 +103,7 @@ class Counting:
     """How messages are counted: an MPI before 4.0 counts no more than ``most`` of a datatype.
 
     More bytes are counted in larger units of the same type signature; more numbers to reduce are
-    several messages.
-    """
+    several messages."""
 
     most: int
 

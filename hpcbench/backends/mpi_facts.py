@@ -1,8 +1,7 @@
 """Probe this process's MPI for backend ``mpi``, without torch.
 
 ``python -m hpcbench.backends.mpi_facts`` prints the facts as JSON; MPI then starts as a world of
-one.
-"""
+one."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ def gather_mpi_facts() -> dict[str, Any]:
     reduced) and ``cuda`` (`cuda_awareness`).
 
     MPI 4.1 has no datatype for fp16 and bf16; each library adds its own, so 1 and 1 are reduced
-    here.
-    """
+    here."""
     if importlib.util.find_spec("mpi4py") is None:
         return no_mpi(f"mpi4py is not installed: {how_to_install('run')}")
     try:
@@ -47,8 +45,7 @@ def cuda_awareness(mpi: Any) -> dict[str, Any]:
     source}.
 
     MPIX_Query_cuda_support is an extension of Open MPI and MPICH 4; the symbol is looked up in
-    mpi4py's own module, so it is that of the loaded library.
-    """
+    mpi4py's own module, so it is that of the loaded library."""
     try:
         supported = bool(ctypes.CDLL(mpi.__file__).MPIX_Query_cuda_support())
     except (OSError, AttributeError):
@@ -87,8 +84,7 @@ def _lack(mpi: Any, dtype: str) -> str | None:
 def _is_unknown(mpi: Any, datatype: Any) -> bool:
     """Return whether the library lacks a datatype of mpi4py: using it can end the process.
 
-    Open MPI 4.1.4 then has a null pointer, MPICH 4.0.2 a datatype without a name.
-    """
+    Open MPI 4.1.4 then has a null pointer, MPICH 4.0.2 a datatype without a name."""
     null = datatype == mpi.DATATYPE_NULL or not mpi._handleof(datatype)
     return null or not datatype.Get_name()
 

@@ -4,8 +4,7 @@ torch reserves the name ``mpi``; this one is ``mpi4py`` in torch. MPI gets the t
 CUDA memory too if it is CUDA-aware; else they are staged through the host (never run with CUDA).
 Every collective **blocks**, also under ``async_op=True``, and has no time limit; only send and
 receive return early. Lists of tensors go through one contiguous buffer, as gloo's do; so do tensors
-that are not contiguous, and a reduce_scatter whose output lies in its input.
-"""
+that are not contiguous, and a reduce_scatter whose output lies in its input."""
 
 from __future__ import annotations
 
@@ -228,8 +227,7 @@ class MpiGroup(PythonGroup):
     ) -> None:
         """Reduce each rank's part to it, one after another, for more numbers than MPI counts.
 
-        Open MPI 5.0.11 ends Reduce_scatter with MPI_ERR_OTHER there, though no part is so long.
-        """
+        Open MPI 5.0.11 ends Reduce_scatter with MPI_ERR_OTHER there, though no part is so long."""
         for root, part in enumerate(parts):
             results = self.counting.pieces(own) if root == self._rank else None
             for at, piece in enumerate(self.counting.pieces(part)):
@@ -255,8 +253,7 @@ def register_mpi() -> None:
 
     ``pg_options`` of ``new_group`` and ``init_process_group`` is the communicator of exactly the
     group's ranks, in order, which the caller frees. Without one the default group's is divided if
-    that is an mpi4py group; MPI.COMM_WORLD serves the first group.
-    """
+    that is an mpi4py group; MPI.COMM_WORLD serves the first group."""
     register(MPI4PY, _open)
 
 

@@ -3,8 +3,7 @@
 Such a group is torch's ProcessGroup itself, so it has its names and its collectives under the names
 of several versions. Python and DistributedDataParallel's reducer call operations ``c10d``,
 functional collectives ``_c10d_functional``; a group in Python is called directly, which `watched`
-sees. Sizes are those of nccl-tests.
-"""
+sees. Sizes are those of nccl-tests."""
 
 from __future__ import annotations
 
@@ -168,8 +167,7 @@ def is_call(operation: Any) -> bool:
 def called(operation: Any, arguments: Sequence[Any], result: Any) -> list[GroupCall]:
     """Return the calls of an operation on a process group; none for a group in Python (`watched`).
 
-    Raises KeyError with the name of an unknown operation.
-    """
+    Raises KeyError with the name of an unknown operation."""
     name = operation._schema.name.partition("::")[2]
     if name in _SILENT:
         return []

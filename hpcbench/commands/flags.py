@@ -1,8 +1,7 @@
 """Flags that several commands have, and the values that a shell completes behind them.
 
 A function of completion takes the beginning of a value, and imports what it needs when a shell
-calls it. A command has --verbose and --quiet as its last parameters.
-"""
+calls it. A command has --verbose and --quiet as its last parameters."""
 
 from __future__ import annotations
 

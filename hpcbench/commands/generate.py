@@ -1,7 +1,6 @@
 """``hpcbench list``: what can be measured.
 
-``hpcbench gen-config``, ``from-command``, ``gen-data`` and ``schema``: files to begin with.
-"""
+``hpcbench gen-config``, ``from-command``, ``gen-data`` and ``schema``: files to begin with."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ def gen_config(
     Examples:
         hpcbench gen-config here -o here.yaml
         hpcbench gen-config --hardware h100-nvlink -o h100.yaml
-        hpcbench gen-config --from other.json -o sweep.yaml
-    """
+        hpcbench gen-config --from other.json -o sweep.yaml"""
     from hpcbench.gen_config import generate, generate_here
 
     if here not in (None, "here") or (here and (hardware or source)):
@@ -97,8 +95,7 @@ def gen_data(
 
     Examples:
         hpcbench gen-data corpus.bin --tokens 1000000 --model gpt2
-        hpcbench gen-data corpus.bin --tokens 1000000 --vocab 50257 --seed 1 --force
-    """
+        hpcbench gen-data corpus.bin --tokens 1000000 --vocab 50257 --seed 1 --force"""
     from hpcbench.gen_data import generate
 
     about = generate(path, tokens, vocab, model, seed, force=force)
@@ -110,8 +107,7 @@ def schema(verbose: VerboseOption = False, quiet: QuietOption = False) -> None:
 
     Examples:
         hpcbench schema
-        hpcbench schema > config.schema.json
-    """
+        hpcbench schema > config.schema.json"""
     from hpcbench.config.load import json_schema
 
     say_all(json_schema())

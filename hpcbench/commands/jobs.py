@@ -1,7 +1,6 @@
 """``hpcbench run``, ``plan``, ``suite``, ``profile`` and ``validate``: commands of a sweep file.
 
-The flags that choose cases reach `sweep_overrides` by the context of the command.
-"""
+The flags that choose cases reach `sweep_overrides` by the context of the command."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ def run(
     Examples:
         mpirun -np 4 python -m hpcbench run
         mpirun -np 4 python -m hpcbench run sweep.json --only all_reduce -o results
-        mpirun -np 4 python -m hpcbench run --resume results/latest --retry failed,timeout
-    """
+        mpirun -np 4 python -m hpcbench run --resume results/latest --retry failed,timeout"""
     if world_size is not None and not dry:
         raise UsageError("--world-size is for --dry-run; mpirun -np sets a run's ranks")
     if resume is not None and (dry or output):
@@ -225,8 +223,7 @@ def suite(
     Examples:
         mpirun -np 4 python -m hpcbench suite sweep.yaml more.json
         mpirun -np 4 python -m hpcbench suite -c config.json --output results.json
-        mpirun -np 4 python -m hpcbench suite --resume results/latest
-    """
+        mpirun -np 4 python -m hpcbench suite --resume results/latest"""
     verbosity, members = verbosity_of(verbose, quiet), (*(files or ()), *(more or ()))
     overrides = sweep_overrides(
         context, output__folder=stored_path(output) if output else None, required_backends=require,
@@ -303,8 +300,7 @@ def profile(
     Examples:
         hpcbench profile sweep.yaml --gpus 4 --duration 30s
         hpcbench profile -g 4 -d 2m --target communication -o profiles
-        mpirun -np 4 python -m hpcbench profile --target compute --tool none
-    """
+        mpirun -np 4 python -m hpcbench profile --target compute --tool none"""
     from hpcbench.launch.session import default_ranks, exec_mpirun, ranks_of_launch
 
     ranks, verbosity = ranks_of_launch(os.environ, gpus), verbosity_of(verbose, quiet)
@@ -338,8 +334,7 @@ def _for_seconds(
 ) -> list[tuple[str, object]]:
     """Return the keys by which the duration alone ends the cases, in `PASSES` passes.
 
-    A case may use half of its time limit for its timed loop: the limit is raised, if need be.
-    """
+    A case may use half of its time limit for its timed loop: the limit is raised, if need be."""
     from hpcbench.config.load import load_config
 
     timeout_s = 0.0

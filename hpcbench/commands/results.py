@@ -42,8 +42,7 @@ def reduce(
 
     Examples:
         hpcbench reduce results/latest
-        hpcbench reduce results/latest --allow-mixed --verbose
-    """
+        hpcbench reduce results/latest --allow-mixed --verbose"""
     from hpcbench.answers.check import final_code
     from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.reduce import reduce_folder
@@ -127,8 +126,7 @@ def compare(
     Examples:
         hpcbench compare before/results.h5 results/latest
         hpcbench compare old=old1,old2,old3,old4,old5 new=new1,new2,new3,new4,new5
-        hpcbench compare results/latest --by strategy --plot strategies.png
-    """
+        hpcbench compare results/latest --by strategy --plot strategies.png"""
     from hpcbench.answers.compare import compare_by, compare_sides
     from hpcbench.report.answer_lines import (
         check_plot_name,
@@ -186,8 +184,7 @@ def check(
     Examples:
         hpcbench check results/latest --limits limits.yaml
         hpcbench check new/results.h5 --baseline old1 --baseline old2 --exit-style slurm
-        hpcbench check --learn run1 run2 run3 -o limits.yaml
-    """
+        hpcbench check --learn run1 run2 run3 -o limits.yaml"""
     from hpcbench.answers.check import STYLES, UNREADABLE, check_baseline, check_file, write_limits
     from hpcbench.report.answer_lines import PREFIX, print_checked, print_checked_json
     from hpcbench.texts import masked
@@ -288,8 +285,7 @@ def advise(
     Examples:
         hpcbench advise results/latest
         hpcbench advise results/latest --traffic traffic.json --prove prove.json
-        hpcbench advise results/latest --to nccl -o tuner.csv
-    """
+        hpcbench advise results/latest --to nccl -o tuner.csv"""
     from hpcbench.report import answer_lines
 
     verbosity = verbosity_of(verbose, quiet)
@@ -343,8 +339,7 @@ def plot(
     Examples:
         hpcbench plot results/latest
         hpcbench plot results/latest --kind collective --only "all_*"
-        hpcbench plot results/latest --style paper -o figures
-    """
+        hpcbench plot results/latest --style paper -o figures"""
     from hpcbench.reduce.suite_file import refuse_suite
     from hpcbench.report.charts import ChartChoice
     from hpcbench.report.plots import named_style, plot_file
@@ -379,8 +374,7 @@ def report(
     Examples:
         hpcbench report results/latest --force
         hpcbench report results/latest -o report.md
-        hpcbench report before after -o comparison.html
-    """
+        hpcbench report before after -o comparison.html"""
     from hpcbench.report.report_file import (
         LATEST,
         chosen_format,

@@ -1,8 +1,7 @@
 """The names that a sweep file may use, and the types of its fields: axes, sizes, environments.
 
 Each type is ``Annotated``: its check returns the canonical value or raises a ``ValueError`` with
-the sentence that the user reads, and editors get its JSON Schema.
-"""
+the sentence that the user reads, and editors get its JSON Schema."""
 
 from __future__ import annotations
 
@@ -102,8 +101,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 def nearest(name: str, known: Iterable[str], aliases: Iterable[str] = ()) -> str | None:
     """Return the name closest to a misspelt or shortened one, or None if none is close.
 
-    An alias stands for one of the known names, so it is returned only if none of these is close.
-    """
+    An alias stands for one of the known names, so it is returned only if none of these is close."""
     for names in (list(known), list(aliases)):
         matches = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6) or [
             one for one in names if len(name) > 2 and one.startswith(name.lower())]  # as iter does
@@ -117,8 +115,7 @@ def unknown_name(
     of_others: Mapping[str, str] = _NOTHING,
 ) -> str:
     """Return the message for a name that is not allowed, with the nearest that is; aliases are not
-    listed, and ``of_others`` are other tools' names.
-    """
+    listed, and ``of_others`` are other tools' names."""
     names = list(allowed)
     guess = (of_others.get(name.lower()) or nearest(name, names, aliases)
              if isinstance(name, str) else None)
@@ -168,8 +165,7 @@ JsonSchema = dict[str, Any]
 class Checked:
     """Annotation: a plain function checks the value, a literal schema describes it.
 
-    ``plain`` returns the spelling of the file, where the value is none of JSON.
-    """
+    ``plain`` returns the spelling of the file, where the value is none of JSON."""
 
     check: Callable[[Any], Any]
     schema: Callable[[], JsonSchema]
@@ -232,8 +228,7 @@ def named(
     """Return the annotation of a name from a fixed set; aliases become the name they stand for.
 
     ``unknown`` gives the message for a value that is none of them. YAML reads on as true: a set
-    with on and off takes true and false for them.
-    """
+    with on and off takes true and false for them."""
     names, other = tuple(known), dict(aliases or {})
     table = {**{name: name for name in names}, **other}
 
@@ -249,8 +244,7 @@ def named(
 def torch_libraries(backend: str) -> Mapping[str, str]:
     """Return device -> library of ``torch:cpu:gloo,cuda:nccl``; nothing of a name without devices.
 
-    Small letters, as torch takes them.
-    """
+    Small letters, as torch takes them."""
     pairs = backend.removeprefix(TORCH).lower().split(",") if backend.startswith(TORCH) else []
     return {device: library for device, _, library in (pair.rpartition(":") for pair in pairs)
             if device}
@@ -259,8 +253,7 @@ def torch_libraries(backend: str) -> Mapping[str, str]:
 def library_of(backend: str, device: str = "") -> str:
     """Return the library of a backend: ``ucc`` of ucc/tl/ucp, ``gloo`` of torch:gloo.
 
-    A backend with a library a device has that of ``device``, or the one that all have.
-    """
+    A backend with a library a device has that of ``device``, or the one that all have."""
     libraries = torch_libraries(backend)
     if device in libraries or len(set(libraries.values())) == 1:
         return libraries.get(device) or next(iter(libraries.values()))

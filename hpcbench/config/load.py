@@ -43,8 +43,7 @@ from hpcbench.units import shortened
 def dialect_of(raw: Mapping[str, Any]) -> type[Dialect] | None:
     """Return the class of the tool's files that a raw mapping is one of; None: it is ours.
 
-    Raises ConfigError, without the file's name, if the mapping has keys of several tools.
-    """
+    Raises ConfigError, without the file's name, if the mapping has keys of several tools."""
     specs = offered(DialectSpec).values()
     able: list[type[Dialect]] = [one.load() for one in specs if not raw.keys().isdisjoint(one.keys)]
     matching = {dialect: keys for dialect in able if (keys := dialect.own_keys(raw))}
@@ -80,8 +79,7 @@ def replace_names(raw: dict[str, Any], by: str) -> None:
 
     A block that names them all keeps its other names no longer, and everything else. In other
     blocks the keys that described what was named are left out, too. Each such block gets a line in
-    ``notes``. Values that are no names are left to the check of the file.
-    """
+    ``notes``. Values that are no names are left to the check of the file."""
     names, blocks = as_tuple(raw.get(by, ())), raw.get("benchmarks")
     named = names and all(isinstance(name, str) for name in names)
     if not named or not isinstance(blocks, list):
@@ -250,8 +248,7 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
 
     An override of measure.warmup, .iterations, .validate or .mode holds for every block.
     Another tool's file is translated first: overrides are of our keys.
-    Raises ConfigError that lists every problem, FileError if the file cannot be read.
-    """
+    Raises ConfigError that lists every problem, FileError if the file cannot be read."""
     file = find_config(path)
     raw, source = _in_our_keys(read_config(file), str(file))
     _fill_in_paths(raw, source)
@@ -398,8 +395,7 @@ def _refuse_bomb(raw: Any) -> None:
 def read_config(file: Path) -> dict[str, Any]:
     """Return the mapping in a JSON or YAML file, unchecked. Raises FileError and ConfigError.
 
-    A file that is a block of a kind (`Block.suffix`) is a sweep of that block.
-    """
+    A file that is a block of a kind (`Block.suffix`) is a sweep of that block."""
     for kind, owner in BLOCKS.items() if file.suffix not in (".json", *_YAML) else ():
         if owner.suffix and owner.suffix == file.suffix:
             name = re.sub(r"[^A-Za-z0-9._-]", "_", file.stem).lstrip("._-")[:64]

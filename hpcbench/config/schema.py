@@ -1,7 +1,6 @@
 """The sweep file as frozen, typed, range-checked objects; every key with its meaning.
 
-Below them: the problems of a file, in the words of the file, one line each.
-"""
+Below them: the problems of a file, in the words of the file, one line each."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ _LONGEST_KEY = 200
 class Origin:
     """The name of a file, and the key paths that the command line gives instead of it.
 
-    All origins are equal: configurations are the same if their keys are.
-    """
+    All origins are equal: configurations are the same if their keys are."""
 
     source: str = field(default="", compare=False)
     overridden: tuple[str, ...] = field(default=(), compare=False)
@@ -434,8 +432,7 @@ def half_characters(raw: Any) -> Iterator[tuple[str, str]]:
 def secrets_in(raw: Any, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield (key path, message) of every text that holds a secret, or what looks like one.
 
-    Short values of variables may be words of a sweep file.
-    """
+    Short values of variables may be words of a sweep file."""
     mask = masker({name: value for name, value in environ.items() if len(value) >= _LEAST_SECRET})
     for location, text in _texts(raw, ()):
         if mask(text) != text:

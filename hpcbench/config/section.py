@@ -1,7 +1,6 @@
 """Sections that others are made of: faults, limits, blocks of every kind; and types of values.
 
-Every key of a block that takes a list is an axis: it is measured at each point of the product.
-"""
+Every key of a block that takes a list is an axis: it is measured at each point of the product."""
 
 from __future__ import annotations
 
@@ -95,8 +94,7 @@ TITLE = "Benchmark Results"
 class Dialect(Section):
     """A whole sweep file of another tool; its fields are that file's keys.
 
-    ``tool`` is the name of the tool in messages.
-    """
+    ``tool`` is the name of the tool in messages."""
 
     tool: ClassVar[str]
 
@@ -110,8 +108,7 @@ class Dialect(Section):
     def translated(self, file: str = "") -> dict[str, Any]:
         """Return the same sweep as a raw mapping of ours, for a file of that name.
 
-        Its ``notes`` list, one line each, what could not be carried over.
-        """
+        Its ``notes`` list, one line each, what could not be carried over."""
 
 
 class Fault(Section):
@@ -198,8 +195,7 @@ def limit_below(text: str) -> Limit:
     """Return the limit of ``NAME[:SIZE]:METRIC=VALUE[UNIT]``: the least of a rate.
 
     NAME is the first word of labels, or a shell pattern of whole labels. SIZE is as in the sweep
-    file. Raises ValueError with the problem.
-    """
+    file. Raises ValueError with the problem."""
     match = _TEXT.fullmatch(text.strip())
     value = _VALUE.fullmatch(match["value"]) if match else None
     if match is None or value is None:
@@ -239,8 +235,7 @@ class Replaceable:
     """A key of a block whose names another key, or a flag, can replace.
 
     ``described_by`` are the keys that describe the named further, and have no meaning for another.
-    ``lacking`` maps other keys to the names for which they have no meaning.
-    """
+    ``lacking`` maps other keys to the names for which they have no meaning."""
 
     key: str
     described_by: tuple[str, ...] = ()
@@ -258,8 +253,7 @@ class Block(Section):
     ``own`` are the keys of a block that runs where ``benchmark`` names the kind, and the file has
     no block of it; empty: there is none.
     ``paths`` are keys whose values are paths, ``beside`` those relative to the sweep file. A file
-    with this ``suffix`` is a whole block, whose first key of ``beside`` is the file.
-    """
+    with this ``suffix`` is a whole block, whose first key of ``beside`` is the file."""
 
     scales: ClassVar[bool] = False
     own: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -321,8 +315,7 @@ def _checked(what: str) -> Checked:
     """Return the annotation of names with options; ``what`` is what the names are of.
 
     They are written as one name, a list of names, or a mapping of names to options or to a list of
-    several sets of options. The plan checks names and options, because plug-ins may add some.
-    """
+    several sets of options. The plan checks names and options, because plug-ins may add some."""
     def check(value: Any) -> dict[str, tuple[OptionAxes, ...]]:
         if isinstance(value, Mapping):
             by_name = {_name(name, what): _sets(name, sets) for name, sets in value.items()}

@@ -3,8 +3,7 @@
 A copy of a run that can be given away: other names for hosts, users, paths, addresses and jobs.
 
 Names are first collected from all files, then each file is copied with them replaced, alike in all.
-Numbers are copied as they are. Summaries, plots and the report are made from the copy.
-"""
+Numbers are copied as they are. Summaries, plots and the report are made from the copy."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ def _other_line(line: str, texts: Texts) -> str:
 def copy_sealed(path: Path, target: Path, file_format: str, texts: Texts) -> None:
     """Write a sealed file's copy with other texts, sealed again; its numbers are the same bytes.
 
-    ``path`` was verified. Raises UnreadableTrace, FileError.
-    """
+    ``path`` was verified. Raises UnreadableTrace, FileError."""
     with open_container(path) as file, new_container(
             target, file_format, int(file.attrs["schema_version"])) as new:
         _copy_attributes(file, new, texts)
@@ -113,8 +111,7 @@ def _copy_attributes(
 def copy_journal(path: Path, target: Path, texts: Texts) -> int:
     """Write a journal's whole frames with other texts; return how many places are damaged.
 
-    Those are left out: their content is unknown. Raises FileError.
-    """
+    Those are left out: their content is unknown. Raises FileError."""
     damaged = 0
     with whole_file(target) as beside, beside.open("wb") as stream:
         for item in scan(path.read_bytes()):
@@ -180,8 +177,7 @@ class _Found:
     """Names by their kind, and words that are also words of results.
 
     ``of_job`` are names that may be any word, such as a partition's; outside their fields they are
-    replaced unless they are ``words``: keys, parts of labels, names of hardware.
-    """
+    replaced unless they are ``words``: keys, parts of labels, names of hardware."""
 
     names: dict[str, str] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
@@ -273,8 +269,7 @@ def anonymize(
     that were left out, with why. ``target`` is absent, or whole.
 
     ``hide`` are further names. Raises UsageError or FileError: no run, or something is at
-    ``target``; UnreadableTrace for a file that is not whole.
-    """
+    ``target``; UnreadableTrace for a file that is not whole."""
     unread = {path: _unread(path) for path in _files_of(run, target)}
     files = [path for path, reason in unread.items() if not reason]
     names = Pseudonyms(*names_in(files, hide))
@@ -303,8 +298,7 @@ def names_in(
 ) -> tuple[Mapping[str, str], Mapping[str, str], set[str]]:
     """Return what `Pseudonyms` takes: names in files and of who calls, variables, words of results.
 
-    Raises TraceError for a file that cannot be read.
-    """
+    Raises TraceError for a file that cannot be read."""
     collected = _Found()
     for path in files:
         _collect(path, collected)

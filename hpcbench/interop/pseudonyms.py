@@ -1,8 +1,7 @@
 """Other names for what names somebody: hosts, domains, users, paths, addresses, jobs.
 
 A text is gone through once, so that no replacement is replaced. Names are the words that are given
-(hosts, users, ids of jobs), and texts with a form of their own: paths, URLs, addresses, UUIDs.
-"""
+(hosts, users, ids of jobs), and texts with a form of their own: paths, URLs, addresses, UUIDs."""
 
 from __future__ import annotations
 
@@ -82,8 +81,7 @@ class Pseudonyms:
 
     Names of that form stay, so that a copy's copy is the same. ``names``: name -> kind; ``environ``
     holds secrets, which become ``***``. Words ``kept`` are also words of results: they are replaced
-    only where a field holds nothing else.
-    """
+    only where a field holds nothing else."""
 
     def __init__(
         self, names: Mapping[str, str], environ: Mapping[str, str], kept: Iterable[str] = (),
@@ -155,8 +153,7 @@ class Pseudonyms:
         """Return a JSON value with every text in it replaced, keys included.
 
         ``key`` is the value's own key, which can determine the kind of the whole value. Versions
-        of four parts are no addresses.
-        """
+        of four parts are no addresses."""
         if isinstance(value, str):
             return self._of_key(value, key)
         if isinstance(value, Mapping):

@@ -3,8 +3,7 @@
 A kind has a block (`config.section`) and four sides: a planner (`plan.case`), a runner
 (`measure.runner`), a deriver (`reduce.kind_facts`) and a presenter (`views.presenter`). A kind of
 this package is a package below `hpcbench.kinds` whose ``__init__`` has a ``SPEC``. A plug-in names
-its `KindSpec` by an entry point of the group ``hpcbench.kinds`` (docs/plugins.md).
-"""
+its `KindSpec` by an entry point of the group ``hpcbench.kinds`` (docs/plugins.md)."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ class KindSpec:
     ``aliases`` are other names in sweep files. Kinds are listed by ``order``, then by name. Making
     one imports nothing. ``problem`` is why a plug-in's kind cannot be used; stand-ins then make its
     cases skips. ``catalogue_path``'s function gives group -> name -> facts, as JSON values.
-    ``host_path``'s class takes functions of files as implementations (`kinds.function.plan`).
-    """
+    ``host_path``'s class takes functions of files as implementations (`kinds.function.plan`)."""
 
     name: str
     block: str = ""
@@ -59,8 +57,7 @@ class KindSpec:
     def made(self, path: str) -> Any:
         """Return the object that a path's class or function makes; ``runner_path`` imports torch.
 
-        Raises PluginError if a plug-in is at fault.
-        """
+        Raises PluginError if a plug-in is at fault."""
         return self._load(path, _made)
 
     def guarded(self, side: str, path: str, stand_in: Callable[[str], S]) -> S:
@@ -88,8 +85,7 @@ class KindSpec:
 class Guarded:
     """A side of a plug-in's kind that is not called again once it has raised.
 
-    Its stand-in answers then. ``problem`` describes the exception.
-    """
+    Its stand-in answers then. ``problem`` describes the exception."""
 
     def __init__(self, title: str, own: Any, stand_in: Callable[[str], Any]) -> None:
         self._title, self._own, self._stand_in = title, own, stand_in
@@ -129,8 +125,7 @@ def kinds() -> Mapping[str, KindSpec]:
     """Return the kinds that are installed, by name, in the order in which they are listed.
 
     A plug-in that cannot be imported counts as a kind of the entry point's name; its cases are
-    skips. The installed plug-ins do not change while a process runs, so they are read once.
-    """
+    skips. The installed plug-ins do not change while a process runs, so they are read once."""
     found = Registry("kind {}", _rooms(), ENTRY_POINTS, (KindSpec,))
     broken = {name: KindSpec(name, problem=reason) for name, reason in found.broken.items()}
     return MappingProxyType({**found, **broken})
@@ -150,8 +145,7 @@ def spec_of(kind: str) -> KindSpec:
 def catalogue() -> dict[str, dict[str, Any]]:
     """Return the names for sweep files of all kinds: group -> name -> facts, as JSON values.
 
-    The catalogue of a plug-in that fails is left out.
-    """
+    The catalogue of a plug-in that fails is left out."""
     groups: dict[str, dict[str, Any]] = {}
     for spec in kinds().values():
         with contextlib.suppress(PluginError):

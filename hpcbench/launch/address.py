@@ -47,8 +47,7 @@ def choose_network(
     Rank 0 chooses the address; every rank takes the interface that leads there, or
     ``launch.interface``. One rank of each node then connects to rank 0 as workers will. Raises
     AgreedError for loopback between nodes, a missing interface, or an address that does not reach
-    rank 0.
-    """
+    rank 0."""
     nodes = topology.nodes
     others = comm.allgather(_addresses() if len(nodes) > 1 else [])[1:]
     elsewhere = {address for addresses in others for address in addresses
@@ -131,8 +130,7 @@ def rendezvous_address(
     """Return the address of this machine that all workers can reach (called on rank 0).
 
     Loopback for one node; else one that is not loopback and that no other node has, too
-    (``elsewhere``), as containers' bridges do. Raises LaunchError.
-    """
+    (``elsewhere``), as containers' bridges do. Raises LaunchError."""
     if address or interface:
         chosen = _resolved(address) if address else _address_of(str(interface))
         if len(nodes) > 1 and _is_loopback(chosen):
@@ -156,8 +154,7 @@ def own_interface(
     """Return the interface of this machine for the job's sockets: loopback for one node, else the
     one that leads to ``address``.
 
-    Raises LaunchError if that is loopback, or if a variable of ``environ`` names it.
-    """
+    Raises LaunchError if that is loopback, or if a variable of ``environ`` names it."""
     loopback = _interface_with(_loopback())
     if len(nodes) == 1:
         return interface or loopback
@@ -179,8 +176,7 @@ def socket_variables(interface: str | None) -> dict[str, str]:
     """Return the variables that keep gloo, nccl and ucx to one interface, for worker processes.
 
     NCCL takes prefixes, but for ``=``. UCX's list keeps the active RDMA devices; it is not limited
-    to loopback, where it has shared memory.
-    """
+    to loopback, where it has shared memory."""
     if interface is None:
         return {}
     variables = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}

@@ -98,8 +98,7 @@ class SupervisorContext:
     """The inputs of a supervisor.
 
     Results go to this rank's ``journal`` and rank 0's progress lines (``report``). ``folder`` is
-    that of the results, for messages.
-    """
+    that of the results, for messages."""
 
     attempt: RunAttempt
     journal: Journal

@@ -4,8 +4,7 @@ HCA3 (Hunold and Carpen-Amarie, CLUSTER 2018): a tree of pairs of ranks, one for
 parent knows the global time before its children ask, so nothing is merged. Its answers are raw
 stamps, to which the child applies the parent's model: arithmetic between stamp and sending would
 lengthen the way back. The limits are SKaMPI's (smallest and largest difference over some
-ping-pongs), the line is Theil and Sen's, robust against a third of delayed probes.
-"""
+ping-pongs), the line is Theil and Sen's, robust against a third of delayed probes."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ def offset_interval(trips: Sequence[tuple[int, int, int]]) -> OffsetInterval:
     """Return the offset that some ping-pongs in a row allow, at the middle of their time.
 
     A trip is (sent, the other clock's answer, received) in ns; each gives limits, which drift
-    widens.
-    """
+    widens."""
     begin_ns, end_ns = trips[0][0], trips[-1][2]
     drift_ns = 1 + int(MAX_DRIFT * (end_ns - begin_ns) / 2)
     return OffsetInterval(
@@ -103,8 +101,7 @@ def _limits(at: Floats, low: Floats, high: Floats, slope_error: float) -> tuple[
     """Return how far the truth can be from zero at time 0, and the limit of its slope.
 
     ``low`` and ``high`` are the intervals less the fitted line. The truth is a line through all of
-    them; if there is none the rate changed, and the furthest end of an interval is the limit.
-    """
+    them; if there is none the rate changed, and the furthest end of an interval is the limit."""
     first, second = np.triu_indices(at.size, 1)
     distance = at[second] - at[first]
     steepest = float(np.min((high[second] - low[first]) / distance))
@@ -141,8 +138,7 @@ class ClockEffort:
 
     A fit has ``points`` points of ``pings`` ping-pongs and spans at least points * gap_s: the
     rate's error falls with the span. After ``limit_s`` ``min_points`` suffice. ``timeout_s``: the
-    longest silence of a rank in its turn.
-    """
+    longest silence of a rank in its turn."""
 
     points: int = 100
     min_points: int = 20
@@ -157,8 +153,7 @@ class SynchronisedClock:
     """This rank's clock against rank 0's: all comparisons so far, and when the next is due.
 
     Clocks are compared before the first case, every ``every_s`` and at the end, so that stamps are
-    corrected from both sides (`hpcbench.trace.clock.to_global`).
-    """
+    corrected from both sides (`hpcbench.trace.clock.to_global`)."""
 
     def __init__(
         self, now_ns: Now, every_s: float, note: Callable[[str, Mapping[str, Any]], None], *,
@@ -193,8 +188,7 @@ class SynchronisedClock:
     def due(self, size: int) -> bool:
         """Return whether it is time to compare the clocks of the first ``size`` ranks.
 
-        One rank decides for all. Never while all share one clock.
-        """
+        One rank decides for all. Never while all share one clock."""
         if all(record.n_clocks == 1 for record in self.records):
             return not self.records
         last_ns = max((at_ns for ranks, at_ns in self._compared if ranks >= size), default=None)
@@ -207,8 +201,7 @@ def synchronise(
     """Compare the clocks of all ranks and check the result; collective.
 
     Ranks with the same ``identity`` share a clock: the lowest compares it, the others take over its
-    model. Raises RankLostError if a rank is silent for too long.
-    """
+    model. Raises RankLostError if a rank is silent for too long."""
     pace = pace or ClockEffort()
     identities = comm.allgather(identity, pace.timeout_s)
     leaders = [identities.index(known) for known in dict.fromkeys(identities)]
@@ -234,8 +227,7 @@ def _two_clocks(now_ns: Now) -> tuple[int, int]:
 def parent_and_children(place: int, count: int) -> tuple[int | None, list[int]]:
     """Return a place's parent and children, in order of their turns, in a tree of ``count``.
 
-    All are reached in ceil(log2(count)) rounds.
-    """
+    All are reached in ceil(log2(count)) rounds."""
     reach = place & -place or 1 << (count - 1).bit_length()
     strides = [1 << bit for bit in reversed(range(reach.bit_length() - 1))]
     children = [place + stride for stride in strides if place + stride < count]

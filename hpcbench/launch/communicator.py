@@ -1,8 +1,7 @@
 """The supervisors' communicator: a few quiet operations, for one rank alone and over MPI.
 
 A rank that spins in MPI takes a core from what is timed. So every operation is non-blocking and
-tested with growing pauses. Only a `Pair`, which compares clocks, has little delay.
-"""
+tested with growing pauses. Only a `Pair`, which compares clocks, has little delay."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ def wait_quietly(
     """Test ``is_done`` with pauses that grow to ``longest_pause_s``, in a long wait to 20 ms.
 
     ``while_waiting`` is called each time. Raises RankLostError after ``timeout_s`` (None: never)
-    with ``lost``, the rank that has not answered.
-    """
+    with ``lost``, the rank that has not answered."""
     began, pause_s = time.monotonic(), FIRST_PAUSE_S
     while not is_done():
         while_waiting()
@@ -83,8 +81,7 @@ class WakeupSignal:
     """Wakes a supervisor of the same node at once; MPI carries what happened.
 
     A lost signal costs one wake-up interval, a foreign one a check. A datagram socket in Linux's
-    abstract namespace leaves no file; elsewhere every signal is lost.
-    """
+    abstract namespace leaves no file; elsewhere every signal is lost."""
 
     def __init__(self) -> None:
         """Take a free address, which the kernel chooses."""
@@ -123,8 +120,7 @@ def listener_on(address: str, ports: Sequence[int]) -> socket.socket:
     """Return a socket that listens on the first free one of the ports, on ``address`` alone.
 
     Whoever can connect to a store can change it. For another machine's address, which forwards, it
-    listens on all of ours. Raises CaseError if no port is free, or the address does not resolve.
-    """
+    listens on all of ours. Raises CaseError if no port is free, or the address does not resolve."""
     problem: Exception | None = None
     family, host = _resolved(address)
     for port in ports:
@@ -182,8 +178,7 @@ _VALUE = struct.Struct("!q")
 class Pair:
     """This rank and one other, who take turns in sending one int64 each.
 
-    Raises RankLostError where nothing comes in time.
-    """
+    Raises RankLostError where nothing comes in time."""
 
     def __init__(
         self, other: str, timeout_s: float, while_waiting: Callable[[], None],
@@ -340,8 +335,7 @@ _ALONE = "a single rank has no other"
 class Communicator:
     """The operations between supervisors; this class itself is one rank without MPI.
 
-    Payloads are JSON values.
-    """
+    Payloads are JSON values."""
 
     rank: int = 0
     size: int = 1
@@ -417,8 +411,7 @@ class MpiCommunicator(Communicator):
     ) -> None:
         """``while_waiting`` is called at every test; it may end the process (launcher gone).
 
-        ``neighbours``: other ranks of this node -> the addresses of their wake-up signals.
-        """
+        ``neighbours``: other ranks of this node -> the addresses of their wake-up signals."""
         self._comm = comm
         self._while_waiting = while_waiting
         self._wakeup = wakeup

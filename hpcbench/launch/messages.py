@@ -1,8 +1,7 @@
 """Messages between a supervisor, its template and its worker: typed here, JSON on the socket.
 
 A supervisor sends a `Request` and gets an `Answer`; a template gets the kinds of cases, then
-`ForkRequest` objects, and reports `TemplateEvent` objects.
-"""
+`ForkRequest` objects, and reports `TemplateEvent` objects."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ class JoinRequest:
 class CaseRequest:
     """Run a case; ``number`` is unique in the job, ``faults`` and ``clock`` are this rank's.
 
-    Its samples suffice after ``budget_s`` or at ``precision``.
-    """
+    Its samples suffice after ``budget_s`` or at ``precision``."""
 
     case: PlainCase
     number: int
@@ -141,8 +139,7 @@ class CaseAnswer:
 
     ``n_wrong``: wrong elements of all checks, -1 without a check; ``wrong`` describes the first.
     ``phases``: by name a list of ns, one per row. ``detail``: the operation's own, plain JSON
-    values. ``left_behind``: what the case has changed in the worker, in words.
-    """
+    values. ``left_behind``: what the case has changed in the worker, in words."""
 
     begin_ns: Int64
     end_ns: Int64

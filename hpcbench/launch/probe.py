@@ -77,8 +77,7 @@ class Resolution:
 
     ``unmet``: for those that cannot, the backend or device that ``required_backends`` names.
     ``no_gpu``: a line if the cases on GPUs all lack one, else "". ``failures``: cases
-    that cannot run and have failed, as CUDA did not answer and their GPUs may be there.
-    """
+    that cannot run and have failed, as CUDA did not answer and their GPUs may be there."""
 
     devices: Mapping[str, str]
     skips: Mapping[str, str]
@@ -146,8 +145,7 @@ def probe_here() -> dict[str, Any]:
     """Return {"backends": {name: reason or None}, "devices": ..., "versions": ..., "lost": lines,
     "gpu_memory_bytes": a value a GPU, "links": between GPUs, as NVML counts them} of this machine.
 
-    Raises LaunchError if torch cannot be imported.
-    """
+    Raises LaunchError if torch cannot be imported."""
     facts = _facts_here([])
     here = [RankFacts(0, socket.gethostname(), 0, facts)]
     natural = {"nccl": "cuda", "gloo": "cpu", "mpi": "cpu"}
@@ -212,8 +210,7 @@ def torch_facts(
 ) -> Mapping[str, Any]:
     """Return `backends.facts.gather_facts` of this machine, called in a process of its own.
 
-    Importing torch and the answer may take ``timeout_s`` each. Raises LaunchError.
-    """
+    Importing torch and the answer may take ``timeout_s`` each. Raises LaunchError."""
     if importlib.util.find_spec("torch") is None:
         raise LaunchError(f"torch is not installed here: {how_to_install('run')}")
     with WorkerPool(TemplateSpec(env, timeout_s), SharedProgress.create(1)) as pool:
@@ -261,8 +258,7 @@ def version_mix(
 ) -> str | None:
     """Return which rank's software differs from rank 0's, and the remedy; None if none does.
 
-    ``places``: of each rank its host, local rank, and versions outside of torch's process.
-    """
+    ``places``: of each rank its host, local rank, and versions outside of torch's process."""
     seen = [{**place[2], **fact["versions"]}
             for fact, place in zip(facts, places, strict=True)]
     for rank, versions in enumerate(seen):

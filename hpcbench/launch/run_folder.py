@@ -1,8 +1,7 @@
 """The folder of a run, where each rank writes, and how traces come to rank 0 at the end.
 
 A resumed run first fetches what an earlier attempt left on other ranks' disks. One rank sends at a
-time, in pieces; a file that did not arrive whole stays where it is.
-"""
+time, in pieces; a file that did not arrive whole stays where it is."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ _MOST_LINES = 8
 class RunFolder:
     """``path`` holds config.json, plan.json, traces/, later results; ``attempt`` is this job.
 
-    ``notes``: refusals of its file system that a run can do without.
-    """
+    ``notes``: refusals of its file system that a run can do without."""
 
     path: Path
     run_id: str
@@ -156,8 +154,7 @@ def point_latest_to(path: Path) -> None:
     """Replace the link in one step; a file of that name that is no link is left alone.
 
     In a suite there is none: it would stand among the members. Process ids are not unique in
-    containers, so the temporary name is random.
-    """
+    containers, so the temporary name is random."""
     latest = path.parent / LATEST
     if latest.exists() and not latest.is_symlink() or is_suite(path.parent):
         return
@@ -178,8 +175,7 @@ def convenience_notes(
 
     A folder that the user named (``is_named``) needs no ``latest``. It ``stays`` where a run of one
     rank, whose mpirun was forgotten, would take the place of a run of several. Raises OSError where
-    the disk fails.
-    """
+    the disk fails."""
     notes = [f"{path.parent / LATEST} stays a run of several ranks"] if stays else []
     try:
         if not stays:
@@ -216,8 +212,7 @@ def open_folders(attempt: RunAttempt) -> RankFolders:
     """Return the folder of the run, and where each rank writes its trace; collective.
 
     Rank 0 leaves a file with a new name in the folder; the others try to see it. Raises AgreedError
-    if a rank can write nowhere.
-    """
+    if a rank can write nowhere."""
     comm, topology = attempt.comm, attempt.topology
     folder = from_root(comm, _RUN_FOLDER, lambda: _run_folder(attempt))
     token = folder.path / on_root(comm, lambda: _leave_token(folder.path))
@@ -258,8 +253,7 @@ def _leave_token(path: Path) -> str:
 def sees(token: Path, limit_s: float = VISIBLE_WITHIN_S) -> bool:
     """Return whether the file is there within ``limit_s``.
 
-    Opening its folders makes an NFS client query the server anew; a query of the name need not.
-    """
+    Opening its folders makes an NFS client query the server anew; a query of the name need not."""
     deadline, pause_s = time.monotonic() + limit_s, 0.01
     while True:
         for folder in (token.parent.parent, token.parent):
@@ -276,8 +270,7 @@ def sees(token: Path, limit_s: float = VISIBLE_WITHIN_S) -> bool:
 def separate_folders(path: Path, run_id: str, hostname: str) -> Iterator[Path]:
     """Yield where a host may write that does not see ``path``: beside it, or a temporary folder.
 
-    Raises FileNotFoundError at the second where no temporary folder can be written.
-    """
+    Raises FileNotFoundError at the second where no temporary folder can be written."""
     yield path.with_name(f"{path.name}.on-{hostname}")
     yield Path(tempfile.gettempdir()) / f"hpcbench-{run_id}"
 
@@ -297,8 +290,7 @@ def separate_folder(folder: RunFolder, hostname: str, rank: int) -> tuple[Path |
 
     Never ``folder``'s own path: the rank might see it only later. Beside it only if no more than
     its parent is missing: a longer path is another machine's, or not mounted. Makes the traces'
-    folder.
-    """
+    folder."""
     tried: list[str] = []
     there = os.path.isdir(folder.path.parent.parent)  # noqa: PTH112  (Path.is_dir raises, too)
     places = separate_folders(folder.path, folder.run_id, hostname)
@@ -352,8 +344,7 @@ def seal_traces(folder: RunFolder, rank: int, *, measured: bool) -> None:
 def lacking_traces(folders: RankFolders, n_ranks: int) -> str:
     """Return in words which ranks' records cannot be read back whole at this moment, "" if all can.
 
-    Those that ranks write elsewhere are not looked for.
-    """
+    Those that ranks write elsewhere are not looked for."""
     traces = folders.folder.traces
     if not traces.is_dir():
         return f"{traces} was moved or removed: give the new place of the folder"
@@ -389,8 +380,7 @@ def send_to_root(
     """Send the ``files`` (name -> path) of every rank in ``separate`` to ``traces`` on rank 0;
     delete them here.
 
-    Returns on rank 0 what did not arrive. Collective.
-    """
+    Returns on rank 0 what did not arrive. Collective."""
     if comm.rank == 0:
         return [problem for rank, place in separate.items()
                 for problem in _receive_all(comm, rank, place, traces)]
@@ -493,8 +483,7 @@ def fetch_stranded_traces(session: Session, run_path: str, run_id: str) -> list[
 
     Returns on rank 0 what did not arrive. Ranks of a killed attempt left them; ``run_path`` is rank
     0's folder. A trace on a node without a rank of this job stays there, and its runs are repeated.
-    Raises AgreedError if a job is still writing one.
-    """
+    Raises AgreedError if a job is still writing one."""
     comm, topology = session
     path = Path(run_path)
     own = separate_folders(path, run_id, topology.hostname) if comm.rank else ()

@@ -1,8 +1,7 @@
 """This rank's identity, and how all ranks go on together or stop with the same message.
 
 MPI decides the rank; launcher variables may only contradict it. A job without a launcher starts
-itself under mpirun.
-"""
+itself under mpirun."""
 
 from __future__ import annotations
 
@@ -136,8 +135,7 @@ class Hello(NamedTuple):
     """What each rank tells the others first.
 
     ``cores``: this rank's, as a mask in hex. ``wakeup``: the address of its wake-up signals.
-    ``refusal``, ``exit_code``: of a rank that was refused before, else "" and 0.
-    """
+    ``refusal``, ``exit_code``: of a rank that was refused before, else "" and 0."""
 
     node: str
     hostname: str
@@ -189,8 +187,7 @@ def open_session(
     """Give the session; MPI ends with the process, which ends if not all ranks come in ``limit_s``.
 
     Raises LaunchError if MPI does not see one job, AgreedError if ranks were refused or have
-    another command or version.
-    """
+    another command or version."""
     with WakeupSignal() as wakeup:
         with limited_start(limit_s, environ):
             comm, library = open_communicator(environ, limit_s)
@@ -211,8 +208,7 @@ _FRAME = re.compile("[\u2500-\u257f]")
 def greet(comm: Communicator, wakeup: str = "", refusal: Refusal = ACCEPTED) -> list[Hello]:
     """Tell all ranks about this one, and return what each tells; the first collective of a job.
 
-    Raises AgreedError everywhere where a rank was refused, or differs in command or version.
-    """
+    Raises AgreedError everywhere where a rank was refused, or differs in command or version."""
     cores = f"{sum(1 << core for core in own_cores()):x}"  # short: all ranks get it of all
     mine = Hello(node_identity(), socket.gethostname(), cores, wakeup, __version__,
                  own_command(), *refusal)
@@ -256,8 +252,7 @@ def meet_refused(
 ) -> None:
     """Have the other ranks end with this one, which was refused before it entered MPI.
 
-    ``posts``: they wait for messages to rank 0, not for a collective.
-    """
+    ``posts``: they wait for messages to rank 0, not for a collective."""
     with contextlib.suppress(LaunchError), limited_start(usual_limit_s, environ, refusal):
         comm, _ = open_communicator(environ)
         if posts and comm.rank:
@@ -289,8 +284,7 @@ def open_communicator(
 
     Under torchrun ranks meet at its store; reaching it and waiting for all may take
     ``meeting_timeout_s`` each. Waiting ranks end when the launcher is gone. Raises LaunchError if
-    several ranks were announced and there is no MPI, or if they do not meet.
-    """
+    several ranks were announced and there is no MPI, or if they do not meet."""
     launcher = os.getppid()
 
     def while_waiting() -> None:
@@ -398,8 +392,7 @@ def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:
     """Return the mpirun beside ``python``, else that on PATH. Raises LaunchError if there is none.
 
     Intel MPI's is a script that passes no signal on, so its program is taken; but in a scheduler's
-    job, where the script says how to reach the nodes.
-    """
+    job, where the script says how to reach the nodes."""
     path = Path(python).parent / "mpirun"
     if not os.access(path, os.X_OK):
         path = Path(shutil.which("mpirun", path=environ.get("PATH", "")) or "")
@@ -421,8 +414,7 @@ def exec_mpirun(
 ) -> NoReturn:
     """Become ``mpirun -np RANKS`` of a module, run by ``python``: no process stays behind.
 
-    Raises LaunchError if there is no mpirun.
-    """
+    Raises LaunchError if there is no mpirun."""
     mpirun = find_mpirun(python, environ)
     command = [str(mpirun), "-np", str(ranks), python, "-m", module, *arguments]
     variables = {**_OPEN_MPI, **environ}

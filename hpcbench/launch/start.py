@@ -1,8 +1,7 @@
 """The start of MPI, which waits for every rank in native code: its limit, and who is missing.
 
 mpi4py would hold the interpreter's lock meanwhile, so that no thread and no signal handler of ours
-could run: MPI_Init is called without it here.
-"""
+could run: MPI_Init is called without it here."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ class Watchdog:
 
     ``act`` gets the seconds by which it is late (many if the process was stopped) and must end the
     process. Once it is called the block cannot be left: one journal, one writer. A ``timeout_s``
-    that is a function is called on that thread, after 5 s.
-    """
+    that is a function is called on that thread, after 5 s."""
 
     def __init__(
         self, timeout_s: float | Callable[[], float], act: Callable[[float], None],
@@ -77,8 +75,7 @@ def started_mpi() -> Any:
     """Return mpi4py.MPI with MPI started, as mpi4py would; leave the environment as it was.
 
     mpi4py sets where Intel MPI has its libfabric's providers. Workers would inherit it, and NCCL's
-    plug-ins have another libfabric. Raises ImportError and RuntimeError.
-    """
+    plug-ins have another libfabric. Raises ImportError and RuntimeError."""
     providers = os.environ.get(_PROVIDERS)
     try:
         return _started_mpi()
@@ -145,8 +142,7 @@ def limited_start(
     who is missing and returns the exit code.
 
     It is called on rank 0 and, later, on the first rank of each node that runs this command: rank 0
-    may be another program, another command, or gone.
-    """
+    may be another program, another command, or gone."""
     speaks = announced_rank(environ) == 0
     waits_s = 0.0 if speaks else LATER_S
 
@@ -223,8 +219,7 @@ def _is_first_of_command(environ: Mapping[str, str]) -> bool:
 def _programs_of_ranks(variable: str) -> dict[int, list[str]]:
     """Return the command lines of each rank's processes here, the first one first.
 
-    A rank's processes have its variable; the launcher's process above them has not.
-    """
+    A rank's processes have its variable; the launcher's process above them has not."""
     running: dict[int, list[str]] = {}
     top = psutil.Process()
     while (parent := top.parent()) is not None and _rank_of(parent, variable) is not None:

@@ -1,8 +1,7 @@
 """The supervisors' communicator under torchrun: over its store, without MPI.
 
 torch is imported into this process, whose workers run inline anyway. Rank and size are variables
-that may be wrong, so all ranks meet and check them first.
-"""
+that may be wrong, so all ranks meet and check them first."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ def open_store_communicator(
     """Return the communicator of all ranks that torchrun started; collective.
 
     Raises LaunchError if its store is not reached in ``timeout_s``, or not every rank comes once in
-    as much time again.
-    """
+    as much time again."""
     from torch.distributed import PrefixStore
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -58,8 +56,7 @@ def open_store_communicator(
 class StoreCommunicator(Communicator):
     """The operations over a torch.distributed store; keys are deleted once all have read them.
 
-    `abort` ends this process, and torchrun the others.
-    """
+    `abort` ends this process, and torchrun the others."""
 
     def __init__(
         self, store: Any, name: str, rank: int, size: int, while_waiting: Callable[[], None],
@@ -177,8 +174,7 @@ class StoreCommunicator(Communicator):
         """Delete the keys used before the meeting that is just over; note those of the meeting.
 
         A rank in a later meeting has read all of an earlier one. The keys of this one are among
-        the last two that rank 0 noted.
-        """
+        the last two that rank 0 noted."""
         own = self._read[-2:] if self.rank == 0 else []
         for key in self._read[:len(self._read) - len(own)]:
             self._store.delete_key(key)
@@ -195,8 +191,7 @@ class StoreCommunicator(Communicator):
 def _open_store(environ: Mapping[str, str], rank: int, timeout_s: float) -> Any:
     """Return a client of the store at MASTER_ADDR and MASTER_PORT; rank 0 opens it, or torchrun.
 
-    Raises LaunchError if there is none, or no way to it.
-    """
+    Raises LaunchError if there is none, or no way to it."""
     with no_collection_of_modules():
         import torch.distributed as dist
 
@@ -230,8 +225,7 @@ def meet(
     """Return when every rank of the job is here, once.
 
     Raises LaunchError on all ranks if one came twice or has another number of ranks, and after
-    ``timeout_s`` with the missing ranks.
-    """
+    ``timeout_s`` with the missing ranks."""
     try:
         if problem := _contradiction(store, rank, size):
             store.set("refused", problem)

@@ -2,8 +2,7 @@
 
 A case is acknowledged when its record is on disk on every member rank and all know that. The job
 ends by MPI_Abort with a case without an ordinary verdict: a supervisor does not answer, or the case
-hangs in the MPI process. There Python runs no signal handler, but other threads.
-"""
+hangs in the MPI process. There Python runs no signal handler, but other threads."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ def run_tries(
     """Have the workers run all tries of a case. Collective over the members.
 
     A lack of memory or a worker's death ends a try; any other failure, or a stop, ends the case.
-    ``keeps_tries``: this rank's record keeps the tries.
-    """
+    ``keeps_tries``: this rank's record keeps the tries."""
     tries: list[Tried] = []
     best: TriedCase | None = None
     last: TriedCase | None = None
@@ -130,8 +128,7 @@ _REPORT_S = 45.0
 class FinalCase:
     """The case that ends the job, this rank's evidence, and ``why`` the job ends.
 
-    ``comm``: a communicator on which no rank is inside a call that cannot end.
-    """
+    ``comm``: a communicator on which no rank is inside a call that cannot end."""
 
     case: Case
     turn: Turn
@@ -407,8 +404,7 @@ class _GenerationRunner:
         """Run the canary, if there is one, and note it; return the signal to stop, or "".
 
         One that failed is not run again in this pass: it is a finding already, and costs new
-        workers.
-        """
+        workers."""
         if (canary := self._canary) is None:
             return ""
         outcome, rows = self._agreed_outcome(canary, "cpu"), self.workers.rows

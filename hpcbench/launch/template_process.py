@@ -3,8 +3,7 @@
 Importing torch takes longer than starting MPI and planning, and goes on meanwhile. Its environment
 is an allow-list: a child with an MPI library's variables that touches MPI can corrupt its parent's
 memory. Ranks of a node that are alike in all that a template inherits import torch once: the first
-one's template forks theirs.
-"""
+one's template forks theirs."""
 
 from __future__ import annotations
 
@@ -122,8 +121,7 @@ def _address(pid: int) -> str:
 class TemplateProcess:
     """A process that imports torch and waits for `messages.LOAD_REQUESTS` on ``control``.
 
-    ``env`` are its variables. Its output goes to the file ``output_fd``.
-    """
+    ``env`` are its variables. Its output goes to the file ``output_fd``."""
 
     def __init__(
         self, env: Mapping[str, str], wrapper: Sequence[str] = (), *, is_shared: bool = False,
@@ -131,8 +129,7 @@ class TemplateProcess:
         """Start it. Words of a ``wrapper`` stand before its command: a program that watches it.
 
         One that ``is_shared`` forks templates for `JoinedTemplate` objects, too, and lives on
-        after `close` until `end`.
-        """
+        after `close` until `end`."""
         self.env = dict(env)
         self._is_wrapped = bool(wrapper)
         self._is_shared = is_shared
@@ -183,8 +180,7 @@ class TemplateProcess:
 class JoinedTemplate:
     """A `TemplateProcess` for this rank that the template of another one forks once it is joined.
 
-    It ends with that one, with this process, or when it is closed.
-    """
+    It ends with that one, with this process, or when it is closed."""
 
     def __init__(self, env: Mapping[str, str], first: int) -> None:
         """``first`` is the supervisor of the template to join; nothing waits for it here."""
@@ -243,8 +239,7 @@ def _is_readable(fd: int, timeout_s: float | None) -> bool:
 def early_template(environ: Mapping[str, str]) -> Iterator[AnyTemplate | None]:
     """Give a template with the variables of a run without ``launch.pass_env``.
 
-    None where those are not known before MPI is, or where no process can be supervised.
-    """
+    None where those are not known before MPI is, or where no process can be supervised."""
     local_size = announced_local_size(environ)
     if local_size is None or unsupervised():
         yield None
@@ -270,8 +265,7 @@ def first_alike(environ: Mapping[str, str]) -> int | None:
 
     Alike are ranks of one launcher process with the same command whose templates would inherit the
     same: variables, cores, memory policy, limits, cgroup, namespaces. The template compares once
-    more what it has in fact (`state_of_template`): a program around hpcbench may set a rank's.
-    """
+    more what it has in fact (`state_of_template`): a program around hpcbench may set a rank's."""
     variable, files = rank_variable(environ), KernelFiles()
     before: dict[int, int] = {}
     for pid in _children(files, os.getppid()) if variable else ():

@@ -7,8 +7,7 @@ process, the least progress, a communication error.
 
 Watchdogs agree although some may not answer: each rank posts its evidence to the collector, rank 0,
 which waits a limited time and answers; else the next rank takes its place. A collective with a
-missing rank would name nobody.
-"""
+missing rank would name nobody."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ class Evidence:
         step: which step within the sample, 0 for none; ``doing`` gives it in words.
         out_of_memory: whether memory was refused to the rank, and its worker reported it.
         left_behind: what the case has changed in the worker, in words, or "".
-        current_collective: the one in which the rank hangs (`profiling.flight`), or "".
-    """
+        current_collective: the one in which the rank hangs (`profiling.flight`), or ""."""
 
     rank: int
     outcome: RankOutcome
@@ -249,8 +247,7 @@ def agreed_verdict(
 
     ``comm`` is the watchdogs' own. ``timeout_s`` is the case's, ``late_s`` this rank's delay after
     it, ``hosts`` each rank's as messages name it. Takes up to 2 ``exchange_s`` for each silent
-    collector and ``exchange_s`` more. If all are silent they are blamed.
-    """
+    collector and ``exchange_s`` more. If all are silent they are blamed."""
     if late_s > exchange_s:
         # This process was stopped and continued, as Open MPI does to end a job: it was silent.
         return _verdict([], [comm.rank], timeout_s, hosts), _NOBODY

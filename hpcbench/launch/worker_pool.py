@@ -48,8 +48,7 @@ class WorkerPool:
     """A context manager that gives workers of any environment; ends them and their template.
 
     Variables that torch reads when it loads need a template of their own, others are set after the
-    fork.
-    """
+    fork."""
 
     def __init__(
         self, spec: TemplateSpec, progress: SharedProgress, *, memory_limit_bytes: int = 0,
@@ -57,8 +56,7 @@ class WorkerPool:
     ) -> None:
         """Start a template in the background, or use the ``early`` one; none where `unsupervised`.
 
-        ``inline``: of the workers of `start_inline`.
-        """
+        ``inline``: of the workers of `start_inline`."""
         self.progress = progress
         self._inline = inline
         self._spec = spec
@@ -182,8 +180,7 @@ def printed_json(command: Sequence[str], env: Mapping[str, str], timeout_s: floa
 class InlineWorker(WorkerHandle):
     """Carries a request out when it is sent, in this process: for a debugger, or backend mpi.
 
-    A crash here ends the job and a hang cannot be survived; the run's first lines warn of it.
-    """
+    A crash here ends the job and a hang cannot be survived; the run's first lines warn of it."""
 
     def __init__(
         self, variables: Variables, progress: SharedProgress, mpi: InlineComms | None,

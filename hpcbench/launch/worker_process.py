@@ -44,8 +44,7 @@ SLACK_BYTES = 4 * 2**20
 class WorkerOutput:
     """An anonymous file that one worker writes to and its supervisor reads.
 
-    Its size only grows; what is not kept becomes a hole.
-    """
+    Its size only grows; what is not kept becomes a hole."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("hpcbench-worker-output")
@@ -105,8 +104,7 @@ def text_of(output: bytes) -> str:
 def case_stacks(stacks: str) -> str:
     """Return faulthandler's stacks, the interrupted thread first, without the flight record's.
 
-    faulthandler begins with the newest thread, and reports show the first lines only.
-    """
+    faulthandler begins with the newest thread, and reports show the first lines only."""
     threads = [thread.strip("\n") for thread in stacks.split("\n\n")
                if "profiling/flight.py" not in thread]
     threads.sort(key=lambda thread: not thread.startswith("Current thread"))
@@ -192,8 +190,7 @@ class Template:
     ) -> None:
         """Start it, or take the ``early`` one if it has the same variables; only `fork` waits.
 
-        The words of ``wrapper`` start and watch it.
-        """
+        The words of ``wrapper`` start and watch it."""
         self.env = dict(spec.env)
         self._spec = spec
         self._ended: dict[int, int] = {}

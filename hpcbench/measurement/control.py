@@ -3,8 +3,7 @@
 They never use the group under test. A group of gloo has threads of its own. On cores that ranks
 fill, they still run when the operation under test begins, and the kernel lets one of them keep a
 core for a tick of its clock. So ranks of one node use memory that all map. Stamps and progress are
-in memory that the supervisor shares: after a crash or a hang they show how far the worker came.
-"""
+in memory that the supervisor shares: after a crash or a hang they show how far the worker came."""
 
 from __future__ import annotations
 
@@ -136,8 +135,7 @@ def control_in_memory(
     Collective: ``gather`` returns each rank's value.
 
     Ranks need a core each (a waiting rank would take one from those it waits for), and must see
-    each other's files, as in containers and on other nodes they do not.
-    """
+    each other's files, as in containers and on other nodes they do not."""
     with _memory_of(rank, ranks) as (own, address):
         gathered = gather((address, own_cores()))
         suffice = (ranks_a_core([cores for _, cores in gathered]) <= 1
@@ -314,8 +312,7 @@ class SharedProgress:
     def problem(self, case_number: int, began_ns: int, now_ns: int) -> str:
         """Return what no worker can have written from ``began_ns`` to ``now_ns``, "" if nothing is.
 
-        A case has whatever memory it shares within its reach.
-        """
+        A case has whatever memory it shares within its reach."""
         for name, at, most in (("phase", _PHASE, max(_PHASES)), ("iteration", _ITERATION, _MOST),
                                ("number of samples", _ROWS, self.capacity), ("step", _STEP, _MOST),
                                ("iteration", _WRONG_ITERATION, _MOST)):

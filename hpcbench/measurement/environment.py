@@ -379,8 +379,7 @@ def nccl_conf(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, dict[
 
     Rules of setEnvFile and initEnv of NCCL 2.30 (src/misc/param.cc): a variable that is set stays;
     a user's file, or the one that NCCL_CONF_FILE names in its place, comes before the system's;
-    lines that begin with # are none, and blanks belong to names and values.
-    """
+    lines that begin with # are none, and blanks belong to names and values."""
     home = environ.get("HOME")
     own = environ.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home else None)
     settings: dict[str, dict[str, str]] = {}

@@ -7,8 +7,7 @@ They log it on request only, and a case that prints for every call measures its 
   protocol of every call: by number since 2.20, by name and with channels since 2.24
   (src/enqueue.cc). Output to ``NCCL_DEBUG_FILE`` is not read.
 - UCC with ``UCC_COLL_TRACE=info``: the layers of every call, on rank 0 (src/core/ucc_coll.c); UCX
-  with ``UCX_LOG_LEVEL=info``: the transports of each connection (src/ucp/core/ucp_worker.c).
-"""
+  with ``UCX_LOG_LEVEL=info``: the transports of each connection (src/ucp/core/ucp_worker.c)."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ time: the calls and their completion. Outside: restoring inputs, lining up the r
 Samples begin after a barrier, or at an agreed time: that of ReproMPI's Round-Time scheme (Hunold
 and Carpen-Amarie, TPDS 2016). A barrier lets ranks leave one after another, which small operations
 are then charged for. Rank 0 decides when there are enough, from what all ranks measured: a rank
-that decided alone would leave the others in a collective.
-"""
+that decided alone would leave the others in a collective."""
 
 from __future__ import annotations
 
@@ -366,8 +365,7 @@ def measure(
     around: Surroundings,
 ) -> LoopResult:
     """Run a case, stamping each sample. Checked are the first call, the first timed one, some that
-    are drawn, and the last, or every one; with several calls a sample, single calls instead.
-    """
+    are drawn, and the last, or every one; with several calls a sample, single calls instead."""
     loop = _Loop(workload, device, progress, around, settles=schedule.settles)
     check_samples = schedule.validate and schedule.batch == 1
     before, after = schedule.single if schedule.validate else (0, 0)

@@ -4,8 +4,7 @@
 Iskra, Yoshii, Coghlan, Nataraj, "Benchmarking the effects of operating system interference on
 extreme-scale parallel machines", Cluster Computing 11, 2008). `repeat_fixed_work` times equal
 pieces of work ("fixed work quantum": Sottile and Minnich, CLUSTER 2004). All ranks of a node run
-them at the same time, as they run the sweep; else ranks that share a core would not show it.
-"""
+them at the same time, as they run the sweep; else ranks that share a core would not show it."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ class Runner(ABC):
         """Allocate a workload on this rank; if ``validate``, prove what must hold before it.
 
         A context manager, which gives the operation, is entered around set-up and measurement; it
-        may explain a lack of memory.
-        """
+        may explain a lack of memory."""
 
 
 def opened(

@@ -59,8 +59,7 @@ class ArrivalPattern(NamedTuple):
         """Return how late one of ``ranks`` enters sample ``row`` of a pass, warm-ups counted.
 
         ``rank`` is its number in its group. With ``all``, rank i is late by i / (ranks - 1) x
-        ``by_ns``; with ``rotating``, rank ``row`` modulo ``ranks`` is the late one.
-        """
+        ``by_ns``; with ``rotating``, rank ``row`` modulo ``ranks`` is the late one."""
         if self.late == ALL:
             return self.by_ns * rank // (ranks - 1) if ranks > 1 else 0
         late = {LAST: ranks - 1, ROTATING: row % ranks}.get(str(self.late), self.late)

@@ -12,8 +12,7 @@ to 16 bytes (nccl-tests: ``(count / nranks) & -(16 / e)``); S is what is left af
 that differ in size are whole multiples (`weights`) of one unit, which is a multiple of 16 bytes.
 Their S is the sum of all parts for all_gather and reduce_scatter. For all_to_all it is the maximum
 over ranks of what a rank sends or receives, as in nccl-tests' alltoallv. Part d of every rank's
-buffer goes to rank d, so this is n times the largest part.
-"""
+buffer goes to rank d, so this is n times the largest part."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ class CollectiveSpec:
         ring_rounds: how often a ring sends the data round, for estimates.
         calls: the collectives that it is made of, which the backend must have; none: itself.
         backends: the backends that offer it, without a part behind ``/``; none: all.
-        problem: why it can run nowhere; empty for every collective that is installed.
-    """
+        problem: why it can run nowhere; empty for every collective that is installed."""
 
     name: str
     operation: str
@@ -117,8 +115,7 @@ class CollectiveSpec:
     def crossing_share(self, nodes: Sequence[str]) -> Mapping[str, tuple[float, float]] | None:
         """Return `crossing` over the bytes that busbw counts: empty within a node.
 
-        ``nodes`` has the node of each rank of a group. None where it is not known.
-        """
+        ``nodes`` has the node of each rank of a group. None where it is not known."""
         if self.crossing is None or not (factor := self.busbw_factor(len(nodes))):
             return None
         if len(set(nodes)) == 1:
@@ -142,8 +139,7 @@ def _one_way(ranks: int) -> float:
 def _every_part(nodes: Sequence[str]) -> Mapping[str, tuple[float, float]]:
     """All parts go round the nodes: each enters every node but its own, and leaves all but one.
 
-    Ranks of a node share what has come, or add up what goes: a node counts once.
-    """
+    Ranks of a node share what has come, or add up what goes: a node counts once."""
     count = len(set(nodes))
     return {node: ((count - 1) / count, 1 - ranks / len(nodes))
             for node, ranks in Counter(nodes).items()}
@@ -279,8 +275,7 @@ def busbw_factor(collective: str, world_size: int) -> float | None:
 class WireRate:
     """Bytes/s that a rank's links carry in one direction, which line rates compare with.
 
-    ``name`` is the name of the number: ``bus bandwidth``, or another one.
-    """
+    ``name`` is the name of the number: ``bus bandwidth``, or another one."""
 
     bytes_per_s: float
     name: str = "bus bandwidth"
@@ -294,8 +289,7 @@ def wire_rate(
 
     ``algorithm`` is from the log. In an all_reduce by NVLS (NVLink SHARP) each of n ranks
     sends its own data once and a part of the sum to all: S (n + 1) / n, less than 2 S (n - 1) / n
-    from 4 ranks on (nccl-tests, pull request 239).
-    """
+    from 4 ranks on (nccl-tests, pull request 239)."""
     if rates is None:
         return None
     if collective == "all_reduce" and algorithm == "NVLS" and ranks > 1:
@@ -332,8 +326,7 @@ def weights(split: str, world_size: int) -> tuple[int, ...]:
     """Return the proportions of the ranks' parts.
 
     ``linear``: r + 1 for rank r; ``one_heavy``: n for rank 0, 1 for the others; ``zero``: nothing
-    for the last rank, 1 for the others.
-    """
+    for the last rank, 1 for the others."""
     n = world_size
     if split == "linear":
         return tuple(range(1, n + 1))
@@ -408,8 +401,7 @@ def rank_bytes(
 
     The kept input, the buffer the collective writes, and the expected result: in place the
     written buffer has the larger of the two sizes. Out of place, a collective that otherwise runs
-    in place checks its input, too, and so makes it again.
-    """
+    in place checks its input, too, and so makes it again."""
     spec, shares = collective_spec(collective), weights(split, world_size)
     units = _units(collective, split, world_size)
     part = size_bytes * max(shares) // units
@@ -427,8 +419,7 @@ class Call:
 
     ``op`` is None where the collective reduces nothing. ``split`` is a value of the axis of that
     name (docs/method.md). ``in_place`` is None where the workload does not choose the form.
-    ``is_case``: the case is this one call, which nothing else makes.
-    """
+    ``is_case``: the case is this one call, which nothing else makes."""
 
     collective: str
     dtype: str

@@ -27,8 +27,7 @@ class Context:
         dtype: the `torch.dtype` of the case.
         group: the process group under test, for `torch.distributed`.
         problem: where ``compare`` names a primitive, this rank's operands
-            (`hpcbench.plugins.Inputs`); else None.
-    """
+            (`hpcbench.plugins.Inputs`); else None."""
 
     def __init__(self, place: Place, dtype: str, problem: Any = None) -> None:
         self.problem = problem

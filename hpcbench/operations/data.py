@@ -13,8 +13,7 @@ For ``avg`` every contribution is a multiple of the number of ranks, so that quo
 before or after the sum. Where the dtype has no such numbers, or where multiplying them by
 its own 1 / n would round (`average_is_exact`), results are compared within 2 units in the last
 place, as nccl-tests does for its avg. NCCL divides the sum of integers and cuts the rest off, which
-leaves 0 of uint8 over more than 254 ranks.
-"""
+leaves 0 of uint8 over more than 254 ranks."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ def contributed(
     """Return the first ``count`` elements of what ``rank`` contributes to a reduction.
 
     ``rank`` is one of a group of ``world_size`` whose rank 0 is the global rank ``first``, or whose
-    global ranks those are.
-    """
+    global ranks those are."""
     numbers = _numbers(world_size, first)
     return _tile(_contribution(rank, numbers, op, dtype), 0, count, dtype)
 
@@ -107,8 +105,7 @@ def _bytes_of_bool(dtype: torch.dtype) -> torch.dtype:
 def _hash(rank: int, modulus: int = PERIOD) -> torch.Tensor:
     """Return one period. Ranks differ modulo ``modulus``, in the first element or in the second.
 
-    There are only so many first elements: ranks that have the same one differ in their step.
-    """
+    There are only so many first elements: ranks that have the same one differ in their step."""
     step, offset = 7 + rank // modulus, 131 * rank % modulus
     return (step * torch.arange(PERIOD, dtype=torch.int64) + offset) % PERIOD
 
@@ -121,8 +118,7 @@ def _contribution(rank: int, numbers: range, op: str, dtype: torch.dtype) -> tor
     """Return one period of what a rank of a group of these global ranks contributes.
 
     Values depend on the global rank. Which elements a rank has a part in depends on the rank within
-    its group: in steps of a stride, global ranks would meet in the same elements.
-    """
+    its group: in steps of a stride, global ranks would meet in the same elements."""
     hashed, world_size = _hash(numbers[rank]), len(numbers)
     if dtype == torch.bool:
         return _bool_operand(numbers[rank], rank, world_size, _OF_BOOL.get(op, op))
@@ -186,8 +182,7 @@ def average_is_exact(world_size: int, dtype: torch.dtype) -> bool:
     """Return whether averages are exact, also where the parts or their sum are multiplied by 1 / n.
 
     NCCL does the former (ncclAvg), in the dtype, but of integers it divides the sum: there is one
-    result. Powers of two round nothing.
-    """
+    result. Powers of two round nothing."""
     limit, dtype = _EXACT_LIMIT[dtype], dtype.to_real()
     if not dtype.is_floating_point or world_size & (world_size - 1) == 0:
         return True
@@ -201,8 +196,7 @@ def average_is_exact(world_size: int, dtype: torch.dtype) -> bool:
 def _summand(hashed: torch.Tensor, rank: int, world_size: int, limit: int) -> torch.Tensor:
     """Return values whose sum over all ranks stays within ``limit``.
 
-    With more ranks than the dtype can count, only every ``stride``-th rank adds 1 to an element.
-    """
+    With more ranks than the dtype can count, only every ``stride``-th rank adds 1 to an element."""
     largest = limit // world_size
     if largest >= 1:
         return 1 + hashed % largest
@@ -241,8 +235,7 @@ class Mismatch:
 def compare(got: torch.Tensor, expected: torch.Tensor, *, ulps: int = 0) -> Mismatch | None:
     """Return the mismatch, or None if every element is right; NaN is never right.
 
-    Equal tensors are compared once: checks stand between samples, whose caches they empty.
-    """
+    Equal tensors are compared once: checks stand between samples, whose caches they empty."""
     ours, theirs = (one.reshape(-1).view(_bytes_of_bool(one.dtype)) for one in (got, expected))
     if ours.dtype == theirs.dtype and all(
             torch.equal(ours[start:start + _PIECE], theirs[start:start + _PIECE])
@@ -256,8 +249,7 @@ def mismatch(
 ) -> Mismatch | None:
     """Return the mismatch of flat tensors, or None; ``right`` shows which of some elements are.
 
-    Compared piece by piece: a case needs no more memory for its check than for its buffers.
-    """
+    Compared piece by piece: a case needs no more memory for its check than for its buffers."""
     n_wrong, first = 0, -1
     for start in range(0, len(ours), _PIECE):
         wrong = torch.nonzero(~right(slice(start, start + _PIECE)))

@@ -1,8 +1,7 @@
 """Functions of the user's own that are measured: the decorator, and what a file of them declares.
 
 Nothing here imports torch: a file is imported where it is, in a worker or in a child of the
-planner, and what it declares goes on as plain values.
-"""
+planner, and what it declares goes on as plain values."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ class TimedCall:
         bytes: bytes of one call on this rank, for a rate; with ``collective`` those of nccl-tests.
         collective: the name of a collective, such as ``all_reduce``: its bus bandwidth is computed.
         output: the tensor that a call writes, or a function that returns it: it is checked where
-            ``compare`` names a primitive.
-    """
+            ``compare`` names a primitive."""
 
     step: Callable[[], object]
     prepare: Callable[[], object] | None = None
@@ -77,8 +75,7 @@ class DeclaredFunction:
     ``common`` are keys of the block, ``axes`` its own arguments. ``beside`` are implementations
     that are measured, too, where ``compare`` is a primitive. ``settings`` are axes whose values are
     compared with one another. ``parameters`` are those of the function after the context.
-    ``points`` are values of several arguments at once, each together with each of the axes.
-    """
+    ``points`` are values of several arguments at once, each together with each of the axes."""
 
     name: str
     line: int
@@ -131,8 +128,7 @@ def benchmark(
         settings: arguments that say how, not what: cases that differ in them do the same and are
             compared. Arguments that not all functions of a ``compare`` have are settings anyway.
         name: the name in tables; default: the function's.
-        points: arguments that change together: ``[{"m": 8, "n": 64}, {"m": 64, "n": 8}]``.
-    """
+        points: arguments that change together: ``[{"m": 8, "n": 64}, {"m": 64, "n": 8}]``."""
     def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
         function = inspect.unwrap(marked)  # behind decorators of others, such as torch.no_grad
         if not inspect.isfunction(function):
@@ -172,8 +168,7 @@ def load_functions(path: str, sha256: str = "") -> Mapping[str, Callable[..., An
     """Import a file and return its benchmarked functions by name.
 
     The file's folder comes last in ``sys.path`` from then on. Raises CaseError if its content is
-    not that of the hash, and whatever the file raises.
-    """
+    not that of the hash, and whatever the file raises."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -467,8 +462,7 @@ def wrong_elements(returned: Any) -> tuple[int, str]:
 
     At most MOST_WRONG are returned; a number below 0, or a float that is not 0, is 1.
     None, True, 0 and "" are right; False, another number and a text are not. Arrays and tensors of
-    one element count as their element. Raises TypeError for other values.
-    """
+    one element count as their element. Raises TypeError for other values."""
     value = _element(returned)
     if value is None or value is True:
         return 0, ""

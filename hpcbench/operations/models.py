@@ -1,8 +1,7 @@
 """The transformers that can be trained, and their layers as products: extents as published.
 
 Weights are random, so a model is its shape. A layer is m tokens times a weight of (k, n). Biases
-and the attention itself are not products with a weight and are left out.
-"""
+and the attention itself are not products with a weight and are left out."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ class ModelShape:
         seq_length: the most tokens of a sample, and the learned positions that there are.
         rotary_base: of the angles of rotary positions.
         library: whose model it is; extents and parameters are the same, blocks keep and name them
-            otherwise.
-    """
+            otherwise."""
 
     family: str
     layers: int
@@ -130,8 +128,7 @@ def layer_of(model: str, layer: str) -> Layer:
 
     ``attention_qkv``: queries, keys and values in one product. ``mlp_up`` of a gated model: gate
     and up matrix in one product, so n is twice the inner extent. ``mlp`` is n = inner extent,
-    k = hidden for both of its products, without a gate.
-    """
+    k = hidden for both of its products, without a gate."""
     shape = MODELS[model]
     heads = {"heads": shape.heads}
     inner = {"columns of the MLP": shape.inner}

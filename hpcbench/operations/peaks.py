@@ -3,8 +3,7 @@
 ``hpcbench gen-config``'s machines, the files in ``slurm/`` and ``jobs/`` and docs/hardware.md
 declare what stands here; tests/unit/test_peaks.py compares them. A peak of a device is of dense
 matrices: where a document states a number with structured sparsity, half of it stands here. A peak
-of a link is of one direction: where a document adds both directions, half of it stands here.
-"""
+of a link is of one direction: where a document adds both directions, half of it stands here."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class DevicePeaks:
         memory_gb_per_s: GB/s of its memory, reads and writes together; one number a variant.
         document: where the numbers stand.
         memory_document: where those of memory stand, if elsewhere.
-        note: how the numbers follow from the document's, where they are not simply there.
-    """
+        note: how the numbers follow from the document's, where they are not simply there."""
 
     flops: Mapping[str, float]
     memory_gb: tuple[float, ...]
@@ -54,8 +52,7 @@ class LinkPeak:
         gb_per_s: of all links of a device, or of one port of an adapter.
         document: where the number stands.
         note: how it follows from the document's number.
-        of_network: whether it connects nodes, and not devices of a node.
-    """
+        of_network: whether it connects nodes, and not devices of a node."""
 
     gb_per_s: float
     document: Document

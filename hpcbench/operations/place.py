@@ -1,7 +1,6 @@
 """Where an operation runs: its ranks, its device, and messages between two ranks of its group.
 
-Also the protocols of operations in the measuring loop, and of groups that are not torch's.
-"""
+Also the protocols of operations in the measuring loop, and of groups that are not torch's."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ class Place:
 
     ``first`` is the global rank of the group's rank 0, and its ranks are ``stride`` apart. Data
     depend on global ranks, so that what another group sent is wrong here. ``local_size`` ranks of
-    the job share the node.
-    """
+    the job share the node."""
 
     rank: int
     world_size: int
@@ -47,8 +45,7 @@ class Place:
         """Return ``device_ids`` of a barrier of the group: this rank's GPU; None without one.
 
         Left to itself, NCCL takes the GPU whose number is the global rank modulo the GPUs that a
-        rank sees, if no call before has shown another.
-        """
+        rank sees, if no call before has shown another."""
         return [self.device.index] if self.device.type == "cuda" else None
 
     def global_rank(self, rank: int) -> int:
@@ -81,8 +78,7 @@ def meeting_point(place: Place) -> tuple[str, int]:
     """Return rank 0's address, and a port that is free there; all ranks must call.
 
     A library that connects the processes of a job by itself meets there, so a group must have
-    all of them, or CaseError is raised.
-    """
+    all of them, or CaseError is raised."""
     if dist.get_world_size() != place.world_size:
         raise CaseError(f"a library that connects processes by itself takes all "
                         f"{dist.get_world_size()} ranks, not a group of {place.world_size}")
@@ -97,8 +93,7 @@ def meeting_point(place: Place) -> tuple[str, int]:
 class AnyOperation(Protocol):
     """A workload on this rank, ready to be called.
 
-    One that has a ``has_check`` that is False is not checked, whatever the case wants.
-    """
+    One that has a ``has_check`` that is False is not checked, whatever the case wants."""
 
     name: str
     place: Place
@@ -152,8 +147,7 @@ class CanSlowDown(Protocol):
 class Stepping(Protocol):
     """An operation whose samples have steps, in each of which it waits for certain ranks.
 
-    If one hangs, it is then known which ranks wait (`plan.workload.Workload.step_words`).
-    """
+    If one hangs, it is then known which ranks wait (`plan.workload.Workload.step_words`)."""
 
     on_step: Callable[[int], None]
     """Called with the number of each step, from 1, when it begins; with 0 behind the last."""
@@ -171,8 +165,7 @@ def close(operation: AnyOperation, *, with_report: bool = True) -> dict[str, Any
 def total_wrong(counts: Sequence[object], *, checked: bool) -> tuple[int, str]:
     """Return how many elements all checks found wrong, -1 without a check, and the first.
 
-    The text is on the first wrong call, with the sum where several calls are wrong.
-    """
+    The text is on the first wrong call, with the sum where several calls are wrong."""
     if not checked:
         return -1, ""
     mismatches = [item for item in counts if isinstance(item, Wrong)]
@@ -187,8 +180,7 @@ class Buffers:
     """The tensors of a collective on one rank.
 
     ``source`` is None where the rank gives nothing of its own, or gives what is in ``output``.
-    ``root`` is a rank of the group; ``op`` is empty where nothing is reduced.
-    """
+    ``root`` is a rank of the group; ``op`` is empty where nothing is reduced."""
 
     source: torch.Tensor | None
     output: torch.Tensor | None

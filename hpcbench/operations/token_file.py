@@ -3,8 +3,7 @@
 Flat little-endian integers without a header, one a token: nanoGPT's ``train.bin``, Megatron's
 ``.bin``. A JSON file beside it describes them, ``NAME.bin.json``, all of whose keys may
 be left out; without one they are uint16, as nanoGPT's are. Files of llm.c have a
-header of 256 int32 (dev/data/data_common.py: magic, version, tokens).
-"""
+header of 256 int32 (dev/data/data_common.py: magic, version, tokens)."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ def sidecar(path: Path) -> Path:
 def open_tokens(path: Path, vocab: int) -> TokenFile:
     """Map a file for a model with this vocabulary. Raises FileError if it does not fit.
 
-    The vocabulary that a file declares is believed. A file that declares none is read once.
-    """
+    The vocabulary that a file declares is believed. A file that declares none is read once."""
     size = _size(path)
     layout = _layout(path, size, vocab)
     width = np.dtype(DTYPES[layout.dtype]).itemsize

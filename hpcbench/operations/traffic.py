@@ -2,8 +2,7 @@
 
 A `TrafficRecord` with the keys ``format`` ("hpcbench.traffic") and ``version``. It names no clock
 of its source: gaps and durations are differences of stamps of one rank. Values that a source does
-not have are None: few have the reduction operator and the root.
-"""
+not have are None: few have the reduction operator and the root."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ class CallGroup:
     Attributes:
         name: torch's name or a communicator's id; unique only together with ``ranks``.
         ranks: ranks of the job in the group's order, whose positions are the group's own ranks.
-        assumed: whether the source does not list them: they are those that called something.
-    """
+        assumed: whether the source does not list them: they are those that called something."""
 
     name: str
     description: str
@@ -87,8 +85,7 @@ class Signature:
         pair: sender and receiver in the group, of ``send_recv`` only.
         transfer: of each call the least duration of its ranks, where at least two have one.
         wait: of each call and rank the duration beyond that.
-        duration: of each call and rank.
-    """
+        duration: of each call and rank."""
 
     collective: str
     dtype: str | None
@@ -135,8 +132,7 @@ class CallForm:
     """The common form of calls that differ in size only.
 
     ``ranks`` of a group that are ``stride`` apart, with its like beside it on all ranks of the job;
-    0: the group is of the first ranks, alone.
-    """
+    0: the group is of the first ranks, alone."""
 
     collective: str
     backend: str
@@ -159,8 +155,7 @@ class RankOrder:
         duration_ns: from issue or start to end; None: unknown.
         wait_ns: the part beyond the least of all ranks; None: unknown, or of one rank only.
         dropped: calls that the source lost before or between these.
-        unfinished: calls that had not ended when the record was written.
-    """
+        unfinished: calls that had not ended when the record was written."""
 
     rank: Rank
     signature: tuple[Count, ...]
@@ -182,8 +177,7 @@ class TrafficRecord:
         world_size: ranks of the job.
         missing: those without a record.
         order: those of each rank that has one, by rank.
-        notes: sentences on what was assumed, left out or not known.
-    """
+        notes: sentences on what was assumed, left out or not known."""
 
     source: tuple[str, ...]
     files: tuple[str, ...]

@@ -36,8 +36,7 @@ DEFAULT_MODE = "isolated"
 def status_of_run(of_ranks: Iterable[str]) -> str:
     """Return the status of one run of a case: the worst of any rank.
 
-    A skip that not all ranks want is none: they contradict one another.
-    """
+    A skip that not all ranks want is none: they contradict one another."""
     statuses = set(of_ranks)
     worst = min(statuses, key=_WORST_FIRST.index)
     return "ok" if worst == "skipped" and len(statuses) > 1 else worst
@@ -46,8 +45,7 @@ def status_of_run(of_ranks: Iterable[str]) -> str:
 def status_of_case(of_runs: Iterable[str]) -> str:
     """Return the status of a case by those of its runs, in all passes, launches and attempts.
 
-    It is the worst, but runs that were left out take nothing from one that is ok.
-    """
+    It is the worst, but runs that were left out take nothing from one that is ok."""
     statuses = set(of_runs)
     if statuses <= {"ok", "not_run", "skipped"} and "ok" in statuses:
         return "ok"
@@ -65,8 +63,7 @@ class Case:
     a probe of the machine can show (``"nccl"``, ``"cuda"``, ``"compiler"``). ``device`` may
     be ``"auto"``. A rank needs ``memory_bytes`` on its device and, beside them, ``host_bytes``.
     The former may be off by the share ``memory_error``; what is over a declared limit by less is
-    tried, and ``note`` states it. With ``cuda_graph`` a call is the replay of a captured one.
-    """
+    tried, and ``note`` states it. With ``cuda_graph`` a call is the replay of a captured one."""
 
     case_id: str
     index: int
@@ -164,8 +161,7 @@ class Plan:
     """The ordered cases of one job: ``launches`` times over, each of ``passes`` passes.
 
     ``plan_hash`` identifies what was planned; ``config`` is the resolved configuration as plain
-    JSON values; ``duplicates`` counts points of the product that were the same case twice.
-    """
+    JSON values; ``duplicates`` counts points of the product that were the same case twice."""
 
     name: str
     world_size: int
@@ -249,8 +245,7 @@ def planned_canary(world_size: int, timeout_s: float = 0.0, wakeup_s: float = 0.
     """Return the canary of a job: a small all_reduce, whose times show drift of the machine.
 
     It is no case of the plan: it has a fixed count of its own, takes part in no pass and in no
-    total, and is recorded as notes. It is stored as data, so that planning imports no kind.
-    """
+    total, and is recorded as notes. It is stored as data, so that planning imports no kind."""
     stored = _stored_cases()["canary"]
     iterations = max(_FEWEST_ITERATIONS,
                      min(_CANARY_ITERATIONS, _CANARY_RANK_CALLS // world_size))
@@ -281,8 +276,7 @@ class Planner(ABC):
     def problems(self, block: Block) -> Iterator[str]:
         """Yield ``key: message`` of each unknown name in a block; `cases` refuses them.
 
-        They are reported together with the problems of blocks that cannot be read.
-        """
+        They are reported together with the problems of blocks that cannot be read."""
         yield from ()
 
     @abstractmethod
@@ -297,8 +291,7 @@ class Planner(ABC):
 class UnusablePlanner(Planner):
     """Stands for a planner of a plug-in: one skipped case for each block, with the reason.
 
-    Stored cases stay as they were stored.
-    """
+    Stored cases stay as they were stored."""
 
     def __init__(self, kind: str, problem: str) -> None:
         self._kind, self._problem = kind, problem
@@ -327,8 +320,7 @@ class UnusablePlanner(Planner):
 def planner_of(kind: str) -> Planner:
     """Return a new planner; for a kind that cannot be used, or is not here, a stand-in.
 
-    The stand-in makes each block one skipped case, with the reason.
-    """
+    The stand-in makes each block one skipped case, with the reason."""
     spec = spec_of(kind)
 
     def stand_in(problem: str) -> Planner:

@@ -31,8 +31,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
 
     Points that are the same case are planned once. Raises ConfigError if the sweep is too large, if
     its filters leave nothing, if no case uses a required backend, or if a fault can never happen.
-    Each line of it names the file that gives the key, or the command line.
-    """
+    Each line of it names the file that gives the key, or the command line."""
     with config.origin.named():
         blocks = _chosen_blocks(config, world_size)
         planners = {kind: planner_of(kind) for kind in {block.kind for _, block in blocks}}
@@ -233,8 +232,7 @@ def _plan_hash(config: Config, cases: Sequence[Case], world_size: int) -> str:
     """Return 16 hex digits over what is measured and how; names are left out.
 
     So is ``profiling``: profiled samples enter no statistic, and a run that is resumed may begin
-    to profile. Its ``target`` chooses cases, which are in the hash.
-    """
+    to profile. Its ``target`` chooses cases, which are in the hash."""
     plain = config.plain()
     blocks = [{key: value for key, value in block.items() if value is not None and key != "name"}
               for block in plain["benchmarks"]]

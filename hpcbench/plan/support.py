@@ -2,8 +2,7 @@
 
 Sources: the backend table of torch.distributed's documentation (gloo on GPU: no send, recv or
 barrier), and runs of every collective, dtype, op and split on gloo with torch 2.13 on CPU. Facts
-that only the machine can show (is nccl there?) are in ``needs``.
-"""
+that only the machine can show (is nccl there?) are in ``needs``."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ class BackendTraits:
     ``direct_calls``: why it runs single collectives only, past torch; ``ops``: its reductions.
     ``averages`` are the dtypes of which it can make an avg, ``dtypes`` those that it takes at all;
     ``not_complex`` lists collectives without complex numbers.
-    ``out_of_place`` are collectives that torch has in place only, and direct calls both ways.
-    """
+    ``out_of_place`` are collectives that torch has in place only, and direct calls both ways."""
 
     device: str
     devices: tuple[str, ...]
@@ -68,8 +66,7 @@ def _ucc(layer: str, *devices: str, without: tuple[str, ...] = ()) -> BackendTra
     """Return the traits of UCC restricted to one transport layer, which lacks ``without``.
 
     The variables are UCC's (ucc_lib.c, ucc_cl.c: prefix UCC_CL_BASIC_, key TLS). A group of one
-    rank is the business of its layer ``self``, so a group on another layer cannot be made.
-    """
+    rank is the business of its layer ``self``, so a group on another layer cannot be made."""
     device = devices[0] if len(devices) == 1 else "auto"
     return BackendTraits(device, devices, ("ucc",), min_world_size=2,
                          even_only=_UCC_EVEN_ONLY, ops=_ARITHMETIC, dtypes=_NUMBERS,
@@ -112,8 +109,7 @@ _ANYTHING = BackendTraits("auto", ("auto", "cpu", "cuda"), averages=DTYPES)
 def traits_of(backend: str, device: str = "") -> BackendTraits:
     """Return the abilities of a backend; of torch:NAME those of a known library, else all.
 
-    ``device`` chooses among the libraries of ``torch:cpu:gloo,cuda:nccl``, which runs on those.
-    """
+    ``device`` chooses among the libraries of ``torch:cpu:gloo,cuda:nccl``, which runs on those."""
     if backend in BACKEND_TRAITS:
         return BACKEND_TRAITS[backend]
     library = library_of(backend, device)
@@ -161,8 +157,7 @@ def unfit_for_mps(ranks: int, dtype: str, calls: Sequence[Call]) -> str | None:
     """Return why Apple's GPU cannot run a case with these calls, or None.
 
     The table of torch.distributed's backends names none for it; torch.mps knows one device, which
-    has no fp64.
-    """
+    has no fp64."""
     if calls:
         return ("mps has no collective backend: what communicates is measured on device cpu or "
                 "cuda; on mps there are compute_only of primitives, and trainings by single")
@@ -175,8 +170,7 @@ def unfit_for_graph(backend: str, device: str, calls: Sequence[Call]) -> str | N
     """Return why a CUDA graph cannot hold these calls, or None.
 
     It holds what is enqueued on streams. torch's documentation names NCCL as the backend that can
-    be captured. gloo and mpi move data by the host, or wait there; of ucc nothing is documented.
-    """
+    be captured. gloo and mpi move data by the host, or wait there; of ucc nothing is documented."""
     if device not in ("cuda", "auto"):
         return f"cuda_graph: a CUDA graph holds work of a GPU, not of {device}"
     if calls and library_of(backend, device) != "nccl":
@@ -220,8 +214,7 @@ def _unfit_type(backend: str, traits: BackendTraits, call: Call) -> Iterator[str
 def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
     """Yield why the backend cannot make a call, the most general reason first.
 
-    A plug-in's collective is there on the backends that it names and that have what it calls.
-    """
+    A plug-in's collective is there on the backends that it names and that have what it calls."""
     traits = traits_of(backend, device)
     spec, name = collective_spec(call.collective), call.collective
     if spec.problem:

@@ -1,8 +1,7 @@
 """The workload of a case, as far as every kind of case has it.
 
 A case may be several runs (`Workload.next_try`). Every try has new workers, so that nothing of an
-earlier one is left, and its end costs no other.
-"""
+earlier one is left, and its end costs no other."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ class Choice(NamedTuple):
 
     Cases with one ``task`` can be compared by time; ``setting`` is how each does it. The backend, a
     CUDA graph and the environment are beside its own settings. Where ``task`` is None the workload
-    is compared with no other. ``any_ranks``: more or fewer ranks do the same.
-    """
+    is compared with no other. ``any_ranks``: more or fewer ranks do the same."""
 
     axes: Mapping[str, Any]
     task: Mapping[str, Any] | None
@@ -66,8 +64,7 @@ class Choice(NamedTuple):
 class Label(NamedTuple):
     """The name of what is run, one word (``all_reduce``), and the words of a case's label.
 
-    Backend and device follow the first of the words.
-    """
+    Backend and device follow the first of the words."""
 
     name: str
     words: Sequence[str]
@@ -102,8 +99,7 @@ class Features(NamedTuple):
         needs_all_ranks: no rank can end a call before all ranks have begun it.
         files: files that have what it runs: path -> `operations.functions.file_hash`.
         enters_late: a sample is a call that ranks enter, so they can enter it late on purpose.
-        is_for_time: it is measured for its time; runs are not compared by the times of others.
-    """
+        is_for_time: it is measured for its time; runs are not compared by the times of others."""
 
     implementer: str = ""
     calls: tuple[Call, ...] = ()
@@ -136,8 +132,7 @@ class Workload(ABC):
 
     Its fields are plain JSON values or tuples of them. ``dtype`` is the element type, ``groups``
     how many equal groups of ranks, ``group_stride`` apart, run it at the same time
-    (`units.equal_groups`). Values that a kind does not define are those given here.
-    """
+    (`units.equal_groups`). Values that a kind does not define are those given here."""
 
     __slots__ = ()
 
@@ -170,14 +165,12 @@ class Workload(ABC):
     def step_words(self, rank: int, world_size: int, step: int) -> str:
         """Return where in a sample a rank is in this step (`operations.place.Stepping`).
 
-        0: outside of a sample's steps. "" where nothing is known.
-        """
+        0: outside of a sample's steps. "" where nothing is known."""
         return ""
 
     def next_try(self, tries: Sequence[Tried]) -> tuple[Workload, Mapping[str, Any]] | None:
         """Return the next run, by new workers, after these, and the JSON values that distinguish
-        it; None: the case is done, or is one run. Pure: all ranks call it.
-        """
+        it; None: the case is done, or is one run. Pure: all ranks call it."""
         return None
 
     def choice(self) -> Choice:

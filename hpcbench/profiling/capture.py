@@ -1,7 +1,6 @@
 """Profiled samples of one case on one rank, by torch.profiler.
 
-They run in workers of their own after all measured samples, which no profiler can then change.
-"""
+They run in workers of their own after all measured samples, which no profiler can then change."""
 
 from __future__ import annotations
 

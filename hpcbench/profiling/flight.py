@@ -4,8 +4,7 @@ An entry of torch's record is a collective that a rank has called: its group, it
 tensors and dtypes; ``retired`` once it is over, for NCCL also ``state``, by GPU events. torch 2.13
 keeps the last 2000: NCCL's in one recorder, all others in another. A rank that waits in a
 collective has released Python's lock, so a thread of the worker can read them. It sleeps in
-sigwait(2) until its supervisor signals.
-"""
+sigwait(2) until its supervisor signals."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ def joined(
     """Return one record of the dumps of torch's recorders (`FlightRecorder::dump_json`).
 
     ``version``, ``entries`` (the ``most`` newest, None: all) and ``groups`` (state by name). Each
-    recorder numbers its groups itself, so names are those of entries; duplicates are dropped.
-    """
+    recorder numbers its groups itself, so names are those of entries; duplicates are dropped."""
     entries: dict[Any, Mapping[str, Any]] = {}
     groups: dict[str, Any] = {}
     for dump in dumps:
@@ -62,8 +60,7 @@ def _with_ends(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
     torch keeps these operations as scheduled forever: the entry behind them, of the same group and
     numbers, ends and is timed (`batch_isend_irecv`, coalescing, all_gathers of different sizes). It
-    stays where the ring has lost its operations. ``coalesced``: its id.
-    """
+    stays where the ring has lost its operations. ``coalesced``: its id."""
     of_records: dict[int, Mapping[str, Any]] = {}
     pending: dict[Any, tuple[Any, list[int]]] = {}
     order = sorted(range(len(entries)), key=lambda at: int(entries[at].get("record_id", at)))
@@ -135,8 +132,7 @@ _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 def answer_flight_requests(fd: int) -> None:
     """Write the flight record to ``fd`` as a line of JSON whenever SIGUSR2 comes.
 
-    Call it while this process has one thread: later ones must not take the signal.
-    """
+    Call it while this process has one thread: later ones must not take the signal."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     threading.Thread(target=_answer, args=(fd,), daemon=True, name="flight record").start()
 

@@ -2,8 +2,7 @@
 
 A rank's file is torch.profiler's export (Chrome's trace event format, compressed) with a key
 ``hpcbench``: a `RankProfile`. nsys options are those of its user guide; no test has run the real
-program.
-"""
+program."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ class RankProfile:
 
     Attributes:
         rows: list of [start_ns, end_ns, enqueue_ns, device_ns, flags], as in a trace.
-        anchors: list of [before_ns, after_ns]: the n-th marker CLOCK_MARK began between the two.
-    """
+        anchors: list of [before_ns, after_ns]: the n-th marker CLOCK_MARK began between the two."""
 
     case_id: str
     attempt: int
@@ -104,8 +102,7 @@ def nsys_command(folder: Path, rank: int, *, cuda: bool) -> tuple[str, ...]:
     """Return the command that a rank puts before its workers' template.
 
     Workers are forks without exec. On GPUs each case is a range and a report of its own, else one
-    report covers all. ``%p`` is the process that nsys starts.
-    """
+    report covers all. ``%p`` is the process that nsys starts."""
     report = folder / PROFILE_FOLDER / RANK_FILES / f"nsys-rank{rank:05d}-%p"
     ranges = ("--capture-range=cudaProfilerApi", "--capture-range-end=repeat") if cuda else ()
     return (NSYS, "profile", f"--output={report}", "--trace-fork-before-exec=true",

@@ -4,8 +4,7 @@ Rank 0 does this from all ranks' files and the results. A profiler's clock is an
 estimate of CLOCK_REALTIME). Markers limit the difference at both ends of a trace; between them it
 is interpolated. All ranks' traces of a case become one on the global clock, in Chrome's trace event
 format (`ph` X, s, f, M; us), for Perfetto and chrome://tracing. Process and thread ids, ids of
-flows and correlation ids are made unique over ranks.
-"""
+flows and correlation ids are made unique over ranks."""
 
 from __future__ import annotations
 
@@ -115,8 +114,7 @@ def _count(number: int, noun: str) -> str:
 class Overhead:
     """Medians in seconds of profiled and of measured samples, each of so many, by one ``fold``.
 
-    ``ratio`` is profiled over measured.
-    """
+    ``ratio`` is profiled over measured."""
 
     profiled_s: float
     n_profiled: int
@@ -171,8 +169,7 @@ class CaseProfile:
         n_events, n_dropped: events in the merged trace, and those left out.
         anchor_bound_s: limit of the error between the profiler's clock and the rank's, any rank.
         clock_bound_s: limit of the error between two ranks' clocks; 0 on one clock.
-        start_spread_s: how far apart the ranks began a profiled sample at most.
-    """
+        start_spread_s: how far apart the ranks began a profiled sample at most."""
 
     case_id: str
     label: str
@@ -193,8 +190,7 @@ def write_profiles(folder: Path, results: Results) -> list[str]:
     """Merge the traces of each profiled case, write ``profile.json``; return its lines.
 
     Flight records of cases that hung are written beside it. A file that cannot be read or merged
-    costs its case's profile only. Raises FileError.
-    """
+    costs its case's profile only. Raises FileError."""
     path = folder / PROFILE_FOLDER / PROFILE_FILE
     entries = dict(_earlier_entries(path))
     opened = [sources for sources, _ in open_attempts(folder / "traces") if sources]
@@ -371,8 +367,7 @@ class Anchor:
         at_ns: profiler's time of the first end.
         offset_ns: profiler's less own time there.
         drift: gain of the profiler's clock per time, 1e-6 is 1 us/s.
-        bound_ns: limit of the error of `to_local` at the two ends.
-    """
+        bound_ns: limit of the error of `to_local` at the two ends."""
 
     at_ns: int
     offset_ns: int
@@ -393,8 +388,7 @@ def fit_anchor(stamps: Sequence[tuple[int, int]], marks_ns: Sequence[int]) -> An
     """Return the anchor from stamps (before, after) and the begins of the markers between them.
 
     The first half of them is from the begin of the trace, the second from its end. Raises
-    TraceError if there is not a marker for each pair of stamps, or fewer than two.
-    """
+    TraceError if there is not a marker for each pair of stamps, or fewer than two."""
     if len(stamps) != len(marks_ns) or len(stamps) < 2:
         raise TraceError(f"the profiler's trace has {len(marks_ns)} of {len(stamps)} clock markers")
     half = len(stamps) // 2
@@ -413,8 +407,7 @@ def _end(
 ) -> tuple[int, int, float]:
     """Return the time of one end of a trace, the difference of the clocks and its limit, in ns.
 
-    All markers of that end limit it together; if they contradict, the narrowest does.
-    """
+    All markers of that end limit it together; if they contradict, the narrowest does."""
     pairs = list(zip(stamps, marks_ns, strict=True))
     low = max(mark_ns - after_ns for (_, after_ns), mark_ns in pairs)
     high = min(mark_ns - before_ns for (before_ns, _), mark_ns in pairs)
@@ -452,8 +445,7 @@ class Merged:
     """The events of all ranks, in order of time from 0 us at ``begin_ns`` of the global clock.
 
     ``n_dropped``: the shortest of every rank that had more than its share. ``marks_ns``: rank ->
-    sample -> global begin.
-    """
+    sample -> global begin."""
 
     events: list[Event]
     begin_ns: int
@@ -539,8 +531,7 @@ class _RankEvents:
     def names(self) -> Iterator[Event]:
         """Yield the names of the rank's process and of its threads, the one with samples first.
 
-        To be called after `timed`. Process ids are from 1, because 0 is the idle task's.
-        """
+        To be called after `timed`. Process ids are from 1, because 0 is the idle task's."""
         rank, pid = self.trace.rank, self.trace.rank + 1
         yield _named("process_name", pid, 0, name=f"rank {rank} ({self.trace.host})")
         yield _named("process_sort_index", pid, 0, sort_index=rank)

@@ -450,8 +450,7 @@ def _deaths(
     """Return how many attempts ended from outside while a case ran that no run was ok of.
 
     A case was running unless it is finished or rank 0 recorded how it ended: a timeout or failure
-    that not all ranks recorded is a case of backend mpi, which ends the job.
-    """
+    that not all ranks recorded is a case of backend mpi, which ends the job."""
     deaths: Counter[str] = Counter()
     firsts = [intake.sources[0] for intake in known.intakes if 0 in intake.sources]
     for last in filter(None, map(_running, firsts)):

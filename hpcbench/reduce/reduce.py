@@ -1,8 +1,7 @@
 """Rank 0's last step, or a laptop's: traces become ``results.h5``.
 
 The same traces always give the same results. Cases are read some at a time, which bounds the
-memory whatever the number of ranks: each trace is opened once for these.
-"""
+memory whatever the number of ranks: each trace is opened once for these."""
 
 from __future__ import annotations
 

@@ -253,8 +253,7 @@ class Statistics:
 
     Percentiles are None where n is too small to hold them (docs/method.md). The interval of a
     single launch is one of samples, None where n < 6; ``ci_reliable`` is False where they depend on
-    one another too much for it. That of several launches is of their medians, None for 2 to 5.
-    """
+    one another too much for it. That of several launches is of their medians, None for 2 to 5."""
 
     n: int
     min_s: Annotated[float, "shortest time of a sample"]
@@ -361,8 +360,7 @@ class Timing:
     divides the time of training steps. ``late_start`` is the rank that starts later than any
     other; None for one rank, or where clocks were not compared. ``modes`` are the two that the
     median lies between, if there are two. ``arrivals`` are of cases with late ranks, and of the
-    same without.
-    """
+    same without."""
 
     fold: Annotated[
         str, "how ranks make a time of a sample: global, local_max or per_call (docs/method.md)"]

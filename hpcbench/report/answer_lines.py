@@ -56,8 +56,7 @@ _STYLES = {CLEAR: "green", CANNOT_TELL: "yellow"}
 def topic_options(price: float | None, samples: int, traffic: Path | None) -> TopicOptions:
     """Return the options of topics, with the recorded communication of a file.
 
-    Raises FileError for another file.
-    """
+    Raises FileError for another file."""
     return TopicOptions(price, samples, None if traffic is None else read_traffic(traffic))
 
 
@@ -67,8 +66,7 @@ def advice(
     """Return the results of topics on results files. Raises UsageError for an unknown topic.
 
     Topics about recorded calls are among them where those are given; ``prove``: only those whose
-    best alternative a sweep can prove, and the named ones.
-    """
+    best alternative a sweep can prove, and the named ones."""
     known = {topic.name: topic for topic in (*_offered_topics(options), *TOPICS)}
     wanted = [*only, *(name for name, topic in known.items() if prove and topic.proof)]
     if prove and len(wanted) == len(only):
@@ -96,8 +94,7 @@ def _offered_topics(options: TopicOptions) -> list[Topic]:
 def proof(options: TopicOptions, results: Sequence[TopicResult]) -> Proof:
     """Return the sweep that proves the best alternative of a topic, one of ``results``.
 
-    Raises UsageError if none is measured that may be faster.
-    """
+    Raises UsageError if none is measured that may be faster."""
     assert options.traffic is not None  # the topic is for those who give one
     return next(one.topic.proof(options.traffic, one.record)
                 for one in results if one.topic.proof)

@@ -2,8 +2,7 @@
 
 They are those of each kind, of answers, the heat map of one case, timelines of all ranks,
 telemetry and the canary. Times are in the unit that makes their numbers short, and names are the
-shortest that distinguish the charts.
-"""
+shortest that distinguish the charts."""
 
 from __future__ import annotations
 
@@ -149,8 +148,7 @@ def timeline_chart(
 ) -> BarChart | None:
     """Return a bar a rank for each chosen sample; None where there is none, or of too many ranks.
 
-    ``called`` names the case, ``known`` is how parts look that other charts show, too.
-    """
+    ``called`` names the case, ``known`` is how parts look that other charts show, too."""
     if not time_series or len(time_series[0].ranks) > MOST_RANKS:
         return None
     names = dict.fromkeys(name for timeline in time_series for rank in timeline.ranks
@@ -219,8 +217,7 @@ def named_case(items: Sequence[CaseResult], name: str) -> CaseResult:
     """Return the case with this id or label, or the only one whose id begins with ``name``.
 
     Or else the only one whose label contains it. Raises UsageError where none or several fit, or
-    where the case has no samples.
-    """
+    where the case has no samples."""
     for fits in (
         [item for item in items if name in (item.case.case_id, item.case.label)],
         [item for item in items if name and item.case.case_id.startswith(name)],
@@ -255,8 +252,7 @@ class ChartChoice:
     """Only charts of this ``kind``, and only those whose name fits one of the patterns ``only``.
 
     None and no pattern stand for all. ``case`` names the case whose samples are shown one by one;
-    None is that of `case_to_map`.
-    """
+    None is that of `case_to_map`."""
 
     kind: str | None = None
     only: tuple[str, ...] = ()
@@ -308,8 +304,7 @@ def charts_of(
     """Return the charts of a run, and of its answers; none where no case is ok.
 
     ``case`` names the one whose samples are shown; ``among`` are the runs that share colours of
-    names. Raises UsageError for a case that is not there.
-    """
+    names. Raises UsageError for a case that is not there."""
     if case_to_map(results.cases) is None:
         return []
     named = None if case is None else named_case(results.cases, case)
@@ -375,8 +370,7 @@ def timelines(
     """Yield for each kind the timeline of all ranks in chosen samples of one case.
 
     That is the ``named`` case for its kind, else `case_to_map`. There is none where ranks read
-    different clocks: samples hold the stamps of their own.
-    """
+    different clocks: samples hold the stamps of their own."""
     if results.clocks is None or results.clocks.n_clocks > 1:
         return
     for _, items in grouped((item.case.kind, item) for item in results.cases).items():
@@ -407,8 +401,7 @@ def _with_timing(chart: Chart, results: Results) -> Chart:
 def case_to_map(items: Iterable[CaseResult]) -> CaseResult | None:
     """Return the case to map: the one that the presenter of the first kind with statistics prefers.
 
-    Among equals, one whose samples are single calls goes before one with several calls a sample.
-    """
+    Among equals, one whose samples are single calls goes before one with several calls a sample."""
     ranked = list(kinds())
     measured = [item for item in items if item.statistics is not None]
     first = min((item.case.kind for item in measured), default="", key=lambda kind: (

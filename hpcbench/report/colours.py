@@ -47,8 +47,7 @@ def with_colours(
 ) -> Chart:
     """Return the chart with its marks in the colours of the names that it compares.
 
-    Lines and spots that no name distinguishes are in colours of their own.
-    """
+    Lines and spots that no name distinguishes are in colours of their own."""
     if isinstance(chart, DotChart):
         return replace(chart, rows=tuple(
             replace(row, colour=_colour_of(row.label, colours)) for row in chart.rows))

@@ -1,8 +1,7 @@
 """Prints results, profiles and suites: in colour on a terminal, the same text in a log.
 
 With --quiet there is only the result on standard output; failures and findings go to standard
-error. With --verbose lists are whole.
-"""
+error. With --verbose lists are whole."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ def print_results(
 ) -> None:
     """Print a run's counts, tables, failures and summary; in detail every column and sample count.
 
-    Quietly only the tables and failures. ``explain``: also the meaning of the columns.
-    """
+    Quietly only the tables and failures. ``explain``: also the meaning of the columns."""
     full, results = verbosity.is_verbose, lines.with_commands(results, folder)
     tables = [*(tables_of(results) if full or explain else brief_tables_of(results)),
               *arrival_tables(results)]
@@ -121,8 +119,7 @@ def _summary(
 def _print_failures(results: Results) -> None:
     """Print on standard error faults, cases that are not ok, errors, and limits that are not met.
 
-    Skips are shown only where nothing was ok: then they are why a run fails.
-    """
+    Skips are shown only where nothing was ok: then they are why a run fails."""
     statuses = lines.FAILED if any(item.status == "ok" for item in results.cases) else lines.NOT_OK
     checked = check_own_limits(results)
     print_lines(chain(

@@ -2,8 +2,7 @@
 
 Markdown is for pull requests and job summaries: figures are links to the plots beside it, and what
 does not fit into `MOST_BYTES` is left out from the end. The page is a template, one style sheet and
-one script; its line charts bring their points as data to zoom into.
-"""
+one script; its line charts bring their points as data to zoom into."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The first screen answers in this order: is it good, what is best, what is wrong, what to do next.
 Then come the results of each kind, the answers, the run over time, what did not run, the
-environment and the method. A report of several runs begins with their differences.
-"""
+environment and the method. A report of several runs begins with their differences."""
 
 from __future__ import annotations
 
@@ -263,8 +262,7 @@ def _renamed(sections: Iterable[ReportSection], prefix: str) -> Iterator[ReportS
 def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterator[ReportSection]:
     """Yield a section a topic that has an answer, one of ``advice`` or computed here.
 
-    Topics that can tell nothing, of no data, and have nothing to show share a line.
-    """
+    Topics that can tell nothing, of no data, and have nothing to show share a line."""
     known, without = {one.topic.name: one.record for one in advice}, list[str]()
     several = [run.results for run in runs]
     for topic in TOPICS:

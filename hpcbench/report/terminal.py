@@ -2,8 +2,7 @@
 
 `Progress` shows on rank 0 how far the sweep is: a bar on a terminal, one flushed line per case,
 however long, in a log. It draws only when a case ends: supervisors must not wake while something is
-timed.
-"""
+timed."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ def open_console(stream: TextIO | None = None) -> Console:
     """Return a console on ``stream`` (default: standard output as it is now).
 
     Its width is that of COLUMNS, else of its terminal, else 80. Open MPI gives every rank a
-    terminal even where its own output goes to a file, so there only FORCE_COLOR makes it one.
-    """
+    terminal even where its own output goes to a file, so there only FORCE_COLOR makes it one."""
     is_log = "OMPI_COMM_WORLD_RANK" in os.environ and not os.environ.get("FORCE_COLOR")
     return _SafeConsole(file=stream or sys.stdout, highlight=False,
                         force_terminal=False if is_log else None)
@@ -64,8 +62,7 @@ def print_lines(
     """Print each line or table as it comes; nothing is cut.
 
     Sentences are wrapped to COLUMNS, else the terminal, else `PAGE_COLUMNS`. Tables fit these
-    (`fitted`), unless they are ``whole``.
-    """
+    (`fitted`), unless they are ``whole``."""
     console = open_console(stream)
     width = _columns(console)
     for item in lines:
@@ -92,8 +89,7 @@ _NUMBER = re.compile(r"(?<![^\s(])([\d.,]+) (?=[A-Za-z%])")
 class Sentence(Text):
     """A line of prose, which wraps below its first ``indent`` characters.
 
-    ``room``: the columns that it has where its reader gives it none; None for a whole line.
-    """
+    ``room``: the columns that it has where its reader gives it none; None for a whole line."""
 
     def __init__(
         self, text: str, indent: int = 2, style: str = "", room: int | None = None,
@@ -131,8 +127,7 @@ _TOPIC_WIDTH = 21
 def table_lines(table: Table, width: int | None = None) -> Iterator[Text]:
     """Yield a blank line, the title, the columns' titles and units, the groups and the notes.
 
-    ``width``: columns that the table has to fit, if it can.
-    """
+    ``width``: columns that the table has to fit, if it can."""
     table = table.without_empty()
     if width:
         table = fitted(table, width)
@@ -307,8 +302,7 @@ class Progress:
     With ``every_run`` a log has a line for each run of a case, by its whole label, not only for the
     last one. ``clock`` returns seconds. ``slow_reason``, if set, is why cases may take longer than
     planned; ``earlier``: statuses of each case's runs in earlier attempts, by its id. ``said`` is
-    what a case's last line calls it, by the same function as the results do.
-    """
+    what a case's last line calls it, by the same function as the results do."""
 
     def __init__(
         self, cases: Sequence[Case], stream: TextIO | None = None, *, passes: int = 1,
@@ -368,8 +362,7 @@ class Progress:
         """Count one run of a case.
 
         ``seconds`` is how long all of it took, set-up and checks included; ``launch`` and
-        ``pass_index`` count from 0.
-        """
+        ``pass_index`` count from 0."""
         self._correct((launch, pass_index))
         self._count(case, status, seconds)
         if self._first_pass and self._first_pass.turn == (launch, pass_index):
@@ -456,8 +449,7 @@ class Progress:
     def _place(self, *, of_case: bool = True) -> str:
         """Return ``[ 3/20] ``: how many of the cases have had their last run.
 
-        Where each run has a line, it is how many runs are done. The bar counts by itself.
-        """
+        Where each run has a line, it is how many runs are done. The bar counts by itself."""
         if self._every_run:
             return "" if self._bar else f"[{self._done:>{len(str(self._total))}}/{self._total}] "
         if self._bar or not of_case:

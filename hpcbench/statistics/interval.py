@@ -3,8 +3,7 @@ values: the number below the median is binomial with p = 1/2, so the l-th smalle
 enclose it with a known probability. Dependent values: at a lag-1 correlation of 0.8 such a 95 %
 interval holds the median in 6 of 10 cases. The variance inflation (of a sum of dependent scores
 over independent ones) moves the ranks out, at most to the least and the greatest value. The widest
-of three estimates (AR(1) of that correlation, spectrum, states) counts; none is a test to pass.
-"""
+of three estimates (AR(1) of that correlation, spectrum, states) counts; none is a test to pass."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Order statistics, and the numbers of values that they need; intervals; Student's t.
 
 Percentiles are interpolated linearly between order statistics (Hyndman and Fan 1996, type 7, the
-default of ``numpy.percentile``), so that anyone can recompute a printed number.
-"""
+default of ``numpy.percentile``), so that anyone can recompute a printed number."""
 
 from __future__ import annotations
 

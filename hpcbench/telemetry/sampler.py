@@ -1,8 +1,7 @@
 """A rank's telemetry: read by threads at fixed times and around each case, taken between cases.
 
 Sources that may hang together share a thread, which never keeps the main thread waiting, takes no
-signal, and ends with the process, also inside a call that never returns.
-"""
+signal, and ends with the process, also inside a call that never returns."""
 
 from __future__ import annotations
 
@@ -160,8 +159,7 @@ _WAIT_S = 0.02
 class Sampler:
     """A context manager around all cases. Nothing here raises, and nothing takes long.
 
-    ``groups`` are sources that share a thread each, ``missing`` the reasons of other tables.
-    """
+    ``groups`` are sources that share a thread each, ``missing`` the reasons of other tables."""
 
     def __init__(
         self, groups: Sequence[Sequence[Source]], rate_hz: float, missing: Mapping[str, str],
@@ -276,8 +274,7 @@ def open_sampler(
 ) -> Sampler:
     """Return the sampler of a rank; ``gpu_uuid`` is that of its GPU, or None.
 
-    ``rocm``: an AMD GPU. ``tried``: the findings of the probe's child about NVML or amdsmi.
-    """
+    ``rocm``: an AMD GPU. ``tried``: the findings of the probe's child about NVML or amdsmi."""
     access = access or TelemetryAccess()
     openers: Mapping[str, Callable[[], Source]] = {
         "process": lambda: ProcessSource(access.root),

@@ -1,7 +1,6 @@
 """Sources of telemetry: the worker's process, a node's cores, clocks, RAPL and interfaces, GPUs.
 
-A GPU library's call that hangs or is refused costs its column. amdsmi has never run here.
-"""
+A GPU library's call that hangs or is refused costs its column. amdsmi has never run here."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ class Source(ABC):
         """Yield the number of each device with its values now.
 
         It passes a column's name to ``at`` before a call that may hang for it alone. Raises
-        UnreadableError or OSError.
-        """
+        UnreadableError or OSError."""
 
     def drop(self, column: str, why: str) -> bool:
         """Read a column no more, if the source can be read without it; return whether it can."""
@@ -69,8 +67,7 @@ class OpenKernelFile:
     """A file of the kernel that stays open: each reading gets its current text.
 
     A file of a process stays that process's when its number is reused. It is closed when
-    unreferenced: a reader that hangs may still use it.
-    """
+    unreferenced: a reader that hangs may still use it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -246,8 +243,7 @@ def _domain(zone: str, names: dict[str, str]) -> str:
 class NetworkSource(Source):
     """Bytes and losses of interfaces, from /proc/net/dev, and of InfiniBand ports.
 
-    A bond, a bridge or a VLAN counts its ports' bytes again, and is left out (`_counts_once`).
-    """
+    A bond, a bridge or a VLAN counts its ports' bytes again, and is left out (`_counts_once`)."""
 
     table = "network"
 
@@ -309,8 +305,7 @@ def _counts_once(files: KernelFiles, name: str) -> bool:
 
     True for hardware (``device``), false above others (``lower_*``). The rest (ends of tunnels and
     of containers) count only on the default route, if there is hardware. Interfaces of another
-    network namespace than /sys shows count.
-    """
+    network namespace than /sys shows count."""
     counters = files.names(f"{_NET}/{name}")
     if name == _LOOPBACK or not counters or "device" in counters:
         return True
@@ -330,8 +325,7 @@ def _default_routes(files: KernelFiles) -> set[str]:
 class GpuSource(Source):
     """One GPU by NVML, which ``load`` gives, initialised. ``refused`` columns are not read.
 
-    The library is loaded by the first reading, in the thread that reads, because that may hang.
-    """
+    The library is loaded by the first reading, in the thread that reads, because that may hang."""
 
     table = "gpu"
     library: ClassVar[str] = "NVML"

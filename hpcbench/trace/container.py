@@ -190,8 +190,7 @@ def expected_content(path: Path) -> Iterator[None]:
 def verify(path: Path, file_format: str, known_version: int, remedy: str = "") -> None:
     """Read a whole sealed file and raise UnreadableTrace unless it is as it was written.
 
-    ``remedy`` says what can be done with a file of another format.
-    """
+    ``remedy`` says what can be done with a file of another format."""
     with open_regular(path) as descriptor:
         size, first = os.fstat(descriptor).st_size, os.pread(descriptor, _FIRST_BYTES, 0)
         first_line = f"format {file_format}\n".encode()

@@ -1,8 +1,7 @@
 """The reports of a job's ranks, the lines that judge them, and how these are printed.
 
 ``python -m hpcbench.validation.rank_report FOLDER MARKER RANK`` prints `probe`: a results folder is
-tried in a process of its own, which a dead file system may block.
-"""
+tried in a process of its own, which a dead file system may block."""
 
 from __future__ import annotations
 
@@ -78,8 +77,7 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
     A rank that does not see that folder tries its places in a run. Keys: ``folder``, ``marker``;
     ``error`` or None; ``seen``: whether rank 0's marker is there; ``kind`` of file system;
     ``free_bytes``, ``free_files``, None if unknown; ``sync_s``; ``own``: where the rank writes
-    otherwise; ``made``: new parent folders, the innermost first, to be removed at the end.
-    """
+    otherwise; ``made``: new parent folders, the innermost first, to be removed at the end."""
     answer = {**_NOTHING, "folder": str(folder), "marker": marker}
     place = folder / marker
     try:
@@ -185,8 +183,7 @@ class RankReport:
     ``facts`` of `backends.facts`, None without torch; ``interface`` of the job's sockets; ``clock``
     a `SyncRecord`; ``storage`` of `probe`; ``shm_bytes`` free in /dev/shm; ``not_utf8`` of
     `validation.machine`; ``core_files`` the limit in bytes, "unlimited", or 0 where none is
-    written. ``core_use`` of `use_since` over the report.
-    """
+    written. ``core_use`` of `use_since` over the report."""
 
     rank: int
     local_rank: int
@@ -234,8 +231,7 @@ class JobReport:
     ``announced``: ranks and launcher by the launcher's variables, or None. ``world_size_fix``: the
     remedy if MPI sees another number. ``lost``: rank -> host of those without an answer in
     ``timeout_s``. ``start_error``: why there is no MPI, or why torchrun's ranks did not meet.
-    ``mixed``: what is of two MPIs, and the remedy.
-    """
+    ``mixed``: what is of two MPIs, and the remedy."""
 
     world_size: int
     ranks: tuple[RankReport, ...]

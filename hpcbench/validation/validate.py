@@ -1,7 +1,6 @@
 """``hpcbench validate``: all ranks report, rank 0 judges and prints, all end with one code.
 
-A rank is probed by the same code as in a run. No wait is without a limit.
-"""
+A rank is probed by the same code as in a run. No wait is without a limit."""
 
 from __future__ import annotations
 
@@ -98,8 +97,7 @@ class BoundedCommunicator(Communicator):
 
     Values go through rank 0, one message a rank: MPI's collectives could not name a missing rank.
     Ranks without an answer in ``timeout_s`` are in ``lost``, on rank 0, and are not waited for
-    again.
-    """
+    again."""
 
     def __init__(self, comm: Communicator, timeout_s: float) -> None:
         self._comm = comm

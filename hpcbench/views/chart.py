@@ -1,8 +1,7 @@
 """Charts as every renderer gets them: raw values in SI units, what they mean, and how they look.
 
 A renderer chooses places, sizes and fonts; it computes nothing but shown units. The table and the
-charts of rooflines (`reduce.roofline`) are the same for every kind.
-"""
+charts of rooflines (`reduce.roofline`) are the same for every kind."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class Shown:
 def roofline_tables(what: str, shown: Sequence[Shown], *, of: bool = False) -> Iterator[Table]:
     """Yield one table of all rooflines.
 
-    Where none has a bound, the reasons; without rooflines, but with cases (``of``), what to add.
-    """
+    Where none has a bound, the reasons; without rooflines, but with cases (``of``), what to add."""
     if not any(one.found.bound_by for one in shown):
         reasons = [f"  none: {text}" for text in dict.fromkeys(
             one.found.evidence for one in shown)] or [NO_CEILING] * of
@@ -255,8 +253,7 @@ class Chart:
 class Curve:
     """Points by their place along x, ascending; apart from one another unless ``is_joined``.
 
-    ``colour`` is that of its backend, implementation, strategy or function; else one of COLOURS.
-    """
+    ``colour`` is that of its backend, implementation, strategy or function; else one of COLOURS."""
 
     label: str
     points: tuple[tuple[float, ChartPoint], ...]
@@ -279,8 +276,7 @@ class Panel:
 
     ``reference`` is a range to compare with, and its middle; ``empty`` stands where no line has a
     point. ``spans`` are ranges along x that are shaded, in two tones in turn. Without
-    ``has_marks`` points are joined, but have no mark of their own.
-    """
+    ``has_marks`` points are joined, but have no mark of their own."""
 
     y: Axis
     lines: tuple[Curve, ...]
@@ -304,8 +300,7 @@ class LineChart(Chart):
 class Dot:
     """A row with one point, and its values in words; ``case_id`` is its case, if it has one.
 
-    ``mark`` is ``fastest`` where the row clearly is. ``colour``: as in a `Curve`.
-    """
+    ``mark`` is ``fastest`` where the row clearly is. ``colour``: as in a `Curve`."""
 
     label: str
     point: ChartPoint
@@ -332,8 +327,7 @@ class Bar:
 
     ``whisker`` is the range of the whole; ``limit`` marks a value across the bar; ``below`` is the
     length of a line below it, which ends where the bar ends. ``case_id``, ``mark`` and ``colour``,
-    of the label, are those of a `Dot`.
-    """
+    of the label, are those of a `Dot`."""
 
     label: str
     cells: tuple[Cell, ...]
@@ -359,8 +353,7 @@ class BarSection:
 class BarChart(Chart):
     """Bars to compare. ``legend`` names looks of segments and lines.
 
-    ``whisker``, ``limit`` and ``below`` are the names of these marks of bars in the legend.
-    """
+    ``whisker``, ``limit`` and ``below`` are the names of these marks of bars in the legend."""
 
     x: Axis
     columns: tuple[Column, ...]
@@ -439,8 +432,7 @@ class HeatMap(Chart):
             whether values are below, and above, them.
         spans: ranges of columns that are marked, each from its first to behind its last;
             ``span_title`` is the reason.
-        breaks: columns before which something else begins.
-    """
+        breaks: columns before which something else begins."""
 
     x: Axis
     y: Axis
@@ -462,8 +454,7 @@ class HeatMapCase:
 
     ``heading`` names the call, ``words`` distinguish the case from others, ``note`` is a sentence
     on the meaning of rows. The case with the greatest ``order`` is mapped; ``rule`` states that
-    order in words.
-    """
+    order in words."""
 
     heading: str
     words: tuple[str, ...]

@@ -3,8 +3,7 @@
 ``$(H100 SXM, bf16 fp16)`` becomes a mapping of FLOP/s, ``$(H100 SXM, memory)`` GB of its smallest
 variant, ``$(H100 SXM, bandwidth)`` GB/s of that, ``$(nvlink4)`` GB/s in one direction.
 
-One shipped sweep for known hardware: its text, its content, and its comments.
-"""
+One shipped sweep for known hardware: its text, its content, and its comments."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ class Preset:
 
     ``text`` is the file with its comments and with peaks (`operations.peaks`), ``content`` the
     mapping in it. ``about`` is a sentence about the machine. ``sources`` maps keys of section
-    ``hardware`` to the comment before them.
-    """
+    ``hardware`` to the comment before them."""
 
     name: str
     text: str

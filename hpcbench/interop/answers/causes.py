@@ -7,8 +7,7 @@ that they took longer. The isolated calls are divided alike and subtracted. So a
 
 as shares of the ranks' mean duration. Intervals are percentiles of means of resampled calls (Efron
 1979), of both sides, as wide as the dependence of calls asks for. They do not cover differences
-between two runs of a machine.
-"""
+between two runs of a machine."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ class CallCause:
         late: ranks that arrive last more often than the others, where arrival is a cause or a part
             of `PART`: of two ranks one that is late by a transfer makes a third of the time.
         missing: why there is no cause; else empty.
-        signature: index in the record's `signatures`.
-    """
+        signature: index in the record's `signatures`."""
 
     form: str
     calls: int
@@ -117,8 +115,7 @@ class Causes:
     """The record of the topic; ``shares`` are of all recorded time, by cause, with the rest.
 
     ``span_s``: from the mean rank's first issue to its last end; ``of_span``: communication's share
-    of it, the most that may be exposed; both None where calls were lost or have no times.
-    """
+    of it, the most that may be exposed; both None where calls were lost or have no times."""
 
     forms: tuple[CallCause, ...]
     shares: Mapping[str, float]
@@ -234,8 +231,7 @@ def _alone(
 ) -> CallTimes:
     """Return the times of the isolated calls that count, each group's as a call of its own.
 
-    ``shape``: ranks of a group, and their stride; ``ranks``: those of a single group, else none.
-    """
+    ``shape``: ranks of a group, and their stride; ``ranks``: those of a single group, else none."""
     each = call_seconds(item, samples)[:, counted(samples)]
     each = each[[*ranks]] if ranks else each
     shaped = each.reshape(-1, *shape, each.shape[1])
@@ -279,8 +275,7 @@ def _verdict(shares: Mapping[str, Interval]) -> tuple[str, tuple[str, ...]]:
     """Return the cause, and the parts of a ``mixed`` one.
 
     Arrival and contention are both parts, too, where together they are the main cause and the
-    intervals leave their division open.
-    """
+    intervals leave their division open."""
     for name, share in shares.items():
         if share.ends[0] >= MAIN:
             return name, ()

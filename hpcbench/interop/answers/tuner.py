@@ -4,8 +4,7 @@ A case that sets NCCL_ALGO and NCCL_PROTO is compared with the case of the same 
 neither, in pairs measured close together (`recommend.paired`). As there, a chance counts as often
 as there are ways, all comparisons of a table are one family, and of 100 tables of equal choices at
 most one has a line. Tables know no dtype, operator or mode, so a choice must gain in all that were
-measured.
-"""
+measured."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ class TunedRange:
     """A choice that gains at each measured size from the first to the last of ``sizes``, in bytes.
 
     ``others`` are the other measured sizes of these calls. ``gain`` is how many times as long
-    NCCL's own choice takes, at the size where that is least.
-    """
+    NCCL's own choice takes, at the size where that is least."""
 
     calls: TunedCalls
     choice: TunedChoice
@@ -90,8 +88,7 @@ class SweptCase:
     """A case on NCCL: its calls, size in bytes, settings that tables lack, and its choice.
 
     ``choice`` is None for NCCL's own. ``unfit`` is why no line can be about the case,
-    ``unmeasured`` why its time does not count; both are empty where nothing is wrong.
-    """
+    ``unmeasured`` why its time does not count; both are empty where nothing is wrong."""
 
     run: int
     item: CaseResult
@@ -282,8 +279,7 @@ def _good(variants: Sequence[Judged]) -> dict[TunedChoice, Paired]:
     """Return the choices that gain in every variant and are as good as the best of them.
 
     Which of equal choices is the fastest is chance: with the fastest alone, the choice of a table
-    would change at each size.
-    """
+    would change at each size."""
     everywhere = set.intersection(*(
         {choice for choice, (_, gains) in of.items() if gains} for of in variants)) if (
         variants) else set()
@@ -299,8 +295,7 @@ def spans(
     """Yield the fewest runs of neighbouring sizes that one choice is good for: first, last, choice.
 
     ``good`` has, for each measured size in order, the gain of the choices that are good there. A
-    size without any is in no run. If several choices fit a run the one with most gain is taken.
-    """
+    size without any is in no run. If several choices fit a run the one with most gain is taken."""
     first = 0
     while first < len(good):
         shared, last = set(good[first]), first

@@ -5,8 +5,7 @@ The time is that of the record's mean rank. Calls without delay wait no longer t
 ratio of their present time; only that part of the recorded time changes, and the time of recorded
 calls beyond isolation stays. A gain is ``real`` where both were measured in the same passes, as
 `compare --by` has them, with a given number of iterations; else it is ``predicted``: other
-differences between runs are unknown.
-"""
+differences between runs are unknown."""
 
 from __future__ import annotations
 
@@ -83,8 +82,7 @@ class Alternative:
         verdict: ``real``, ``predicted``, ``slower`` or ``undecided``.
         missing: what is not measured, or too little; else empty.
         backend, env: those of a setting; "" as recorded.
-        signatures: indices of the calls that are covered.
-    """
+        signatures: indices of the calls that are covered."""
 
     name: str
     what: str
@@ -111,8 +109,7 @@ class WhatIf:
     ``time_s``: recorded communication of the mean rank; ``span_s``: from its first issue to its
     last end; ``of_span``: communication's share of it; both None where calls were lost or have no
     times. ``untimed``: calls of all ranks that have no time and are not measured.
-    ``env``: variables of the present setting, if it was not measured without.
-    """
+    ``env``: variables of the present setting, if it was not measured without."""
 
     time_s: float
     span_s: float | None
@@ -171,8 +168,7 @@ def _in_setting(job: RecordedJob, calls: RecordedCalls, backend: str, env: Env) 
 def _balanced(job: RecordedJob) -> Iterator[Made]:
     """Yield the alternative with all parts of their mean size, where some are not.
 
-    Times at sizes that are not measured are interpolated; then a gain is only predicted.
-    """
+    Times at sizes that are not measured are interpolated; then a gain is only predicted."""
     uneven = [one for one in job.calls if one.time_s and one.size_bytes != one.balanced_bytes]
     if uneven:
         made, ratio = _made(job, Alternative("balanced sizes", BALANCE), [
@@ -207,8 +203,7 @@ def _made(
 ) -> Made:
     """Return the alternative with its change, and the ratio of times in it to those at present.
 
-    ``changed``: calls, with their times at present and in the alternative.
-    """
+    ``changed``: calls, with their times at present and in the alternative."""
     parts, missing, covered_s, signatures = [], [], 0.0, []
     for calls, present, other in changed:
         if not other or not present:
@@ -363,8 +358,7 @@ def _provable(found: Iterable[Alternative]) -> list[tuple[float, Alternative]]:
 def proof_of(record: TrafficRecord, result: WhatIf) -> Proof:
     """Return the sweep of the best alternative that a sweep can measure.
 
-    Raises UsageError if none is measured that may be faster.
-    """
+    Raises UsageError if none is measured that may be faster."""
     able = _provable(result.alternatives)
     if not able:
         raise UsageError("--prove: no setting that is measured may be faster; give backend or env "

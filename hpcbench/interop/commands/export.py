@@ -48,8 +48,7 @@ def export(
     Examples:
         hpcbench export results/latest --to nccl-tests --only "all_reduce * n=2"
         hpcbench export results/latest --to prometheus -o hpcbench.prom --force
-        hpcbench export run1 run2 run3 --to csv -o runs.csv
-    """
+        hpcbench export run1 run2 run3 --to csv -o runs.csv"""
     from hpcbench.interop.formats.export.cases import ExportRequest
     from hpcbench.interop.formats.export.write import (
         chosen_export,
@@ -113,8 +112,7 @@ def anonymize(
 
     Examples:
         hpcbench anonymize results/latest -o for-others
-        hpcbench anonymize results/latest -o for-others --hide projectx
-    """
+        hpcbench anonymize results/latest -o for-others --hide projectx"""
     from hpcbench.interop.anonymize import anonymize as copy_run
     from hpcbench.interop.anonymize import write_mapping
     from hpcbench.units import plural

@@ -48,8 +48,7 @@ def record(
     Examples:
         mpirun -np 4 python -m hpcbench record -o rec -- python train.py
         hpcbench record --durations --calls 100000 -- python train.py
-        hpcbench record --startup
-    """
+        hpcbench record --startup"""
     from hpcbench.interop.traffic.recording import STARTUP, Recording, run_recorded
 
     if startup:

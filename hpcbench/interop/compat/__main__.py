@@ -1,7 +1,6 @@
 """``python -m hpcbench.compat FOLDER``: programs with nccl-tests' names, for those that start them.
 
-They lie in a folder of their own: beside python they could hide nccl-tests' own.
-"""
+They lie in a folder of their own: beside python they could hide nccl-tests' own."""
 
 from __future__ import annotations
 

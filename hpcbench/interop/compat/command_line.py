@@ -69,8 +69,7 @@ class CommandLaunch:
     ``of_ranks`` those that hold for its number of processes alone, ``wrappers`` the words
     behind it, ``strangers`` those from the first on that is not understood. ``counts`` has the
     numbers of each role, ``reserved`` those of an allocation around it. ``left_out`` are words of
-    no effect.
-    """
+    no effect."""
 
     name: str = ""
     launcher: Launcher | None = None
@@ -474,8 +473,7 @@ def split_command(text: str, known: re.Pattern[str]) -> tuple[Program, CommandLa
     """Return the program in a command line whose name matches ``known``, and its launch.
 
     Raises UsageError for text that a shell would not take, where there is no program or several,
-    and for words of which it is not clear how many ranks they start.
-    """
+    and for words of which it is not clear how many ranks they start."""
     if len(text) > _MOST_CHARACTERS:
         raise UsageError(f"the command has {len(text):,} characters, more than "
                          f"{_MOST_CHARACTERS:,}")

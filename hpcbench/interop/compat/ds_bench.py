@@ -41,8 +41,7 @@ def ds_bench_sweep(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the sweep of a command of ds_bench, and a remark for each option that is lost.
 
-    Raises UsageError in one line.
-    """
+    Raises UsageError in one line."""
     given = _parser(program).parse_args([*words])
     if given.help:
         raise UsageError(f"{program}: the command prints its help, and measures nothing")

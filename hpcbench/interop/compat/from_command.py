@@ -39,8 +39,7 @@ class Translated:
 def translate(text: str, ranks: int | None = None, file: str = "FILE") -> Translated:
     """Return the sweep of a command line; ``ranks`` replace those that the command starts.
 
-    Raises UsageError in one line for another command.
-    """
+    Raises UsageError in one line for another command."""
     try:
         return _translated(valid(text), ranks, file)
     except UsageError as error:

@@ -12,8 +12,7 @@ from types import MappingProxyType
 class Role(Enum):
     """What an option says of the ranks; ``SHAPE``: what a rank gets, so nothing of their number.
 
-    ``OTHER`` counts them by parts of a node that the command does not describe.
-    """
+    ``OTHER`` counts them by parts of a node that the command does not describe."""
 
     RANKS = 1
     OF_NODE = 2
@@ -32,8 +31,7 @@ class Launcher:
     ``none`` those without. ``settings`` set a variable: ``-x A=1``. ``long`` options begin with
     two dashes, and others have one letter, with which a value or another letter may be joined; else
     any option has one dash or two. ``command`` starts ranks, and the words behind it count them;
-    without it mpirun starts them, and options are lost.
-    """
+    without it mpirun starts them, and options are lost."""
 
     roles: Mapping[str, Role]
     none: frozenset[str] = frozenset()

@@ -1,8 +1,7 @@
 """The options of nccl-tests: the meaning of a command line, and the sweep that measures it.
 
 Defaults are those of nccl-tests 2.19.6 (``main`` of its src/common.cu), which also reads
-abbreviated long names, ``-n20`` and ``--iters=20``.
-"""
+abbreviated long names, ``-n20`` and ``--iters=20``."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ _NOTHING = "no effect: "
 class NcclTestsOptions:
     """A command line of one program; sizes in bytes, ``values`` as of `OPTIONS`, by letter.
 
-    ``given`` are the letters that were typed. ``is_help``: nothing but the help is wanted.
-    """
+    ``given`` are the letters that were typed. ``is_help``: nothing but the help is wanted."""
 
     program: str
     values: Mapping[str, int | str]
@@ -196,8 +194,7 @@ def to_sweep(
     """Return the sweep that measures the same, and a remark for each option of another meaning.
 
     The mapping is for `check_config`; ``ranks`` are those of the job. A remark begins with the
-    option, and holds none of the words by which readers of nccl-tests' text find its lines.
-    """
+    option, and holds none of the words by which readers of nccl-tests' text find its lines."""
     measure, block = _measure(options), _block(options, ranks, backend)
     timeout_s = float(options.number("T") or DEFAULT_TIMEOUT_S)
     sweep = {"name": options.program, "measure": measure, "launch": {"timeout_s": timeout_s},

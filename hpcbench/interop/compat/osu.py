@@ -35,8 +35,7 @@ _MOST_BYTES, _MOST_OF_PAIRS, _WINDOW = 2**20, 2**22, 64
 class OsuOption:
     """An option: its letter, its long name, whether it takes a value, and why it has no effect.
 
-    Those without ``lost`` have a counterpart.
-    """
+    Those without ``lost`` have a counterpart."""
 
     letter: str
     name: str
@@ -71,8 +70,7 @@ _WITH_EXTRA = re.compile(r"(--validation|--tail-lat|-c|-z)(?:=.*|log.*|\d.*)")
 def osu_sweep(program: str, words: Sequence[str], ranks: int) -> tuple[dict[str, Any], Remarks]:
     """Return the sweep of a command of OSU, and a remark for each option that is lost.
 
-    Raises UsageError in one line.
-    """
+    Raises UsageError in one line."""
     values, remarks = _parsed(program, words)
     name = program.removeprefix(PREFIX)
     block, more = (_pairs(program, name, values) if name in _PAIRS

@@ -1,8 +1,7 @@
 """One of nccl-tests' programs, measured by hpcbench: the same options, text and exit codes.
 
 Without a launcher it starts its ranks itself. Standard output of rank 0 has the text and nothing
-else.
-"""
+else."""
 
 from __future__ import annotations
 
@@ -107,8 +106,7 @@ def _start_here(
 ) -> None:
     """Become mpirun with a rank for each GPU that torch sees here, or as many as were typed.
 
-    Where that is one rank, go on as that rank.
-    """
+    Where that is one rank, go on as that rank."""
     from hpcbench.launch.session import RANKS_WITHOUT_GPUS, exec_mpirun
 
     ranks = options.ranks_per_process

@@ -47,8 +47,7 @@ class _Unfinished:
 def simple_commands(text: str, variables: Mapping[str, str]) -> Iterator[SimpleCommand]:
     """Yield the commands of a text, the values of variables that are set in it filled in.
 
-    Raises UsageError for text that a shell would not take.
-    """
+    Raises UsageError for text that a shell would not take."""
     values, current = dict(variables), _Unfinished()
     at, takes_target = 0, False
     while at < len(text):

@@ -2,8 +2,7 @@
 
 Keys and meanings are those of its src/config.rs and src/parallelization.rs at commit 12b768e:
 ``batch_size`` is divided among the replicas, and a replica's layers among its devices. Keys that
-are only accepted become notes.
-"""
+are only accepted become notes."""
 
 from __future__ import annotations
 
@@ -349,8 +348,7 @@ def parameters(shape: ModelShape) -> int:
     """Return the parameters of a transformer that is built as GPT-2.
 
     Products with biases, learned positions, two norms in each block and one behind them; logits
-    use the embedding's weight (Radford et al., 2019).
-    """
+    use the embedding's weight (Radford et al., 2019)."""
     hidden, keys = shape.hidden, shape.kv_hidden
     attention = 2 * (hidden * hidden + hidden) + 2 * (hidden * keys + keys)
     mlp = 2 * hidden * shape.inner + shape.inner + hidden

@@ -1,8 +1,7 @@
 """Sweep files of DDLB (github.com/samnordmann/ddlb, keys as of commit 0b92726), as they are.
 
 The meaning of such a file there is kept: the whole weight on every rank, nccl where no backend is
-named, the product of all lists. docs/primitives.md has the differences that remain.
-"""
+named, the product of all lists. docs/primitives.md has the differences that remain."""
 
 from __future__ import annotations
 
@@ -94,8 +93,7 @@ def _sets(name: str, axes: OptionAxes, *, columnwise: bool) -> Iterator[dict[str
 
     DDLB's sharded ``compute_only`` multiplies a rank's rows by the whole weight, as AG_after does
     before its all-gather. nvFuser's backend ``cuda`` is no process group's, so it
-    becomes an option.
-    """
+    becomes an option."""
     options = {option: list(values) for option, values in axes.items()}
     if name == "compute_only" and columnwise:
         options.setdefault("order", ["AG_after"])

@@ -1,8 +1,7 @@
 """Experiment files of TorchScale (github.com/ambicuity/Distributed-Deep-Learning-Benchmark-Suite).
 
 Keys, defaults and meanings are those of commit 3bafc70: ``batch_sizes`` are samples of each GPU,
-and each model is trained by DistributedDataParallel on each number of GPUs.
-"""
+and each model is trained by DistributedDataParallel on each number of GPUs."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Calls of one form and group shape are one block, with their sizes. Groups that together are all
 ranks, each of equal size and stride, run concurrently, as in the job. Calls that no block can have
-are left out, and a note counts them and their bytes.
-"""
+are left out, and a note counts them and their bytes."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ UNEVEN = (f"parts of different sizes: measured are the {MOST_UNEVEN} forms with 
 def sweep_of(record: TrafficRecord, file: str = "") -> dict[str, Any]:
     """Return the sweep of a record as a raw mapping. Raises ConfigError if nothing can be measured.
 
-    Calls with parts of different sizes are replays of the record itself, the ``file``.
-    """
+    Calls with parts of different sizes are replays of the record itself, the ``file``."""
     formed = [(one, _form(record, one)) for one in record.signatures]
     forms = grouped((form, one) for one, form in formed if isinstance(form, CallForm))
     alone = _uneven(formed) if file else []
@@ -137,8 +135,7 @@ def _form(record: TrafficRecord, signature: Signature) -> CallForm | str:
 def _shape(record: TrafficRecord, group: int) -> tuple[int, int]:
     """Return how many ranks a group has, and how far apart they are where its like cover the job.
 
-    The distance is 0 where they do not: then as many ranks from the first on stand for them.
-    """
+    The distance is 0 where they do not: then as many ranks from the first on stand for them."""
     ranks = record.groups[group].ranks
     size, stride = len(ranks), _stride(ranks)
     alike = {one.ranks for one in record.groups if len(one.ranks) == size

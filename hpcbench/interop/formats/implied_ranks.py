@@ -17,8 +17,7 @@ _SLACK = 1e-9
 class ImpliedRanks:
     """The n that a table's rates imply: ``chosen`` is the stated n, or that of most rows.
 
-    ``agreeing`` of ``asked`` measurements allow n from ``least`` to ``most``.
-    """
+    ``agreeing`` of ``asked`` measurements allow n from ``least`` to ``most``."""
 
     chosen: int | None
     least: int
@@ -42,8 +41,7 @@ def has_factor(collective: str) -> bool:
 def implied(collective: str, half: PrintedForm) -> tuple[int, int] | None:
     """Return the least and the greatest n that both rates allow; least > greatest if none is.
 
-    None where the collective has no busbw, or a rate is missing or 0 to its printed digits.
-    """
+    None where the collective has no busbw, or a rate is missing or 0 to its printed digits."""
     span = _ratio(half) if has_factor(collective) else None
     if span is None:
         return None

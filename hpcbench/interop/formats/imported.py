@@ -1,8 +1,7 @@
 """Files of other programs as a results file: each time is as the program printed it.
 
 A row has the mean of so many calls back to back, or the median of single operations, and never an
-interval. A collective, number of ranks or backend that a file lacks is asked for, never guessed.
-"""
+interval. A collective, number of ranks or backend that a file lacks is asked for, never guessed."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> list[
     """Write the rows of all files to a new results file; return lines on what was done.
 
     Raises FileError for an existing output, or files without a row to import; UsageError
-    for facts that the user has to give.
-    """
+    for facts that the user has to give."""
     if output.exists():
         raise FileError(f"{output} exists: give another name with -o, or remove it")
     if not output.parent.is_dir():

@@ -2,8 +2,7 @@
 
 Of operations, the slowest rank's report counts, and rows have their order statistics: each waited
 for the slowest rank, so they are no samples of a benchmark, and no interval is made of them.
-Memory is 20 bytes an operation and rank.
-"""
+Memory is 20 bytes an operation and rank."""
 
 from __future__ import annotations
 
@@ -213,8 +212,7 @@ MOST_OPERATIONS = 10_000_000
 class Reports:
     """Reports of operations of one size: communicators by their index, numbers, times in us.
 
-    ``line`` is the line of the first report.
-    """
+    ``line`` is the line of the first report."""
 
     line: int
     communicators: array[int] = field(default_factory=lambda: array("i"))

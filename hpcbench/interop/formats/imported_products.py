@@ -1,8 +1,7 @@
 """Rows of DDLB as cases of primitives: the same problem, solved by the same implementation.
 
 DDLB's options have the meaning that `config.dialects.ddlb` gives them in sweep files: the whole
-weight on every rank, nccl where no backend is named.
-"""
+weight on every rank, nccl where no backend is named."""
 
 from __future__ import annotations
 
@@ -82,8 +81,7 @@ def _take_row(row: ProductRow, given: UserFacts, ranks: int, gathered: Gathered)
 def _workload(spec: PrimitiveSpec, name: str, problem: Problem) -> tuple[Primitive, str | None]:
     """Return the workload, with the work of the primitive, and why the problem has none, or None.
 
-    The calls of plug-ins' implementations are not known here, whether they are installed or not.
-    """
+    The calls of plug-ins' implementations are not known here, whether they are installed or not."""
     return make_workload(spec, ImplementationSpec(
         ALIASES.get(name, name), "", {}, calls=None if name in ALIASES else ()), problem)
 

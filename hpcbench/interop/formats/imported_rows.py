@@ -57,8 +57,7 @@ class RowPlace:
 
     ``dtype`` is as the table writes it. ``label`` distinguishes cases of the same work, such as
     those of two communicators. ``device`` "" is the usual one of the backend. ``own`` is how
-    hpcbench says that it measured.
-    """
+    hpcbench says that it measured."""
 
     program: str
     kind: str
@@ -89,8 +88,7 @@ class RowPlace:
 class PrintedTimes:
     """The times of a row in seconds, (n,): one mean, or those of single operations (``fold``).
 
-    ``n_wrong`` is None where nothing was checked; ``line`` is that of the row.
-    """
+    ``n_wrong`` is None where nothing was checked; ``line`` is that of the row."""
 
     times_s: npt.NDArray[np.float64]
     line: int

@@ -18,8 +18,7 @@ _HALVES = tuple(10.0 ** -digits / 2 * (1 + 1e-6) for digits in range(_MOST_DIGIT
 class Printed(NamedTuple):
     """A number that was printed; before rounding it was within ``half`` of ``value``.
 
-    A tuple, as a long log has a million of them.
-    """
+    A tuple, as a long log has a million of them."""
 
     value: float
     half: float

@@ -3,8 +3,7 @@
 Times are microseconds and rates GB/s (1e9 bytes/s) where names do not state otherwise. What rows of
 hpcbench in nccl-tests' form do not say stands in a line that others skip (`OwnTable`): nccl-tests
 measures on nccl and GPUs, the mean of calls back to back; hpcbench may not. It is checked as a
-sweep file is.
-"""
+sweep file is."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ class PrintedForm:
 
     ``wrong`` counts wrong elements, None where nothing was checked. ``low_us`` to ``high_us`` are
     the extremes of the times whose mean ``time_us`` is, ``percentiles_us`` in order of their share.
-    ``odd`` are values that are no numbers, as printed, such as "busbw nan".
-    """
+    ``odd`` are values that are no numbers, as printed, such as "busbw nan"."""
 
     in_place: bool | None = None
     time_us: Printed | None = None
@@ -57,8 +55,7 @@ class CommRow:
     """One size of a table of communication: ``count`` in elements, ``size_bytes`` as printed.
 
     ``passed`` is the result of a check of the whole row, None without one. ``number`` identifies a
-    single operation, alike on all ranks of its communicator; None for a mean.
-    """
+    single operation, alike on all ranks of its communicator; None for a mean."""
 
     line: int
     size_bytes: int
@@ -115,8 +112,7 @@ class CommTable:
         backend: the library that a title names: mpi or nccl; "" where it names none.
         device: cpu or cuda, for memory of a GPU of any vendor; "" where it is not stated.
         communicator: the id of the communicator whose single operations these are, "" of means.
-        rank: the rank that reports them, None where not stated.
-    """
+        rank: the rank that reports them, None where not stated."""
 
     program: str
     path: str
@@ -231,8 +227,7 @@ class OwnTable(Section):
 
     ``printed_by`` are the programs that printed imported times, ``is_mean``: means of ``batch``
     calls, 1 where it is not known, in place of medians. ``only_in_place`` and
-    ``only_out_of_place`` are rows (`row_key`) that were measured once, and fill both halves.
-    """
+    ``only_out_of_place`` are rows (`row_key`) that were measured once, and fill both halves."""
 
     backend: Backend
     device: Device
@@ -280,8 +275,7 @@ def own_line(title: str, facts: Mapping[str, Any], *, run_id: str) -> str:
 def read_own(text: str) -> tuple[str, OwnTable | None]:
     """Return the version of hpcbench in a line, and its facts; None where it has none.
 
-    Raises ValueError for facts that this version does not know.
-    """
+    Raises ValueError for facts that this version does not know."""
     match = _OWN.match(text)
     if match is None:
         raise ValueError("no line of a table of hpcbench")

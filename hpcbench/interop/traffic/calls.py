@@ -51,8 +51,7 @@ class RankCall:
         is_open: whether it had not ended when the record was written.
         pair: sender and receiver in the group, of a message; OWN: this rank.
         splits_in: elements to each rank; None: even, or none; (): uneven, but not recorded.
-        parts: elements of all ranks' parts where the source lists them instead of this rank's.
-    """
+        parts: elements of all ranks' parts where the source lists them instead of this rank's."""
 
     collective: str
     group: str
@@ -187,8 +186,7 @@ def ranks_of(listed: Any) -> tuple[int, ...]:
 def strided(start: int, stride: int, size: int) -> tuple[int, ...]:
     """Return the ranks of a group that are so far apart; () where they are not (stride -1).
 
-    Raises ValueError for ranks from `MAX_WORLD_SIZE` on.
-    """
+    Raises ValueError for ranks from `MAX_WORLD_SIZE` on."""
     if size > MAX_WORLD_SIZE or start + (size - 1) * stride >= MAX_WORLD_SIZE:
         raise ValueError(f"a group of {size} ranks from {start} on, {stride} apart")
     return tuple(range(start, start + size * stride, stride)) if stride > 0 <= start else ()
@@ -211,8 +209,7 @@ def splits_of(listed: Any, elements: int | None) -> tuple[int, ...] | None:
 def backend_of(config: str, device: str) -> str | None:
     """Return the backend for a type of device of ``nccl`` or ``cpu:gloo,cuda:nccl``; None: unknown.
 
-    Where no device is named, it has to be the only one.
-    """
+    Where no device is named, it has to be the only one."""
     named = [part.strip().rpartition(":") for part in config.lower().split(",")]
     names = {name for on, _, name in named if name and (on in ("", device) or not device)}
     return names.pop() if len(names) == 1 else None

@@ -28,8 +28,7 @@ _RESET = (signal.SIGPIPE, signal.SIGXFSZ)
 class Recording:
     """Where ranks write, how many calls torch keeps, and the work of its profiler.
 
-    ``durations``: it notes those of gloo's calls. ``profile``: first and last step, ``3-5``.
-    """
+    ``durations``: it notes those of gloo's calls. ``profile``: first and last step, ``3-5``."""
 
     folder: Path
     calls: int | None = None
@@ -41,8 +40,7 @@ class Recording:
 def run_recorded(command: Sequence[str], recording: Recording) -> NoReturn:
     """Become the command: its process, streams, exit code and signals are those of this one.
 
-    Raises FileError for a folder with records, UsageError for a command that cannot be started.
-    """
+    Raises FileError for a folder with records, UsageError for a command that cannot be started."""
     environ = recorded_environment(os.environ, recording)
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") or 0) > 0
     if by_torchrun(os.environ) and restarted:
@@ -99,8 +97,7 @@ def cost_lines(pairs: int = PAIRS) -> Iterator[str]:
 
     Each number is the median of so many differences of two processes, one after the other, with
     their range; the time of a process is the least of 101 means, on one core. Raises UsageError
-    where the loop does not run.
-    """
+    where the loop does not run."""
     with TemporaryDirectory(prefix="hpcbench-record-") as folder:
         rounds = [_round(Path(folder) / str(number)) for number in range(pairs)]
     for at, name in enumerate(SETTINGS, 1):

@@ -43,8 +43,7 @@ def sent_bytes(item: CaseResult) -> float | None:
     """Return the data that have to leave a rank, summed over all ranks and groups.
 
     In a rooted collective all but the root send, or receive, once; in others each rank sends its
-    size times the busbw factor, or what its backend makes of it.
-    """
+    size times the busbw factor, or what its backend makes of it."""
     of = collective_of(item.case)
     ranks = item.case.world_size // of.groups
     factor = busbw_factor(of.collective, ranks)
@@ -151,8 +150,7 @@ def isolated_call(item: CaseResult) -> IsolatedCall:
 def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth | None:
     """Return S / t and S / t x factor; None for barrier and for a time that is not positive.
 
-    With several concurrent groups the rates are those of one group, in the time of the slowest.
-    """
+    With several concurrent groups the rates are those of one group, in the time of the slowest."""
     factor = busbw_factor(workload.collective, world_size // workload.groups)
     if factor is None or not time_s > 0:
         return None

@@ -2,8 +2,7 @@
 
 Where the parts differ in size (the ``split`` axis), the backend's own form with lists of parts or
 of sizes is called. Inside torch, gloo and nccl may run several simpler operations for it; nothing
-is put together here.
-"""
+is put together here."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ class Operation:
 
     ``source`` is what this rank starts from, ``buffer`` what an in-place form restores from it,
     ``output`` what is checked against ``expected`` if this rank ``has_result``. ``root`` is the
-    global rank of the root, which is rank 0 of the group where the collective has none.
-    """
+    global rank of the root, which is rank 0 of the group where the collective has none."""
 
     source: torch.Tensor
     output: torch.Tensor
@@ -143,8 +141,7 @@ class Rotation:
     """Sets of buffers, each an operation; a call is one of the set that was used longest ago.
 
     All are restored when all have been used, the next one first. So what a call touches was last
-    touched one set short of a round ago, and nothing is restored right before a call.
-    """
+    touched one set short of a round ago, and nothing is restored right before a call."""
 
     def __init__(self, sets: Sequence[Operation]) -> None:
         self.sets = sets
@@ -209,8 +206,7 @@ class Reduction(Operation):
 class AllReduce(Reduction):
     """torch.distributed.all_reduce, which has only the in-place form; direct calls have both.
 
-    Out of place the call reads ``source`` itself, which must be the same after it.
-    """
+    Out of place the call reads ``source`` itself, which must be the same after it."""
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
@@ -238,8 +234,7 @@ class AllReduce(Reduction):
 class AllGather(Operation):
     """All-gather into one tensor: every rank ends with all ranks' parts, in rank order.
 
-    In place, the part to send is the rank's own slot of the output, as in nccl-tests.
-    """
+    In place, the part to send is the rank's own slot of the output, as in nccl-tests."""
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
@@ -273,8 +268,7 @@ class UnevenAllGather(AllGather):
 class ReduceScatter(Operation):
     """Reduce-scatter of one tensor: rank r ends with part r of the reduction.
 
-    In place, the result is written to the rank's own slot of the input, as in nccl-tests.
-    """
+    In place, the result is written to the rank's own slot of the input, as in nccl-tests."""
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
@@ -358,8 +352,7 @@ class Broadcast(Operation):
 class Reduce(Reduction):
     """torch.distributed.reduce, which has only the in-place form.
 
-    Checked at the root: the contents of other ranks' buffers afterwards are not defined.
-    """
+    Checked at the root: the contents of other ranks' buffers afterwards are not defined."""
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
@@ -414,8 +407,7 @@ class Scatter(Operation):
 class SendRecv(Operation):
     """A ring: every rank sends to the next and receives from the one before, as nccl-tests.
 
-    ``count`` elements travel at the same time; at least 2 ranks.
-    """
+    ``count`` elements travel at the same time; at least 2 ranks."""
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)

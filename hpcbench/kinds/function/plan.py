@@ -59,8 +59,7 @@ class FunctionCall(Workload):
 
     ``arguments`` are its own, without those that are keys of the block. ``shared`` names those that
     all functions of its ``compare`` have: the problem, while the others are settings. ``sha256``
-    identifies the content of the ``file``.
-    """
+    identifies the content of the ``file``."""
 
     file: str
     sha256: str
@@ -115,8 +114,7 @@ class FunctionCall(Workload):
 class FunctionHost(Protocol):
     """A kind, called ``title``, of which functions of files can be implementations.
 
-    They are compared with one of its ``names`` (`KindSpec.host_path`).
-    """
+    They are compared with one of its ``names`` (`KindSpec.host_path`)."""
 
     title: str
 
@@ -190,8 +188,7 @@ class FunctionPlanner(Planner):
 def read_functions(path: str, launch: Launch) -> FunctionFile:
     """Return the declarations of a file, which a child that imports it prints. Raises ConfigError.
 
-    The child has as long as a worker to start, and its variables.
-    """
+    The child has as long as a worker to start, and its variables."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -215,8 +212,7 @@ def read_functions(path: str, launch: Launch) -> FunctionFile:
 def _imported(path: str, launch: Launch) -> tuple[int, bytes]:
     """Return the code of the child that imports a file, and what it printed. Raises TimeoutError.
 
-    Whatever ends the wait ends the child and all that it started.
-    """
+    Whatever ends the wait ends the child and all that it started."""
     deadline = time.monotonic() + launch.init_timeout_s
     with subprocess.Popen(
         module_command("hpcbench.operations.functions", path), stdin=subprocess.DEVNULL,

@@ -1,8 +1,7 @@
 """Rates of the machine: by the slowest rank's time, of each rank alone, and between two ranks.
 
 Products and memory are measured on the device where it has a clock of its own (two events around
-the call): the host's time also holds the wait for the device, 10 to 20 us of a call on a GPU.
-"""
+the call): the host's time also holds the wait for the device, 10 to 20 us of a call on a GPU."""
 
 from __future__ import annotations
 
@@ -93,8 +92,7 @@ class Distance:
     """The figures of all links of one distance, each way by itself, in seconds or bytes/s.
 
     ``worst_from`` and ``worst_to`` are the ranks of the longest latency, or of the least bandwidth.
-    ``first_ranks``: the fewest of the first ranks that have such a link.
-    """
+    ``first_ranks``: the fewest of the first ranks that have such a link."""
 
     name: str
     links: int
@@ -112,8 +110,7 @@ class PairsRecord:
 
     ``matrix`` has a row for each rank that measured and a column for each peer: seconds of a
     message, or bytes/s; None of a rank with itself. It is empty for more than MOST_STORED ranks.
-    ``distances`` are in the order of DISTANCES; there are none without samples that count.
-    """
+    ``distances`` are in the order of DISTANCES; there are none without samples that count."""
 
     matrix: tuple[tuple[float | None, ...], ...] = ()
     distances: tuple[Distance, ...] = ()
@@ -214,8 +211,7 @@ class HardwareDeriver(Deriver):
     ) -> Iterator[Fact]:
         """Yield the matrix of pairs, or each rank's rate in its own times; rates of the machine.
 
-        The rate of files is no fact of the node alone.
-        """
+        The rate of files is no fact of the node alone."""
         values = record or {}
         yield from _machine_rates(item, values)
         if (pairs := values.get(PAIRS.name)) and (found := _pair_rates(item, pairs, read())):
@@ -235,8 +231,7 @@ def _machine_rates(item: CaseResult, values: Values) -> Iterator[MachineRate]:
     """Yield the rates of an ok case. Copies from or to a host are no rates of memory.
 
     For each distance of pairs the median link counts. The key has the fewest of the first ranks
-    that are so far apart.
-    """
+    that are so far apart."""
     if item.status != "ok":
         return
     test, ranks, device = work_of(item.case).test, item.case.world_size, device_of(item)
@@ -324,8 +319,7 @@ def _without_itself(
 ) -> Roofline:
     """Return the roofline of the best product: beside what is declared, else without a score.
 
-    It is the measured ceiling, so a score of it would be 100 % whatever it reached.
-    """
+    It is the measured ceiling, so a score of it would be 100 % whatever it reached."""
     declared = [one for one in ceilings if (one.limit, one.source) != (COMPUTE, MEASURED)]
     if any(one.limit == COMPUTE for one in declared):
         return roofline(demand, found.time_s, declared) or found
@@ -379,8 +373,7 @@ def own_rates(
     """Return ``amount`` of a call over the median seconds of each rank's own samples.
 
     A sample is so many ``calls``. Only samples of ``part`` that count are used; nothing is returned
-    without any. ``on_device``: by the device's clock, where all of them have one.
-    """
+    without any. ``on_device``: by the device's clock, where all of them have one."""
     used = (counts(samples.use) if samples.use is not None
             else ~np.any(samples.flags & Flag.WARMUP, axis=0))[part]
     if not used.any():

@@ -114,8 +114,7 @@ def flop_rates(work: Primitive, time_s: float) -> Values:
 
     The first compares with the peak of one device, the second with that of the machine; where the
     work is uneven the second is less than the first times the ranks. None of them without flops and
-    for a time of 0.
-    """
+    for a time of 0."""
     return {PER_RANK.name: work.flops / time_s, ALL_RANKS.name: work.total_flops / time_s} if (
         work.flops and time_s > 0) else {}
 
@@ -125,8 +124,7 @@ def communication_rates(work: Primitive, time_s: float) -> Values:
 
     ``wire_bytes`` is each collective's size times its busbw factor, so that the second is the
     bus bandwidth of nccl-tests (doc/PERFORMANCE.md). None of everything that computes, too: a time
-    that holds a product is no time of a link.
-    """
+    that holds a product is no time of a link."""
     return {ALGBW.name: work.size_bytes / time_s, BUSBW.name: work.wire_bytes / time_s} if (
         work.size_bytes and not work.flops and time_s > 0) else {}
 
@@ -170,8 +168,7 @@ def problem_key(case: Case) -> Key:
     """Return the key that partners share, the primitive's own options apart.
 
     The name of the model (``shape``) is left out: equal extents are the same problem. So are the
-    variables of the environment that only its implementation requested.
-    """
+    variables of the environment that only its implementation requested."""
     work = primitive_of(case)
     env = tuple(item for item in case.env if item[0] not in work.variables)
     return (work.primitive, work.order, work.dtype, work.m, work.n, work.k, case.backend,

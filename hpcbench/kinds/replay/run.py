@@ -1,8 +1,7 @@
 """The runner of recorded jobs: each rank issues its calls in order, and waits at the end for all.
 
 Calls in flight share one buffer to give and one to get of each dtype, all zeros, so their results
-prove nothing. A check repeats each form of a call alone, with operands whose result is known.
-"""
+prove nothing. A check repeats each form of a call alone, with operands whose result is known."""
 
 from __future__ import annotations
 
@@ -225,8 +224,7 @@ class OrderedCalls:
     def check(self) -> Mismatch | None:
         """Call each form once, one after another, on known operands; return the first mismatch.
 
-        All ranks go through the forms in one order.
-        """
+        All ranks go through the forms in one order."""
         found = [form.check(corrupt=self._corrupt) for form in self._forms.values()]
         self._corrupt = False
         return next(filter(None, found), None)
@@ -247,8 +245,7 @@ def _communicators(
 ) -> Mapping[tuple[int, tuple[int, ...]], Any]:
     """Return the group of each recorded one that has this rank. Collective.
 
-    The first of all ranks is the group under test.
-    """
+    The first of all ranks is the group under test."""
     found, is_free = dict[tuple[int, tuple[int, ...]], Any](), True
     for division in divisions_of(sequence, place.world_size):
         if is_free and len(division.lines) == 1:

@@ -2,8 +2,7 @@
 
 Importing this package imports matplotlib; nothing else does. The page's policy allows no style
 attribute, so those of matplotlib become attributes of SVG. Only ids that something refers to are
-kept, and they differ between the figures of a page.
-"""
+kept, and they differ between the figures of a page."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ def bare(chart: Chart, style: Style = REPORT) -> Figure:
     """Return the figure of a chart without its footer.
 
     Names of hosts, blocks and variables are shown as they are: a $ begins no formula, and a text
-    that is too long is cut.
-    """
+    that is too long is cut."""
     with our_look():
         figure = DRAWERS[type(chart)](chart, style)
     for text in _texts(figure):
@@ -120,8 +118,7 @@ def plot_file(
     ``output`` is a folder; the default is ``plots/`` beside the file. Without ``image_format`` the
     style's is taken. Raises UsageError for an unknown format or case, for a file as folder, and
     where nothing that was ``chosen`` is there; FileError where no case is ok: there is nothing to
-    draw.
-    """
+    draw."""
     if image_format is None:
         image_format = style.image_format
     if image_format not in IMAGE_FORMATS:

@@ -166,8 +166,7 @@ class _Rows:
     """How rows are laid out: a bar takes ``pitch`` rows, of which it is the last.
 
     ``ends`` are where columns of values end, in widths of the axes; ``labels``: label -> the text
-    shown for it.
-    """
+    shown for it."""
 
     pitch: int
     ends: list[float]

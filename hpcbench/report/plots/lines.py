@@ -1,7 +1,6 @@
 """Lines and rooflines, in panels beside one another; in a narrow figure one above the other.
 
-Names of lines stand at their right ends, where a reader looks first, without overlaps.
-"""
+Names of lines stand at their right ends, where a reader looks first, without overlaps."""
 
 from __future__ import annotations
 
@@ -59,8 +58,7 @@ BESIDE_INCHES = 0.08
 def room_for_ends(panels: Sequence[Panel], style: Style) -> float:
     """Return how many inches the names at the ends take; 0 where a legend is clearer.
 
-    That is where there is one line, or many, or long names, or lines end at different places.
-    """
+    That is where there is one line, or many, or long names, or lines end at different places."""
     drawn = [[line for line in panel.lines if line.points] for panel in panels]
     names = {line.label for lines in drawn for line in lines}
     if len(names) < 2 or any(len(lines) > MOST_LINES for lines in drawn):
@@ -96,8 +94,7 @@ def label_ends(axes: Axes, panel: Panel, style: Style) -> None:
 def space_out(heights: Sequence[float], space: float, most: float) -> list[float]:
     """Return the heights, moved upwards as far as keeps them ``space`` apart; their order stays.
 
-    Those that would be above ``most`` are moved down, and push those below them.
-    """
+    Those that would be above ``most`` are moved down, and push those below them."""
     order = sorted(range(len(heights)), key=lambda at: heights[at])
     moved = list(heights)
     for below, above in zip(order, order[1:], strict=False):
@@ -356,8 +353,7 @@ def _draw_roof(
 ) -> None:
     """Draw a roof as far as it limits: slopes up to the highest flat, flats from the first slope.
 
-    ``roofs`` are the rates of all slopes and of all flats.
-    """
+    ``roofs`` are the rates of all slopes and of all flats."""
     slopes, flats = roofs
     rate, dash = in_unit(roof.rate, show), ":" if roof.dotted else "-"
     low, high = axes.get_xlim()

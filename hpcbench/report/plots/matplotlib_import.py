@@ -1,8 +1,7 @@
 """Imports matplotlib without the documentation of setters that it writes as it defines each class,
 a third of the import.
 
-It is private to matplotlib, and so changed only where it is there, and only meanwhile.
-"""
+It is private to matplotlib, and so changed only where it is there, and only meanwhile."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """One style for all figures: sizes, axes, texts that fit, and the footer.
 
 Figures are made with matplotlib's object interface: no pyplot, no global state, nothing to close.
-Texts are measured here, not by matplotlib's layout engine, which takes 1.4 times as long.
-"""
+Texts are measured here, not by matplotlib's layout engine, which takes 1.4 times as long."""
 
 from __future__ import annotations
 
@@ -182,8 +181,7 @@ class Style:
     """How large a figure and its texts are: fonts, marks and lines in points, others in inches.
 
     ``is_narrow`` is one column of a paper: title and notes are in the caption file alone, panels
-    stand one above the other, and labels above their rows.
-    """
+    stand one above the other, and labels above their rows."""
 
     width: float
     title: float
@@ -222,8 +220,7 @@ def our_look(more: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Have matplotlib's settings be its defaults in the block, but for the user's fonts.
 
     A matplotlibrc with ``text.usetex`` needs LaTeX, and one with ``savefig.bbox`` changes the size
-    of a figure. A $ begins no formula. ``more`` are other settings.
-    """
+    of a figure. A $ begins no formula. ``more`` are other settings."""
     settings: dict[Any, Any] = {**_DEFAULTS, "text.parse_math": False, **(more or {})}
     with rc_context():
         dict.update(rcParams, settings)  # as they are: to check 300 takes longer than a legend
@@ -276,8 +273,7 @@ def dress(axes: Axes, style: Style, *, x_label: str, y_label: str) -> None:
 def log2_axis(axes: Axes, values: Sequence[float], show: Show, style: Style) -> None:
     """Make x a log2 axis with ticks on the ascending values, thinned to what fits.
 
-    A size of 0, of fewer elements than ranks, stands left of the others on a linear part.
-    """
+    A size of 0, of fewer elements than ranks, stands left of the others on a linear part."""
     positive = [value for value in values if value > 0]
     if len(positive) == len(values):
         axes.set_xscale("log", base=2)
@@ -324,8 +320,7 @@ def plain_log_axis(axes: Axes, axis: YAxis | XAxis) -> None:
 def _mark_between(axes: Axes, axis: YAxis | XAxis) -> None:
     """Draw the minor ticks of an axis of which the limits are settled.
 
-    They are one line of marks: a tick has five artists, and those of a report took 0.2 s.
-    """
+    They are one line of marks: a tick has five artists, and those of a report took 0.2 s."""
     low, high = axis.get_view_interval()
     places = [place for place in axis.get_minorticklocs() if low <= place <= high]
     axis.set_minor_locator(NullLocator())
@@ -346,8 +341,7 @@ def make_room_for_numbers(
     """Move the left sides of axes where long numbers would push the label of y out of its room.
 
     ``lefts`` are the inches that there are left of each. Those of a narrow figure stand one above
-    the other, and keep one left side.
-    """
+    the other, and keep one left side."""
     lacking = [max(0.0, _left_of(axes, style) - left)
                for axes, left in zip(every, lefts, strict=True)]
     if style.is_narrow:
@@ -375,8 +369,7 @@ def plain(value: float) -> str:
 class PlainFormatter(Formatter):
     """Writes plain numbers at an axis, with as many digits as distinguish its ticks.
 
-    Each axis needs its own.
-    """
+    Each axis needs its own."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         return plain(x)
@@ -384,8 +377,7 @@ class PlainFormatter(Formatter):
     def format_ticks(self, values: Sequence[float]) -> list[str]:
         """Return the texts of all ticks: in a narrow range the usual digits are all the same.
 
-        Those at equal distances have equally many decimals.
-        """
+        Those at equal distances have equally many decimals."""
         texts = [plain(value) for value in values]
         if len(values) > 1 and np.allclose(np.diff(values), values[1] - values[0]):
             decimals = max(len(text.partition(".")[2]) for text in texts)
@@ -400,8 +392,7 @@ class PlainFormatter(Formatter):
 class _Scale(Artist):
     """The lines, marks, numbers and title of an axis, all drawn by the artists of its first tick.
 
-    matplotlib makes five artists a tick, and asks each where it is: a third of a figure's time.
-    """
+    matplotlib makes five artists a tick, and asks each where it is: a third of a figure's time."""
 
     def __init__(self, axes: Axes, axis: YAxis | XAxis) -> None:
         super().__init__()

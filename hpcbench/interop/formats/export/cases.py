@@ -45,8 +45,7 @@ class CaseMetric:
 class ExportedCase:
     """A case with a name that is its own in the run, and the values of its kind's columns.
 
-    ``metrics`` are empty unless it is ``ok``; the first is the median time in us.
-    """
+    ``metrics`` are empty unless it is ``ok``; the first is the median time in us."""
 
     item: CaseResult
     name: str
@@ -77,8 +76,7 @@ class ExportedCase:
 class ExportedRun:
     """A run with the chosen cases; ``columns`` are those of all its kinds.
 
-    ``clocks`` has the lines from each rank's clock to the global one, where there are several.
-    """
+    ``clocks`` has the lines from each rank's clock to the global one, where there are several."""
 
     results: Results
     source: ResultsFile
@@ -124,8 +122,7 @@ def joined(lines: Iterable[str]) -> bytes:
 def exported_run(source: ResultsFile, only: Sequence[str] = ()) -> ExportedRun:
     """Return the run with the cases that ``only`` chooses: whole words of a label, or a pattern.
 
-    Raises UsageError where it chooses none.
-    """
+    Raises UsageError where it chooses none."""
     results = source.results
     kinds = results.kind_columns
     counts = Counter(item.case.label for item in results.cases)

@@ -1,8 +1,7 @@
 """Tables of times of collectives for torch's inductor and for aiconfigurator.
 
 A table covers one way to communicate. Each of its curves (time over size) covers one form of a
-collective (place, operator): readers interpolate, and would mix several forms.
-"""
+collective (place, operator): readers interpolate, and would mix several forms."""
 
 from __future__ import annotations
 
@@ -121,8 +120,7 @@ def median_us(case: ExportedCase) -> float:
 def as_torch_estimates(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     """Return a trace with an event a case and group, by which inductor estimates collectives.
 
-    Times are medians of ranks that entered together: they hold no waiting for late peers.
-    """
+    Times are medians of ranks that entered together: they hold no waiting for late peers."""
     run = runs[0]
     cases, left_out = fitting(run, lambda case: unfit_collective(
         case, TORCH_NAMES, "inductor") or ("" if case.item.case.workload.dtype in TORCH_TYPES

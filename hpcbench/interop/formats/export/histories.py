@@ -57,8 +57,7 @@ def _measure(metric: CaseMetric) -> tuple[str, dict[str, float]]:
 def as_github_benchmark(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     """Return the list of a custom tool of github-action-benchmark; without a choice, of times.
 
-    Raises UsageError for metrics of both directions: a file holds one.
-    """
+    Raises UsageError for metrics of both directions: a file holds one."""
     run, chosen = runs[0], ExportRequest(request.metrics or (TIME,))
     entries = [(case, one) for case in run.measured for one in chosen_metrics(case, chosen)]
     directions = {one.more_is_better for _, one in entries}

@@ -1,8 +1,7 @@
 """The output of nccl-tests: its text, and version 3 of its JSON (``-J FILE``).
 
 A table is what one of its programs would print: one collective, on one backend and number of ranks.
-Comments of ours hold none of the words by which readers find rows, headers and totals.
-"""
+Comments of ours hold none of the words by which readers find rows, headers and totals."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ class Launched:
     """The command line of a program of nccl-tests, where hpcbench runs under its name.
 
     ``words`` are its name and arguments, ``config`` keys of JSON's ``config`` as they were typed,
-    ``remarks`` lines for people, ``least_busbw`` NCCL_TESTS_MIN_BW in GB/s.
-    """
+    ``remarks`` lines for people, ``least_busbw`` NCCL_TESTS_MIN_BW in GB/s."""
 
     words: tuple[str, ...]
     config: Mapping[str, int]
@@ -78,8 +76,7 @@ class Launched:
 class PerfTable:
     """The output of one program. ``bad`` are its cases that are wrong, failed or timed out.
 
-    ``left_out`` are cases that hpcbench measured under a program's name, and that have no row.
-    """
+    ``left_out`` are cases that hpcbench measured under a program's name, and that have no row."""
 
     rows: tuple[NcclRow, ...]
     bad: tuple[ExportedCase, ...]
@@ -164,8 +161,7 @@ def as_json(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
 def own_table(run: ExportedRun, launched: Launched) -> PerfTable:
     """Return the one table of a run that was started as ``launched``, also of a single rank.
 
-    Its ``bad`` also holds cases that did not run.
-    """
+    Its ``bad`` also holds cases that did not run."""
     tables, left_out = _tables(run, least_ranks=1)
     bad = [case for table in tables for case in table.bad]
     bad += [case for case in run.cases if case.item.status == "not_run"]

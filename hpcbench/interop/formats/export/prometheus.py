@@ -1,8 +1,7 @@
 """Text for the textfile collector of Prometheus' node exporter.
 
 Collectives have the names and labels of NCCL Inspector's metrics, so that its dashboards show them;
-``comm_name`` keeps them apart from traffic of jobs. All metrics also have names of ours.
-"""
+``comm_name`` keeps them apart from traffic of jobs. All metrics also have names of ours."""
 
 from __future__ import annotations
 

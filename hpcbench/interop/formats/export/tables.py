@@ -1,8 +1,7 @@
 """Tables of cases for pandas, spreadsheets and SQL: a row a case, a column a variable; and lines
 that one expression reads, figures of merit and SuperBench's summary.
 
-The columns of tables are those of ``/cases`` in results.h5, behind what identifies the run.
-"""
+The columns of tables are those of ``/cases`` in results.h5, behind what identifies the run."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ def as_csv(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
 def as_parquet(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     """Return the same table in Parquet, with types; a value that a case lacks is null.
 
-    Raises UsageError without pyarrow.
-    """
+    Raises UsageError without pyarrow."""
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet

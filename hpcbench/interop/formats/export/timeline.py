@@ -37,8 +37,7 @@ _CALLS, _PHASES = 0, 1
 def as_perfetto(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     """Return the middle sample and the longest ones of each case, ranks one below another.
 
-    Times are in us from the first of them, on the global clock.
-    """
+    Times are in us from the first of them, on the global clock."""
     run = runs[0]
     left_out = [*not_measured(run)]
     shown: list[tuple[ExportedCase, CaseSamples, list[int]]] = []
@@ -138,8 +137,7 @@ _NAMED = "TensorBoard reads files whose names hold tfevents"
 def as_tensorboard(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
     """Return the curves ``CASE/time_s``, of rates, and of phases unless ``request`` has metrics.
 
-    Raises UsageError without the package tensorboard.
-    """
+    Raises UsageError without the package tensorboard."""
     try:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary

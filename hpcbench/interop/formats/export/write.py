@@ -70,8 +70,7 @@ def export_files(
     """Return the content in a format, and lines on what it lacks.
 
     Raises UsageError for unknown names, a file that is given twice, and where the format can hold
-    nothing of the runs; FileError or TraceError for files that are no results.
-    """
+    nothing of the runs; FileError or TraceError for files that are no results."""
     paths = each_once(paths)
     chosen = chosen_export(name, len(paths))
     for path in paths:

@@ -29,8 +29,7 @@ def tables_of(
     """Yield a file's tables as they are read; ``collective`` is used where a table names none.
 
     What is not read is counted in ``left_out``. Raises FileError for a file that cannot be read,
-    or without a row that is.
-    """
+    or without a row that is."""
     file = ForeignFile(path, left_out)
     tables = file.guarded(_tables(file, collective))
     first = next(tables, None)
@@ -87,8 +86,7 @@ def _of_text(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
 def _may_be_of_tables(block: bytes) -> tuple[int, list[tuple[int, bytes]]]:
     """Choose lines that may be of a table: quick, as most lines of a long log are NCCL's.
 
-    One of NCCL is only chosen where a row or a heading may have been torn by it.
-    """
+    One of NCCL is only chosen where a row or a heading may have been torn by it."""
     chosen = set()
     for mark in (b"#", b"     ", b"ailure"):
         at = block.find(mark)

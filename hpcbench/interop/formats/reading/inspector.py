@@ -1,8 +1,7 @@
 """JSON lines of NCCL Inspector: v4.0, and later 4.x where header and metadata come once.
 
 Records are read in parts of PART, so that a log of any length fits into memory. Each is a single
-operation as one rank saw it.
-"""
+operation as one rank saw it."""
 
 from __future__ import annotations
 

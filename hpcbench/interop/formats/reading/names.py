@@ -33,8 +33,7 @@ _OTHERS = {
 def our_name(theirs: str) -> str:
     """Return our name of a collective; "" if it is none that is known.
 
-    Only letters count: NCCL Inspector's All2All is "allall".
-    """
+    Only letters count: NCCL Inspector's All2All is "allall"."""
     word = re.sub(r"[^a-z]", "", theirs.lower())
     if word in _OTHERS:
         return _OTHERS[word]

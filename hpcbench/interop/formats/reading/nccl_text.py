@@ -2,8 +2,7 @@
 
 Versions before 2.4 print ``bytes``, ``N``, ``op`` and ``res``, times in ms, footers without ``#``;
 those before 2.13 ``error`` in place of ``#wrong`` and no ``root``. A row is known by the type
-behind two whole numbers, whatever stands before them.
-"""
+behind two whole numbers, whatever stands before them."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ _ONE_HALF_BLANKS = 24
 class RowLayout:
     """The fields of a row: those before the halves, and those of a half.
 
-    ``halves``: how many the heading names, None without one. ``unit_us``: of times, in us.
-    """
+    ``halves``: how many the heading names, None without one. ``unit_us``: of times, in us."""
 
     base: tuple[str, ...] = _BASE
     half: tuple[str, ...] = _HALF
@@ -136,8 +134,7 @@ class NcclTables:
 class _NcclTable:
     """A table that is being read; ``stated`` is what its headings say of it.
 
-    ``refusal``: why its rows are left out.
-    """
+    ``refusal``: why its rows are left out."""
 
     file: ForeignFile
     stated: CommTable

@@ -1,8 +1,7 @@
 """The text of the OSU micro-benchmarks, 5.x to 7.x: the title says what was measured, and where.
 
 ``OSU MPI-CUDA Allreduce Latency Test v7.5``: library, kind of memory, operation. Non-blocking,
-neighbourhood, one-sided, UPC and OpenSHMEM tests have no counterpart: left out, counted.
-"""
+neighbourhood, one-sided, UPC and OpenSHMEM tests have no counterpart: left out, counted."""
 
 from __future__ import annotations
 
@@ -148,8 +147,7 @@ class _OsuTable:
     """A table that is being read. Columns are aligned: a row of another width is none.
 
     ``pattern`` is what stands before its lines, ``stated`` what its headings say, ``width`` that of
-    its column names, None if blanks were removed or begin its row, as that of a barrier.
-    """
+    its column names, None if blanks were removed or begin its row, as that of a barrier."""
 
     file: ForeignFile
     pattern: re.Pattern[str]

@@ -2,8 +2,7 @@
 
 Before the lines of tables stand launchers' tags, times, colours, JSON around them. No list of
 launchers is kept: a reader finds where a table begins, and what stands before it is the prefix.
-Without its times it is the ``source``: the process whose lines these are.
-"""
+Without its times it is the ``source``: the process whose lines these are."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class Unread:
 class ForeignFile:
     """A file that another program wrote, plain or gzip. Raises FileError if it is no text.
 
-    Whoever reads it counts in ``left_out`` what is not taken, and whoever called shows it.
-    """
+    Whoever reads it counts in ``left_out`` what is not taken, and whoever called shows it."""
 
     def __init__(self, path: Path, left_out: Unread | None = None) -> None:
         self.path = path
@@ -94,8 +92,7 @@ class ForeignFile:
     def lines(self, chosen: Chosen | None = None) -> Iterator[LogLine]:
         """Yield its lines, or those that ``chosen`` chooses; the others are never decoded.
 
-        Raises FileError for a line longer than MOST_LINE_BYTES.
-        """
+        Raises FileError for a line longer than MOST_LINE_BYTES."""
         first = 1
         for block in self._blocks():
             if chosen is None:
@@ -129,8 +126,7 @@ class ForeignFile:
         self, parse_float: Callable[[str], Any] = printed,
     ) -> Iterator[tuple[int, Any]]:
         """Yield JSON values with the number of their first line: a value a line, or objects over
-        several lines, from ``{`` to ``}`` without indent; None for what is no JSON.
-        """
+        several lines, from ``{`` to ``}`` without indent; None for what is no JSON."""
         first, begun = 0, list[str]()
         for number, text in self.lines():
             if begun and text[:1] == "{":

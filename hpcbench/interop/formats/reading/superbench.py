@@ -1,8 +1,7 @@
 """SuperBench's results-summary.jsonl: a line a node, numbers by ``benchmark/metric:rank``.
 
 A metric of a collective is ``allreduce_1048576_busbw``, with a pattern of several groups
-``allreduce_0_3:1048576_busbw``: the 0th step in turn, the 3rd group at a time.
-"""
+``allreduce_0_3:1048576_busbw``: the 0th step in turn, the 3rd group at a time."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ _CODE = re.compile(r"return_code(?::\d+)?$")
 def read(file: ForeignFile) -> Iterator[NodeTable]:
     """Yield the node of each line. A line that is none is left out, counted.
 
-    Raises FileError for a node of too many metrics.
-    """
+    Raises FileError for a node of too many metrics."""
     for line, data in file.records():
         if not isinstance(data, Mapping) or not isinstance(data.get("node"), str):
             file.left_out.add('lines that are no node of SuperBench, without the key "node"', line)

@@ -2,8 +2,7 @@
 
 Schema 1.0.1 has values of nodes as plain lists, later ones have them as objects. From 1.1.0 on
 attributes repeat what values say; before, sizes and types are those of the tensors alone. torch
-before 2.2 names a group by its address.
-"""
+before 2.2 names a group by its address."""
 
 from __future__ import annotations
 

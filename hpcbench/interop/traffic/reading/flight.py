@@ -3,8 +3,7 @@
 Entries have order, sizes, types and groups, and durations where NCCL was timed, those of grouped
 calls in another entry (`profiling.flight`). They have neither operator nor root. torch records no
 messages of gloo, which `hpcbench record` notes itself, and none of its durations: those of
-``record --durations`` come from torch's profiler.
-"""
+``record --durations`` come from torch's profiler."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ def is_record(data: Mapping[str, Any]) -> bool:
 def read(file: ForeignFile, data: Mapping[str, Any]) -> RankRecord:
     """Return the record of a rank. Raises FileError for another version or without its keys.
 
-    Entries without their keys are left out and counted.
-    """
+    Entries without their keys are left out and counted."""
     own = data if data.get("format") == FORMAT else {}
     if own.get("reason") == AT_START:
         raise FileError(f"{file.name}: the record of this rank is lost: a signal, exec or a "
@@ -73,8 +71,7 @@ def read(file: ForeignFile, data: Mapping[str, Any]) -> RankRecord:
 def _readable(file: ForeignFile, dump: Mapping[str, Any]) -> dict[str, Any]:
     """Return a dump with the entries that can be read, those behind a loss marked.
 
-    Raises as a broken entry does where there is no other.
-    """
+    Raises as a broken entry does where there is no other."""
     numbered = [entry for entry in dump["entries"]
                 if isinstance(entry, Mapping) and _is_number(entry.get("record_id"))]
     lost = {id(entry) for entry in _after_losses(numbered)}
@@ -164,8 +161,7 @@ def _group_key(entry: Mapping[str, Any]) -> tuple[str, str, Any]:
 def _names(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, Any], str]:
     """Return a name for each group in order of creation: the last of a name has it itself.
 
-    torch gives a name again after `destroy_process_group`, also to other ranks.
-    """
+    torch gives a name again after `destroy_process_group`, also to other ranks."""
     lives = defaultdict[tuple[str, str], list[tuple[str, str, Any]]](list)
     for key in dict.fromkeys(map(_group_key, entries)):
         lives[key[:2]].append(key)
@@ -180,8 +176,7 @@ def _whole_calls(
 ) -> Iterator[Mapping[str, Any]]:
     """Yield entries; an all_gather of different sizes is one, not a broadcast from each rank.
 
-    Likewise a reduce_scatter, not a reduce to each: both have the elements of all ``parts``.
-    """
+    Likewise a reduce_scatter, not a reduce to each: both have the elements of all ``parts``."""
     of_one = grouped((_of_whole(entry), entry) for entry in entries)
     for (collective, *key), of_call in of_one.items():
         if not collective:
@@ -320,8 +315,7 @@ def _with_durations(
 ) -> tuple[list[RankCall], str]:
     """Return the calls with the profiler's durations, and a note on those not matched.
 
-    Both are in the order of issue and have the same names; the profiler may begin earlier.
-    """
+    Both are in the order of issue and have the same names; the profiler may begin earlier."""
     timed = [call for _, call in calls]
     by_name = defaultdict(list)
     for name, start, duration in sorted(listed, key=lambda one: exact(one[1])):
@@ -346,8 +340,7 @@ def _with_scatters(
     """Return the calls, gloo's all_reduces of a reduce_scatter as that, and how many are cut.
 
     `hpcbench record` notes begin and end of torch's function that enqueued them, the group, and of
-    each call how many there are and its elements. One whose first entries are lost is left out.
-    """
+    each call how many there are and its elements. One whose first entries are lost is left out."""
     whole, n_cut = list[RankCall | None](calls), 0
     sums = [at for at, entry in enumerate(entries) if entry["profiling_name"] == "gloo:all_reduce"]
     created = [exact(entries[at]["time_created_ns"]) for at in sums]
@@ -372,8 +365,7 @@ def _aligned(
 ) -> list[tuple[int, int] | None]:
     """Return for each time of creation the event that began then or later, in order.
 
-    Those before the first event, or after the last, have none.
-    """
+    Those before the first event, or after the last, have none."""
     aligned: list[tuple[int, int] | None] = [None] * len(created)
     following = len(created)
     for event in reversed(events):

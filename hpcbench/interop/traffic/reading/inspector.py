@@ -1,8 +1,7 @@
 """NCCL Inspector's lines as calls: bytes and times of each rank, without types and roots.
 
 A communicator numbers its own ranks. A process is known by host and process number; its rank in
-the job is its rank in the largest communicator.
-"""
+the job is its rank in the largest communicator."""
 
 from __future__ import annotations
 

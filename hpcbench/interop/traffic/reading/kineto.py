@@ -3,8 +3,7 @@
 A collective is a note of the host with its arguments, and one or more kernels, whose durations are
 the device's. Kernels name their note by its ``External id``, or by that of their launch; some have
 the arguments, too, all where the host was not profiled. The operator stands in the kernel's name
-alone, a root nowhere. Calls of gloo have names, but no arguments.
-"""
+alone, a root nowhere. Calls of gloo have names, but no arguments."""
 
 from __future__ import annotations
 
@@ -190,8 +189,7 @@ def _placed(
 ) -> Iterator[RankCall]:
     """Yield calls by the start of their kernels; those without behind the one before in the group.
 
-    These have no start: times of the host and of the device are not compared.
-    """
+    These have no start: times of the host and of the device are not compared."""
     placed = [(call.start_ns or 0, -1, call) for call in calls]
     before = defaultdict[str, int](int)
     for at, (_, noted) in enumerate(events.noted):

@@ -6,8 +6,7 @@ A process is a rank once it has called ``init_process_group``; others write noth
 here costs the record, never the program.
 
 What ends a process without Python (a signal, exec, abort) ends it as ever: no handler is put in
-its way. Then ``rank00000.started`` is left, which the record would have replaced.
-"""
+its way. Then ``rank00000.started`` is left, which the record would have replaced."""
 
 from __future__ import annotations
 
@@ -104,8 +103,7 @@ class Recorder:
     def _noting(self, issue: Any, name: str) -> Any:
         """Return the function of a message, which also notes those of gloo: torch records none.
 
-        All others, ``send`` and lists of operations among them, call it.
-        """
+        All others, ``send`` and lists of operations among them, call it."""
 
         @functools.wraps(issue)
         def noting(tensor: Any, *args: Any, **given: Any) -> Any:
@@ -140,8 +138,7 @@ class Recorder:
         """Note each reduce_scatter: gloo makes all_reduces of it, and torch records those.
 
         BackendSelect comes before the kernels of all devices and has none of its own here. Passing
-        a call on releases Python's lock, which gloo's threads need, too.
-        """
+        a call on releases Python's lock, which gloo's threads need, too."""
         import torch
 
         if self._library is not None or not self._has("gloo"):
@@ -289,8 +286,7 @@ class Recorder:
         """Write on SIGURG, also while the main thread waits in a collective.
 
         Python calls a handler between its own instructions only; the byte in the pipe comes
-        immediately. A handler of the program's own stays.
-        """
+        immediately. A handler of the program's own stays."""
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(ASKED) is signal.SIG_DFL:
@@ -465,8 +461,7 @@ def _is_first_of(names: tuple[str, ...]) -> bool:
 def ask_ras(query: str = "VERBOSE STATUS", form: str = "json") -> str:
     """Return what NCCL's RAS answers of all its ranks; "" where it does not answer.
 
-    Protocol: lines, of NCCL's src/ras/client.cc. Forms need NCCL 2.28, ``DIAGNOSTICS`` 2.31.
-    """
+    Protocol: lines, of NCCL's src/ras/client.cc. Forms need NCCL 2.28, ``DIAGNOSTICS`` 2.31."""
     host, _, port = os.environ.get(*RAS).rpartition(":")
     with contextlib.suppress(OSError, ValueError), socket.create_connection(
             (host.strip("[]"), int(port)), RAS_SECONDS) as peer, peer.makefile("rwb") as stream:

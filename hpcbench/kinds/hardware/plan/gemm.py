@@ -1,7 +1,6 @@
 """Test ``gemm``: each rank multiplies matrices of its own, all ranks concurrently.
 
-PRODUCTS lists the products that torch and cuBLASLt have of each type, with sources.
-"""
+PRODUCTS lists the products that torch and cuBLASLt have of each type, with sources."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class ProductTraits:
         column_major: whether B is column-major on CUDA: its elements of a column are adjacent.
         least_capability: the least compute capability of a GPU of CUDA that has it; (0, 0): any.
         fast_accumulation: whether sums may stay in the matrix units alone (``use_fast_accum``).
-        sources: where each of these facts stands.
-    """
+        sources: where each of these facts stands."""
 
     right: str = ""
     result: str = ""
@@ -96,8 +94,7 @@ class Gemm(HardwareWork):
     """C (m, n) = A (m, k) B (k, n) on each rank; ``shape`` names the model's layer, if any.
 
     ``dtype`` is the type of A, ``right`` that of B where it is another. ``fast_accumulation``: sums
-    of fp8 stay in the matrix units alone.
-    """
+    of fp8 stay in the matrix units alone."""
 
     dtype: str
     m: int
@@ -130,8 +127,7 @@ class Gemm(HardwareWork):
     def needs_bytes(self, *, checked: bool) -> int:
         """Return the bytes of operands and result, which are drawn in fp32, and of a check.
 
-        The reference of a result is computed in fp64, and its bound from squares in fp32.
-        """
+        The reference of a result is computed in fp64, and its bound from squares in fp32."""
         size, result = (table.get(self.dtype, 4) for table in (ELEMENT_BYTES, RESULT_BYTES))
         left, right, results = self.m * self.k, self.k * self.n, self.m * self.n
         drawing, checking, exact = max(left, right) * (4 + size), 0, self.dtype == "int8"

@@ -1,8 +1,7 @@
 """Test ``pairs``: messages between every two ranks, in rounds of disjoint pairs (circle method).
 
 One rank stays in its place while the others go round; opposite places are a pair. An odd number of
-ranks leaves one place empty: the rank opposite sits the round out.
-"""
+ranks leaves one place empty: the rank opposite sits the round out."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ class Pairs(HardwareWork):
     ``messages``: round trips of a latency, or concurrent messages of a bandwidth. ``at_once``: all
     pairs of a round concurrently, else one pair alone. ``cache``: ``warm`` messages all have one
     place to lie in, ``cold`` ones the place that was used longest ago, of so many that no cache
-    holds them. Versions that stored no ``cache`` had warm ones.
-    """
+    holds them. Versions that stored no ``cache`` had warm ones."""
 
     what: str
     direction: str
@@ -120,8 +118,7 @@ class Pairs(HardwareWork):
 
         Those of each hold ``together_bytes`` where messages are cold, and have room for all
         messages under way, up to what no cache holds. The last message of each other rank stays
-        until it is compared.
-        """
+        until it is compared."""
         if self.cache == "warm":
             return 1, ranks
         distinct = min(self.messages, -(-MOST_COLD_BYTES // self.place_bytes))

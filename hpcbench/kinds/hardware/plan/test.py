@@ -40,8 +40,7 @@ class HardwareTest:
     ``operation``, ``module:class`` below `kinds.hardware.run`, takes the workload, the place and
     whether to check. ``axes`` gives the values of each axis that only this test reads; ``drafts``
     the drafts of one common point: one for each combination of those axes. ``problem`` returns an
-    error in those keys, if there is one.
-    """
+    error in those keys, if there is one."""
 
     name: str
     meaning: str
@@ -85,8 +84,7 @@ class Stream(HardwareWork):
     """One kernel over arrays of ``size_bytes``; 0: four times the last cache, divided among ranks.
 
     ``threads`` is ALL_THREADS or a number, 0 on a device. ``memory`` is ``pinned`` or ``pageable``
-    of TRANSFERS, else empty. ``numa_node`` binds the rank's threads; -1 does not.
-    """
+    of TRANSFERS, else empty. ``numa_node`` binds the rank's threads; -1 does not."""
 
     dtype: str
     kernel: str

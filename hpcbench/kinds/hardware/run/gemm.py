@@ -6,8 +6,7 @@ any training. int8 has whole numbers of the whole range, and exact results.
 A result may be off by LAMBDA sqrt(k) u ||t|| per element, where t are its k terms and u the unit
 roundoff of what is rounded on the way: Higham and Mary, Sharper Probabilistic Backward Error
 Analysis for Basic Linear Algebra Kernels with Random Data, SIAM J. Sci. Comput. 42 (2020). It is
-then rounded once to the type of the result.
-"""
+then rounded once to the type of the result."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class GemmOperation:
     """C = A B on the device of ``place``: ``left``, ``right`` and ``output``.
 
     ``expected`` and ``bound``, both (m, n), are there if results are checked. Without ``bound``
-    results are exact.
-    """
+    results are exact."""
 
     expected: torch.Tensor
     bound: torch.Tensor | None = None

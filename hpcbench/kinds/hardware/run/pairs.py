@@ -47,8 +47,7 @@ class Places:
     """Where messages leave from, and where they arrive.
 
     A place is a row of bytes. The last message of each other rank is not overwritten until `wipe`,
-    so that it can be compared.
-    """
+    so that it can be compared."""
 
     def __init__(self, work: Pairs, ranks: int, own: torch.Tensor) -> None:
         """Allocate and touch all of it; ``own`` are the bytes that this rank sends."""
@@ -220,8 +219,7 @@ class PairsOperation:
     def _timed(self, call: Callable[[], object], *, leads: bool = True) -> int:
         """Return how long a call takes, in ns, its work on the device included.
 
-        0 of the rank that answers: it must not keep the other one waiting for its device.
-        """
+        0 of the rank that answers: it must not keep the other one waiting for its device."""
         if not leads:
             call()
             return 0

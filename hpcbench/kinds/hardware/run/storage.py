@@ -1,8 +1,7 @@
 """Reads and writes of files on this rank. Writes end when the disk has them (fsync).
 
 A read is cold if the page cache was dropped before it, which the kernel reports (RWF_NOWAIT).
-Files lie in a folder of the job. A child process removes it when this one ends, however it ends.
-"""
+Files lie in a folder of the job. A child process removes it when this one ends, however it ends."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The kernels and their bytes are McCalpin's: copy c = a, scale b = s c, add c = a + b, triad
 a = b + s c. Reads of a cache before it writes are not counted
-(www.cs.virginia.edu/stream/ref.html). Elements are whole numbers, so results are exact.
-"""
+(www.cs.virginia.edu/stream/ref.html). Elements are whole numbers, so results are exact."""
 
 from __future__ import annotations
 
@@ -171,8 +170,7 @@ def last_cache_bytes(cpus: Path) -> int:
 def _fitting(cache_bytes: int, local_size: int) -> int:
     """Return the bytes of an array: STREAM asks for four times the caches, here of all ranks.
 
-    The three arrays of all ranks take at most a quarter of the memory.
-    """
+    The three arrays of all ranks take at most a quarter of the memory."""
     wanted = _TIMES_CACHE * (cache_bytes or _NO_CACHE_BYTES) // local_size
     return min(wanted, int(_MOST_OF_MEMORY * psutil.virtual_memory().total) // (3 * local_size))
 

@@ -11,8 +11,7 @@ the result, and each rank in every ``stride``-th column.
 
 Memory is estimated from above, by the tensors of inputs, implementations and reference
 (`kinds.primitive.run.operands`). Only m, n, k of a plug-in's primitive are known, so it counts as
-one product of whole matrices.
-"""
+one product of whole matrices."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class Sizes:
         cancelling: of all other terms; in an MLP, of its first product.
         inner: of all other terms of an MLP's second product.
         stride: each part of a sum has signals in every ``stride``-th column only.
-        exact: whether results are exact, too; otherwise their errors are bounded.
-    """
+        exact: whether results are exact, too; otherwise their errors are bounded."""
 
     signals: int
     left: int
@@ -84,8 +82,7 @@ def _signals(terms: int, limit: int, power: int) -> tuple[int, int]:
     """Return size and number of signals of so many terms; (0, 0) if there are none.
 
     ``limit`` is the largest result of a part, ``power`` how many right operands make it. Ones alone
-    would hide an exchange of ranks' parts, so they are taken only where there is nothing else.
-    """
+    would hide an exchange of ranks' parts, so they are taken only where there is nothing else."""
     found = {size: count for size in _SIGNALS
              if (count := _count(terms, limit // (_left(size) * size**power)))}
     size = next((size for size, count in found.items() if count >= min(terms, _MANY) and size > 1),
@@ -161,8 +158,7 @@ class Elements:
         drawn: whole operands, as they are drawn.
         factors: the factors of one product of the reference.
         checked: the result of the reference.
-        inner: the input of the second product of an MLP.
-    """
+        inner: the input of the second product of an MLP."""
 
     operands: int
     between: int
@@ -194,8 +190,7 @@ def is_exact(work: Primitive, ranks: int) -> bool:
 def device_bytes(work: Primitive, ranks: int) -> int:
     """Return the bytes of operands and buffers; a result that is returned is there twice.
 
-    So are values between in messages of chunks: as they are sent, and as they arrive.
-    """
+    So are values between in messages of chunks: as they are sent, and as they arrive."""
     sizes = _elements(work, ranks)
     between = sizes.between * (2 if work.implementation == "chunked_pipeline" else 1)
     return DTYPE_BYTES[work.dtype] * (sizes.operands + between + 2 * sizes.result)
@@ -237,8 +232,7 @@ def product_bytes(work: Primitive, ranks: int) -> int | None:
 def reference_flops(work: Primitive, ranks: int) -> float:
     """Return the fp64 flops of a rank's reference; with a bound one fp32 product is added, or two.
 
-    `comm_only` needs the reference of the product, too, but for a gathering before it.
-    """
+    `comm_only` needs the reference of the product, too, but for a gathering before it."""
     products = 2 if work.primitive == "tp_mlp" else 1
     whole = 2 * work.m * work.n * work.k * products * int(dict(work.options).get("layers", 1))
     if work.size_bytes == 0:

@@ -2,8 +2,7 @@
 
 Operands and results are in `kinds.primitive.run.inputs`, what runs in `run.implementations`.
 
-Which primitives and implementations there are: ours, and those of plug-ins (docs/plugins.md).
-"""
+Which primitives and implementations there are: ours, and those of plug-ins (docs/plugins.md)."""
 
 from __future__ import annotations
 
@@ -79,8 +78,7 @@ TP_COLUMNWISE = PrimitiveSpec(
 - ``AG_before``: A is gathered, each rank multiplies all of A by its columns of W and keeps its
   columns of C: Megatron's column-parallel layer under sequence parallelism. With ``weight``
   ``replicated`` each rank has all of W and computes all of C: what DDLB calls AG_before.
-- ``AG_after``: each rank multiplies its rows of A by all of W, and C is gathered.
-"""
+- ``AG_after``: each rank multiplies its rows of A by all of W, and C is gathered."""
 
 
 def _rowwise(problem: Problem) -> Work:
@@ -99,8 +97,7 @@ TP_ROWWISE = PrimitiveSpec(
 """A is (m, k), W is (k, n), C is (m, n). Each rank's product is a partial sum of all of C.
 
 - ``RS_after``: reduce-scatter; each rank keeps rows of C (sequence parallelism).
-- ``AR_after``: all-reduce; each rank has all of C.
-"""
+- ``AR_after``: all-reduce; each rank has all of C."""
 
 
 def _mlp(problem: Problem) -> Work:
@@ -125,8 +122,7 @@ Columns of W1 and rows of W2 are on the ranks.
 
 - ``sequence_parallel``: a rank has rows of X; all-gather before, reduce-scatter after, and it
   keeps rows of Y.
-- ``AR_after``: each rank has all of X; all-reduce after, and all of Y.
-"""
+- ``AR_after``: each rank has all of X; all-reduce after, and all of Y."""
 
 
 def _gradient_flops(problem: Problem) -> int:
@@ -151,16 +147,14 @@ DP_ALLREDUCE = PrimitiveSpec(
 gradients of its outputs; G is (n, k). A rank has m / d rows of X and D, and ends with all of G.
 
 - ``AR_after``: all products, then the all-reduce. Implementations that overlap reduce the
-  gradients of earlier layers (a bucket) under the product of later ones.
-"""
+  gradients of earlier layers (a bucket) under the product of later ones."""
 
 
 def tokens_of_experts(split: str, ranks: int, tokens: int) -> tuple[int, ...]:
     """Return how many of a rank's ``tokens`` go to each expert: its share, to less than a token.
 
     Shares are rounded down, and what is left over goes to those that lost most, the first of
-    equals (method of the largest remainder).
-    """
+    equals (method of the largest remainder)."""
     shares = weights(split, ranks)
     whole = sum(shares)
     counts = [tokens * share // whole for share in shares]
@@ -173,8 +167,7 @@ def tokens_of_experts(split: str, ranks: int, tokens: int) -> tuple[int, ...]:
 def _experts(problem: Problem) -> Work:
     """Return 2 m n k flops over all ranks, and those of the expert with the most tokens.
 
-    The sizes are those of nccl-tests' alltoallv: the most that a rank sends or receives.
-    """
+    The sizes are those of nccl-tests' alltoallv: the most that a rank sends or receives."""
     p = problem
     counts = tokens_of_experts(str(p.options["split"]), p.ranks, p.m // p.ranks)
     heaviest = max(counts) * p.ranks
@@ -196,8 +189,7 @@ EP_ALL_TO_ALL = PrimitiveSpec(
 token of expert e becomes y = x W_e; Y is (m, n), and each rank ends with those of its own tokens,
 in their order. ``split`` sets how many tokens of each rank go to each expert (`weights`).
 
-- ``dispatch_combine``: an all_to_all of tokens, the product, an all_to_all of results.
-"""
+- ``dispatch_combine``: an all_to_all of tokens, the product, an all_to_all of results."""
 
 PRIMITIVES = (TP_COLUMNWISE, TP_ROWWISE, TP_MLP, DP_ALLREDUCE, EP_ALL_TO_ALL)
 
@@ -350,8 +342,7 @@ class PrimitiveRegistry:
     """Everything that can be named in a block of primitives, by name.
 
     ``aliases`` are other tools' names of implementations, ``elsewhere`` the implementations with
-    their options that only a plug-in can bring.
-    """
+    their options that only a plug-in can bring."""
 
     primitives: Mapping[str, PrimitiveSpec]
     implementations: Mapping[str, Sequence[ImplementationSpec]]

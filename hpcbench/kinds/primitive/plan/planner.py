@@ -1,7 +1,6 @@
 """The planner of primitives: shapes, implementations and their options, multiplied out to cases.
 
-Which names and options there are is known here and not before: plug-ins add to them.
-"""
+Which names and options there are is known here and not before: plug-ins add to them."""
 
 from __future__ import annotations
 
@@ -244,8 +243,7 @@ def make_workload(
 ) -> tuple[Primitive, str | None]:
     """Return the workload of a problem with all its options, and why it can run nowhere, or None.
 
-    The work of a problem that does not fit is counted as 0.
-    """
+    The work of a problem that does not fit is counted as 0."""
     skip = _unsuited(primitive, implementation, problem)
     work = Work(0, 0, ()) if skip else _work(primitive, implementation, problem)
     calls = tuple(dict.fromkeys(traffic.collective for traffic in work.traffic))
@@ -274,8 +272,7 @@ def cases_of_file(
 ) -> Iterator[Case]:
     """Yield the cases of a block in which one implementation is a function of a file.
 
-    Raises ConfigError if the function has the name of an implementation.
-    """
+    Raises ConfigError if the function has the name of an implementation."""
     registry = installed()
     if registry.is_known(spec.name):
         raise ConfigError(f"file: {file.path}: {spec.name} is an implementation of hpcbench; give "

@@ -24,8 +24,7 @@ from hpcbench.records import dataclass
 class Shape(NamedTuple):
     """A global problem. ``origin`` names its source, empty where it was given.
 
-    ``misfit``, unless it is empty, is why it is none: m, n and k are then the undivided layer's.
-    """
+    ``misfit``, unless it is empty, is why it is none: m, n and k are then the undivided layer's."""
 
     m: int
     n: int
@@ -72,8 +71,7 @@ def _of_layer(
     """Return the shape on ``ranks`` ranks: each has what a rank of the degree has.
 
     The usual degree is the number of ranks where they divide the layer among themselves. It is
-    1 where each rank has all of the layer (data and expert parallelism).
-    """
+    1 where each rank has all of the layer (data and expert parallelism)."""
     usual = ranks if primitive.divides_layer else 1
     degree = int(usual if degree is None else ranks if degree == "all" else degree)
     origin = f"{model} {layer} tp={degree}"
@@ -120,8 +118,7 @@ class Traffic:
     """One collective of a call; one that is called several times counts with all its bytes.
 
     ``size_bytes`` is its size as nccl-tests counts it. ``wire_bytes`` is what it stands for on
-    the wire: size times the busbw factor (`operations.collectives.busbw_factor`).
-    """
+    the wire: size times the busbw factor (`operations.collectives.busbw_factor`)."""
 
     collective: str
     size_bytes: int
@@ -133,8 +130,7 @@ class Work:
     """The work of one call: flops of the rank that has most, of all ranks, and the traffic.
 
     A multiplication and an addition are two flops; activations and additions of partial results
-    are not counted.
-    """
+    are not counted."""
 
     flops: int
     total_flops: int
@@ -158,8 +154,7 @@ class PrimitiveSpec:
         layers: those of LAYERS that it can take its shape from.
         divides_layer: whether the ranks divide such a layer among themselves (tensor
             parallelism); else each has all of it.
-        decided: order -> options of the primitive that the order leaves no choice of.
-    """
+        decided: order -> options of the primitive that the order leaves no choice of."""
 
     name: str
     meaning: str
@@ -201,8 +196,7 @@ class ImplementationSpec:
         overlaps: whether communication and product are meant to run at the same time.
         reads_peers: whether ranks read each other's GPU memory: they must be on GPUs that can, of
             one node or NVLink domain, and each must see its GPU under a number of its own.
-        uncaptured: why no CUDA graph can hold a call of it; "": one can.
-    """
+        uncaptured: why no CUDA graph can hold a call of it; "": one can."""
 
     name: str
     meaning: str

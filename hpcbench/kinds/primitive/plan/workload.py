@@ -27,8 +27,7 @@ class Primitive(Workload):
     least this many ``multiprocessors``. ``variables`` names those of the case's environment that
     the implementation requested. ``connects``: a library of its own connects the ranks. ``peers``:
     they read each other's GPU memory. ``file``: the Python file that has the implementation, a
-    function of that name; ``sha256`` identifies its content.
-    """
+    function of that name; ``sha256`` identifies its content."""
 
     primitive: str
     implementation: str
@@ -61,8 +60,7 @@ class Primitive(Workload):
         """Return the problem, and how it is solved; parts alone have no task.
 
         Options of the primitive are of the problem, those of the implementation are its own. Which
-        are which is not known of a primitive that is not installed here.
-        """
+        are which is not known of a primitive that is not installed here."""
         from hpcbench.kinds.primitive.plan.implementations import (
             installed,  # it imports this module
         )

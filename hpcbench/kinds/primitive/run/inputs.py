@@ -1,7 +1,6 @@
 """The operands of each primitive on a rank, and the expected results: one class a primitive.
 
-`plan.implementations` describes each of them.
-"""
+`plan.implementations` describes each of them."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class Inputs:
 
     Every operand is on the place's device and contiguous, and nothing changes it. ``unsharded``:
     a rank multiplies everything (compute_only, size unsharded). Operands are integers with exact
-    results (`operands`), normal numbers where there are none.
-    """
+    results (`operands`), normal numbers where there are none."""
 
     def __init__(self, spec: Primitive, place: Place) -> None:
         self.spec = spec
@@ -79,8 +77,7 @@ class ColumnwiseInputs(Inputs):
     """``rows`` (m / d, k) of A, and ``weight``: (k, n / d) of W, or all of it (k, n).
 
     ``gather_first``: the order is AG_before. ``compute_only`` multiplies ``left`` by ``weight``;
-    ``comm_only`` gathers ``sent``.
-    """
+    ``comm_only`` gathers ``sent``."""
 
     def __init__(self, spec: Primitive, place: Place) -> None:
         super().__init__(spec, place)
@@ -116,8 +113,7 @@ class RowwiseInputs(Inputs):
 
     ``scatter``: the order is RS_after, the result (m / d, n); otherwise it is (m, n). Unsharded,
     both operands are whole, (m, k) and (k, n). ``compute_only`` multiplies ``columns`` by
-    ``weight`` and ends with (m, n); ``comm_only`` reduces ``sent``.
-    """
+    ``weight`` and ends with (m, n); ``comm_only`` reduces ``sent``."""
 
     def __init__(self, spec: Primitive, place: Place) -> None:
         super().__init__(spec, place)
@@ -153,8 +149,7 @@ class MlpInputs(Inputs):
     reduces ``sent``, and ends with one below the other: (m + m / d, k), or (m, k).
 
     Normal operands have W1 divided by sqrt(k): the input of gelu is then about 1, where it differs
-    from relu.
-    """
+    from relu."""
 
     def __init__(self, spec: Primitive, place: Place) -> None:
         super().__init__(spec, place)
@@ -219,8 +214,7 @@ class GradientInputs(Inputs):
 
     ``gradients`` (layers, m / d, n) are those of the layers' outputs, D. The result is
     (layers, n, k): D^T X of each layer. Unsharded, both operands have all m rows. ``compute_only``
-    ends with this rank's own sum, ``comm_only`` reduces ``sent``.
-    """
+    ends with this rank's own sum, ``comm_only`` reduces ``sent``."""
 
     def __init__(self, spec: Primitive, place: Place) -> None:
         super().__init__(spec, place)
@@ -256,8 +250,7 @@ class ExpertInputs(Inputs):
     The result is (m / d, n), in the order of ``tokens``. ``compute_only`` takes each pair of
     ``products`` and ends with the results one below the other; ``comm_only`` sends ``tokens`` and,
     back, ``sent``, and ends with what arrived, (arriving, k) and then (m / d, n), as one row of
-    numbers.
-    """
+    numbers."""
 
     def __init__(self, spec: Primitive, place: Place) -> None:
         super().__init__(spec, place)

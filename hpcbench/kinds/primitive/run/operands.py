@@ -70,8 +70,7 @@ class Terms:
         source: for each term the term of its group whose numbers it has.
         factor: for each term the factor of its right number.
         signals: (signals of a part, parts) the terms that do not cancel.
-        cut: the terms that are negative before an activation.
-    """
+        cut: the terms that are negative before an activation."""
 
     source: torch.Tensor
     factor: torch.Tensor
@@ -84,8 +83,7 @@ def cancelling_terms(
 ) -> Terms:
     """Return how the terms of a sum cancel within each of its equal parts, but ``count`` signals.
 
-    ``cut`` is the share of the others that an activation cuts.
-    """
+    ``cut`` is the share of the others that an activation cuts."""
     generator = torch.Generator().manual_seed(seed)
     size = extent // parts
     source, factor = torch.arange(extent), torch.ones(extent, dtype=torch.int64)
@@ -143,8 +141,7 @@ def mlp_factors(
     """Return the terms of the first sums, W1 (k, n) and W2 (n, k).
 
     Columns of W1 whose results cancel behind the activation are equal. With gelu the signals before
-    it are `GELU_INPUT` and its double, where relu and gelu differ.
-    """
+    it are `GELU_INPUT` and its double, where relu and gelu differ."""
     first = cancelling_terms(k, 1, sizes.signals, seed=4)
     second = cancelling_terms(n, parts, 1, seed=5, cut=0.5)
     up = _right((k, n), first, (sizes.cancelling, sizes.right), seed=2)
@@ -202,8 +199,7 @@ def _positive(
 ) -> torch.Tensor:
     """Return int64 (parts, count) from 1 to size; neighbours differ wherever size is above 1.
 
-    So do parts of which the numbers are less than ``size`` apart, in each of their elements.
-    """
+    So do parts of which the numbers are less than ``size`` apart, in each of their elements."""
     numbers = first + torch.arange(parts)
     draws = torch.randint(0, size, (parts // size + 2, count), generator=generator)
     few = min(size, count)
@@ -227,8 +223,7 @@ def magnitude(dtype: str, *inner: int) -> int:
 
     ``inner`` are the extents that sums run over, on all ranks together: one for a product, two for
     a product of a product. Let s be the right operands' magnitude and t the left one's. Then a
-    product's results are up to K t s, and its product with another operand is up to N K t s^2.
-    """
+    product's results are up to K t s, and its product with another operand is up to N K t s^2."""
     limit = 2 ** SIGNIFICAND_BITS[dtype]
     return next((size for size in _MAGNITUDES
                  if math.prod(inner) * max(size, 2) * size ** len(inner) <= limit), 0)
@@ -237,8 +232,7 @@ def magnitude(dtype: str, *inner: int) -> int:
 def left_operand(shape: tuple[int, ...], dtype: str, size: int, seed: int) -> torch.Tensor:
     """Return a global operand on the CPU: integers from 1, of `magnitude` size; 0: normal numbers.
 
-    They go to 2 where size is 1, for a matrix of ones would hide an exchange of its parts.
-    """
+    They go to 2 where size is 1, for a matrix of ones would hide an exchange of its parts."""
     generator = torch.Generator().manual_seed(seed)
     if size == 0:
         return torch.randn(shape, generator=generator).to(DTYPES[dtype])
@@ -252,8 +246,7 @@ def right_operand(
     """Return a global operand on the CPU: integers from -size to size but 0, or normal numbers.
 
     The first column of each of ``parts`` equal blocks of columns is positive (so blocks of one
-    column and size 1 are all alike).
-    """
+    column and size 1 are all alike)."""
     generator = torch.Generator().manual_seed(seed)
     if size == 0:
         return torch.randn(shape, generator=generator).to(DTYPES[dtype])
@@ -276,8 +269,7 @@ def accumulated_roundoff(dtype: str) -> float:
 class Expected:
     """In the shape of the output, on the CPU: ``value`` in fp64, and ``bound`` in fp32.
 
-    ``bound`` is None where the output must be exact.
-    """
+    ``bound`` is None where the output must be exact."""
 
     value: torch.Tensor
     bound: torch.Tensor | None = None
@@ -304,8 +296,7 @@ def product(
     """Return the sum of the products of ``parts``, each formed on a rank and rounded there.
 
     ``parts`` are (..., rows, inner) and (inner, columns). ``errors`` (..., rows, inner) are how far
-    the left operands may already be off.
-    """
+    the left operands may already be off."""
     if exact:
         return Expected(_exact_sum(parts))
     inner = parts[0][0].shape[-1]
@@ -365,8 +356,7 @@ def activated(before: Expected, name: str, dtype: str) -> Expected:
     relu is exact, and brings no two numbers further apart. gelu brings them 1.129 times as far
     apart at most. It is computed in fp32 (fp64 for fp64), where 1 + erf is off by a few units
     however small it is: 4 u |x|. Its result is rounded to the dtype: u |gelu|, or, where that is
-    too small for a normal number, half the smallest number.
-    """
+    too small for a normal number, half the smallest number."""
     x, off = before.value, before.bound
     if name == "relu":
         return Expected(x.relu(), off)

@@ -57,8 +57,7 @@ class Replay(Workload):
     ``n_calls`` of ``recorded_calls`` are issued, ``size_bytes`` together; ``recorded_ns`` is their
     time in the record, None if unknown; ``left_out``: why others are not. ``dtype`` is the one with
     most bytes. ``signature``: index of the only form that is called, once; its ``form_id``, and the
-    ranks that call it.
-    """
+    ranks that call it."""
 
     file: str
     sha256: str
@@ -213,8 +212,7 @@ def _workload(work: Replay, sequence: CallSequence) -> Replay:
 def memory_bytes(sequence: CallSequence, *, checked: bool) -> int:
     """Return the bytes of the rank with most: a buffer to give and one to get of each dtype.
 
-    A check makes operands and the expected result of one call at a time.
-    """
+    A check makes operands and the expected result of one call at a time."""
     held = [(gives * DTYPE_BYTES[name], gets * DTYPE_BYTES[name])
             for name, (gives, gets) in buffer_elements(sequence).items()]
     proof = max((gives + 2 * gets for gives, gets in held), default=0) if checked else 0

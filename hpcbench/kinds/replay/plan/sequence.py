@@ -3,8 +3,7 @@
 A call is kept if all its ranks have it, so that none waits for another without end. On fewer ranks
 than recorded, a group of all recorded ranks becomes all ranks of the run, with the sizes of its
 calls as nccl-tests counts them; other groups, roots and messages are kept where all their ranks are
-there.
-"""
+there."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class Form:
 
     ``ranks`` are global, ``root`` and ``pair`` are positions among them; groups of one ``group``
     number share a communicator. ``parts``: elements of each rank's part, or of the whole buffer, or
-    none. ``rows``: elements that each rank of an uneven all_to_all sends to each; empty: even.
-    """
+    none. ``rows``: elements that each rank of an uneven all_to_all sends to each; empty: even."""
 
     collective: str
     dtype: str
@@ -87,8 +85,7 @@ class CallSequence:
     """The calls of all ranks. ``n_calls`` of ``recorded_calls`` are kept.
 
     ``recorded_ns``: from the first issue to the last in the record, of the slowest rank; None where
-    a gap is unknown. ``left_out``: calls by why they are left out.
-    """
+    a gap is unknown. ``left_out``: calls by why they are left out."""
 
     forms: tuple[Form, ...]
     ranks: tuple[RankCalls, ...]
@@ -103,8 +100,7 @@ class CallSequence:
 class Request:
     """Which part of a record: on so many ranks, a backend and device; how many calls, which gaps.
 
-    ``signature``: the only form; None: all forms.
-    """
+    ``signature``: the only form; None: all forms."""
 
     ranks: int
     backend: str
@@ -186,8 +182,7 @@ def _keys(order: RankOrder) -> Iterator[Key]:
 def _without_waits(order: RankOrder) -> list[int | None]:
     """Return the gaps less the recorded wait of the call before, for ranks that come late.
 
-    A gap that is shorter than that wait cannot include it: the rank went on meanwhile.
-    """
+    A gap that is shorter than that wait cannot include it: the rank went on meanwhile."""
     before = (None, *order.wait_ns)
     return [gap if gap is None or wait is None or gap < wait else gap - wait
             for gap, wait in zip(order.gap_ns, before, strict=False)]
@@ -198,8 +193,7 @@ def _gaps(
 ) -> dict[Key, int | None]:
     """Return the ns from each kept call's issue back to that of the kept one before it.
 
-    0 of the first; None where the record does not know.
-    """
+    0 of the first; None where the record does not know."""
     found, gap = dict[Key, int | None](), None
     for key, since in zip(own, gap_ns, strict=True):
         gap = None if gap is None or since is None else gap + since
@@ -308,8 +302,7 @@ def most_in_flight(sequence: CallSequence) -> int:
     """Return how many calls a rank may have in flight: IN_FLIGHT, doubled until none waits forever.
 
     Ranks that issue calls of several groups in different orders would do so if each waited for its
-    oldest call too soon.
-    """
+    oldest call too soon."""
     limit = IN_FLIGHT
     while limit < sequence.n_calls and not _ends(sequence, limit):
         limit *= 2
@@ -336,8 +329,7 @@ def _ends(sequence: CallSequence, limit: int) -> bool:
 def unequal_order(sequence: CallSequence) -> str | None:
     """Return which group's ranks issue its calls in different orders, or None.
 
-    They would never match: backends match the calls of a group by their order.
-    """
+    They would never match: backends match the calls of a group by their order."""
     first = dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]]()
     for one in sequence.ranks:
         own = defaultdict[tuple[int, tuple[int, ...]], list[tuple[int, int]]](list)

@@ -1,7 +1,6 @@
 """A primitive as the measuring loop sees it: prepare, run, check; and its runner.
 
-The base of implementations of a primitive, and messages that they send themselves.
-"""
+The base of implementations of a primitive, and messages that they send themselves."""
 
 from __future__ import annotations
 
@@ -87,8 +86,7 @@ def _of_file(work: Primitive, place: Place) -> Iterator[PrimitiveOperation]:
 def _classes(spec: Primitive) -> tuple[str, str]:
     """Return ``module:class`` of the inputs and of the runner; the latter is empty for a file.
 
-    Raises CaseError if they are not installed.
-    """
+    Raises CaseError if they are not installed."""
     if spec.file and (primitive := installed().primitives.get(spec.primitive)):
         return primitive.inputs, ""
     classes = installed().classes(spec.primitive, spec.implementation)
@@ -115,8 +113,7 @@ class Implementation(Generic[AnyInputs]):
         output: the result of the last ``run``.
         part: ``both``, ``compute`` or ``communicate``: the argument of ``Inputs.expected``.
         scratch: buffers that are wiped before each call, so that nothing of an earlier call can
-            pass for a result of this one. `empty` adds to it.
-    """
+            pass for a result of this one. `empty` adds to it."""
 
     output: torch.Tensor
     part = "both"
@@ -189,8 +186,7 @@ def by_messages(place: Place) -> bool:
     gloo's do. Its all_gather sends before it posts what it receives, so a link works one way at a
     time. Its reduce_scatter sends twice what is needed, and each call wakes two threads
     (benchmarks/results/overlap.md). Its messages are on the CPU only. Other backends keep their
-    collectives: NCCL's take ways through the network that messages do not.
-    """
+    collectives: NCCL's take ways through the network that messages do not."""
     return place.device.type == "cpu" and library_of(
         TORCH + dist.get_backend(place.group), "cpu") == "gloo"
 
@@ -202,8 +198,7 @@ class Exchange:
     of, rank r. The own ones are not used. A part must be contiguous.
 
     A receive may be posted before anything is sent, which NCCL would wait for for ever. gloo needs
-    it: it sends the permission to send in the stream that carries its own data.
-    """
+    it: it sends the permission to send in the stream that carries its own data."""
 
     def __init__(
         self, place: Place, sent: Iterable[torch.Tensor], received: Iterable[torch.Tensor],

@@ -7,8 +7,7 @@ each rank to each instead, and each adds up its sums.
 
 A rank's rows are cut, or by messages the columns of a weight that is larger. A chunk of all ranks
 is then one contiguous message and, where its results may lie together, one product. Experts
-multiply while tokens travel.
-"""
+multiply while tokens travel."""
 
 from __future__ import annotations
 
@@ -99,8 +98,7 @@ class Columnwise(Chunked[rank_inputs.ColumnwiseInputs]):
         """Start to gather all chunks, and multiply the own rows under the first of them.
 
         So none waits for a product to end. NCCL does them one after the other, and a pair of
-        ranks has one stream: the first chunk comes hardly later (benchmarks/results/overlap.md).
-        """
+        ranks has one stream: the first chunk comes hardly later (benchmarks/results/overlap.md)."""
         arriving, leaving = self._gather()
         torch.mm(self.inputs.rows, self.inputs.weight,
                  out=self.output.chunk(self.ranks)[self.rank])
@@ -136,8 +134,7 @@ class Rowwise(Chunked[rank_inputs.RowwiseInputs]):
     """A chunk of C, as many rows of every rank's part, is reduced while the next is multiplied.
 
     By messages the sum is formed where it belongs, and the own rows are multiplied last, under
-    the last chunk's. There a chunk may be as many columns of C instead.
-    """
+    the last chunk's. There a chunk may be as many columns of C instead."""
 
     def __init__(self, inputs: rank_inputs.RowwiseInputs) -> None:
         super().__init__(inputs)
@@ -159,8 +156,7 @@ class Rowwise(Chunked[rank_inputs.RowwiseInputs]):
         """Make a chunk of columns of the weight instead of rows.
 
         A BLAS packs both operands anew for each product. Cut by rows, the weight is packed in
-        every chunk; cut by columns, the rows are. A rank's rows are the smaller ones here.
-        """
+        every chunk; cut by columns, the rows are. A rank's rows are the smaller ones here."""
         self._columns = [self.inputs.columns.view(self.ranks, len(self.output), -1)] * self.chunks
         self._weights = self.inputs.weight.tensor_split(self.chunks, dim=1)
         self._placed = self.output.tensor_split(self.chunks, dim=1)
@@ -201,8 +197,7 @@ class Mlp(Chunked[rank_inputs.MlpInputs]):
     """A chunk is gathered, and another one reduced, while one goes through both products.
 
     By messages the own tokens are the first in the first product, while the first chunk comes. They
-    are the last in the second product, while the last chunk's sums come.
-    """
+    are the last in the second product, while the last chunk's sums come."""
 
     def __init__(self, inputs: rank_inputs.MlpInputs) -> None:
         super().__init__(inputs)
@@ -290,8 +285,7 @@ def _multiply_blocks(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor)
     """Set ``out[b]`` to ``left[b] @ right``: (blocks, rows, k) by (k, n) to (blocks, rows, n).
 
     Blocks that lie one behind the other are one matrix. Others go to a batched product, which
-    takes strided memory: one kernel on a GPU, one product a block on a CPU.
-    """
+    takes strided memory: one kernel on a GPU, one product a block on a CPU."""
     if left.is_contiguous() and out.is_contiguous():
         torch.mm(left.flatten(0, 1), right, out=out.flatten(0, 1))
     else:
@@ -311,8 +305,7 @@ class Experts(Chunked[rank_inputs.ExpertInputs]):
     """One chunk of the tokens for each expert is sent, and the results of another sent back.
 
     One all_to_all reads the parts for all ranks from one piece of memory. So a chunk's tokens are
-    copied together, and its results to where they belong, during the other chunks' messages.
-    """
+    copied together, and its results to where they belong, during the other chunks' messages."""
 
     def __init__(self, inputs: rank_inputs.ExpertInputs) -> None:
         super().__init__(inputs)

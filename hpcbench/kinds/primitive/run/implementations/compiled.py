@@ -10,8 +10,7 @@ shapes together; all later calls get the same tensors, which leaves no reason to
 (torch._inductor.config._micro_pipeline_tp) replaces an all-gather and the product behind it, or a
 product and the reduce-scatter behind it, by the operators of ``symm_mem``. Where it finds nothing
 to replace torch reports nothing; the case then fails, since its numbers would be those of
-``compiled``. On GPUs only; never run on one so far.
-"""
+``compiled``. On GPUs only; never run on one so far."""
 
 from __future__ import annotations
 

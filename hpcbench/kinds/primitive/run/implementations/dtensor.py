@@ -2,8 +2,7 @@
 
 `DTensor.redistribute` is called where ranks communicate in a primitive's order; the products find
 operands that need no communication. The mesh is the group under test. DTensor has no ``out=``: its
-results are tensors of their own, allocated at each call.
-"""
+results are tensors of their own, allocated at each call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Torch's functional collectives, which return tensors of their own that must be waited for.
 
-They are a private module of torch, whose names change: only what calls them loads them.
-"""
+They are a private module of torch, whose names change: only what calls them loads them."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 - ``torch`` has torch.distributed's collectives, each of which fills a buffer.
 - ``functional`` has functional collectives, as torch.compile and DTensor see them. Their results
   are tensors of their own, allocated at each call, that must be waited for.
-- ``compute_only`` has the products alone, on operands already in place.
-"""
+- ``compute_only`` has the products alone, on operands already in place."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Each rank sends to the next one and receives from the one before. Each class defines which block
 travels under which product; a message is awaited before the data that it brings are used, and
 before those that it carries are overwritten. With backend mpi a large message moves only while MPI
-is called, so there little of it overlaps.
-"""
+is called, so there little of it overlaps."""
 
 from __future__ import annotations
 
@@ -93,8 +92,7 @@ class Rowwise(_Ring[rank_inputs.RowwiseInputs]):
     """The sum of a block of C travels round, and each rank adds its product when it comes.
 
     A block starts behind its owner and ends with it; while the sum of one travels, the product
-    of the next is formed.
-    """
+    of the next is formed."""
 
     def __init__(self, inputs: rank_inputs.RowwiseInputs) -> None:
         super().__init__(inputs)
@@ -120,8 +118,7 @@ class Mlp(_Ring[rank_inputs.MlpInputs]):
     """Tokens travel round as in Columnwise, sums of results one step behind as in Rowwise.
 
     The own block is the first that is there and the last whose sum comes: its first product is
-    formed while the tokens make their first hop, its second while the sums make their last.
-    """
+    formed while the tokens make their first hop, its second while the sums make their last."""
 
     def __init__(self, inputs: rank_inputs.MlpInputs) -> None:
         super().__init__(inputs)

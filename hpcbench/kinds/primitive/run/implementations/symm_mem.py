@@ -6,8 +6,7 @@ the backend's group only names the ranks. On GPUs only; never run on one so far.
 
 ``symm_mem_fallback`` is what torch has instead, without symmetric memory: collectives of the
 backend and products, one after the other. It is an implementation of its own so that no result of
-it can pass for one of ``symm_mem``.
-"""
+it can pass for one of ``symm_mem``."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ def enable(group: Any) -> None:
 class Fused(Returning[AnyInputs]):
     """The operators, fused or not, and a first call.
 
-    The first call, untimed, has all ranks make their workspaces.
-    """
+    The first call, untimed, has all ranks make their workspaces."""
 
     def __init__(self, inputs: AnyInputs) -> None:
         super().__init__(inputs)

@@ -11,8 +11,7 @@ flag. The product is one kernel on another stream: a tile waits for the flag of 
 - Products are IEEE fp32 or of the dtype (never TF32), accumulated in fp32.
 
 Block sizes are usual ones, not tuned. Its arithmetic is tested in Triton's interpreter, with the
-flags raised, and the code that Triton compiles is inspected; it has never run on a GPU.
-"""
+flags raised, and the code that Triton compiles is inspected; it has never run on a GPU."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ _BLOCK = 128
 class KernelLayout:
     """How gathered rows lie: (chunks, ranks, part) rows of chunks, to (ranks, chunks, part) of A.
 
-    ``part`` is the number of rows that each rank has in one chunk.
-    """
+    ``part`` is the number of rows that each rank has in one chunk."""
 
     chunks: int
     ranks: int
@@ -95,8 +93,7 @@ def multiply(
 
     All are contiguous and of one dtype: fp32, fp16 or bf16. ``gathered`` and ``output`` are in the
     order of ``layout``; ``flags`` are int32, one a chunk, 1 where the chunk is there. ``programs``
-    is the most that may run concurrently.
-    """
+    is the most that may run concurrently."""
     inner, columns = weight.shape
     depth = 32 if weight.element_size() == 4 else 64
     rows = layout.ranks * layout.part
@@ -111,14 +108,12 @@ class Columnwise(Implementation[rank_inputs.ColumnwiseInputs]):
 
     All collectives are given to a stream of their own before the kernel is started. So a waiting
     kernel never stands in front of what it waits for, whatever queues the GPU has. The kernel also
-    leaves them room: it takes all multiprocessors but those `reserved`.
-    """
+    leaves them room: it takes all multiprocessors but those `reserved`."""
 
     def __init__(self, inputs: rank_inputs.ColumnwiseInputs) -> None:
         """Compile both kernels, by one untimed call. Raises CaseError if the GPU is too small.
 
-        The plan's variables make that a skip; this process may have others.
-        """
+        The plan's variables make that a skip; this process may have others."""
         super().__init__(inputs)
         chunks, device = int(inputs.spec.option("chunks")), inputs.place.device
         count = torch.cuda.get_device_properties(device).multi_processor_count
