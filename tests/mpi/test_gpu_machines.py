@@ -59,7 +59,7 @@ def test_a_run_on_gloo_is_whole(mpirun: MpiLauncher, standins: Standins, machine
         assert finding.scope == "note" and finding.message.startswith("rank 0-1 (")
         assert lost in finding.message and "; see whether nvidia-smi" in finding.message
         assert lost in told["nvml"] and lost in job.stdout
-    assert [one.missing["gpu"] for one in found.telemetry] == ["this rank has no NVIDIA GPU"] * 2
+    assert ["gpu" in one.missing for one in found.telemetry] == [True] * 2
     mpirun.assert_no_orphans()
 
 

@@ -60,7 +60,7 @@ def test_they_are_listed_and_a_broken_one_costs_only_itself(installed: Path) -> 
 def test_they_are_planned_run_and_validated(mpirun: MpiLauncher, installed: Path) -> None:
     job = mpirun.run(2, config=SWEEP, env=path_with(installed)).check(1)
     planned = hpcbench(installed, "plan", job.command[-3], "--world-size", "2")
-    assert "8 cases" in planned and "nobody has written it" in planned
+    assert "8 cases" in planned
     outcome = read(job.folder)
     found = {(primitive_of(item.case).primitive, primitive_of(item.case).implementation,
               primitive_of(item.case).k, dict(primitive_of(item.case).options).get("ahead")):

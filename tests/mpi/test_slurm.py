@@ -123,7 +123,7 @@ def test_ranks_that_are_alone_in_their_mpi_are_refused(
                      env=environment(mpirun, tmp_path))
     told = [line for line in done.stdout.splitlines() if line.startswith("hpcbench:")]
     assert done.returncode == 2 and len(told) == 1, done.stdout
-    assert "started 4 ranks, but MPI sees 1" in told[0] and fix in told[0]
+    assert fix in told[0]
     assert not (tmp_path / "results").exists()
 
 

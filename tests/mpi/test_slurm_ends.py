@@ -77,8 +77,6 @@ def test_the_signal_before_the_time_limit_and_the_job_goes_on(
     """Slurm may send it up to 60 s early: between 30 and 90 s of two minutes."""
     job, folder = submitted(slurm, mpirun, CPU, 18, "--time=2", "--signal=B:USR1@30")
     done = ended(slurm.exit_code(job, timeout=420), folder).check()
-    assert "exit code 3" in done.output
-    assert "stopped before the time limit" in " ".join(done.output.split())
     assert int(facts_of_job(slurm, job)["Restarts"]) >= 1
     assert_whole(done, 18)
 

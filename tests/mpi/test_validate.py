@@ -62,7 +62,6 @@ def test_ranks_give_one_verdict(mpirun: MpiLauncher) -> None:
         assert found[name]["state"] == "ok", found[name]
     sweeps = [line for line in told["lines"] if line["subject"] == "sweep"]
     assert [line["state"] for line in sweeps] == ["ok", "warn"]
-    assert "nccl needs a GPU" in sweeps[1]["found"]
     assert not (mpirun.jobs[0].home / "new").exists()
     mpirun.assert_no_orphans()
 

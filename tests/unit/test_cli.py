@@ -36,7 +36,6 @@ def test_a_plan_states_how_it_measures(tmp_path: Path) -> None:
     assert "2 cases x 3 passes for 4 ranks" in text
     assert "modes: barrier_start (2)\n" in text and "warm-up" not in text
     assert "iterations: 7 a pass in 2 cases\n" in text
-    assert "order: shuffled in each pass (seed 0)" in text
 
 
 def test_shorthands_hold_for_every_case(tmp_path: Path) -> None:

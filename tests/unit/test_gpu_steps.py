@@ -197,7 +197,6 @@ def test_one_gpu_begins_with_what_it_proves_and_meets_no_goal_of_two(tmp_path: P
              for step in alone.steps for goal in step.goals}
     skipped = {name for name, item in found.items() if item.verdict == "skipped"}
     assert skipped >= {"symm_mem", "async_tp", "triton", "nccl_right", "primitives", "by_uuid"}
-    assert found["symm_mem"].detail == "it needs 2 GPUs, this machine has 1"
     assert not skipped & {"nccl_calls", "triton_product", "peak", "events", "largest_batch", "kill"}
     several_goals = {goal.id for step in several.steps for goal in step.goals}
     assert "symm_mem" in several_goals and "triton_product" not in several_goals

@@ -52,41 +52,25 @@ def suite(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def lines(suite: Path, *arguments: str) -> list[str]:
-    """Return what pytest printed, whatever options the environment has for other runs of it."""
+def closing_line(suite: Path, *arguments: str) -> str:
+    """Return what pytest counted, whatever options the environment has for other runs of it."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments]
     done = subprocess.run(command, cwd=suite, text=True, capture_output=True, timeout=200,
                           env={**os.environ, "PYTEST_ADDOPTS": ""})
-    return done.stdout.splitlines()
-
-
-def counts(said: list[str]) -> str:
-    """Return what pytest counted: what became of the tests."""
-    counted = [line for line in said if re.search(r" in \d+\.\d+s", line)]
+    counted = [line for line in done.stdout.splitlines() if re.search(r" in \d+\.\d+s", line)]
     return counted[-1].partition(" in ")[0].strip("= ")
 
 
-def closing_line(suite: Path, *arguments: str) -> str:
-    return counts(lines(suite, *arguments))
-
-
-def test_unlisted_skips_fail(suite: Path) -> None:
-    assert closing_line(suite) == "1 failed, 1 skipped, 3 deselected, 1 xfailed, 1 error"
-
-
-def test_full_adds_what_is_listed(suite: Path) -> None:
-    found = closing_line(suite, "--full")
-    assert found == "1 failed, 1 passed, 1 skipped, 2 deselected, 1 xfailed, 1 error"
-
-
-def test_who_names_a_file_gets_what_is_listed(suite: Path) -> None:
-    found = closing_line(suite, *(f"test_skips.py::test_{name}"
-                                  for name in ("of_full", "of_all", "soak")))
-    assert found == "2 passed, 1 deselected"
-
-
-def test_all_adds_soaks(suite: Path) -> None:
-    assert closing_line(suite, "--all") == "1 failed, 3 passed, 1 skipped, 1 xfailed, 1 error"
+@pytest.mark.parametrize(("words", "found"), [
+    ([], "1 failed, 1 skipped, 3 deselected, 1 xfailed, 1 error"),
+    (["--full"], "1 failed, 1 passed, 1 skipped, 2 deselected, 1 xfailed, 1 error"),
+    (["--all"], "1 failed, 3 passed, 1 skipped, 1 xfailed, 1 error"),
+    ([f"test_skips.py::test_{name}" for name in ("of_full", "of_all", "soak")],
+     "2 passed, 1 deselected")], ids=["no flag", "full", "all", "named"])
+def test_unlisted_skips_fail_and_flags_add_tests(
+    suite: Path, words: list[str], found: str,
+) -> None:
+    assert closing_line(suite, *words) == found
 
 
 def test_a_skipped_file_fails(suite: Path) -> None:
