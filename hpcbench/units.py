@@ -106,6 +106,14 @@ def digits(value: float, count: int) -> str:
     return f"{Decimal(f'{value:.{count}g}'):f}"
 
 
+_EXPONENT = re.compile(r"\b\d+(?:\.\d+)?e[+-]\d+\b")
+
+
+def without_exponents(text: str) -> str:
+    """Return a text with its numbers as plain decimals: ``1230000`` for ``1.23e+06``."""
+    return _EXPONENT.sub(lambda number: f"{Decimal(number[0]):f}", text)
+
+
 def seconds_unit(seconds: float) -> tuple[float, str]:
     """Return how many of its unit a second has, and the unit that gives 1 to 999: ``1e3, "ms"``."""
     units = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))

@@ -373,7 +373,7 @@ def _edges(limit: Limit, column: CaseColumn) -> Iterator[tuple[float, int, str]]
     why = f"; {limit.why}" if limit.why else ""
     for end, name, sign in ((limit.min, "min", -1), (limit.max, "max", 1)):
         if end is not None:
-            yield sign * end * scale, sign, f"limit {name} {end:g} {unit}{why}"
+            yield sign * end * scale, sign, f"limit {name} {digits(end, 6)} {unit}{why}"
 
 
 def interval_of(

@@ -177,7 +177,8 @@ def _labels(cases: Sequence[Worked], names: Mapping[Any, str]) -> list[str]:
     on_ranks = alone or len({case.ranks for case in cases}) > 1
     of_step = alone or len({case.work.amount for case in cases}) > 1
     labels = [names[case.work.way] + (f" on {plural(case.ranks, 'rank')}" if on_ranks else "")
-              + (f", {case.work.amount:g} samples a step" if of_step else "") for case in cases]
+              + (f", {digits(case.work.amount, 6)} samples a step" if of_step else "")
+              for case in cases]
     return [f"{label} ({case.case.case_id})" if labels.count(label) > 1 else label
             for label, case in zip(labels, cases, strict=True)]
 

@@ -56,7 +56,7 @@ from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 RANKS = "world_size"
 ENOUGH = math.ceil(math.log2(2 / FALSE_ALARMS))
 """Pairs of one comparison that decide it if all are on one side (sign test)."""
-SPANS, EVIDENCE = 3, 8
+SPANS = 3
 _BYTES = re.compile(r"\d+B")
 
 
@@ -394,12 +394,9 @@ def _answer(
     first, subject = alike[0], spans_text([subjects[one.task] for one in alike])
     sentence = {CLEAR: _clear, NONE: _none, CANNOT_TELL: _undecided}[first.certainty](
         alike, n_tasks, subject)
-    evidence = (f"tasks: {subject}; measured {_where(alike)}", *(
-        f"{one.task}: {one.against} against {one.value}: {ratio_text(one.paired)}"
-        for one in alike[:EVIDENCE]))
-    if len(alike) > EVIDENCE:
-        evidence += (f"and {len(alike) - EVIDENCE} more",)
-    return Answer(first.certainty, sentence, evidence, command, subject)
+    every = spans_text([subjects[one.task] for one in alike], len(alike))
+    return Answer(first.certainty, sentence, (f"tasks: {every}; measured {_where(alike)}",),
+                  command, subject)
 
 
 def _clear(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
@@ -464,13 +461,6 @@ def times_text(ratio: float) -> str:
     return f"{ratio:.{2 if ratio < 2 else 1 if ratio < 10 else 0}f}x"
 
 
-def ratio_text(found: Paired) -> str:
-    if found.low is None or found.high is None:
-        return f"{found.ratio:.2f} times as long"
-    return (f"{found.ratio:.2f} times as long (95 % CI {found.low:.2f} to {found.high:.2f}, "
-            f"{found.n} {found.unit})")
-
-
 def _where(alike: Sequence[Preference]) -> str:
     one = min((one.paired for one in alike), key=lambda found: found.n_launches)
     return (in_launches(one.n_launches) if one.unit == PASSES else
@@ -482,8 +472,9 @@ def short(key: str) -> str:
     return key.removeprefix(ENV).removeprefix(OPTION)
 
 
-def spans_text(names: Sequence[str]) -> str:
-    """Return names in few words: neighbours that differ in one number become first ``to`` last."""
+def spans_text(names: Sequence[str], most: int = SPANS) -> str:
+    """Return names in few words: neighbours that differ in one number become first ``to`` last, of
+    which ``most`` are named."""
     spans: list[tuple[list[str], list[str]]] = []
     for words in (name.split() for name in names):
         at = _differ_in_one(spans[-1][0], words) if spans else None
@@ -492,7 +483,7 @@ def spans_text(names: Sequence[str]) -> str:
         else:
             spans.append((words, words))
     shown = []
-    for first, last in spans[:SPANS]:
+    for first, last in spans[:most]:
         at = _differ_in_one(first, last)
         shown.append(" ".join(f"{word} to {last[at]}" if place == at and at is not None else word
                               for place, word in enumerate(first)))

@@ -42,8 +42,8 @@ from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Ta
 
 POOR_FIT = 0.1
 """A law whose worst residual is more than this does not describe the measurements."""
-_MEANINGS = {WEAK: "weak scaling, each rank has {amount:g} {unit}",
-             STRONG: "strong scaling, all ranks together have {amount:g} {unit}"}
+_MEANINGS = {WEAK: "weak scaling, each rank has {amount} {unit}",
+             STRONG: "strong scaling, all ranks together have {amount} {unit}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +85,14 @@ def kind_text(series: ScalingSeries) -> str:
     first = series.members[0]
     if series.kind in _MEANINGS:
         amount = first.amount / (first.ranks if series.kind == WEAK else 1)
-        return _MEANINGS[series.kind].format(amount=amount, unit=series.unit)
+        return _MEANINGS[series.kind].format(amount=digits(amount, 6), unit=series.unit)
     return "neither weak nor strong scaling"
 
 
 def _answers_of_series(series: ScalingSeries) -> Iterator[Answer]:
     head, subject = kind_text(series), subject_of(series)
     if series.kind == NEITHER:
-        amounts = ", ".join(f"{one.amount:g} {series.unit} on {plural(one.ranks, 'rank')}"
+        amounts = ", ".join(f"{digits(one.amount, 6)} {series.unit} on {plural(one.ranks, 'rank')}"
                             for one in series.members)
         answers = [Answer(
             CANNOT_TELL, "no efficiency: neither the work of a rank nor the total is constant",
@@ -354,7 +354,7 @@ def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> TimeSeries
     values = ((one.ranks, one.efficiency if series.kind == MOVED else one.speed_up)
               for one in series.members)
     return TimeSeries(
-        name if series.kind == MOVED else f"{name}, {last.amount:g} {series.unit}",
+        name if series.kind == MOVED else f"{name}, {digits(last.amount, 6)} {series.unit}",
         ((base.ranks, ChartPoint(1.0)), *((ranks, ChartPoint(value.value, range_of(value)))
                                           for ranks, value in values if value)))
 

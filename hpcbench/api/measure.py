@@ -380,7 +380,10 @@ def _case(
         device=names[1], world_size=ranks.size, env=(), mode=DEFAULT_MODE, warmup=request.warmup,
         iterations=most, min_iterations=least, check=Checks(request.check is not None),
         timeout_s=0.0, wakeup_s=0.0, skip=None, needs=(), estimate_s=0.0, memory_bytes=0,
-        workload=UnknownWorkload({"name": names[0]}, PROGRAM_KIND)))
+        workload=UnknownWorkload({"name": names[0], **{
+            name: int(value) if value == int(value) else value for name, value in (
+                ("bytes", request.bytes), ("flops", request.flops)) if value is not None}},
+            PROGRAM_KIND)))
 
 
 def _records(

@@ -16,16 +16,18 @@ changes of the machine during the job (heat, other users) meet all cases alike.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import groupby
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Workload
 from hpcbench.records import dataclass
+from hpcbench.units import grouped, plural
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Hardware
@@ -85,10 +87,27 @@ def bytes_per_s(kind: str, hardware: Hardware, ranks: int) -> float:
 
     So many ranks on GPUs as a node is declared to have are taken to be on one node.
     """
-    gbps, on_node = hardware.network_bandwidth_gbps, hardware.num_devices
-    within = (kind == "cuda" and hardware.device_type in (None, kind)
-              and on_node is not None and ranks <= on_node)
-    return gbps * 1e9 / 8 if gbps and not within else _BETA_BYTES_PER_S[kind]
+    gbps = hardware.network_bandwidth_gbps
+    nodes = _nodes(kind, ranks, hardware.device_type, hardware.num_devices)
+    return gbps * 1e9 / 8 if gbps and nodes != 1 else _BETA_BYTES_PER_S[kind]
+
+
+def _nodes(kind: str, ranks: int, device_type: str | None, on_node: int | None) -> int | None:
+    """Return on how many nodes so many ranks are taken to be; None where that is not declared."""
+    is_known = kind == "cuda" and device_type in (None, kind) and on_node
+    return math.ceil(ranks / on_node) if is_known and on_node else None
+
+
+def assumed_rates(cases: Iterable[Case], hardware: Mapping[str, Any]) -> Iterator[str]:
+    """Yield, of each kind of device, the rates of estimates, and on how many nodes ranks are taken
+    to be; ``hardware`` is that section of the sweep file in plain values."""
+    gbps = hardware.get("network_bandwidth_gbps")
+    for kind, ranks in grouped((device_kind(one.device), one.world_size) for one in cases).items():
+        nodes = _nodes(kind, max(ranks), hardware.get("device_type"), hardware.get("num_devices"))
+        rate = gbps / 8 if gbps and nodes != 1 else _BETA_BYTES_PER_S[kind] / 1e9
+        place = plural(nodes, "node") if nodes else "one node or more"
+        yield (f"{kind} {FLOPS_PER_S[kind] / 1e9:,.0f} GFLOP/s a rank, {rate:g} GB/s between ranks "
+               f"on {place}, {ALPHA_S[kind] * 1e3:g} ms a message")
 
 
 Environment = tuple[tuple[str, str], ...]

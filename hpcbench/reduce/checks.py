@@ -27,7 +27,7 @@ from hpcbench.trace.schema import (
     UNTIMED,
     Flag,
 )
-from hpcbench.units import by_value, on_ranks, rank_list, to_gb_per_s
+from hpcbench.units import by_value, digits, on_ranks, rank_list, to_gb_per_s
 
 AGAIN = "run the case again"
 RESUME = job_command_line("N", "run", "--resume", "FOLDER")
@@ -321,8 +321,8 @@ def bandwidth_problem(
     moved = to_gb_per_s(rate.bytes_per_s) if rate else 0.0
     if rate is not None and peak is not None and moved > MOST_OF_PEAK * peak.gb_per_s:
         yield Violation(
-            "HB128", f"the {rate.name} of {moved:.4g} GB/s is more than the {peak.gb_per_s:.4g} "
-            f"GB/s that {peak.declared_by} allows: data stayed in a "
+            "HB128", f"the {rate.name} of {digits(moved, 4)} GB/s is more than the "
+            f"{digits(peak.gb_per_s, 4)} GB/s that {peak.declared_by} allows: data stayed in a "
             "cache, a switch reduced them, or the declared peak is wrong", rejects=False)
 
 

@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.errors import FileError, UsageError, command_line
+from hpcbench.errors import FileError, UsageError, command_line, job_command_line
 from hpcbench.plan.case import STATUSES, Case
 from hpcbench.reduce import kind_facts
 from hpcbench.reduce import results as records
@@ -53,7 +53,7 @@ from hpcbench.trace.container import (
     verify,
 )
 from hpcbench.trace.sealed import CLOCKS, SEALED, STAMPS, write_clocks
-from hpcbench.units import grouped
+from hpcbench.units import digits, grouped
 
 _OWN = ("rank", "attempt")
 _SOURCES = f"{GROUP}/sources"
@@ -422,11 +422,20 @@ class ResultsFile:
 def _no_results(path: Path, file_path: Path) -> str:
     folder = file_path.parent
     if file_path.name == FILE_NAME and (folder / "traces").is_dir():
+        again = job_command_line(_ranks_of(folder), "run", "--resume", folder)
         return (f"{file_path}: no such file; {command_line('reduce', folder)} makes it from the "
-                "traces there")
+                f"traces there, {again} ends a run that did not")
     if path.is_dir():
         return f"{file_path}: no such file; give the folder of a run, such as results/latest"
     return f"{path}: no such file or folder; give results.h5 of a run, or its folder"
+
+
+def _ranks_of(folder: Path) -> int | str:
+    """Return the number of ranks in the plan of a run, ``N`` where that cannot be read."""
+    try:
+        return int(json.loads((folder / "plan.json").read_text(encoding="utf-8"))["world_size"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "N"
 
 
 def without_latest(paths: Sequence[Path]) -> list[Path]:
@@ -553,7 +562,7 @@ def _check_numbers(part: Any, where: str) -> None:
             _check_numbers(value, where)
     elif isinstance(part, float) and not math.isfinite(part) or (
             isinstance(part, int) and abs(part) > _GREATEST):
-        raise ValueError(f"{where} is {part:.3g}")
+        raise ValueError(f"{where} is {digits(part, 3)}")
     if isinstance(part, records.Statistics):
         if part.n < 1:
             raise ValueError(f"{where}: n is {part.n}")

@@ -15,6 +15,7 @@ from hpcbench.reduce.kind_facts import MachineRate
 from hpcbench.reduce.metric import metric, word
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import (
+    digits,
     format_seconds,
     grouped,
     plural,
@@ -303,7 +304,7 @@ def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -
         return Roofline(part, time_s, demand, least, ceiling.limit, None, ceiling, (
             f"{bounds}: more than the {format_seconds(time_s)} that it took, so this is no ceiling "
             "here, and there is no score"))
-    explained = f"{bounds}: {100 * score:.3g} % of {format_seconds(time_s)}"
+    explained = f"{bounds}: {digits(100 * score, 3)} % of {format_seconds(time_s)}"
     if score >= LEAST_EXPLAINED or ceiling.limit == LATENCY:
         return Roofline(part, time_s, demand, least, ceiling.limit, score, ceiling, explained)
     return Roofline(part, time_s, demand, least, LATENCY, score, ceiling, (

@@ -28,7 +28,7 @@ from hpcbench.texts import to_json
 from hpcbench.trace.container import expected_content
 from hpcbench.trace.schema import NOISE_NOTE, Header, Noise, Record, from_values
 from hpcbench.trace.source import TEARDOWN_NOTE, TraceSource, noted
-from hpcbench.units import by_value, grouped, on_ranks, plural, rank_list
+from hpcbench.units import by_value, digits, grouped, on_ranks, plural, rank_list
 
 
 def usage_findings(items: Iterable[CaseResult]) -> Iterator[Finding]:
@@ -427,7 +427,7 @@ def _from_to(shares: Sequence[float]) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
+    return f"{digits(100 * share, 2)} %"
 
 
 def other_backend(

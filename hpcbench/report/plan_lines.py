@@ -21,7 +21,13 @@ from hpcbench.errors import how_to_install
 from hpcbench.kinds.registry import catalogue, kinds
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import DEFAULT_MODE, Case, Plan, case_to_json
-from hpcbench.plan.order import MOST_OF_TIMEOUT, case_budget_s, within_timeout_s, workers_s
+from hpcbench.plan.order import (
+    MOST_OF_TIMEOUT,
+    assumed_rates,
+    case_budget_s,
+    within_timeout_s,
+    workers_s,
+)
 from hpcbench.records import dataclass
 from hpcbench.reduce.results import fold_text
 from hpcbench.report.terminal import Sentence, listing_lines, print_document, print_lines
@@ -191,7 +197,8 @@ def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     text = _total_text(plan)
     text += f" ({_estimated(depends)} of that only if all needs are met)" if depends else ""
     most = f"; memory at most {round_bytes(memory)} per rank" if memory else ""
-    return f"{text} from assumed rates{most}"
+    rates = "; ".join(assumed_rates(runs, plan.config.get("hardware", {})))
+    return f"{text}{most}" + f"; assumed: {rates}" * bool(rates)
 
 
 def case_tables(plan: Plan, *, full: bool = False) -> Iterator[Table]:

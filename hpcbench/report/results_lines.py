@@ -35,7 +35,7 @@ from hpcbench.report.answer_lines import reason_lines
 from hpcbench.report.plan_lines import by_rule, in_order, note_lines, rule_line
 from hpcbench.report.terminal import PAGE_COLUMNS, STATUS_STYLES, Sentence, table_lines
 from hpcbench.trace.schema import STOP_REASONS
-from hpcbench.units import format_seconds, grouped, plural, rank_list, rough_time
+from hpcbench.units import digits, format_seconds, grouped, plural, rank_list, rough_time
 from hpcbench.views.columns import (
     TABLED,
     any_results,
@@ -394,7 +394,7 @@ def _clock_checks(results: Results) -> str:
     if clocks is None or not clocks.n_syncs:
         return ""
     error = "unchecked" if clocks.check_error_s is None else format_seconds(clocks.check_error_s)
-    drift = "" if clocks.drift_ppm is None else f", drift {clocks.drift_ppm:.3g} ppm"
+    drift = "" if clocks.drift_ppm is None else f", drift {digits(clocks.drift_ppm, 3)} ppm"
     return f" (largest error in checks {error}{drift})"
 
 

@@ -13,7 +13,7 @@ from hpcbench.launch.store_communicator import REMEDY
 from hpcbench.plan.case import Plan
 from hpcbench.report.report_file import PDF_LIBRARIES
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.units import format_seconds, plural, rank_list, round_bytes
+from hpcbench.units import digits, format_seconds, plural, rank_list, round_bytes
 from hpcbench.validation.rank_report import (
     CheckLine,
     JobReport,
@@ -179,7 +179,7 @@ def _offsets(records: Sequence[SyncRecord]) -> Iterator[CheckLine]:
     bound_ns = max(record.model.bound_ns for record in records)
     drift = max(abs(record.model.slope) for record in records) * 1e6
     offsets = (f"{records[0].n_clocks} clocks, known within {format_seconds(bound_ns / 1e9)}; they "
-               f"drift apart by up to {drift:.2g} us/s")
+               f"drift apart by up to {digits(drift, 2)} us/s")
     if any(record.check and record.check.refutes(record.model) for record in records):
         yield fail("clock offset", f"{offsets}; but a check found them further off than that",
                    "a clock was set or stepped while it was compared: see chronyc or ntpq there")
@@ -226,8 +226,8 @@ def _synced(job: JobReport) -> CheckLine:
     seconds = float(slowest.storage.get("sync_s") or 0)
     where = f"{job.ranks[0].storage['folder']}: write, fsync and rename work"
     if seconds > _SLOW_SYNC_S:
-        return warn("results folder", f"{where}, but take {seconds:.2g} s on rank {slowest.rank}; "
-                    "every case waits for them", _ELSEWHERE)
+        return warn("results folder", f"{where}, but take {digits(seconds, 2)} s on rank "
+                    f"{slowest.rank}; every case waits for them", _ELSEWHERE)
     return ok("results folder", where)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import PROGRAM_KIND, Case
 from hpcbench.reduce.comparison import NEEDED, Comparison, comparison_counts
 from hpcbench.reduce.records import comparisons
 from hpcbench.reduce.results import (
@@ -41,6 +41,7 @@ from hpcbench.views.table import (
     device_type,
     distinct,
     flag_cell,
+    like_median,
     repeats_text,
     timed_text,
 )
@@ -293,18 +294,35 @@ def any_plan(title: str, cases: Sequence[Case]) -> Table:
                  (Group("", tuple(rows)),))
 
 
+_STATED = {name: Column(name, title, show, show.value, f"{name} that the program states of a call "
+                        "/ time p50", "more", optional=True)
+           for name, title, show in (("bytes", "bandwidth", Show.GB_PER_S),
+                                     ("flops", "compute", Show.TFLOP_PER_S))}
+
+
 def any_results(title: str, items: Sequence[CaseResult]) -> Iterator[Table]:
     """Yield a table with a row for each case, of any kind, that ran; nothing if none ran."""
     groups = grouped((timed_text(item), item) for item in items if item.status in TABLED)
     if groups:
-        yield Table(title, (*_CASE, TIME, INTERVAL, N, STATUS, LAUNCHES, FLAGS), tuple(
-            Group("", tuple(map(_any_row, group)), timed) for timed, group in groups.items()))
+        columns = (*_CASE, TIME, INTERVAL, *_STATED.values(), N, STATUS, LAUNCHES, FLAGS)
+        yield Table(title, columns, tuple(Group("", tuple(map(_any_row, group)), timed)
+                                          for timed, group in groups.items()))
 
 
 def _any_row(item: CaseResult) -> Row:
     return Row((*_case_cells(item.case, device_type(item)), median_cell(item.statistics),
-                interval_cell(item.statistics), n_cell(item.statistics), item.status,
-                launches_cell(item), flag_cell(item)), item.status, item.case.case_id)
+                interval_cell(item.statistics), *(_stated_rate(item, name) for name in _STATED),
+                n_cell(item.statistics), item.status, launches_cell(item), flag_cell(item)),
+               item.status, item.case.case_id)
+
+
+def _stated_rate(item: CaseResult, name: str) -> Cell:
+    """Return what a program's call moves or computes over its median time."""
+    stats = item.statistics
+    if item.case.kind != PROGRAM_KIND or stats is None or not stats.median_s:
+        return None
+    stated = item.case.workload.to_json().get(name)
+    return like_median(None if stated is None else stated / stats.median_s, median_cell(stats))
 
 
 def _case_cells(case: Case, device: str) -> tuple[Cell, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.plan.order import shuffled, turns
+from hpcbench.plan.case import planned_canary
+from hpcbench.plan.order import assumed_rates, shuffled, turns
 from synthetic import make_plan
 
 CASES = make_plan(12).cases
@@ -40,3 +43,13 @@ def test_the_order_of_a_seed_never_changes() -> None:
 def test_turns_count_the_passes_of_all_launches() -> None:
     assert [(turn.launch, turn.pass_index, turn.number) for turn in turns(2, 3)] == [
         (0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 0, 3), (1, 1, 4), (1, 2, 5)]
+
+
+def test_the_rates_of_estimates_and_the_nodes_that_they_are_for() -> None:
+    gpu = replace(planned_canary(16), device="cuda")
+    declared = {"network_bandwidth_gbps": 400, "num_devices": 8, "device_type": "cuda"}
+    for hardware, text in (({}, "10 GB/s between ranks on one node or more"),
+                           (declared, "50 GB/s between ranks on 2 nodes"),
+                           ({**declared, "num_devices": 16}, "10 GB/s between ranks on 1 node")):
+        (rates,) = assumed_rates([gpu], hardware)
+        assert text in rates and rates.startswith("cuda 100,000 GFLOP/s a rank, ")

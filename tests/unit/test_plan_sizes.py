@@ -20,6 +20,7 @@ from hpcbench.operations.collectives import (
 )
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
+from hpcbench.units import parse_bytes, without_exponents
 
 MOVING = [name for name in collectives() if name != "barrier"]
 SPLIT = [name for name in MOVING if collectives()[name].split]
@@ -28,6 +29,24 @@ WHOLE = [name for name in MOVING if name not in SPLIT]
 sizes = st.integers(0, 2**40)
 worlds = st.integers(1, 512)
 dtypes = st.sampled_from(DTYPES)
+
+
+@pytest.mark.parametrize("collective", MOVING)
+def test_a_size_that_does_not_fit_names_the_largest_that_does(collective: str) -> None:
+    ranks = max(collectives()[collective].min_world_size, 4)
+    block = {"kind": "collective", "collective": collective, "size": "1GiB", "backend": "gloo"}
+    config = {"benchmarks": [block], "hardware": {
+        "memory_per_device_gb": 0.1, "device_type": "cpu"}}
+    large, *_ = make_plan(check_config(config, "test"), ranks).cases
+    assert large.skip is not None
+    named = parse_bytes(large.skip.rpartition("; ")[2].removesuffix(" fits"))
+    share = large.memory_bytes / large.workload.size_bytes  # type: ignore[attr-defined]
+    assert share * named <= 1e8 < 2 * share * named
+
+
+def test_text_has_no_exponent() -> None:
+    assert without_exponents(f"{1.25e6:g} messages/s, {2e-6:g} s, block 1e5a-07") == (
+        "1250000 messages/s, 0.000002 s, block 1e5a-07")
 
 
 @pytest.mark.parametrize(("collective", "dtype", "ranks", "asked", "size", "count"), [

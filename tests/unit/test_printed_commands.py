@@ -119,6 +119,7 @@ def test_results_that_are_not_made_yet(folder: Path) -> None:
     with pytest.raises(FileError) as error, open_results(folder):
         pass
     obeyed(str(error.value))
+    assert f"-np {make_plan().world_size} python -m hpcbench run --resume" in str(error.value)
     with open_results(folder) as file:
         assert len(file.results.cases) == 3
 

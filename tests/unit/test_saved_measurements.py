@@ -18,6 +18,8 @@ from hpcbench.errors import FileError
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.trace.schema import Noise
+from hpcbench.views.columns import any_results
+from hpcbench.views.table import WithInterval
 from launcher import ROOT
 from results_factory import all_ok, sweep
 
@@ -140,8 +142,14 @@ def test_other_files_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_measurement_that_is_repeated_here_is_replaced(tmp_path: Path) -> None:
     for _ in range(2):
-        found = hpcbench.measure(step, iterations=10, save=tmp_path)
+        found = hpcbench.measure(step, iterations=10, save=tmp_path, bytes=3e6)
     (item,) = read(tmp_path).cases
+    (table,) = any_results("t", [item])
+    cells = dict(zip([one.name for one in table.columns], table.rows[0].cells, strict=True))
+    rate = cells["bytes"]
+    assert (rate.value if isinstance(rate, WithInterval) else rate) == pytest.approx(
+        found.bandwidth)
+    assert cells["flops"] is None
     assert item.statistics is not None and item.statistics.median_s == found.median
     assert item.timing is not None and len(item.timing.launch_medians_s) == 1
 

@@ -40,7 +40,7 @@ from hpcbench.interop.formats.tables import (
 from hpcbench.operations.collectives import collectives
 from hpcbench.records import dataclass
 from hpcbench.texts import say
-from hpcbench.units import plural
+from hpcbench.units import plural, without_exponents
 
 RULES: Mapping[str, str] = {
     "factor": "busbw is algbw times the factor of the collective and n",
@@ -108,7 +108,7 @@ def contradicting(table: CommTable, judged: ImpliedRanks) -> set[int]:
 def _of(
     table: CommTable | ProductTable | MatrixTable, rule: str, line: int, message: str,
 ) -> BrokenRule:
-    return BrokenRule(rule, table.path, line, message)
+    return BrokenRule(rule, table.path, line, without_exponents(message))
 
 
 def _halves(table: CommTable) -> Iterator[tuple[CommRow, PrintedForm]]:

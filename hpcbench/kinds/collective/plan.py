@@ -17,6 +17,7 @@ from hpcbench.config.section import Block
 from hpcbench.kinds.collective.block import CollectiveBlock
 from hpcbench.operations.collectives import (
     COLD_BYTES,
+    DTYPE_BYTES,
     MOST_COLD_SETS,
     Call,
     CollectiveSpec,
@@ -45,7 +46,7 @@ from hpcbench.plan.points import (
 from hpcbench.plan.support import resolve_device, traits_of, unsupported
 from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.records import dataclass
-from hpcbench.units import plural
+from hpcbench.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
@@ -250,16 +251,29 @@ def draft(point: Point, job: PlanRequest) -> Draft:
     memory = min(work.sets(planned_cold_bytes(device)), MOST_COLD_SETS) * rank_bytes(
         work.collective, work.in_place, ranks, work.size_bytes, work.split)
     calls = least_calls(common, config)
+    over = too_large(memory, 0, device, config.hardware)
+    fits = over and advice(work, int((config.hardware.memory_per_device_gb or 0) * 1e9))
     return Draft(
         workload=work, device=device, validate=validate, memory_bytes=memory,
         skip=(unsupported(common.backend, device, [work.own_call()])
               or _unfit_world(point, work, job.world_size) or _rounded_to_nothing(point, work)
               or _unfit_for_cold(work, cuda_graph=common.cuda_graph)
               or _unfit_for_async(work, common)
-              or too_large(memory, 0, device, config.hardware)),
+              or (f"{over}; {fits}" if fits else over)),
         estimate_s=_estimate_s(work, device, ranks, calls, validate * (
             _CHECKS + further_checks(common, config)), config.hardware),
         identity=_identity(work, point))
+
+
+def advice(work: Collective, available_bytes: int) -> str:
+    """Return the largest power of two whose buffers fit; "" where they differ by rank or turn."""
+    if not work.count or work.split != "even" or work.buffers != "warm":
+        return ""
+    ranks = work.size_bytes // (work.count * DTYPE_BYTES[work.dtype])
+    needed = rank_bytes(work.collective, work.in_place, ranks, work.size_bytes)
+    largest = int(work.size_bytes * available_bytes / needed)
+    return f"{format_bytes(2 ** (largest.bit_length() - 1))} fits" if (
+        0 < largest < work.size_bytes) else ""
 
 
 def _identity(work: Collective, point: Point) -> dict[str, Any]:
@@ -374,6 +388,10 @@ class CollectivePlanner(Planner):
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Collective:
         return Collective(**data)
+
+    def advice(self, work: Workload, available_bytes: int) -> str:
+        assert isinstance(work, Collective)
+        return advice(work, available_bytes)
 
 
 def catalogue() -> dict[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from hpcbench.interop.answers.tuner import TunedRange, TunerTable, tuner_table
 from hpcbench.interop.formats.export.cases import Exported, LeftOut, joined, left_out_lines
 from hpcbench.records import dataclass
 from hpcbench.report.answer_lines import opened
-from hpcbench.units import plural, size_text
+from hpcbench.units import plural, size_text, three_digits
 
 LONGEST = 255
 """Characters of a line with its end: the rest of a longer one would be read as another line."""
@@ -133,8 +133,9 @@ def _title(one: TunedRange) -> str:
 def gain_text(gain: Paired) -> str:
     """Return ``12 % faster (95 % CI 10 to 14 %, 9 passes)``: the time that is saved, over the rest.
     """
-    low, high = (100 * (end - 1) for end in gain.interval.ends)
-    return (f"{100 * (gain.ratio - 1):.3g} % faster (95 % CI {low:.3g} to {high:.3g} %, "
+    shown = gain.interval.map(lambda ratio: 100 * (ratio - 1))
+    low, high = map(three_digits, shown.ends)
+    return (f"{three_digits(shown.value)} % faster (95 % CI {low} to {high} %, "
             f"{gain.n} {gain.unit})")
 
 

@@ -31,7 +31,7 @@ from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import SAMPLES, CallWork
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import Demand, Roofline, ceilings_of, roofline
-from hpcbench.units import grouped
+from hpcbench.units import digits, grouped
 
 LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
 """Fields of a training that depend on its layout on ranks."""
@@ -132,11 +132,11 @@ def violations(record: Rates) -> Iterator[str]:
     tokens = record.samples_per_s * record.seq_length
     if record.tokens_per_s is not None and not math.isclose(
             record.tokens_per_s, tokens, rel_tol=_RELATIVE):
-        yield (f"tokens/s {record.tokens_per_s:.9g} is not samples/s x sequence length = "
-               f"{tokens:.9g}")
+        yield (f"tokens/s {digits(record.tokens_per_s, 9)} is not samples/s x sequence length = "
+               f"{digits(tokens, 9)}")
     batch = record.samples_per_s * record.step_s
     if not math.isclose(batch, record.global_batch, rel_tol=_RELATIVE):
-        yield (f"samples/s x step time = {batch:.9g} is not the global batch "
+        yield (f"samples/s x step time = {digits(batch, 9)} is not the global batch "
                f"{record.global_batch}")
     for name, share in record.utilisations.items():
         if share is not None and not 0 <= share <= 1:

@@ -46,7 +46,7 @@ from hpcbench.kinds.training.run.strategies.base import GradientExchange, Strate
 from hpcbench.measurement.process import KernelFiles, granted_cores
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_file import TokenFile
-from hpcbench.units import round_bytes
+from hpcbench.units import round_bytes, without_exponents
 
 _HEAD_DIM = 8
 _TOKENS = 16
@@ -193,8 +193,9 @@ class Disparity:
     def words(self) -> str:
         if self.what == "losses" and self.got in _NOT_FINITE:
             return f"the loss is {self.got}: the training diverged, or a step is wrong"
-        return (f"{self.n_wrong} of {self.n_compared} {self.what} are not those of a single "
-                f"process, first {self.first}: got {self.got}, expected {self.expected}")
+        return without_exponents(
+            f"{self.n_wrong} of {self.n_compared} {self.what} are not those of a single process, "
+            f"first {self.first}: got {self.got}, expected {self.expected}")
 
 
 @dataclass(frozen=True, slots=True)
