@@ -24,6 +24,7 @@ from hpcbench.launch.measuring import (
     open_journal,
     open_pool,
     opening_lines,
+    pace_of,
     slow_reason,
 )
 from hpcbench.launch.probe import JobMachine, probe_ranks, resolve, versions
@@ -186,8 +187,10 @@ def _progress(
     with Progress(todo, passes=plan.passes, launches=plan.launches,
                   every_run=verbosity.is_verbose) as progress:
         progress.slow_reason = slow_reason(attempt.topology, os.cpu_count(), stolen_share)
+        pace = pace_of(attempt.history, stolen_share)
+        progress.pace = pace.factor
         progress.name_among(attempt.runnable())  # a resumed run names them as before
-        for line in opening_lines(attempt, todo, folders):
+        for line in opening_lines(attempt, todo, folders, pace):
             progress.message(line)
         progress.earlier = attempt.history.statuses
         yield progress.case_done

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from hpcbench.backends.availability import (
     gpu_names,
@@ -44,7 +45,7 @@ from hpcbench.measurement.control import SharedProgress
 from hpcbench.measurement.environment import described_hardware, machine
 from hpcbench.measurement.noise import check_s, measure_noise
 from hpcbench.plan.case import Case, Plan, planned_canary
-from hpcbench.plan.order import INLINE_BACKENDS, Generation, generations
+from hpcbench.plan.order import INLINE_BACKENDS, Generation, History, generations
 from hpcbench.profiling import profiled_cases as nsys
 from hpcbench.profiling.profiled_cases import (
     PROFILE_FOLDER,
@@ -59,7 +60,7 @@ from hpcbench.telemetry.sampler import Sampler, open_sampler
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import NOISE_NOTE, Header
 from hpcbench.trace.source import END_NOTE, FOLDERS_NOTE, PROFILE_NOTE, RESUMED_NOTE, STOPPED_NOTE
-from hpcbench.units import plural, rough_time
+from hpcbench.units import digits, plural, rough_time
 
 _FIRST_NUMBER = 1 << 48
 """Above the numbers of all cases of the sweep, so that no notice of one is taken for another's."""
@@ -241,6 +242,8 @@ def collect_profiles(comm: Communicator, folders: RankFolders) -> list[str]:
 _GROUP_TIMEOUT_MARGIN_S = 300.0
 _NOTABLE_SHARE = 0.05
 """Share of a core before the sweep: more is reported as a reason for slow cases."""
+_NOTABLE_PACE, _MOST_SHARE = 1.1, 0.9
+"""The least factor by which other processes slow estimates down; the share that bounds it."""
 
 
 def open_pool(
@@ -327,23 +330,49 @@ def shared_cores_lines(topology: RankIdentity) -> Iterator[str]:
                "show how fast a backend is")
 
 
-def _work_line(attempt: RunAttempt, todo: Sequence[Case]) -> str:
+class Pace(NamedTuple):
+    """How many times the plan's estimate is expected, and by what."""
+
+    factor: float = 1.0
+    reason: str = ""
+
+
+def pace_of(history: History, stolen_share: float) -> Pace:
+    """Return the pace of the attempt before, else that of a core of which others take a share."""
+    if history.pace:
+        return Pace(history.pace, "as in the attempt before")
+    factor = 1 / (1 - min(stolen_share, _MOST_SHARE))
+    if factor < _NOTABLE_PACE:
+        return Pace()
+    return Pace(factor, _foreign_load(stolen_share))
+
+
+def _foreign_load(stolen_share: float) -> str:
+    return f"other processes used {100 * stolen_share:.0f} % of rank 0's core before the sweep"
+
+
+def _work_line(attempt: RunAttempt, todo: Sequence[Case], pace: Pace) -> str:
     """Return how many cases can run, where, and about how long they take."""
     host, n_nodes = attempt.topology.hostname, len(attempt.topology.nodes)
     place = host if n_nodes == 1 else f"{n_nodes} nodes ({host}, ...)"
     left, every = len({case.case_id for case in todo}), len(attempt.plan.cases)
     able = every - len(attempt.resolution.skips)
     rest = f", {left} of them left" if left < able else ""
+    planned_s = sum(case.estimate_s for case in todo)
+    why = (f", {digits(pace.factor, 2)} times the plan's {rough_time(planned_s)}: {pace.reason}"
+           if pace.reason else "")
     return (f"{able} of {plural(every, 'case')} can run on {place}{rest}: "
-            f"about {rough_time(sum(case.estimate_s for case in todo))}")
+            f"about {rough_time(planned_s * pace.factor)}{why}")
 
 
-def opening_lines(attempt: RunAttempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
+def opening_lines(
+    attempt: RunAttempt, todo: Sequence[Case], folders: RankFolders, pace: Pace,
+) -> Iterator[str]:
     """Yield the job's first lines: amount, place, results folder, and what the user should know."""
     history, config = attempt.history, attempt.config
     if attempt.resolution.no_gpu:
         yield attempt.resolution.no_gpu
-    yield _work_line(attempt, todo)
+    yield _work_line(attempt, todo, pace)
     yield from shared_cores_lines(attempt.topology)
     yield from (f"note: {mixed}" for mixed in mixed_mpis(os.environ, attempt.topology.mpi))
     yield f"results in {folders.folder.path}"
@@ -426,7 +455,7 @@ def slow_reason(topology: RankIdentity, cores: int | None, stolen_share: float) 
     if cores is not None and cores < topology.local_size:
         return f"{topology.local_size} ranks share {plural(cores, 'core')} of {topology.hostname}"
     if stolen_share >= _NOTABLE_SHARE:
-        return f"other processes used {100 * stolen_share:.0f} % of rank 0's core before the sweep"
+        return _foreign_load(stolen_share)
     return "the plan assumes a faster or a quieter machine"
 
 

@@ -203,6 +203,7 @@ class History:
         were_ok: ids of cases whose newest run was ok on all their ranks.
         profiled: ids of cases of which an attempt noted the outcome of their profile.
         retried: ids of finished cases that are run again on request, in all their passes.
+        pace: time of the attempt before / the estimate of what it ran; None if it ran nothing.
     """
 
     attempt: int = 0
@@ -217,6 +218,7 @@ class History:
     profiled: frozenset[str] = frozenset()
     retried: frozenset[str] = frozenset()
     statuses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    pace: float | None = None
 
     def retrying(self, case_ids: Collection[str]) -> History:
         """Return this history as if these cases had not been run: a person asks for that."""

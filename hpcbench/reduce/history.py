@@ -383,7 +383,7 @@ def read_history(folder: Path, plan: Plan) -> History:
         run_id=next((source.header.run_id for source in newest), ""),
         plans=tuple(sorted(hashes - {plan.plan_hash})),
         ended=len(last) == plan.world_size and not any(map(never_ended, last.values())),
-        were_ok=_were_ok(known, plan), profiled=frozenset(
+        were_ok=_were_ok(known, plan), pace=_pace(known, plan), profiled=frozenset(
             str(note["case_id"]) for intake in known.intakes if 0 in intake.sources
             for note in noted(intake.sources[0], trace_notes.PROFILE_NOTE)))
 
@@ -442,6 +442,20 @@ def _were_ok(known: Attempts, plan: Plan) -> frozenset[str]:
                     newest[record.case_id, rank] = max(before, (place, record.status))
     return frozenset(case.case_id for case in plan.cases if all(
         newest.get((case.case_id, rank), ((), ""))[1] == "ok" for rank in range(case.world_size)))
+
+
+def _pace(known: Attempts, plan: Plan) -> float | None:
+    """Return the time from rank 0's first case to its last / their estimates, of the newest attempt
+    that ran any."""
+    estimates = {case.case_id: case.estimate_s for case in plan.cases}
+    for intake in reversed(known.intakes):
+        ran = [record for record in (intake.sources[0].records(samples=False)
+                                     if 0 in intake.sources else ())
+               if record.status not in ("skipped", "not_run")]
+        if planned_s := sum(estimates.get(record.case_id, 0.0) for record in ran):
+            return float(max(record.end_ns for record in ran)
+                         - min(record.begin_ns for record in ran)) / 1e9 / planned_s
+    return None
 
 
 def _deaths(

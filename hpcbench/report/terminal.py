@@ -301,8 +301,9 @@ class Progress:
     A context manager; what it prints goes to ``stream`` (default: standard output as it is now).
     With ``every_run`` a log has a line for each run of a case, by its whole label, not only for the
     last one. ``clock`` returns seconds. ``slow_reason``, if set, is why cases may take longer than
-    planned; ``earlier``: statuses of each case's runs in earlier attempts, by its id. ``said`` is
-    what a case's last line calls it, by the same function as the results do."""
+    planned; ``pace``: times of the plan's estimate that are expected; ``earlier``: statuses of each
+    case's runs in earlier attempts, by its id. ``said`` is what a case's last line calls it, by the
+    same function as the results do."""
 
     def __init__(
         self, cases: Sequence[Case], stream: TextIO | None = None, *, passes: int = 1,
@@ -324,6 +325,7 @@ class Progress:
         self._begun_s = self._printed_s = clock()
         self._first_pass: _FirstPass | None = None
         self.slow_reason = ""
+        self.pace = 1.0
         self.earlier: Mapping[str, Iterable[str]] = {}
         self.said: dict[str, str] = {}
         self._runs: defaultdict[str, list[_Run]] = defaultdict(list)
@@ -401,6 +403,7 @@ class Progress:
         if its_turn == turn or not planned_s or not took_s:
             return
         self._first_pass = first._replace(planned_s=0.0)  # printed once
+        planned_s, left_s = self.pace * planned_s, self.pace * left_s
         ratio = took_s / planned_s
         planned_all_s, all_s = planned_s + left_s, took_s + ratio * left_s
         if max(ratio, 1 / ratio) < FAR_OFF or abs(all_s - planned_all_s) < QUIET_S:

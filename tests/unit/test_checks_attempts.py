@@ -76,6 +76,12 @@ EARLIER = (key(0), key(1), key(2))
 LATER = (key(3), *(key(number, 1) for number in range(4)))
 
 
+def timed(keys: Iterable[RunKey]) -> float:
+    """Return the seconds from the begin of the first of these runs on rank 0 to their last end."""
+    records = [make_record(PLAN.cases[IDS.index(key.case_id)], 0) for key in keys]
+    return (records[-1].end_ns - records[0].begin_ns) / 1e9
+
+
 @pytest.fixture
 def killed(tmp_path: Path) -> Path:
     """A run whose job was killed while it ran the fourth case for the first time."""
@@ -133,6 +139,8 @@ def test_history_has_what_all_ranks_recorded(killed: Path) -> None:
     history = read_history(killed, PLAN)
     assert history.finished == set(EARLIER) and history.attempt == 1 and history.run_id == "run-1"
     assert history.deaths == {IDS[3]: 1}
+    took_s = timed(EARLIER)
+    assert history.pace == pytest.approx(took_s / sum(case.estimate_s for case in PLAN.cases[:3]))
     assert history.left(PLAN.cases, Turn(0, 0, 0)) == [PLAN.cases[3]]
     assert history.quarantine(PLAN.cases[3]) is None
     assert versions_before(killed) == {"hpcbench": "0.1", "torch": "2.0"}

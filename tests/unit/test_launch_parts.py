@@ -44,7 +44,13 @@ from hpcbench.launch.launcher import (
     script_of_mpirun,
     world_size_fix,
 )
-from hpcbench.launch.measuring import load_inline, most_rows, shared_cores_lines, slow_reason
+from hpcbench.launch.measuring import (
+    load_inline,
+    most_rows,
+    pace_of,
+    shared_cores_lines,
+    slow_reason,
+)
 from hpcbench.launch.messages import (
     CaseAnswer,
     CaseRequest,
@@ -78,6 +84,7 @@ from hpcbench.measurement.control import SharedProgress, WorkerPhase
 from hpcbench.measurement.environment import described_hardware, recorded_variables
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.expand import make_plan
+from hpcbench.plan.order import History
 from hpcbench.resume import start_limit_s
 from hpcbench.template import _Forker
 from hpcbench.trace.clock import ClockModel
@@ -797,6 +804,13 @@ def test_why_cases_take_longer_than_planned_is_stated_as_far_as_it_is_known() ->
     assert slow_reason(topology, 4, 0.4) == (
         "other processes used 40 % of rank 0's core before the sweep")
     assert slow_reason(topology, None, 0.01) == slow_reason(topology, 4, 0.0)
+
+
+def test_estimates_grow_with_the_load_of_others_or_by_the_attempt_before() -> None:
+    assert pace_of(History(), 0.05).factor == 1
+    assert pace_of(History(), 0.75).factor == 4 and "75 %" in pace_of(History(), 0.75).reason
+    assert pace_of(History(), 1.0).factor == pytest.approx(10)
+    assert pace_of(History(pace=2.5), 0.75).factor == 2.5
 
 
 @pytest.mark.parametrize(("backends", "rank", "inline", "loads"), [
