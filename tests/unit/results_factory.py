@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,9 @@ from hpcbench.reduce.results import (
 )
 from hpcbench.reduce.stack import Use
 from hpcbench.reduce.timing import CI_LEVEL, order_statistics, precision_of
+from hpcbench.report.console import print_results
 from hpcbench.statistics.interval import median_interval
+from hpcbench.texts import Verbosity
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 
 if TYPE_CHECKING:  # a copy without that kind passes the tests of others
@@ -297,3 +300,11 @@ def make_samples(case: Case, median_s: float, slow_rank: int = 2) -> CaseSamples
         device_ns=np.full(shape, NO_DEVICE_TIME, np.int64), flags=flags,
         use=np.where(flags[0] == 0, Use.COUNTED, Use.WARMUP).astype(np.int64),
     )
+
+
+def print_all(
+    results: Results, folder: Path, verbosity: Verbosity = Verbosity.VERBOSE, *,
+    explain: bool = False,
+) -> None:
+    """Print every column of every table."""
+    print_results(results, folder, verbosity, explain=explain)

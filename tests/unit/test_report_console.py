@@ -15,11 +15,10 @@ from hpcbench.config.axes import UNCHECKED
 from hpcbench.errors import job_command_line
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.checks import RESUME
-from hpcbench.reduce.results import Finding, Results, Usage
+from hpcbench.reduce.results import Finding, Usage
 from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.results_lines import brief_tables_of
-from hpcbench.texts import Verbosity
 from hpcbench.views.columns import any_profile, any_results
 from hpcbench.views.table import Table, format_number
 from results_factory import (
@@ -33,20 +32,13 @@ from results_factory import (
     mixed_results,
     not_ok,
     ok,
+    print_all,
     rows_with,
     shaped,
     sweep,
 )
 
 Capture = pytest.CaptureFixture[str]
-
-
-def print_all(
-    results: Results, folder: Path, verbosity: Verbosity = Verbosity.VERBOSE, *,
-    explain: bool = False,
-) -> None:
-    """Print every column of every table."""
-    print_results(results, folder, verbosity, explain=explain)
 
 
 def test_header_names_statistic_mode_fold_and_interval(capsys: Capture, tmp_path: Path) -> None:

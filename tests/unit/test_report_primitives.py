@@ -9,7 +9,6 @@ import pytest
 
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.summary import write_summary
 from hpcbench.texts import Verbosity
@@ -23,18 +22,11 @@ from results_factory import (
     make_results,
     not_ok,
     ok,
+    print_all,
     rows_with,
 )
 
 Capture = pytest.CaptureFixture[str]
-
-
-def print_all(
-    results: Results, folder: Path, verbosity: Verbosity = Verbosity.VERBOSE, *,
-    explain: bool = False,
-) -> None:
-    """Print every column of every table."""
-    print_results(results, folder, verbosity, explain=explain)
 
 
 def case(index: int, implementation: str, *, shape: str = "", **options: Any) -> Case:

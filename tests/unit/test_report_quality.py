@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.reduce.results import QUALITIES, Clocks, Results
-from hpcbench.report.console import print_results
+from hpcbench.reduce.results import QUALITIES, Clocks
 from hpcbench.texts import Verbosity
 from hpcbench.views.columns import interval_cell
 from hpcbench.views.table import FLAGS, Show, cell_text, flag_cell
@@ -21,19 +20,12 @@ from results_factory import (
     make_results,
     make_statistics,
     ok,
+    print_all,
     rows_with,
     sweep,
 )
 
 Capture = pytest.CaptureFixture[str]
-
-
-def print_all(
-    results: Results, folder: Path, verbosity: Verbosity = Verbosity.VERBOSE, *,
-    explain: bool = False,
-) -> None:
-    """Print every column of every table."""
-    print_results(results, folder, verbosity, explain=explain)
 
 
 def test_an_interval_that_is_absent_or_unreliable_has_no_figure(
