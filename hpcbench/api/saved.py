@@ -217,7 +217,8 @@ def _append(
             **saved.wrong, case.case_id: [
                 [longer[rank][at].n_wrong for rank in sorted(longer)] for at in range(kept + 1)]},
             _NOISE: noises,
-            "measure": {"noise_check_s": _MOST_NOISE_S * _is_measured(noises)}})
+            "measure": {"noise_check_s": _MOST_NOISE_S * all(
+                None not in launches for launches in noises.values())}})
     with new_results(saved.path) as writer:
         outcomes = [judge(one, some, _context(one, len(some[0]), saved.run))
                     for one, (_, some) in zip(cases, every, strict=True)]
@@ -230,10 +231,6 @@ def _append(
             tuple(outcome.result for outcome in outcomes),
             (*(finding for outcome in outcomes for finding in outcome.findings),
              *_worst(noises)))))
-
-
-def _is_measured(noises: Mapping[str, Sequence[Sequence[Stored] | None]]) -> bool:
-    return all(found is not None for launches in noises.values() for found in launches)
 
 
 def _worst(noises: Mapping[str, Sequence[Sequence[Stored] | None]]) -> Iterator[Finding]:

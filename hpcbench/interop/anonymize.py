@@ -1,6 +1,4 @@
-"""Copies of a run's files with texts replaced, all else the same, and sealed again.
-
-A copy of a run that can be given away: other names for hosts, users, paths, addresses and jobs.
+"""A copy of a run that can be given away: other names for hosts, users, paths, addresses and jobs.
 
 Names are first collected from all files, then each file is copied with them replaced, alike in all.
 Numbers are copied as they are. Summaries, plots and the report are made from the copy."""

@@ -128,10 +128,6 @@ def _around_once(ranks: int) -> float:
     return (ranks - 1) / ranks
 
 
-def _around_twice(ranks: int) -> float:
-    return 2 * (ranks - 1) / ranks
-
-
 def _one_way(ranks: int) -> float:
     return 1.0
 
@@ -182,8 +178,8 @@ def _to_the_next(nodes: Sequence[str]) -> Mapping[str, tuple[float, float]]:
 _OURS = (
     CollectiveSpec(
         "all_reduce", ".run:AllReduce", aliases=("allreduce",), summary_key="allreduce",
-        has_op=True, in_place=(True,), needs_all_ranks=True, busbw=_around_twice,
-        crossing=_sums_and_parts, ring_rounds=2),
+        has_op=True, in_place=(True,), needs_all_ranks=True, crossing=_sums_and_parts,
+        busbw=lambda ranks: 2 * _around_once(ranks), ring_rounds=2),
     CollectiveSpec(
         "all_gather", ".run:AllGather", ".run:UnevenAllGather",
         aliases=("allgather",), summary_key="allgather", split=True, source="part",

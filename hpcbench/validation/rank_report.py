@@ -36,7 +36,7 @@ from hpcbench.texts import as_field, say, say_all, to_json
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.container import whole_file
 from hpcbench.trace.schema import from_values
-from hpcbench.units import grouped, plural, rank_list
+from hpcbench.units import grouped, on_ranks, plural
 
 _NOTHING: Mapping[str, Any] = {
     "error": None, "seen": False, "kind": None, "free_bytes": None, "free_files": None,
@@ -319,9 +319,7 @@ def not_applicable(subject: str, why: str) -> CheckLine:
 
 def values_text(groups: Mapping[Any, list[int]]) -> str:
     """Return ``8 cores on rank 0-2, 1 core on rank 3``; the value alone if all ranks have it."""
-    if len(groups) == 1:
-        return str(next(iter(groups)))
-    return ", ".join(f"{value} on rank {rank_list(ranks)}" for value, ranks in groups.items())
+    return str(next(iter(groups))) if len(groups) == 1 else on_ranks(groups)
 
 
 def show(

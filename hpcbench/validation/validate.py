@@ -240,8 +240,13 @@ def validate_command(request: ValidationRequest) -> int:
     start_s = _MEETING_ROUNDS * request.timeout_s if torchrun else request.timeout_s
 
     def tell(late: LateStart) -> ExitCode:
-        line = _late_at_torchrun(start_s) if torchrun else fail(
-            "ranks", late.problem, f"{late.remedy} --timeout S waits longer")
+        problem, remedy = late.problem, late.remedy
+        if torchrun:
+            problem = (f"torchrun's rank 0 did not start within {start_s:g} s: torch is not "
+                       "imported, or its store does not answer")
+            remedy = ("does `python -c 'import torch'` end on that node, and is MASTER_ADDR "
+                      "reached from it?")
+        line = fail("ranks", problem, f"{remedy} --timeout S waits longer")
         say_all(rendered([line], as_json=request.as_json))
         return ExitCode.FINDINGS
 
@@ -296,12 +301,6 @@ def _opened(timeout_s: float) -> tuple[Communicator, str, str]:
         return (*open_communicator(os.environ, lambda: timeout_s), "")
     except LaunchError as error:
         return Communicator(), "none", str(error)
-
-
-def _late_at_torchrun(limit_s: float) -> CheckLine:
-    return fail("ranks", f"torchrun's rank 0 did not start within {limit_s:g} s: torch is not "
-                "imported, or its store does not answer", "does `python -c 'import torch'` end on "
-                "that node, and is MASTER_ADDR reached from it? --timeout S waits longer")
 
 
 def _validate(

@@ -165,8 +165,8 @@ def hang_lines(records: Sequence[RankRecord]) -> Iterator[str]:
     """
     by_rank = {one.rank: one for one in records if one.rank is not None}
     for name in dict.fromkeys(name for one in by_rank.values() for name in one.groups):
-        waiting = {rank: call for rank, one in by_rank.items()
-                   if (call := _waiting_in(one, name)) is not None}
+        waiting = {rank: call for rank, one in by_rank.items() if (call := next((
+            call for call in one.calls if call.is_open and call.group == name), None))}
         if waiting:
             yield f"group {name}: {'; '.join(_of_group(name, waiting, by_rank))}"
     if answer := next((one.ras for one in records if one.ras), ""):
@@ -197,10 +197,6 @@ def _place(record: RankRecord) -> str:
     if not record.calls:
         return "nor anything else"
     return f"its newest call is {_called(record.calls[-1])} of group {record.calls[-1].group}"
-
-
-def _waiting_in(record: RankRecord, group: str) -> RankCall | None:
-    return next((call for call in record.calls if call.is_open and call.group == group), None)
 
 
 def _called(call: RankCall) -> str:

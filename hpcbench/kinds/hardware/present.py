@@ -63,10 +63,6 @@ def _where(item: CaseResult) -> str:
     return f"{device_type(item)}  {plural(item.case.world_size, 'rank')}  {backend_text(item.case)}"
 
 
-def _product_where(item: CaseResult) -> str:
-    return f"{gemm_of(item.case).types}, {_where(item)}"
-
-
 def _or_none(one: Metric) -> ShownColumn:
     """Return a column of plain values, without the median's digits; empty texts and 0 are None."""
     return ShownColumn(column_of(one), lambda item, values: one.value(item, values) or None)
@@ -172,7 +168,8 @@ _GEMM = _Rates(
             lambda _, values: "peak" if values.get(derive.IS_PEAK.name) else None), *_END),
     drawn=("matrix products", "TFLOP/s of a rank while all ranks multiply", "hardware-gemm",
            "Bar: 2 m n k over the median time, on a GPU over the device's own."),
-    bar=_product_bar, show=Show.TFLOP_PER_S, place=_product_where, looks=(_BEST, _OTHER))
+    bar=_product_bar, show=Show.TFLOP_PER_S, looks=(_BEST, _OTHER),
+    place=lambda item: f"{gemm_of(item.case).types}, {_where(item)}")
 
 
 def _kernel_bar(item: CaseResult, values: Values) -> chart.Bar:

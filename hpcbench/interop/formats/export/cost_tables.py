@@ -93,7 +93,8 @@ def one_form(cases: Sequence[ExportedCase]) -> tuple[list[ExportedCase], list[Le
     """Return the cases of the first form of each curve, one of each size, and the others."""
     kept: list[ExportedCase] = []
     left_out: list[LeftOut] = []
-    for curve in grouped((_curve(case), case) for case in cases).values():
+    for curve in grouped(((case.collective, case.item.case.workload.dtype,
+                           case.item.case.group_ranks), case) for case in cases).values():
         sizes: set[int] = set()
         for case in curve:
             size = int(case.columns["size_bytes"])
@@ -103,10 +104,6 @@ def one_form(cases: Sequence[ExportedCase]) -> tuple[list[ExportedCase], list[Le
             else:
                 left_out.append(LeftOut("another form has this place; choose by --only", case.name))
     return kept, left_out
-
-
-def _curve(case: ExportedCase) -> tuple[Any, ...]:
-    return case.collective, case.item.case.workload.dtype, case.item.case.group_ranks
 
 
 def _form(case: ExportedCase) -> tuple[Any, ...]:

@@ -158,9 +158,10 @@ def as_tensorboard(runs: Sequence[ExportedRun], request: ExportRequest) -> Expor
             continue
         curves = dict(_curves(case, timed, request))
         n_curves += len(curves)
+        ends_s = (timed.end_ns.max(axis=0) - timed.start_ns.min()) / 1e9
         for step, at in enumerate(np.flatnonzero(counts(timed.use)).tolist()):
             writer.write(Event(
-                wall_time=begin_s + _since_start_s(timed, at), step=step, summary=Summary(value=[
+                wall_time=begin_s + float(ends_s[at]), step=step, summary=Summary(value=[
                     Summary.Value(tag=f"{case.slug}/{name}", simple_value=values[at])
                     for name, values in curves.items()])).SerializeToString())
     return Exported(out.getvalue() if n_curves else b"", tuple(left_out), (_NAMED,))
@@ -171,11 +172,6 @@ def _seconds_of(started_at: str) -> float:
         return datetime.strptime(started_at, "%Y-%m-%dT%H:%M:%S%z").timestamp()
     except ValueError:
         return 0.0
-
-
-def _since_start_s(samples: CaseSamples, at: int) -> float:
-    """Return the seconds from the start of the case's first sample to the end of this one."""
-    return float(samples.end_ns[:, at].max() - samples.start_ns.min()) / 1e9
 
 
 def _curves(

@@ -207,10 +207,6 @@ def storage_of(case: Case) -> Storage:
     return of_test(case, Storage)
 
 
-def _storage_axes(block: HardwareBlock) -> Mapping[str, Sequence[object]]:
-    return {"access": block.access or ACCESSES, "size": block.size or _FILE_BYTES}
-
-
 def _storage_drafts(block: HardwareBlock, point: CommonPoint, job: PlanRequest) -> Iterator[Draft]:
     for access, size in product(block.access or ACCESSES, block.size or _FILE_BYTES):
         work = Storage(access, size, block.folder or job.config.output.folder)
@@ -235,4 +231,5 @@ def _unfit_storage(work: Storage, point: CommonPoint) -> str | None:
 
 STORAGE = HardwareTest(
     "storage", "files: sequential and random reads, checkpoints that are synced to the disk",
-    Storage, "storage:StorageOperation", _storage_axes, _storage_drafts)
+    Storage, "storage:StorageOperation", lambda block: {
+        "access": block.access or ACCESSES, "size": block.size or _FILE_BYTES}, _storage_drafts)
