@@ -36,7 +36,7 @@ from hpcbench.answers.compare_inputs import (
     split_by,
     unmatched,
 )
-from hpcbench.errors import UsageError
+from hpcbench.errors import UsageError, command_line
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results_file import without_latest
@@ -161,7 +161,8 @@ class SideComparison:
     """Two sides: every case that both timed, and those that only one has, with the reason.
 
     ``launches_needed``: the fewest launches a side with which a verdict is possible, if every case
-    changed, and if only one did.
+    changed, and if only one did. ``nearest``: where there are no cases, what the first one and the
+    nearest of the other side differ in.
     """
 
     first: str
@@ -170,6 +171,7 @@ class SideComparison:
     cases: tuple[CaseComparison, ...]
     unmatched: tuple[tuple[str, str], ...]
     launches_needed: tuple[int, int] = (0, 0)
+    nearest: tuple[SideDifference, ...] = ()
 
     def having(self, verdict: str) -> list[CaseComparison]:
         """Return the cases with a verdict, the largest change first."""
@@ -379,7 +381,9 @@ def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
     labels, (first, *others) = tuple(side.label for side in sides), [*map(cases_of, sides)]
     found = tuple(compare(first, aligned(first, cases), (labels[0], label), smallest)
                   for label, cases in zip(labels[1:], others, strict=True))
-    _refuse_nothing(found, first, others[0], ())
+    is_printed = any(one.run.imported for side in sides for one in side.results)
+    found = _with_nearest(found, first, others, UNSTATED if is_printed else ())
+    _refuse_nothing(found, texts)
     return Compared(labels, found, tuple(differences(sides)))
 
 
@@ -394,24 +398,45 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
     labels = tuple(f"{key}={value}" for value in values)
     first, *others = values.values()
     found = compare_each(first, others, labels, smallest, in_launch=True)
-    _refuse_nothing(found, first, {task: case for cases in others for task, case in cases.items()},
-                    (key, *(UNSTATED if any(one.run.imported for one in side.results) else ())))
+    is_printed = any(one.run.imported for one in side.results)
+    found = _with_nearest(found, first, others, (key, *(UNSTATED if is_printed else ())))
+    _refuse_nothing(found)
     return Compared(labels, found, (), in_launch=True)
 
 
-def _refuse_nothing(
+def _with_nearest(
     found: Sequence[SideComparison], first: Mapping[str, CaseOfSide],
-    second: Mapping[str, CaseOfSide], may_differ: Collection[str],
-) -> None:
-    if not any(one.cases for one in found):
-        one = found[0]
-        label, why = one.unmatched[0] if one.unmatched else ("there is none", "")
+    others: Sequence[Mapping[str, CaseOfSide]], may_differ: Collection[str],
+) -> tuple[SideComparison, ...]:
+    """Return the comparisons, those without cases with what the nearest ones differ in."""
+    made = []
+    for one, second in zip(found, others, strict=True):
+        label, why = one.unmatched[0] if one.unmatched and not one.cases else ("", "")
         absent = next((each.case for each in first.values()
                        if each.case.label == label and why.startswith("not ")), None)
-        differs = absent and differs_from_nearest(
-            absent, (each.case for each in second.values()), may_differ)
-        raise UsageError(
-            f"nothing to compare between {one.first} and {one.second}: no case has times on both; "
-            f"first: {label} {why}".rstrip()
-            + (f", where the nearest case differs in {differs}; measure it with the same values"
-               if differs else ""))
+        made.append(one if absent is None else replace(one, nearest=differs_from_nearest(
+            absent, (each.case for each in second.values()), may_differ)))
+    return tuple(made)
+
+
+def nearest_text(found: SideComparison) -> str:
+    """Return what nearest cases differ in: ``backend (nccl, gloo)``."""
+    return ", ".join(f"{one.key} ({', '.join(one.values)})" for one in found.nearest)
+
+
+def _refuse_nothing(found: Sequence[SideComparison], texts: Sequence[str] = ()) -> None:
+    """Raise UsageError where no case is compared; ``texts`` name the two sides."""
+    if any(one.cases for one in found):
+        return
+    one = found[0]
+    label, why = one.unmatched[0] if one.unmatched else ("there is none", "")
+    keys = [each.key for each in one.nearest]
+    remedy = "; measure it with the same values" if keys else ""
+    if texts and not any("=" in text for text in texts) and "backend" in keys:
+        by = command_line("compare", ",".join(texts), "--by", "backend")
+        remedy = f"; {by} compares these" if keys == ["backend"] else (
+            f"{remedy}, the backend apart, for {by}")
+    raise UsageError(
+        f"nothing to compare between {one.first} and {one.second}: no case has times on both; "
+        f"first: {label} {why}".rstrip()
+        + (f", where the nearest case differs in {nearest_text(one)}{remedy}" if keys else ""))

@@ -187,16 +187,17 @@ def phase_changes(first: CaseOfSide, second: CaseOfSide) -> Iterator[PhaseChange
 
 def differs_from_nearest(
     case: Case, others: Iterable[Case], may_differ: Collection[str] = (),
-) -> str:
-    """Return in which parameters a case differs from the one that differs in fewest; or "".
+) -> tuple[SideDifference, ...]:
+    """Return in which parameters a case differs from the one that differs in fewest.
 
-    Those that ``may_differ`` do not count."""
+    Those that ``may_differ`` do not count.
+    """
     mine = parameters(case)
-    every = ([(name, mine.get(name), own.get(name)) for name in {**mine, **own}
+    every = ([SideDifference(name, (_stated(mine.get(name)), _stated(own.get(name))))
+              for name in {**mine, **own}
               if name not in may_differ and mine.get(name) != own.get(name)]
              for own in map(parameters, others))
-    least = min(every, key=len, default=[])
-    return ", ".join(f"{name} ({_stated(a)}, {_stated(b)})" for name, a, b in least)
+    return tuple(min(every, key=len, default=()))
 
 
 TIMES_FROM = 10

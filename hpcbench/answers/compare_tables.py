@@ -19,6 +19,7 @@ from hpcbench.answers.compare import (
     CaseComparison,
     SideComparison,
     at_most,
+    nearest_text,
     scope_of,
 )
 from hpcbench.answers.compare_inputs import TIMES_FROM, SideDifference
@@ -184,6 +185,8 @@ def totals_line(found: SideComparison) -> str:
         verdicts = ": " + "; ".join(
             f"{n} only in {only[why]}" if why in only else
             f"{n} x " * several + why.removesuffix(there) for why, n in reasons.items())
+        if found.nearest:
+            verdicts += f"; the nearest differ in {nearest_text(found)}: measure them alike"
     return f"{plural(len(found.cases), 'case')} compared{where}{verdicts}{over_all}"
 
 

@@ -51,7 +51,7 @@ from hpcbench.config.axes import Checks
 from hpcbench.errors import UsageError
 from hpcbench.plan.case import Case, planned_canary
 from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.results_file import each_once
+from hpcbench.reduce.results_file import each_once, new_results
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen, least_chance, shift_of
 from hpcbench.statistics.order import Interval
 from hpcbench.views.table import Range
@@ -421,9 +421,27 @@ def test_the_nearest_case_is_named_by_what_differs() -> None:
     case = make_case(backend="gloo")
     near = make_case(backend="nccl", device="cuda")
     far = make_case(backend="nccl", device="cuda", world_size=2, mode="pipelined")
-    text = differs_from_nearest(case, (far, near))
-    assert text == "backend (gloo, nccl), device (cpu, cuda)"
-    assert differs_from_nearest(case, ()) == ""
+    differ = {one.key: one.values for one in differs_from_nearest(case, (far, near))}
+    assert differ == {"backend": ("gloo", "nccl"), "device": ("cpu", "cuda")}
+    assert differs_from_nearest(case, ()) == ()
+
+
+@pytest.mark.parametrize(("device", "remedy"), [
+    ("cpu", "; hpcbench compare {a},{b} --by backend compares these"),
+    ("cuda", ", the backend apart, for hpcbench compare {a},{b} --by backend")])
+def test_runs_of_other_backends_are_told_how_they_compare(
+    tmp_path: Path, device: str, remedy: str,
+) -> None:
+    paths = []
+    for name, case in (("a", make_case()), ("b", make_case(backend="nccl", device=device))):
+        paths.append(str(tmp_path / f"{name}.h5"))
+        with new_results(Path(paths[-1])) as writer:
+            writer.finish(make_results((in_passes(case, 1e-3, 1e-3, 1e-3),)))
+    with pytest.raises(UsageError) as caught:
+        compare_sides(paths, 0.03)
+    assert str(caught.value).endswith(remedy.format(a=paths[0], b=paths[1]))
+    if device == "cpu":
+        assert compare_by([",".join(paths)], "backend", 0.03).comparisons[0].cases
 
 
 def test_a_change_is_in_percent_up_to_ten_times() -> None:
