@@ -193,11 +193,11 @@ def differs_from_nearest(
     Those that ``may_differ`` do not count.
     """
     mine = parameters(case)
-    every = ([SideDifference(name, (_stated(mine.get(name)), _stated(own.get(name))))
+    every = (tuple(SideDifference(name, (_stated(mine.get(name)), _stated(own.get(name))))
               for name in {**mine, **own}
-              if name not in may_differ and mine.get(name) != own.get(name)]
+              if name not in may_differ and mine.get(name) != own.get(name))
              for own in map(parameters, others))
-    return tuple(min(every, key=len, default=()))
+    return min(every, key=len, default=())
 
 
 TIMES_FROM = 10
