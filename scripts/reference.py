@@ -180,7 +180,7 @@ def datasets(found: Contents, without: Collection[str], short: Collection[str]) 
 
 
 def results() -> Iterator[str]:
-    found = results_file.contents(KindColumns((), {}, {}), ("KIND",))
+    found = results_file.contents(KindColumns())
     return datasets(found, {f"cases/{column.name}" for column in COLUMNS}, {"clock"})
 
 

@@ -34,8 +34,7 @@ class Evidence:
 
     def value(self, item: CaseResult, name: str) -> Any:
         """Return what was derived of a case, None where it has none."""
-        values = self.results.record_of(item) or {}
-        return values.get(name) if isinstance(values, Mapping) else getattr(values, name, None)
+        return (self.results.record_of(item) or {}).get(name)
 
     def cases(self, only: str = "*") -> list[CaseResult]:
         """Return the cases whose label matches one of the shell patterns, which | divides."""

@@ -176,20 +176,9 @@ class MachineRate:
     cached: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnValues:
-    """A case's values of `Deriver.columns` that are not in fields of its record of the same name.
-
-    ``values`` is called only where they are stored, as other facts are wanted more often. None,
-    or left out: the case has no such value.
-    """
-
-    values: Callable[[], Mapping[str, Any]]
-
-
 ReadSamples = Callable[[], CaseSamples | None]
 Fact = (SentBytes | CallWork | Lateness | Waiting | RankWork | PairRates | RankRates | MachineRate
-        | IsolatedCall | IsolatedForm | ColumnValues | Violation)
+        | IsolatedCall | IsolatedForm | Violation)
 F = TypeVar("F", SentBytes, CallWork, Lateness, Waiting, RankWork, PairRates, RankRates,
             IsolatedCall, IsolatedForm)
 
@@ -309,12 +298,8 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     grows when a formula changes. The value of ``comparisons``, a JSON column, is a tuple of
     `reduce.comparison.Comparison`: those of all cases of a report are one family of tests.
     A kind that ``measures`` yields `MachineRate`s; it is derived before others.
-
-    Kinds may state ``record`` instead, a frozen dataclass of JSON values, whose fields of the same
-    names fill columns.
     """
 
-    record: type[Any] | None = None
     version: int = 1
     columns: Sequence[Metric] = ()
     measures = False
@@ -336,7 +321,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     def settled(self, values: Any, of_kind: Mapping[str, Any]) -> Any:
         """Return the values of a case without what its ``comparisons`` refuse, now that it is known
         which of them hold; ``of_kind`` are those of all cases."""
-        return values.settled(of_kind) if hasattr(values, "settled") else values
+        return values
 
     def facts(
         self, item: CaseResult, record: Any | None, read: ReadSamples,

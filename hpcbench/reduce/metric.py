@@ -131,9 +131,12 @@ class Metric:
         is not finite, and TypeError or ValueError for what is of another type."""
         if value is None:
             return None
+        if not self.is_scalar:
+            self.plain(value)
+            return value
         if self.type is float and not math.isfinite(value):
             raise ValueError(f"{self.name} is {value}")
-        return self.type(value) if self.is_scalar else value
+        return self.type(value)
 
     def read(self, stored: Any) -> Any:
         """Return a stored value, None for ABSENT. Raises ValueError for what is damaged."""
@@ -144,9 +147,11 @@ class Metric:
 
 
 def metric(name: str, text: str, units: str = "", **more: Any) -> Metric:
-    """Return a metric of float, whose units are those that its name ends with."""
+    """Return a metric of float, whose units are those that its name ends with, but for what is
+    ``_predicted``."""
     return Metric(name, units or next((
-        unit for ending, unit in _UNITS.items() if name.endswith(ending)), PURE), text, **more)
+        unit for ending, unit in _UNITS.items()
+        if name.removesuffix("_predicted").endswith(ending)), PURE), text, **more)
 
 
 whole: Callable[..., Metric] = partial(metric, type=int)

@@ -1,6 +1,5 @@
-"""Derived records of each kind, their comparisons, and their form in ``/derived/<kind>``: a line of
-JSON for each case in the plan's order, null without a record. They are derived again where
-``record`` (type), ``fields`` (digest of its fields) or ``version`` (of the formulas) differ."""
+"""Derived values of each kind, their comparisons, and their columns of ``/cases``. They are derived
+again where the version of the formulas or the columns of a kind differ."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -28,19 +26,17 @@ from hpcbench.reduce.kind_facts import (
     COLUMNS,
     LINES_OF_CASES,
     OF_ARRIVALS,
-    ColumnValues,
     Deriver,
     MachineRate,
     deriver_of,
 )
-from hpcbench.reduce.metric import KindColumns, Metric
+from hpcbench.reduce.metric import KindColumns, Metric, Values
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.roofline import MEASURED, machine_rates
 from hpcbench.reduce.topology import Topology
 from hpcbench.registry import in_this_package
 from hpcbench.statistics.overlap import PassTimes
-from hpcbench.trace.columns import LINES, json_line, read_column, read_lines, texts_of, write_lines
-from hpcbench.trace.schema import adapter_of
+from hpcbench.trace.columns import LINES, read_column, read_lines, texts_of, write_lines
 from hpcbench.units import grouped
 
 _COMPARED_SETTINGS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
@@ -128,11 +124,9 @@ def _all(cases: Iterable[CaseResult], derived: Derived) -> Iterator[Comparison]:
             yield from _comparisons_of(record)
 
 
-def _comparisons_of(record: Any) -> Sequence[Comparison]:
-    """Return the comparisons in a record, or in the values, of a case."""
-    own = record.get(COMPARISONS) if isinstance(record, Mapping) else getattr(
-        record, COMPARISONS, ())
-    return own or ()
+def _comparisons_of(values: Values) -> Sequence[Comparison]:
+    """Return the comparisons in the values of a case."""
+    return values.get(COMPARISONS) or ()
 
 
 def _with_start(item: CaseResult, known: Iterator[Comparison]) -> CaseResult:
@@ -141,16 +135,11 @@ def _with_start(item: CaseResult, known: Iterator[Comparison]) -> CaseResult:
     return replace(item, timing=replace(item.timing, late_start=next(known)))
 
 
-def _with_own(record: Any, known: Iterator[Comparison]) -> Any:
-    own = _comparisons_of(record)
-    return _replaced(record, {COMPARISONS: tuple(next(known) for _ in own)}) if own else record
+def _with_own(values: Values, known: Iterator[Comparison]) -> Values:
+    own = _comparisons_of(values)
+    return {**values, COMPARISONS: tuple(next(known) for _ in own)} if own else values
 
 
-def _replaced(record: Any, fields: Fields) -> Any:
-    return {**record, **fields} if isinstance(record, Mapping) else replace(record, **fields)
-
-
-GROUP = "derived"
 COMPARISONS = "comparisons"
 OF_CASES = "derived"
 """Attribute of /cases: ``kind version digest`` of each kind whose derived values are columns."""
@@ -158,7 +147,7 @@ _NAME = re.compile("[a-z][a-z0-9_]*")
 _RESERVED = frozenset((*(column.name for column in COLUMNS), *LINES_OF_CASES))
 _TYPES = {"S": str, "i": int, "f": float}
 Fields = Mapping[str, Any]
-"""Fields of a case's record that follow from its stamps (`reduce.kind_facts.Deriver.observe`)."""
+"""Values of a case that follow from its stamps (`reduce.kind_facts.Deriver.observe`)."""
 
 
 class Observations:
@@ -278,10 +267,7 @@ def _derived(
     records = dict(deriver.derive(items, hardware))
     for item in items:
         if item.case.case_id in records and (fields := observed.of(item)):
-            records[item.case.case_id] = _replaced(records[item.case.case_id], fields)
-    if deriver.record is not None:
-        _lines(deriver, deriver.record, items, records)  # raises ValueError for what has no form
-        return records
+            records[item.case.case_id] = {**records[item.case.case_id], **fields}
     return {item.case.case_id: {one.name: one.kept(values.get(one.name)) for one in _own(deriver)}
             for item in items for values in [records.get(item.case.case_id, {})]}
 
@@ -293,21 +279,14 @@ def _own(deriver: Deriver) -> list[Metric]:
 
 def write_records(file: h5py.File, results: Results) -> None:
     in_columns, documents = [], dict[str, dict[str, str]]()
-    for kind, items in _by_kind(results).items():
-        if kind not in results.derived:
-            continue
+    for kind in results.derived:
         deriver = deriver_of(kinds()[kind])
-        if deriver.record is None:
-            in_columns.append(_version(kind, deriver))
-            for one in deriver.columns:
-                if not one.is_scalar:
-                    documents.setdefault(one.name, {}).update({
-                        case_id: one.plain(values[one.name])
-                        for case_id, values in results.derived[kind].items()})
-            continue
-        name = f"{GROUP}/{kind}"
-        write_lines(file, name, _lines(deriver, deriver.record, items, results.derived[kind]))
-        file[name].attrs.update(_attributes(deriver, deriver.record))
+        in_columns.append(_version(kind, deriver))
+        for one in deriver.columns:
+            if not one.is_scalar:
+                documents.setdefault(one.name, {}).update({
+                    case_id: one.plain(values[one.name])
+                    for case_id, values in results.derived[kind].items()})
     for column, lines in documents.items():
         write_lines(file, f"cases/{column}", [
             lines.get(item.case.case_id, "null") for item in results.cases])
@@ -319,16 +298,6 @@ def _version(kind: str, deriver: Deriver) -> str:
     """Return what tells whether columns are those of this deriver: its version, and their types."""
     form = json.dumps([(one.name, str(one.type)) for one in _own(deriver)])
     return f"{kind} {deriver.version} {hashlib.sha256(form.encode()).hexdigest()[:12]}"
-
-
-def _lines(
-    deriver: Deriver, record: type[Any], items: Sequence[CaseResult], records: Mapping[str, Any],
-) -> list[str]:
-    """Return the stored form. Raises ValueError for a number that is not finite."""
-    adapter = adapter_of(record)
-    in_order = (records.get(item.case.case_id) for item in items)
-    return [json_line(None if one is None else adapter.dump_python(one), allow_nan=False)
-            for one in in_order]
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,8 +336,6 @@ def _read(
 ) -> Mapping[str, Any] | None:
     """Return the stored records of a kind; None where there are none, or none of this deriver."""
     try:
-        if deriver.record is not None:
-            return _read_lines(file, kind, items, deriver, deriver.record)
         if _version(kind, deriver) not in file["cases"].attrs.get(OF_CASES, ()):
             return None
         columns = {one: _checked(stored[one.name], one) for one in _own(deriver)}
@@ -383,40 +350,6 @@ def _checked(column: StoredColumn, declared: Metric) -> StoredColumn:
     if column.metric.type is not (declared.type if declared.is_scalar else object):
         raise ValueError(f"{declared.name} is of another type")
     return column
-
-
-def _read_lines(
-    file: h5py.File, kind: str, items: Sequence[CaseResult], deriver: Deriver, record: type[Any],
-) -> Mapping[str, Any] | None:
-    name = f"{GROUP}/{kind}"
-    if name not in file or any(file[name].attrs.get(key) != value
-                               for key, value in _attributes(deriver, record).items()):
-        return None
-    adapter = adapter_of(record)
-    return {item.case.case_id: adapter.validate_json(line, strict=True)
-            for item, line in zip(items, read_lines(file, name), strict=True) if line != "null"}
-
-
-def _attributes(deriver: Deriver, record: type[Any]) -> dict[str, str | int]:
-    return {"record": record.__name__, "version": deriver.version,
-            "fields": _fields_of(record)}  # type: ignore[arg-type]  # a class is hashable
-
-
-@cache
-def _fields_of(record: type[Any]) -> str:
-    """Return the digest of a record's JSON schema, which takes some 20 ms to make."""
-    shape = json.dumps(_without_texts(adapter_of(record).json_schema()), sort_keys=True)
-    return hashlib.sha256(shape.encode()).hexdigest()[:12]
-
-
-def _without_texts(schema: Any) -> Any:
-    """Return a JSON schema without docstrings, whose words may change."""
-    if isinstance(schema, list):
-        return [_without_texts(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {key: _without_texts(value) for key, value in schema.items()
-            if key != "description" or not isinstance(value, str)}
 
 
 def kind_columns(
@@ -439,7 +372,7 @@ def kind_columns(
             own = {column.name: column for column in deriver.columns}
             _check(own, columns)
             rows = {item.case.case_id: _own_row(
-                own, deriver, item, results.record_of(item), stored if read_back else {})
+                own, item, results.record_of(item), stored if read_back else {})
                 for item in items}
         except Exception as error:  # a plug-in's: it must not cost the results of the run
             missing[kind] = f"{type(error).__name__}: {error}"
@@ -477,18 +410,12 @@ def _check(own: Mapping[str, Metric], others: Mapping[str, Metric]) -> None:
 
 
 def _own_row(
-    own: Mapping[str, Metric], deriver: Deriver, item: CaseResult, record: Any | None,
+    own: Mapping[str, Metric], item: CaseResult, values: Values | None,
     stored: Mapping[str, StoredColumn],
 ) -> dict[str, Any]:
     """Return a case's values as stored. Raises ValueError, TypeError or KeyError for others."""
-    scalars = [one for one in own.values() if one.is_scalar]
-    if deriver.record is None:
-        return {one.name: stored[one.name].values[item.case.case_id] if one.name in stored else
-                one.plain(one.value(item, record)) for one in scalars}
-    values = {name: getattr(record, name) for name in own if hasattr(record, name)}
-    for fact in deriver.facts(item, record, lambda: None):
-        values |= fact.values() if isinstance(fact, ColumnValues) else {}
-    return {name: own[name].plain(value) for name, value in values.items()}
+    return {name: stored[name].values[item.case.case_id] if name in stored else
+            one.plain(one.value(item, values)) for name, one in own.items() if one.is_scalar}
 
 
 def _by_kind(results: Results) -> dict[str, list[CaseResult]]:

@@ -9,7 +9,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -208,18 +208,13 @@ _CONTENTS: Contents = {
     **CLOCKS,
     **TOPOLOGY,
     **CONTENTS,
-    "derived": Described("what each kind computes from statistics and stamps"),
 }
 
 
-def contents(of_kinds: KindColumns, derived: Iterable[str]) -> Contents:
-    columns = {f"cases/{column.name}": Described(column.text, column.units)
-               for column in (*kind_facts.COLUMNS, *of_kinds.columns, *of_kinds.documents)}
-    records = {f"derived/{kind}": Described(
-        f"a line for each case of kind {kind}, in the plan's order: its record in SI units; null "
-        "without one. Attributes: record (type), fields (digest of its form), version (of the "
-        "formulas)", LINES) for kind in derived}
-    return {**_CONTENTS, **columns, **records}
+def contents(of_kinds: KindColumns) -> Contents:
+    return {**_CONTENTS, **{
+        f"cases/{column.name}": Described(column.text, column.units)
+        for column in (*kind_facts.COLUMNS, *of_kinds.columns, *of_kinds.documents)}}
 
 
 SAMPLE_ROW_COLUMNS = (
@@ -308,7 +303,7 @@ class ResultsWriter:
         of_kinds = results.kind_columns
         self._write_cases(results, of_kinds)
         write_records(file, results)
-        stored.describe(file, contents(of_kinds, file.get("derived", ())), ATTRIBUTES)
+        stored.describe(file, contents(of_kinds), ATTRIBUTES)
 
     def _write_cases(self, results: records.Results, of_kinds: KindColumns) -> None:
         cases = results.cases

@@ -184,10 +184,9 @@ def field_names(of_run: Collection[str]) -> tuple[str, ...]:
 def _metrics(kind: str) -> Sequence[Metric]:
     """Return the metrics of a kind; none where it is not installed, or cannot be loaded."""
     try:
-        deriver = deriver_of(kinds()[kind])
+        return deriver_of(kinds()[kind]).columns
     except (KeyError, PluginError):
         return ()
-    return deriver.columns if deriver.record is None else ()
 
 
 def _names(results: Results) -> tuple[str, ...]:

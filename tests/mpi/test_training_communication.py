@@ -62,13 +62,13 @@ def _every_training_is_paired(outcome: Outcome) -> None:
             assert "parity" not in str(item.detail)
             continue
         told = found[item.case.case_id]
-        assert told.missing == ()
-        assert told.exposed_s is not None and told.efficiency is not None
-        assert told.exposed_s.passes == told.efficiency.passes == 3
-        assert told.off_s and told.only_s
-        assert len(told.own_s) == item.case.world_size
-        assert len(told.idle_share) == (item.case.world_size if work.pp > 1 else 0)
-        assert (told.bubble is None) == (work.pp == 1)
+        steps = told["own_steps"]
+        assert told["not_paired"] == ()
+        assert told["exposed_s_passes"].passes == told["overlap_efficiency_passes"].passes == 3
+        assert told["off_s"] and told["only_s"]
+        assert len(steps.own_s) == item.case.world_size
+        assert len(steps.idle_share) == (item.case.world_size if work.pp > 1 else 0)
+        assert (told["bubble_predicted"] is None) == (work.pp == 1)
 
 
 def _is_late(item: CaseResult, outcome: Outcome, printed: str) -> None:
@@ -79,10 +79,10 @@ def _is_late(item: CaseResult, outcome: Outcome, printed: str) -> None:
     assert last.behind_s > LATE_S / 2
     start, case_id = item.timing.late_start, item.case.case_id
     assert start is not None and start.rank == 1 and start.apart_s > LATE_S / 2
-    record = outcome.results.derived["training"][case_id]
-    is_shown = record.late_rank is not None and record.stalls.last is None
+    values = outcome.results.derived["training"][case_id]
+    is_shown = values["late_rank"] is not None and values["stalls"].last is None
     assert ("rank 1 is last at the exchange in " in printed) == is_shown
-    assert record.stalls.stall_share.value > 0.4 * LATE_S / item.timing.steps.step_s[0]
+    assert values["stalls"].stall_share.value > 0.4 * LATE_S / item.timing.steps.step_s[0]
     found = rank_work(item, lambda: outcome.samples[case_id])
     assert found is not None and len(found.times_s[0]) == 3
     assert max(map(min, found.times_s)) < LATE_S / 2

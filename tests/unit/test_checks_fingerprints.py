@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from hpcbench.errors import ExitCode
-from hpcbench.kinds.training.derive.deriver import TrainingRecord
 from hpcbench.kinds.training.derive.fingerprints import Counterpart
 from hpcbench.kinds.training.present import charts as words
 from hpcbench.reduce.reduce import exit_code, reduce_folder
@@ -64,9 +63,8 @@ def reduced(folder: Path, *fingerprints: TelemetryReport | None, cases: Any = CA
 
 
 def beside(results: Results) -> list[Counterpart | None]:
-    records: list[TrainingRecord] = [
-        results.derived["training"][item.case.case_id] for item in results.cases]
-    return [record.counterpart for record in records]
+    return [results.derived["training"][item.case.case_id]["counterpart"]
+            for item in results.cases]
 
 
 def codes(results: Results) -> list[str]:

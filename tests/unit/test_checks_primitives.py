@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.errors import ExitCode
 from hpcbench.kinds.primitive.derive import PrimitiveDeriver
-from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingDeriver
+from hpcbench.kinds.training.derive.deriver import TrainingDeriver
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.reduce import exit_code, reduce_folder
@@ -65,9 +65,8 @@ def test_hb146_more_than_the_products_that_were_measured() -> None:
     case, work = training_case("data"), make_primitive()
     product = make_primitive_case(work)
     for share, codes in ((1.04, []), (1.47, ["HB146"])):
-        records = {case.case_id: replace(NOTHING_KNOWN, mfu_of_measured=share)}
         found = [*TrainingDeriver().facts(
-            trained(case), records[case.case_id], lambda: None)]
+            trained(case), {"mfu_of_measured": share}, lambda: None)]
         computed = PrimitiveDeriver().derive([ok(product, work.flops / 1e11 / share)], {
             "measured": {"flops": {"cpu fp32": 1e11}}})
         found_too = [*PrimitiveDeriver().facts(

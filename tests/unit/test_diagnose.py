@@ -9,7 +9,7 @@ import pytest
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
 from hpcbench.answers.diagnose import Diagnosis, diagnose, diagnose_charts, diagnose_tables
 from hpcbench.answers.topics import TOPICS
-from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, lateness
+from hpcbench.kinds.training.derive.deriver import lateness
 from hpcbench.kinds.training.derive.stalls import Stalls
 from hpcbench.reduce.comparison import LATE_START, Comparison
 from hpcbench.reduce.results import CaseResult
@@ -101,7 +101,7 @@ def test_equal_trainings_name_nobody() -> None:
 
 def test_a_slow_stage_of_a_pipeline_is_no_slow_rank() -> None:
     item = trained(make_training_case(make_training("pipeline", dp=2, pp=2), world_size=4), 0.03)
-    (one,) = lateness(item, replace(NOTHING_KNOWN, stalls=Stalls(n_steps=60)))
+    (one,) = lateness(item, {"stalls": Stalls(n_steps=60)})
     assert one.comparison is None and "uneven partitioning, not a slow rank" in one.missing
 
 

@@ -61,25 +61,26 @@ def test_numbers_are_made_within_a_pass() -> None:
     told = exposures(items)
     assert [*told] == [items[0].case.case_id]
     found = told[items[0].case.case_id]
-    assert found.exposed_s == OverPasses(pytest.approx(3e-3), pytest.approx(2e-3),
-                                         pytest.approx(4e-3), 2)
-    for share, value in ((found.exposed_share, 0.2), (found.overhead, 0.25),
-                         (found.efficiency, 0.5)):
-        assert share == OverPasses(*[pytest.approx(value)] * 3, 2)
-    assert (found.off_s, found.only_s, found.missing) == (8e-3, 4e-3, ())
-    assert found.ranks == (0, 1)
-    assert [own.median for own in found.own_s] == pytest.approx([6e-3, 8e-3])
-    assert found.idle_share == () and found.bubble is None
+    assert found["exposed_s_passes"] == OverPasses(pytest.approx(3e-3), pytest.approx(2e-3),
+                                                  pytest.approx(4e-3), 2)
+    for name, value in (("exposed_share", 0.2), ("communication_overhead", 0.25),
+                        ("overlap_efficiency", 0.5)):
+        assert found[f"{name}_passes"] == OverPasses(*[pytest.approx(value)] * 3, 2)
+    assert (found["off_s"], found["only_s"], found["not_paired"]) == (8e-3, 4e-3, ())
+    steps = found["own_steps"]
+    assert steps.ranks == (0, 1)
+    assert [own.median for own in steps.own_s] == pytest.approx([6e-3, 8e-3])
+    assert steps.idle_share == () and found["bubble_predicted"] is None
     assert paired(items) == {item.case.case_id for item in items[1:]}
 
 
 def test_a_pipeline_has_its_bubble_beside_what_ranks_are_idle() -> None:
     items = trio(strategy="pipeline", **PIPELINE)
     found = exposures(items)[items[0].case.case_id]
-    assert found.bubble == bubble_share("1F1B", 2, 4) == pytest.approx(0.2)
-    assert [idle.median for idle in found.idle_share] == pytest.approx([0.4, 0.2])
+    assert found["bubble_predicted"] == bubble_share("1F1B", 2, 4) == pytest.approx(0.2)
+    assert [idle.median for idle in found["own_steps"].idle_share] == pytest.approx([0.4, 0.2])
     # 6 and 8 ms: the slow rank waits for one forward and one backward of 0.5 + 1 of the quick one
-    assert found.uneven_bubble == pytest.approx([1 - 6 / 9.5, 1 - 8 / 9.5])
+    assert found["own_steps"].uneven_bubble == pytest.approx([1 - 6 / 9.5, 1 - 8 / 9.5])
     of_two = make_training("pipeline", **{**PIPELINE, "tp": 2})
     assert idle_shares(of_two, [6e-3, 6e-3, 8e-3, 6e-3]) == pytest.approx(
         [1 - 6 / 9.5, 0.2, 1 - 8 / 9.5, 0.2]), "the second pair of ranks has equal stages"
@@ -97,9 +98,9 @@ def test_a_pipeline_has_its_bubble_beside_what_ranks_are_idle() -> None:
 def test_what_cannot_be_paired_has_a_reason(change: Any, reason: str) -> None:
     on, off, only = trio()
     found = exposures((on, *change(off), only))[on.case.case_id]
-    assert found.missing == (f"communication {reason}",)
-    assert found.exposed_s is found.exposed_share is found.overhead is found.efficiency is None
-    assert found.off_s is None and found.only_s == 4e-3 and found.own_s == ()
+    assert found["not_paired"] == (f"communication {reason}",)
+    assert [value for name, value in found.items() if name.endswith("_passes")] == [None] * 4
+    assert found["off_s"] is None and found["only_s"] == 4e-3 and found["own_steps"].own_s == ()
 
 
 def test_other_trainings_are_no_partners_and_nobody_misses_what_was_not_asked_for() -> None:
@@ -107,7 +108,7 @@ def test_other_trainings_are_no_partners_and_nobody_misses_what_was_not_asked_fo
     other = run("off", 8e-3, index=3, batch_size=8)
     assert exposures((on,)) == exposures((on, other)) == {}
     assert paired((on, other)) == set()
-    assert exposures((on, off))[on.case.case_id].exposed_s is not None
+    assert exposures((on, off))[on.case.case_id]["exposed_s_passes"] is not None
 
 
 def test_rows_without_communication_stand_in_the_row_of_their_training(

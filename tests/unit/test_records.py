@@ -196,6 +196,16 @@ class Endless(CollectiveDeriver):
         return {item.case.case_id: {"busbw_factor": math.inf} for item in items}
 
 
+class Unstorable(CollectiveDeriver):
+    """Derives a document with a number that JSON does not have."""
+
+    columns = metrics_over_passes("gain", "over the last one", "1")
+
+    def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
+        return {item.case.case_id: {"gain_passes": OverPasses(1.0, 1.0, math.inf, 5)}
+                for item in items}
+
+
 class Heavy(CollectiveDeriver):
     """Derives a text where a number is declared."""
 
@@ -211,7 +221,8 @@ class Broken(CollectiveDeriver):
 
 
 @pytest.mark.parametrize(("deriver", "reason"), [
-    (Endless, "ValueError"), (Heavy, "TypeError"), (Broken, "'lost'")])
+    (Endless, "ValueError"), (Unstorable, "ValueError"), (Heavy, "TypeError"),
+    (Broken, "'lost'")])
 def test_a_kind_that_cannot_derive_costs_its_records_only(
     stored: tuple[Results, h5py.File], install: Install, deriver: type[Deriver], reason: str,
 ) -> None:

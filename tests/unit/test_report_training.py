@@ -73,7 +73,7 @@ def test_both_ways_to_count_hfu_are_explained_and_differ_by_last_products(
     results = with_peak(make_results((trained(case, 8e-3),)), fp32=50e9)
     record, shape = results.derived["training"][case.case_id], shape_of(training_of(case))
     last = 8 * 2 * shape.seq_length * shape.layers * shape.hidden * shape.inner
-    assert record.hfu_nominal - record.hfu == pytest.approx(last / (8e-3 * 2 * 50e9))
+    assert record["hfu_nominal"] - record["hfu"] == pytest.approx(last / (8e-3 * 2 * 50e9))
     text = " ".join(" ".join(printed(results, tmp_path, capsys)).split())
     assert "HFU nominal = with a whole forward pass of each block" in text
     plain = with_peak(make_results((trained(training_case()),)), fp32=50e9)
@@ -90,9 +90,9 @@ def test_a_declared_price_gives_what_training_costs(tmp_path: Path, capsys: Capt
     case = training_case()
     results = priced(make_results((trained(case, 8e-3),)), price_per_device_hour=1.8)
     record = results.derived["training"][case.case_id]
-    assert record.cost_per_step == pytest.approx(8e-6)
-    assert record.cost_per_million_tokens == pytest.approx(8e-6 / 256 * 1e6)
-    assert record.cost_per_million_samples == pytest.approx(1.0)
+    assert record["cost_per_step"] == pytest.approx(8e-6)
+    assert record["cost_per_million_tokens"] == pytest.approx(8e-6 / 256 * 1e6)
+    assert record["cost_per_million_samples"] == pytest.approx(1.0)
     text = "\n".join(printed(results, tmp_path, capsys))
     assert "0.00000800" in text and "0.0312" in text
     assert "cost = time x ranks x hardware.price_per_device_hour" in text

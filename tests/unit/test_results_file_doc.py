@@ -66,8 +66,7 @@ def parts(file: h5py.File) -> Parts:
 
 
 def test_results_have_the_parts_of_the_page(results: Path) -> None:
-    told = contents(KindColumns((), {}, {}), [
-        kind for kind in KINDS if deriver_of(kinds()[kind]).record])
+    told = contents(KindColumns())
     own = {f"cases/{column.name}" for spec in kinds().values()
            for column in deriver_of(spec).columns}
     with h5py.File(results / "results.h5") as file:
@@ -77,7 +76,7 @@ def test_results_have_the_parts_of_the_page(results: Path) -> None:
         for name, item in found.items():
             assert bool(item.attrs.get("units", "")) == isinstance(item, h5py.Dataset)
             assert name in own or item.attrs["description"] == told[name].text
-        named = {"names", "values", "bits", "record", "fields", "version", "derived", "apart"}
+        named = {"names", "values", "bits", "derived", "apart"}
         others = {attribute for item in found.values() for attribute in item.attrs}
         assert others - {"description", "units"} == named
 

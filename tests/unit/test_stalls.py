@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.slow_ranks import SlowAlone, counted_steps
 from hpcbench.kinds.training.derive.stalls import Stalls, sync_variance
 from hpcbench.kinds.training.present.charts import findings, profile, stall_charts
 from hpcbench.plan.case import Case
+from hpcbench.reduce.metric import Values
 from hpcbench.reduce.records import Observations, with_records
 from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples
 from hpcbench.reduce.stack import pass_slices
@@ -80,19 +80,18 @@ def arrived(item: CaseResult, samples: CaseSamples) -> CaseResult:
     return replace(item, timing=replace(item.timing, steps=steps))
 
 
-def recorded(samples: CaseSamples, case: Case = CASE) -> TrainingRecord:
-    """Return the record of a report of one case, with what holds of its comparisons."""
+def recorded(samples: CaseSamples, case: Case = CASE) -> Values:
+    """Return the values of a report of one case, with what holds of its comparisons."""
     item = arrived(trained(case, 0.03), samples)
     observed = Observations()
     observed.add(item, samples)
-    record = with_records(make_results((item,)), observed=observed).record_of(item)
-    assert isinstance(record, TrainingRecord)
-    return record
+    values: Values = with_records(make_results((item,)), observed=observed).record_of(item)
+    return values
 
 
 def found(samples: CaseSamples, case: Case = CASE) -> Stalls:
-    known = recorded(samples, case).stalls
-    assert known is not None
+    known = recorded(samples, case)["stalls"]
+    assert isinstance(known, Stalls)
     return known
 
 
@@ -121,11 +120,10 @@ def test_the_rank_that_computes_longer_is_named_with_its_delay_and_its_share() -
 def test_start_skew_is_no_delay_but_the_others_wait_for_it() -> None:
     skew = np.array([0, 0, 0, 15.0])[:, None] * MS
     record = recorded(samples_of(steady(), skew_ns=skew))
-    assert record.stalls is not None and record.stalls.last is None
-    assert record.stalls.stall_share is not None and record.pop is not None
-    assert record.stalls.stall_share.value == pytest.approx(0.75 * 15 / 37, rel=0.05)
-    assert record.pop.efficiency.transfer == pytest.approx(35 / 37, rel=0.02)
-    assert record.pop.efficiency.serialisation == pytest.approx(20 / 35, rel=0.05)
+    assert record["stalls"].last is None
+    assert record["stalls"].stall_share.value == pytest.approx(0.75 * 15 / 37, rel=0.05)
+    assert record["transfer"] == pytest.approx(35 / 37, rel=0.02)
+    assert record["serialisation"] == pytest.approx(20 / 35, rel=0.05)
 
 
 def test_ranks_that_are_slow_together_are_not_distinguished() -> None:
@@ -201,8 +199,7 @@ def test_findings_are_sentences_with_shares_interval_and_evidence() -> None:
 
 def shown(known: Stalls, ranks: int = 4) -> tuple[list[Line], list[Table]]:
     case = make_training_case(make_training(dp=ranks), world_size=ranks)
-    record: TrainingRecord = replace(NOTHING_KNOWN, stalls=known)
-    both = [*profile([trained(case)], {case.case_id: record})]
+    both = [*profile([trained(case)], {case.case_id: {"stalls": known}})]
     return ([one for one in both if isinstance(one, Line)],
             [one for one in both if isinstance(one, Table)])
 
@@ -234,8 +231,7 @@ def test_a_profile_states_what_is_unknown_and_what_shows_it() -> None:
 def test_a_slow_rank_without_communication_is_named_beside_what_is_unknown(named: bool) -> None:
     item = trained(CASE)
     slow = SlowAlone(1, 0.2, 0, 0.1, 2.0, 1.9, 2.2, "off")
-    record = replace(NOTHING_KNOWN, stalls=Stalls(missing="they wait within"),
-                     slow_alone=slow if named else None)
+    record = {"stalls": Stalls(missing="they wait within"), "slow_alone": slow if named else None}
     (line, *_) = (one.text for one in profile([item], {CASE.case_id: record})
                   if isinstance(one, Line))
     assert ("(2.00x; passes 1.90x to 2.20x)" in line) is named
@@ -245,7 +241,7 @@ def test_a_slow_rank_without_communication_is_named_beside_what_is_unknown(named
 def test_the_figure_shows_who_waits_for_whom_where_something_stands_out() -> None:
     shares = {"forward": 0.2, "backward": 0.4, "exchange": 0.34, "optimizer": 0.05}
     item = trained(CASE, 0.032, shares)
-    slow = replace(NOTHING_KNOWN, stalls=found(samples_of(steady({2: 1.5}))))
+    slow = {"stalls": found(samples_of(steady({2: 1.5})))}
     (figure,) = stall_charts([item], {CASE.case_id: slow})
     (section,) = figure.sections
     assert [bar.label for bar in section.bars] == ["rank 0", "rank 1", "rank 2", "rank 3"]
@@ -253,5 +249,5 @@ def test_the_figure_shows_who_waits_for_whom_where_something_stands_out() -> Non
     assert parts[2]["waits for the last rank"] == 0
     assert parts[0]["waits for the last rank"] == pytest.approx(10e-3, rel=0.05)
     assert all(sum(part.values()) == pytest.approx(0.032) for part in parts)
-    calm = replace(NOTHING_KNOWN, stalls=found(samples_of(steady())))
+    calm = {"stalls": found(samples_of(steady()))}
     assert not [*stall_charts([item], {CASE.case_id: calm})]

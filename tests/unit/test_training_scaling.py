@@ -9,17 +9,14 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN
 from hpcbench.kinds.training.derive.rates import scaling
-from hpcbench.kinds.training.derive.slow_ranks import Exposure
-from hpcbench.kinds.training.derive.stalls import WITHOUT, Pop
+from hpcbench.kinds.training.derive.stalls import WITHOUT
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.tables import efficiencies
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_results
 from hpcbench.report.summary import write_summary
 from hpcbench.statistics.overlap import OverPasses
-from hpcbench.statistics.scaling_laws import Efficiency
 from results_factory import make_results, not_ok
 from training_results import trained, training_case
 
@@ -39,7 +36,7 @@ def weak() -> list[CaseResult]:
 def shares(items: list[CaseResult]) -> dict[tuple[str, int], tuple[str, float]]:
     found = scaling(items)
     return {(training_of(case).strategy, case.world_size): (
-        found[case.case_id].kind, found[case.case_id].efficiency)
+        found[case.case_id]["scaling"], found[case.case_id]["scaling_efficiency"])
         for case in (item.case for item in items) if case.case_id in found}
 
 
@@ -78,15 +75,15 @@ def test_adapters_are_compared_with_the_same_over_single(
     items = [weak()[0], adapted(8e-3, 1, "single", 1), adapted(10e-3, 2, "data", 2),
              adapted(16e-3, 3, "fsdp", 4), adapted(16e-3, 4, "data", 4, rank=8)]
     ids = [item.case.case_id for item in items]
-    found = {ids.index(case_id): (ids.index(scaled.base_case), scaled.efficiency)
-             for case_id, scaled in scaling(items).items()}
+    found = {ids.index(case_id): (
+        ids.index(scaled["scaling_base_case"]), scaled["scaling_efficiency"])
+        for case_id, scaled in scaling(items).items()}
     assert found == {2: (1, pytest.approx(0.8)), 3: (1, pytest.approx(0.5))}
     print_results(make_results(tuple(items)), tmp_path)
     assert capsys.readouterr().out.count("over=single, 1 rank ") == 2
-    pop = Pop(WITHOUT, (1.0, 1.0), 2.0, Efficiency(0.5, 1.0, 0.5))
-    doubtful = Exposure(exposed_s=OverPasses(0.0, -1.0, 1.0, 3, tells=False))
-    derived = {ids[3]: replace(NOTHING_KNOWN, pop=pop, exposure=doubtful)}
-    (table,) = efficiencies(items, derived)
+    doubtful = OverPasses(0.0, -1.0, 1.0, 3, tells=False)
+    (table,) = efficiencies(items, {ids[3]: {
+        "efficiency_of": WITHOUT, "exposed_s_passes": doubtful}})
     assert "over=fsdp" in str(table.rows[0].cells[0])
     assert len(table.notes) == 1 and "over=fsdp" in table.notes[0].text
 
@@ -96,9 +93,6 @@ def test_an_efficiency_of_unreliable_medians_is_named(tmp_path: Path, capsys: Ca
     assert two.statistics is not None
     unsure = replace(two, statistics=replace(two.statistics, ci_reliable=False))
     items = (base, unsure, four, other)
-    reliable = {case_id: record.reliable for case_id, record in scaling(items).items()}
-    assert reliable == {two.case.case_id: False, four.case.case_id: True,
-                        other.case.case_id: True}
     print_results(make_results(items), tmp_path)
     assert [line for line in capsys.readouterr().out.splitlines() if "? data n=2: " in line]
 

@@ -214,7 +214,7 @@ def test_kinds_that_know_nothing_of_it_are_left_alone() -> None:
     assert not found.causes and not found.stalled
     assert found.answers[0].certainty == CANNOT_TELL
     alone = trained(make_training_case(make_training(dp=1), world_size=1), 0.03)
-    assert waiting(alone, None) is None
+    assert waiting(alone, {}) is None
     assert rank_work(alone, never) is None
 
 

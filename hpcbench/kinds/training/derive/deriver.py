@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from hpcbench.kinds.training.derive import fingerprints, rates, slow_ranks, stalls
-from hpcbench.kinds.training.derive.stalls import Pop, Stalls
+from hpcbench.kinds.training.derive.stalls import Stalls
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.models import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.records import dataclass
 from hpcbench.reduce import roofline
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import Comparison, clear
 from hpcbench.reduce.kind_facts import (
     EXCHANGE,
     OWN_WORK,
-    CaseColumn,
-    ColumnValues,
     Deriver,
     Fact,
     Lateness,
@@ -35,21 +32,31 @@ from hpcbench.reduce.kind_facts import (
     texts,
     whole_numbers,
 )
-from hpcbench.reduce.metric import planned, word
+from hpcbench.reduce.metric import (
+    Records,
+    Show,
+    Values,
+    document,
+    metric,
+    metrics_over_passes,
+    planned,
+    whole,
+    word,
+)
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics.hypothesis_tests import pass_medians
-from hpcbench.statistics.overlap import significant
 from hpcbench.trace.columns import PURE
+from hpcbench.units import grouped
 
 PIPELINE = ("stages of a pipeline have different work: a slow stage on every replica is uneven "
             "partitioning, not a slow rank")
 
 
-def lateness(item: CaseResult, record: TrainingRecord | None) -> Iterator[Lateness]:
-    known, work = record.stalls if record else None, training_of(item.case)
-    if record is None or known is None or item.case.world_size == 1:
+def lateness(item: CaseResult, values: Values) -> Iterator[Lateness]:
+    known, work = values.get(STALLS.name), training_of(item.case)
+    if known is None or item.case.world_size == 1:
         return
-    ready = next((one for one in record.comparisons if one.what == slow_ranks.READY), None)
+    ready = _compared(values.get(COMPARISONS.name) or (), slow_ranks.READY)
     if work.pp > 1:
         yield Lateness(missing=PIPELINE)
     elif known.missing or ready is None or ready.chance is None:
@@ -60,8 +67,12 @@ def lateness(item: CaseResult, record: TrainingRecord | None) -> Iterator[Latene
         yield Lateness(ready, last.phase if last else "", last.phase_s if last else 0.0)
 
 
-def waiting(item: CaseResult, record: TrainingRecord | None) -> Waiting | None:
-    known = record.stalls if record else None
+def _compared(found: Iterable[Comparison], what: str) -> Comparison | None:
+    return next((one for one in found if one.what == what), None)
+
+
+def waiting(item: CaseResult, values: Values) -> Waiting | None:
+    known = values.get(STALLS.name)
     if known is None or item.case.world_size == 1:
         return None
     share, sync = known.stall_share, known.sync
@@ -115,202 +126,197 @@ _OF_WORK = planned(*texts(
     accumulation="equal parts of batch_size, one after another",
     global_batch="samples of all replicas in a step", dp="replicas",
     tp="ranks that share a layer", pp="stages of the pipeline", compile="1 if compiled, else 0"))
-_RATES = (
-    CaseColumn("samples_per_s", "1/s", "global_batch / median_s"),
-    CaseColumn("tokens_per_s", "1/s", "tokens of all replicas in a second; NaN of images"),
-    CaseColumn("mfu", PURE, "share of the declared peak of the devices, by the FLOPs of the model"),
-    CaseColumn("mfu_of_measured", PURE, "the same, of the best product measured in the run"),
-    CaseColumn("hfu", PURE, "share of the declared peak, with what checkpointing computes again"),
-    CaseColumn("cost_per_step", "currency units", "cost of a step at the price in the sweep file"),
-)
+OF_TRAINING = (
+    *_OF_WORK, word("options", "options: NAME=VALUE, separated by spaces",
+                    of=lambda item: settings(item.case.workload.options)))
+"""The model, and how it is trained."""
+_SHOWN: Mapping[str, Any] = {"better": "more", "optional": True}
+_COST: Mapping[str, Any] = {"title": "cost", "units": "currency units", "show": Show.NUMBER,
+                            "better": "less", "optional": True}
+_PERCENT: Mapping[str, Any] = {"show": Show.PERCENT, "better": "more", "optional": True}
+SAMPLES, TOKENS = (
+    metric("samples_per_s", "global_batch / median_s", title="samples/s", show=Show.NUMBER,
+           **_SHOWN),
+    metric("tokens_per_s", "tokens of all replicas in a second; NaN of images", title="tokens/s",
+           show=Show.NUMBER, **_SHOWN))
+MFU, MFU_OF_MEASURED, HFU, HFU_NOMINAL = UTILISATIONS = tuple(
+    metric(name, text, title=title, show=Show.SIGNIFICANT_PERCENT, **_SHOWN)
+    for name, title, text in (
+        ("mfu", "MFU", "share of the declared peak of the devices, by the FLOPs of the model"),
+        ("mfu_of_measured", "MFU of gemm", "the same, of the best product measured in the run"),
+        ("hfu", "HFU",
+         "share of the declared peak, with what checkpointing computes again"),
+        ("hfu_nominal", "HFU nominal", "the same, of whole forward passes")))
+DEFINITION, MFU_MISSING = (word(name, "which count of FLOPs, or why none")
+                           for name in ("mfu_definition", "mfu_missing"))
+BY_DEFINITION = document("mfu_by_definition", "MFU by each count of the model's FLOPs",
+                         type=dict[str, float | None])
+COSTS = COST, COST_OF_TOKENS, COST_OF_SAMPLES = tuple(
+    metric(f"cost_per_{of}", "at the price in the sweep file", shown_unit=unit, **_COST)
+    for of, unit in (("step", "a step"), ("million_tokens", "1e6 tokens"),
+                     ("million_samples", "1e6 images")))
 PHASES = {"data_wait_s": "data", **{f"{name}_s": name for name in (
     "forward", "backward", "exchange", "forward_backward", "optimizer", "balance", "other")}}
 """Name of a value -> its phase: the median of the middle rank."""
 MEMORY = {f"{name}_bytes": name for name in (
     "parameters", "gradients", "optimizer_state", "activations", "peak")}
 """Name -> part of the memory use, of the rank with most of it."""
+PEAK = "peak_bytes"
+PEAK_OF = word("peak_of", "what peak_bytes counts")
+PARITY = metric("parity_share", "largest error over what is allowed")
+READ_AGAIN = metric("passes_over_data", "how often a pass reads the file")
 EXPOSED = {
-    "exposed_s": ("exposed_s", "s", "time beyond the step without communication"),
-    "exposed_share": ("exposed_share", PURE, "exposed_s as a share of the step"),
-    "communication_overhead": (
-        "overhead", PURE, "step over the step without communication, less 1"),
-    "overlap_efficiency": (
-        "efficiency", PURE, "share of the shorter part that passed under the longer one"),
-}  # name -> field of the exposure, its unit and its meaning
-FACTORS = {
-    "load_balance": ("load_balance", "mean useful time of the ranks over the greatest"),
-    "communication_efficiency": ("communication", "greatest useful time over the step"),
-    "serialisation": ("serialisation", "greatest useful time over the step of an ideal network"),
-    "transfer": ("transfer", "step of an ideal network over the step"),
-}  # name -> field of the efficiency, and its meaning
-OF_TRAINING = (
-    *_OF_WORK, word("options", "options: NAME=VALUE, separated by spaces",
-                    of=lambda item: settings(item.case.workload.options)))
-"""The model, and how it is trained."""
-COLUMNS = (
-    *OF_TRAINING, *_RATES,
-    *(CaseColumn(name, "s", "median of the phase on the middle rank") for name in PHASES),
-    *(CaseColumn(name, "bytes", "held by the rank with most", int) for name in MEMORY),
-    CaseColumn("off_s", "s", "median of the step without communication"),
-    CaseColumn("only_s", "s", "median of the communication alone"),
-    *(CaseColumn(name, units, f"{text}; NaN if it may be chance")
-      for name, (_, units, text) in EXPOSED.items()),
-    CaseColumn("scaling_efficiency", PURE, "samples/s of a rank over those in the base; NaN "
-               "without a base"),
-    CaseColumn("efficiency_score", PURE, "useful time of all ranks over ranks x step; NaN if "
-               "unknown"),
-    *(CaseColumn(name, PURE, f"{text}; NaN if unknown") for name, (_, text) in FACTORS.items()),
-    *roofline.ROOFLINE,
-    CaseColumn("computation_scaling", PURE, "useful time of a sample in the base over that "
-               "here; NaN without a base"),
-)
-
-
-def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
-    values = training_values(item)
-    if record is None:
-        return values
-    found = record.exposure
-    return {
-        **values, **{column.name: getattr(record, column.name) for column in _RATES},
-        **{name: record.phase_s.get(phase) for name, phase in PHASES.items()},
-        **{name: record.held_bytes.get(part) for name, part in MEMORY.items()},
-        "off_s": found.off_s, "only_s": found.only_s,
-        **{name: significant(getattr(found, field)) for name, (field, *_) in EXPOSED.items()},
-        "scaling_efficiency": record.scaling and record.scaling.efficiency,
-        **efficiency_values(record.pop),
-        **roofline.roofline_values(record.rooflines[0] if record.rooflines else None)}
-
-
-def efficiency_values(pop: Pop | None) -> dict[str, float | None]:
-    return {"efficiency_score": pop.score if pop else None,
-            "computation_scaling": pop.computation_scaling if pop else None,
-            **{name: getattr(pop and pop.efficiency, field, None)
-               for name, (field, _) in FACTORS.items()}}
-
-
-def training_values(item: CaseResult) -> dict[str, Any]:
-    return {column.name: column.value(item, None) for column in OF_TRAINING}
-
-
+    "exposed_s": ("time beyond the step without communication", "s"),
+    "exposed_share": ("exposed_s as a share of the step", PURE),
+    "communication_overhead": ("step over the step without communication, less 1", PURE),
+    "overlap_efficiency": ("share of the shorter part that passed under the longer one", PURE),
+}
+"""Name of a number over passes -> its meaning and unit."""
+OFF, ONLY = (metric("off_s", "median of the step without communication"),
+             metric("only_s", "median of the communication alone"))
+OWN_STEPS = document("own_steps", "steps of each rank without communication",
+                     type=slow_ranks.OwnSteps)
+NOT_PAIRED = document("not_paired", "why there are no numbers of exposed communication",
+                      type=tuple[str, ...])
+BUBBLE = metric("bubble_predicted", "waiting that the schedule predicts")
+IS_PARTNER = whole("is_partner", "1: shown beside its training")
+SCALING, EFFICIENCY, BASE, BASE_RANKS, BASE_RATE = SCALINGS = (
+    word("scaling", "weak: as many samples of a rank as in the base; strong: of all",
+         title="scaling"),
+    metric("scaling_efficiency", "samples/s of a rank over those in the base; NaN without a base"),
+    word("scaling_base_case", "the base"),
+    whole("scaling_base_ranks", "its ranks"),
+    metric("scaling_base_samples_per_s", "its samples/s", title="base",
+           show=Show.NUMBER, shown_unit="samples/s", **_SHOWN))
+SCORE = metric("efficiency_score", "useful time of all ranks over ranks x step; NaN if unknown",
+               title="score", show=Show.PERCENT, better="more")
+FACTORS = tuple(metric(name, f"{text}; NaN if unknown", title=name.replace("_", " "), **_PERCENT)
+                for name, text in (
+    ("load_balance", "mean useful time of the ranks over the greatest"),
+    ("communication_efficiency", "greatest useful time over the step"),
+    ("serialisation", "greatest useful time over the step of an ideal network"),
+    ("transfer", "step of an ideal network over the step")))
+COMPUTATION_SCALING, GLOBAL, LIMIT, SOURCE = (
+    metric("computation_scaling", "useful time of a sample in the base over that here; NaN without "
+           "a base", title="comp. scaling", **_PERCENT),
+    metric("global_efficiency", "times the parallel efficiency", title="global",
+           **_PERCENT),
+    word("efficiency_limit", "the smallest factor, below 0.8", title="limits",
+         optional=True),
+    word("efficiency_of", "source of useful times", title="by"))
+USEFUL = document("useful", "useful seconds of each rank", type=stalls.Useful)
+COUNTED = tuple(
+    whole(f"{name}{end}", "of one untimed step, the most of a rank; predicted as planned", units,
+          title=end.strip("_") or title, show=show, shown_unit=shown_unit, optional=True)
+    for name, units, title, show, shown_unit in (
+        ("step_calls", "", "calls", Show.COUNT, ""), ("wire_bytes", "", "wire", Show.MIB, "MiB"),
+        ("flops", "FLOP", "GFLOP", Show.GFLOP, "1e9"),
+        ("activations_bytes", "", "activations", Show.MIB, "MiB"))
+    for end in ("", "_predicted"))
+"""Each number of a counted step, and its prediction."""
+SCORES_AGAIN = whole("scores_again_flops", "that fused attention repeats; not in flops", "FLOP")
+ACTIVATIONS_OF = word("activations_of", "what activations are")
+NOT_COUNTED = document("not_counted", "values that were not counted, and why",
+                       type=dict[str, str])
+STALLS = document("stalls", "stalls that stamps show", type=Stalls)
+SLOW_PHASES = document("slow_phases", "ranks that stand out in a phase",
+                       type=tuple[slow_ranks.SlowPhase, ...])
+LATE_RANK = document("late_rank", "the rank that arrives last at the exchange",
+                     type=slow_ranks.LateRank)
+SLOW_ALONE = document("slow_alone", "the slowest rank without communication",
+                      type=slow_ranks.SlowAlone)
+COUNTERPART = document("counterpart", "the case that a large model was compared with",
+                       type=fingerprints.Counterpart)
+SAME_PROGRAM = word("same_program_as", "an earlier, equal program")
+ROOFLINES = document("rooflines", "limits of the step, then of its phases",
+                     type=tuple[roofline.Roofline, ...])
+COMPARISONS = document("comparisons", "comparisons of ranks", type=tuple[Comparison, ...])
+METRICS = (
+    *OF_TRAINING, SAMPLES, TOKENS, *UTILISATIONS, DEFINITION, MFU_MISSING, BY_DEFINITION, *COSTS,
+    *(metric(name, "median of the phase on the middle rank") for name in PHASES),
+    *(whole(name, "held by the rank with most") for name in MEMORY), PEAK_OF, PARITY, READ_AGAIN,
+    OFF, ONLY, *(one for name, meaning in EXPOSED.items()
+                 for one in metrics_over_passes(name, *meaning)),
+    OWN_STEPS, NOT_PAIRED, BUBBLE, IS_PARTNER, *SCALINGS, SCORE, *FACTORS, COMPUTATION_SCALING,
+    GLOBAL, LIMIT, SOURCE, USEFUL,
+    *sorted((one for one in COUNTED if one.name not in MEMORY), key=lambda one: one.units),
+    SCORES_AGAIN, ACTIVATIONS_OF, NOT_COUNTED,
+    STALLS, SLOW_PHASES, LATE_RANK, SLOW_ALONE, COUNTERPART, SAME_PROGRAM, *roofline.ROOFLINE,
+    ROOFLINES, COMPARISONS)
 GROWTH = "process growth"
 """The source of a peak where no allocator reports one: no count of tensors, as predictions are."""
 OTHER = "other"  # the part of a step that is in no phase
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRecord:
-    """The numbers of one training; None where there is no such number.
-
-    ``hfu`` counts the recomputation of checkpointing, ``hfu_nominal`` whole forward passes;
-    ``mfu_of_measured`` is beside kind hardware's best product in this run. ``phase_s``: medians on
-    the middle rank, ``part_s``: seconds of the median step; ``other`` last. ``held_bytes``: each
-    part of the rank with most. ``parity_share``: the largest error over what is allowed.
-    ``is_partner``: shown beside its training. Costs are in the currency of
-    ``hardware.price_per_device_hour``. ``rooflines``: of the step, then of its phases.
-    """
-
-    step_s: float | None = None
-    samples_per_s: float | None = None
-    tokens_per_s: float | None = None
-    mfu: float | None = None
-    hfu: float | None = None
-    hfu_nominal: float | None = None
-    mfu_definition: str | None = None
-    mfu_of_measured: float | None = None
-    mfu_missing: str | None = None
-    mfu_by_definition: Mapping[str, float | None] = field(default_factory=dict)
-    phase_s: Mapping[str, float] = field(default_factory=dict)
-    part_s: Mapping[str, float] = field(default_factory=dict)
-    held_bytes: Mapping[str, int] = field(default_factory=dict)
-    peak_of: str = ""
-    parity_share: float | None = None
-    counterpart: fingerprints.Counterpart | None = None
-    passes_over_data: float | None = None
-    exposure: slow_ranks.Exposure = slow_ranks.UNPAIRED
-    is_partner: bool = False
-    scaling: rates.ScalingRecord | None = None
-    slow_phases: tuple[slow_ranks.SlowPhase, ...] = ()
-    late_rank: slow_ranks.LateRank | None = None
-    slow_alone: slow_ranks.SlowAlone | None = None
-    stalls: Stalls | None = None
-    cost_per_step: float | None = None
-    cost_per_million_tokens: float | None = None
-    cost_per_million_samples: float | None = None
-    same_program_as: str | None = None
-    counted: rates.Counted | None = None
-    comparisons: tuple[Comparison, ...] = ()
-    pop: Pop | None = None
-    rooflines: tuple[roofline.Roofline, ...] = ()
-
-    def settled(self, records: Mapping[str, TrainingRecord]) -> TrainingRecord:
-        """Return the record without what comparisons refuse, and beside the base of its scaling."""
-        def holds(what: str, rank: int, own: TrainingRecord | None = self) -> bool:
-            found = clear(own.comparisons, what) if own else None
-            return found is not None and found.rank == rank
-
-        base = self.scaling.base_case if self.scaling else ""
-        record = records.get(base)
-        late, alone, known = self.late_rank, self.slow_alone, self.stalls
-        if known is not None:
-            last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
-            sync = known.sync and replace(known.sync, is_high=known.sync.is_high and clear(
-                self.comparisons, stalls.SYNC) is not None)
-            known = replace(known, last=last, sync=sync)
-        return replace(
-            self, stalls=known,
-            late_rank=late if late and holds(slow_ranks.ARRIVES, late.rank) else None,
-            slow_phases=tuple(slow for slow in self.slow_phases if holds(slow.phase, slow.rank)),
-            slow_alone=alone if alone and holds(
-                slow_ranks.STEP, alone.rank, records.get(alone.case_id)) else None,
-            pop=stalls.beside_base(self.pop, self.scaling, {
-                base: record.pop} if record else {}))
-
-
-NOTHING_KNOWN = TrainingRecord()
+def parts_s(item: CaseResult) -> dict[str, float]:
+    """Return the seconds of the median step that its phases take, OTHER last."""
+    steps = item.timing.steps if item.timing else None
+    whole_s = item.statistics.median_s if item.statistics else 0.0
+    if steps is None:
+        return {OTHER: whole_s}
+    return {**{phase.name: whole_s * phase.share for phase in steps.phases},
+            OTHER: whole_s * steps.other_share}
 
 
 class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
-    record = TrainingRecord
-    version = 10
-    columns = COLUMNS
+    version = 11
+    columns = METRICS
 
-    def derive(
-        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
-    ) -> Mapping[str, TrainingRecord]:
+    def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
         exposed, partners = slow_ranks.exposures(items), slow_ranks.paired(items)
-        scaled = rates.scaling(items)
-        same, others = fingerprints.same_programs(items), fingerprints.counterparts(items)
-        return {case_id: replace(
-            _alone(item, hardware, exposed.get(case_id, slow_ranks.UNPAIRED)),
-            is_partner=case_id in partners, scaling=scaled.get(case_id),
-            same_program_as=same.get(case_id), counterpart=others.get(case_id))
+        scaled, same = rates.scaling(items), fingerprints.same_programs(items)
+        others = fingerprints.counterparts(items)
+        return {case_id: {
+            **_alone(item, hardware, exposed.get(case_id, {})), **scaled.get(case_id, {}),
+            IS_PARTNER.name: case_id in partners, SAME_PROGRAM.name: same.get(case_id),
+            COUNTERPART.name: others.get(case_id)}
             for item in items for case_id in [item.case.case_id]}
 
-    def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
+    def observe(self, item: CaseResult, samples: CaseSamples) -> Values:
         found = tuple(slow_ranks.comparisons(item, samples))
         if not training_of(item.case).trains:
-            return {"comparisons": found}
-        ready = next((one for one in found if one.what == slow_ranks.READY), None)
-        known = stalls.stalls(item, samples, ready)
+            return {COMPARISONS.name: found}
+        known = stalls.stalls(item, samples, _compared(found, slow_ranks.READY))
         varies = (Comparison(stalls.SYNC, known.sync.chance),) if known.sync else ()
-        fields = {"stalls": known, "comparisons": (*found, *varies)}
-        pop = stalls.from_stamps(item, samples)
-        return {**fields, "pop": pop} if pop else fields
+        return {STALLS.name: known, COMPARISONS.name: (*found, *varies),
+                **stalls.from_stamps(item, samples)}
+
+    def settled(self, values: Values, of_kind: Records) -> Values:
+        """Return the values without what comparisons refuse, and beside the base of its scaling."""
+        def holds(what: str, rank: int, own: Values = values) -> bool:
+            found = clear(own.get(COMPARISONS.name) or (), what)
+            return found is not None and found.rank == rank
+
+        late, alone, known = (values[one.name] for one in (LATE_RANK, SLOW_ALONE, STALLS))
+        if known is not None:
+            last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
+            sync = known.sync and replace(known.sync, is_high=known.sync.is_high and clear(
+                values[COMPARISONS.name], stalls.SYNC) is not None)
+            known = replace(known, last=last, sync=sync)
+        return {
+            **values, STALLS.name: known,
+            LATE_RANK.name: late if late and holds(slow_ranks.ARRIVES, late.rank) else None,
+            SLOW_PHASES.name: tuple(slow for slow in values[SLOW_PHASES.name]
+                                    if holds(slow.phase, slow.rank)),
+            SLOW_ALONE.name: alone if alone and holds(
+                slow_ranks.STEP, alone.rank, of_kind.get(alone.case_id, {})) else None,
+            **stalls.beside_base(values, of_kind.get(values[BASE.name], {}))}
 
     def facts(
-        self, item: CaseResult, record: TrainingRecord | None, read: ReadSamples,
+        self, item: CaseResult, record: Values | None, read: ReadSamples,
     ) -> Iterator[Fact]:
-        yield ColumnValues(lambda: column_values(item, record))
-        if record:
-            yield from _above_others(record)
+        """Yield HB146 for too high an MFU, HB158 for a large model that differs from another's."""
+        values = record or {}
+        yield from roofline.over_measured("its MFU", values.get(MFU_OF_MEASURED.name))
+        if (other := values.get(COUNTERPART.name)) and other.n_wrong:
+            yield Violation("HB158", fingerprints.disagreement(other))
         if (sent := rates.counted_wire_bytes(item)) is not None:
             yield SentBytes(sent)
-        yield from lateness(item, record)
+        yield from lateness(item, values)
         yield from filter(None, (
-            rates.work(item, record), waiting(item, record), rank_work(item, read)))
+            rates.work(item, values), waiting(item, values), rank_work(item, read)))
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
@@ -335,24 +341,17 @@ class TrainingDeriver(Deriver):
                           rejects=False)
 
 
-def _above_others(record: TrainingRecord) -> Iterator[Violation]:
-    """Yield HB146 for too high an MFU, HB158 for a large model that differs from another's."""
-    yield from roofline.over_measured("its MFU", record.mfu_of_measured)
-    if record.counterpart and record.counterpart.n_wrong:
-        yield Violation("HB158", fingerprints.disagreement(record.counterpart))
-
-
-def _alone(
-    item: CaseResult, hardware: Mapping[str, Any], exposure: slow_ranks.Exposure,
-) -> TrainingRecord:
-    late, phases, recorded = slow_ranks.late_rank(item), _phases(item), _recorded(item)
-    return TrainingRecord(
-        **_rates(item, hardware), **phases, **recorded, exposure=exposure,
-        rooflines=rates.rooflines(
-            item, hardware, phases.get("phase_s", {}), recorded["held_bytes"]),
-        slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
-        slow_alone=slow_ranks.slow_alone(exposure), counted=rates.counted(item),
-        pop=stalls.from_partner(item, exposure))
+def _alone(item: CaseResult, hardware: Mapping[str, Any], exposed: Values) -> Values:
+    late, phase_s, recorded = slow_ranks.late_rank(item), _phases(item), _recorded(item)
+    steps = exposed.get(OWN_STEPS.name, slow_ranks.NO_STEPS)
+    limits = rates.rooflines(item, hardware, phase_s, recorded)
+    return {
+        **_rates(item, hardware), **{name: phase_s.get(phase) for name, phase in PHASES.items()},
+        **{name: recorded.get(part) for name, part in MEMORY.items()}, **_of_details(item),
+        **exposed, ROOFLINES.name: limits, **roofline.roofline_values(next(iter(limits), None)),
+        SLOW_PHASES.name: tuple(slow_ranks.slow_phases(item, late)), LATE_RANK.name: late,
+        SLOW_ALONE.name: slow_ranks.slow_alone(steps), **rates.counted(item),
+        **stalls.from_partner(item, steps)}
 
 
 def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
@@ -361,11 +360,11 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
     if stats is None or computed is None:
         return {}
     if not work.trains:  # nothing is trained: there is no rate of it
-        return {"step_s": stats.median_s}
+        return {}
     definition = rates.shown_definition(work)
     cost = rates.step_cost(item.case, stats.median_s, hardware)
     row: dict[str, Any] = {
-        "step_s": stats.median_s, "samples_per_s": computed.samples_per_s,
+        "samples_per_s": computed.samples_per_s,
         "tokens_per_s": computed.tokens_per_s, "mfu_definition": definition,
         **({"cost_per_step": cost, "cost_per_million_samples": cost / work.global_batch * 1e6,
             "cost_per_million_tokens": cost / work.tokens * 1e6 if work.tokens else None}
@@ -387,30 +386,29 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
                 work, definition, *timed[:2], {work.dtype: measured} if measured else {})}
 
 
-def _phases(item: CaseResult) -> dict[str, Any]:
+def _phases(item: CaseResult) -> dict[str, float]:
+    """Return the median of each phase on the middle rank, OTHER last."""
     steps = item.timing.steps if item.timing else None
-    whole_s = item.statistics.median_s if item.statistics else 0.0
-    if steps is None:
-        return {"part_s": {OTHER: whole_s}}
-    return {"phase_s": {**{phase.name: median(phase.median_s) for phase in steps.phases},
-                        OTHER: median(steps.other_s)},
-            "part_s": {**{phase.name: whole_s * phase.share for phase in steps.phases},
-                       OTHER: whole_s * steps.other_share}}
+    return {} if steps is None else {
+        **{phase.name: median(phase.median_s) for phase in steps.phases},
+        OTHER: median(steps.other_s)}
 
 
-def _recorded(item: CaseResult) -> dict[str, Any]:
-    """Return the fields that ranks recorded: memory, parity, and passes over a file."""
-    memory, details = [*(item.memory or {}).values()], [*item.detail.values()]
-    most: dict[str, int] = {}
-    for name, value in (pair for one in memory for pair in one.items()):
-        if isinstance(value, int):
-            most[name] = max(value, most.get(name, 0))
+def _recorded(item: CaseResult) -> dict[str, int]:
+    """Return each part of the memory that ranks recorded, of the rank with most of it."""
+    parts = grouped((name, size) for of_rank in (item.memory or {}).values()
+                    for name, size in of_rank.items() if isinstance(size, int))
+    return {name: max(sizes) for name, sizes in parts.items()}
+
+
+def _of_details(item: CaseResult) -> Values:
+    """Return the other values that ranks recorded: parity, and passes over a file."""
+    details = [*item.detail.values()]
     shares = [float(left["parity"]["share"]) for left in details if "parity" in left]
     batch = training_of(item.case).global_batch
     return {
-        "held_bytes": most,
-        "peak_of": ",".join(dict.fromkeys(
-            str(one["peak_of"]) for one in memory if "peak_of" in one)),
-        "parity_share": max(shares) if shares and all(map(math.isfinite, shares)) else None,
-        "passes_over_data": max((left["data"]["steps"] * batch / left["data"]["samples"]
-                                 for left in details if "data" in left), default=None)}
+        PEAK_OF.name: ",".join(dict.fromkeys(str(one["peak_of"]) for one in (
+            item.memory or {}).values() if "peak_of" in one)) or None,
+        PARITY.name: max(shares) if shares and all(map(math.isfinite, shares)) else None,
+        READ_AGAIN.name: max((left["data"]["steps"] * batch / left["data"]["samples"]
+                              for left in details if "data" in left), default=None)}

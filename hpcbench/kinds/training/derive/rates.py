@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field
 from typing import Any
 
 from hpcbench.kinds.training.plan.memory import moments
@@ -29,6 +29,7 @@ from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import SAMPLES, CallWork
+from hpcbench.reduce.metric import Records, Values
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import Demand, Roofline, ceilings_of, roofline
 from hpcbench.units import digits, grouped
@@ -37,7 +38,7 @@ LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
 """Fields of a training that depend on its layout on ranks."""
 
 
-def work(item: CaseResult, record: Any | None) -> CallWork | None:
+def work(item: CaseResult, values: Values) -> CallWork | None:
     of = training_of(item.case)
     if not of.trains:
         return None
@@ -50,7 +51,7 @@ def work(item: CaseResult, record: Any | None) -> CallWork | None:
         title=" ".join((of.title, *step)),
         way=" ".join((of.strategy, *(f"{name}={value}" for name, value in of.options))),
         amount=of.global_batch, unit=SAMPLES, tokens=of.tokens, alone=alone_by(of),
-        communication=record.exposure.exposed_share if record is not None else None)
+        communication=values.get("exposed_share_passes"))
 
 
 _SHOWN_DEFINITION = "megatron"
@@ -145,25 +146,11 @@ def violations(record: Rates) -> Iterator[str]:
                    "then: hpcbench reduce FOLDER")
 
 
-@dataclass(frozen=True, slots=True)
-class ScalingRecord:
-    """A case beside the base that it is compared with, of the same training.
-
-    ``kind``: ``weak`` if each rank has as many samples in both, ``strong`` if all together have.
-    ``base_alone``: the setting by which the base is a training of one rank, or nothing.
-    ``reliable``: whether the medians of both have an interval that can be relied on.
-    """
-
-    kind: str
-    efficiency: float
-    base_case: str
-    base_ranks: int
-    base_samples_per_s: float | None
-    base_alone: str
-    reliable: bool = True
+WEAK, STRONG = "weak", "strong"
+"""Each rank has as many samples as in the base; or all together have."""
 
 
-def scaling(items: Sequence[CaseResult]) -> dict[str, ScalingRecord]:
+def scaling(items: Sequence[CaseResult]) -> Records:
     """Return how each training scales, by case id; those without a base are left out.
 
     The base is the same strategy and options on the fewest ranks; if those are several, ``single``.
@@ -172,11 +159,7 @@ def scaling(items: Sequence[CaseResult]) -> dict[str, ScalingRecord]:
                 for item in items if training_of(item.case).trains and item.statistics)
     groups = grouped((_same(case), (case, computed.samples_per_s))
                      for case, computed in measured if computed)
-    unsure = {item.case.case_id for item in items
-              if item.statistics and not item.statistics.ci_reliable}
-    return {case.case_id: replace(record, reliable=unsure.isdisjoint(
-                (case.case_id, record.base_case)))
-            for group in groups.values() for case, record in _of_group(group)}
+    return {case.case_id: values for group in groups.values() for case, values in _of_group(group)}
 
 
 def _same(case: Case) -> Key:
@@ -185,7 +168,7 @@ def _same(case: Case) -> Key:
             *((name, value) for name, value in asdict(work).items() if name not in LAID_OUT))
 
 
-def _of_group(group: Sequence[Timed]) -> Iterator[tuple[Case, ScalingRecord]]:
+def _of_group(group: Sequence[Timed]) -> Iterator[tuple[Case, Values]]:
     alone = [timed for timed in group if alone_by(training_of(timed[0]))]
     layouts = grouped(((training_of(timed[0]).strategy, training_of(timed[0]).options), timed)
                       for timed in group)
@@ -195,62 +178,37 @@ def _of_group(group: Sequence[Timed]) -> Iterator[tuple[Case, ScalingRecord]]:
         for case, rate in members:
             samples, base_samples = (training_of(one).global_batch for one in (case, base))
             is_weak = samples * base.world_size == base_samples * case.world_size
-            kind = "weak" if is_weak else "strong" if samples == base_samples else None
+            kind = WEAK if is_weak else STRONG if samples == base_samples else None
             if kind and case.world_size > base.world_size:
-                efficiency = rate * base.world_size / (case.world_size * base_rate)
-                yield case, ScalingRecord(kind, efficiency, base.case_id, base.world_size,
-                                          base_rate, alone_by(training_of(base)))
+                yield case, {
+                    "scaling": kind, "scaling_base_case": base.case_id,
+                    "scaling_efficiency": rate * base.world_size / (case.world_size * base_rate),
+                    "scaling_base_ranks": base.world_size, "scaling_base_samples_per_s": base_rate}
 
 
 COUNTED = "counted"  # the key of a rank's detail for what it counted
 
 
-@dataclass(frozen=True, slots=True)
-class StepDemand:
-    """The needs of a step: each is the most of any rank; None where it is not known.
-
-    ``flops`` are executed ones, ``wire_bytes`` what links carry, by formula.
-    """
-
-    calls: int | None = None
-    wire_bytes: int | None = None
-    flops: int | None = None
-    activations_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A step that was counted, beside its prediction; ``missing``: uncounted values, and why.
-
-    ``scores_again_flops``: repeated by a fused attention in backward; not in ``flops``.
-    """
-
-    measured: StepDemand
-    predicted: StepDemand
-    scores_again_flops: int | None = None
-    activations_of: str = ""
-    missing: Mapping[str, str] = field(default_factory=dict)
-
-
-def counted(item: CaseResult) -> Counted | None:
+def counted(item: CaseResult) -> Values:
+    """Return the values of a step that was counted, each the most of any rank, beside those that
+    were predicted, and in ``not_counted`` why some are missing. ``flops`` are executed ones,
+    ``wire_bytes`` what links carry, by formula; ``scores_again_flops``, repeated by a fused
+    attention in backward, are not in ``flops``."""
     by_rank = _by_rank(item.detail)
     if not by_rank:
-        return None
-    memory = tuple((item.memory or {}).values())
-    activations = [int(one["activations"]) for one in memory if "activations" in one]
+        return {}
+    memory = (item.memory or {}).values()
     calls = [one["calls"] for one in by_rank.values() if "calls" in one]
-    return Counted(
-        measured=StepDemand(
-            calls=max((sum(count for count, _, _ in each.values()) for each in calls),
-                      default=None),
-            wire_bytes=max((_carried(item.case, each) for each in calls), default=None),
-            flops=_most(by_rank, "flops"), activations_bytes=max(activations, default=None)),
-        predicted=_predicted(item.case),
-        scores_again_flops=_most(by_rank, "scores_again_flops"),
-        activations_of=", ".join(dict.fromkeys(
-            str(one["activations_of"]) for one in memory if "activations_of" in one)),
-        missing={name: reason for one in by_rank.values()
-                 for name, reason in one.get("missing", {}).items()})
+    return {
+        "step_calls": max((sum(count for count, _, _ in each.values()) for each in calls),
+                          default=None),
+        "wire_bytes": max((_carried(item.case, each) for each in calls), default=None),
+        "flops": _most(by_rank, "flops"), **_predicted(item.case),
+        "scores_again_flops": _most(by_rank, "scores_again_flops"),
+        "activations_of": ", ".join(dict.fromkeys(
+            str(one["activations_of"]) for one in memory if "activations_of" in one)) or None,
+        "not_counted": {name: reason for one in by_rank.values()
+                        for name, reason in one.get("missing", {}).items()}}
 
 
 def counted_wire_bytes(item: CaseResult) -> float | None:
@@ -302,14 +260,17 @@ def _most(by_rank: Mapping[int, Mapping[str, Any]], name: str) -> int | None:
     return max((one[name] for one in by_rank.values() if name in one), default=None)
 
 
-def _predicted(case: Case) -> StepDemand:
+def _predicted(case: Case) -> Values:
     work = training_of(case)
     if not is_predicted(work):
-        return StepDemand()
+        return {}
     needs = predict(work)
-    # not of the fullest moment, which may be the update, after the last activation is gone
-    return StepDemand(needs.collectives, needs.carried_on(case.library), needs.hardware_flops, max(
-        moment.activations for stage in stages_of(work) for moment in moments(work, stage)))
+    return {"step_calls_predicted": needs.collectives,
+            "wire_bytes_predicted": needs.carried_on(case.library),
+            "flops_predicted": needs.hardware_flops,
+            # not of the fullest moment, which may be the update, after the last activation is gone
+            "activations_bytes_predicted": max(
+                moment.activations for stage in stages_of(work) for moment in moments(work, stage))}
 
 
 FORWARD, BACKWARD, BOTH, EXCHANGE, OPTIMIZER = (

@@ -33,6 +33,7 @@ from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
 from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import Comparison, compared
+from hpcbench.reduce.metric import Records, Values, values_over_passes
 from hpcbench.reduce.records import median_s, nearest, pass_medians_s, why_unpaired
 from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples, Steps
 from hpcbench.reduce.stack import pass_slices
@@ -278,35 +279,25 @@ OFF, ONLY = "off", "only"
 
 
 @dataclass(frozen=True, slots=True)
-class Exposure:
-    """The communication of a training, by its partners; None where there is no such number.
+class OwnSteps:
+    """The steps of each of ``ranks`` in the partner without communication, ``off_case``.
 
-    With t, t(off), t(only) of the same pass: ``exposed_s`` t - t(off), ``exposed_share`` of t,
-    ``overhead`` t / t(off) - 1, ``efficiency`` (t(off) + t(only) - t) / min(t(off), t(only)).
-    ``own_s``: each rank's step without communication; ``idle_share`` of a pipeline 1 - own / t.
-    ``bubble``: as the schedule predicts, and ``uneven_bubble`` with the ranks' own times.
-    ``missing``: why numbers are missing.
+    ``own_s``: each rank's step; ``idle_share`` of a pipeline 1 - own / t. ``uneven_bubble``: that
+    which the schedule predicts of these times.
     """
 
-    off_s: float | None = None
-    only_s: float | None = None
-    exposed_s: overlap.OverPasses | None = None
-    exposed_share: overlap.OverPasses | None = None
-    overhead: overlap.OverPasses | None = None
-    efficiency: overlap.OverPasses | None = None
     ranks: tuple[int, ...] = ()
     own_s: tuple[overlap.OverPasses, ...] = ()
     idle_share: tuple[overlap.OverPasses, ...] = ()
-    bubble: float | None = None
-    off_case: str = ""
     uneven_bubble: tuple[float, ...] = ()
-    missing: tuple[str, ...] = ()
+    off_case: str = ""
 
 
-UNPAIRED = Exposure()
+NO_STEPS = OwnSteps()
 
 
-def exposures(items: Iterable[CaseResult]) -> Mapping[str, Exposure]:
+def exposures(items: Iterable[CaseResult]) -> Records:
+    """Return the values of each training that has partners, by case id."""
     return {item.case.case_id: _exposure(item, same) for same in _groups(items)
             for item in same if _trains(item) and item.statistics is not None
             and not all(map(_trains, same))}
@@ -334,7 +325,10 @@ def _groups(items: Iterable[CaseResult]) -> Iterable[list[CaseResult]]:
     return groups.values()
 
 
-def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
+def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Values:
+    """Return the values with t, t(off), t(only) of the same pass: ``exposed_s`` t - t(off),
+    ``exposed_share`` of t, ``communication_overhead`` t / t(off) - 1, ``overlap_efficiency``
+    (t(off) + t(only) - t) / min(t(off), t(only))."""
     partners = {name: nearest(item, (
         other for other in same if training_of(other.case).communication == name))
         for name in (OFF, ONLY)}
@@ -345,23 +339,29 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
     efficiency = overlap.overlap_efficiency(own, without, alone)
     if efficiency is None and not missing:
         missing["both"] = f"there is no pass in which {OFF} and {ONLY} were both run, too"
-    ranks, times_s = _by_rank(off)
-    own_s = tuple(one for times in times_s
-                  if (one := overlap.over_passes(lambda time: time, times)) is not None)
     work = training_of(item.case)
+    return {
+        "off_s": median_s(off), "only_s": median_s(only),
+        **values_over_passes("exposed_s", overlap.exposed_communication_s(own, without)),
+        **values_over_passes("exposed_share", overlap.exposed_share(own, without)),
+        **values_over_passes("communication_overhead", overlap.overhead(own, without)),
+        **values_over_passes("overlap_efficiency", efficiency),
+        "bubble_predicted": predicted_bubble(work) if work.pp > 1 else None,
+        "own_steps": _own_steps(item, off),
+        "not_paired": tuple(f"communication {reason}" for reason in missing.values())}
+
+
+def _own_steps(item: CaseResult, off: CaseResult | None) -> OwnSteps:
+    work, own = training_of(item.case), pass_medians_s(item)
+    ranks, times_s = _by_rank(off)
+    own_s = tuple(over for times in times_s
+                  if (over := overlap.over_passes(lambda time: time, times)) is not None)
     is_pipeline = work.pp > 1
-    return Exposure(
-        off_s=median_s(off), only_s=median_s(only),
-        exposed_s=overlap.exposed_communication_s(own, without),
-        exposed_share=overlap.exposed_share(own, without), overhead=overlap.overhead(own, without),
-        efficiency=efficiency, ranks=ranks, own_s=own_s,
-        idle_share=tuple(idle for times in times_s if is_pipeline and (
+    return OwnSteps(
+        ranks, own_s, tuple(idle for times in times_s if is_pipeline and (
             idle := overlap.over_passes(lambda on, off: 1 - off / on, own, times)) is not None),
-        off_case=off.case.case_id if off is not None else "",
-        bubble=predicted_bubble(work) if is_pipeline else None,
-        uneven_bubble=idle_shares(work, [own.median for own in own_s]) if (
-            is_pipeline and own_s) else (),
-        missing=tuple(f"communication {reason}" for reason in missing.values()))
+        idle_shares(work, [own.median for own in own_s]) if is_pipeline and own_s else (),
+        off.case.case_id if off is not None else "")
 
 
 def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[overlap.PassTimes]]:
@@ -490,17 +490,17 @@ def deciding(case: Case) -> int:
     return 0 if case.backend == BLOCKING else -1
 
 
-def slow_alone(exposure: Exposure) -> SlowAlone | None:
-    if exposure.idle_share or len(exposure.own_s) < 2:
+def slow_alone(steps: OwnSteps) -> SlowAlone | None:
+    if steps.idle_share or len(steps.own_s) < 2:
         return None
-    by_time = sorted(zip(exposure.own_s, exposure.ranks, strict=True),
+    by_time = sorted(zip(steps.own_s, steps.ranks, strict=True),
                      key=lambda pair: pair[0].median)
     (least, quick), (most, slow) = by_time[0], by_time[-1]
     ratio = most.median / least.median
     if ratio < CLEAR_RATIO:
         return None
     return SlowAlone(slow, most.median, quick, least.median, ratio, most.least / least.greatest,
-                     most.greatest / least.least, exposure.off_case)
+                     most.greatest / least.least, steps.off_case)
 
 
 def comparisons(item: CaseResult, samples: CaseSamples) -> Iterator[Comparison]:

@@ -11,18 +11,18 @@ and communication. Where they meet within a pass, only steps without communicati
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.kinds.training.derive import slow_ranks
-from hpcbench.kinds.training.derive.rates import ScalingRecord
+from hpcbench.kinds.training.derive.rates import WEAK
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.records import dataclass
 from hpcbench.reduce import fold
 from hpcbench.reduce.comparison import NEEDED, Comparison
+from hpcbench.reduce.metric import Values
 from hpcbench.reduce.results import Arrival, CaseResult, CaseSamples
 from hpcbench.statistics import scaling_laws
 from hpcbench.statistics.hypothesis_tests import (
@@ -232,40 +232,38 @@ def _medians(times_s: Times) -> tuple[float, ...]:
 
 STAMPS, WITHOUT = "stamps", "steps without communication"
 
-@dataclass(frozen=True, slots=True)
-class Pop:
-    """POP's efficiencies of a training, from STAMPS or WITHOUT (``source``).
 
-    ``computation_scaling``: useful seconds for a sample in the scaling's base over those here.
-    ``global_efficiency``: that times the parallel efficiency.
-    """
+@dataclass(frozen=True, slots=True)
+class Useful:
+    """The seconds of a step in which each rank does useful work, from STAMPS or WITHOUT
+    (``source``); ``parallel`` is their mean over the step, above 1 where times contradict."""
 
     source: str
-    useful_s: tuple[float, ...]
-    step_s: float
-    efficiency: scaling_laws.Efficiency
-    computation_scaling: float | None = None
-    global_efficiency: float | None = None
-
-    @property
-    def score(self) -> float | None:
-        """Return useful over consumed device time, from 0 to 1; None where the two contradict."""
-        return self.factor("parallel")
-
-    def factor(self, name: str) -> float | None:
-        """Return a factor of the efficiency, from 0 to 1; None where times contradict it."""
-        share: float | None = getattr(self.efficiency, name)
-        return share if share is not None and share <= 1 else None
-
-    @property
-    def limit(self) -> str | None:
-        parts = ("load_balance", *(("serialisation", "transfer") if self.source == STAMPS
-                                   else ("communication",)))
-        least = min(parts, key=lambda name: float(getattr(self.efficiency, name)))
-        return least if getattr(self.efficiency, least) < scaling_laws.ACCEPTABLE else None
+    seconds: tuple[float, ...]
+    parallel: float
 
 
-def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
+def shown_share(share: float | None) -> float | None:
+    """Return an efficiency, from 0 to 1; None where times contradict it."""
+    return share if share is not None and share <= 1 else None
+
+
+def _efficiencies(
+    source: str, useful_s: tuple[float, ...], of: scaling_laws.Efficiency,
+) -> Values:
+    """Return the values of POP's efficiencies, and the least of those that are below ACCEPTABLE."""
+    factors = {"load_balance": of.load_balance, "communication_efficiency": of.communication,
+               "serialisation": of.serialisation, "transfer": of.transfer}
+    parts = {name: share for name, share in factors.items() if share is not None
+             and not (name == "communication_efficiency" and source == STAMPS)}
+    least = min(parts, key=lambda name: parts[name])
+    return {**factors, "useful": Useful(source, useful_s, of.parallel), "efficiency_of": source,
+            "efficiency_score": shown_share(of.parallel),
+            "efficiency_limit": least if parts[least] < scaling_laws.ACCEPTABLE else None}
+
+
+def from_stamps(item: CaseResult, samples: CaseSamples) -> Values:
+    """Return the efficiencies that the stamps of a case show, none where they show waiting."""
     work, case = training_of(item.case), item.case
     if len(samples.ranks) == 1 and case.batch == 1:
         _, counted = slow_ranks.counted_steps(case, samples)
@@ -273,40 +271,36 @@ def from_stamps(item: CaseResult, samples: CaseSamples) -> Pop | None:
         before_s, after_s, late_s = step_s, np.zeros_like(step_s), np.zeros_like(step_s)
     elif (why_not(case, work, samples) or case.backend == slow_ranks.BLOCKING
           or "broadcast" in work.calls):
-        return None  # the last: ranks send each other in the optimizer what they updated
+        return {}  # the last: ranks send each other in the optimizer what they updated
     else:
         stamps = stamps_of(item, samples)
         step_s, before_s, late_s = stamps.step_s, stamps.ready_s, stamps.late_s
         after_s = stamps.phase_s.get("optimizer", np.zeros_like(step_s))
-    longest_s = step_s.max(axis=0)
-    found = scaling_laws.of_steps_that_meet(before_s, after_s, longest_s, late_s)
-    if found is None:
-        return None
-    useful_s = tuple((before_s + after_s).mean(axis=1).tolist())
-    return Pop(STAMPS, useful_s, float(longest_s.mean()), found)
+    found = scaling_laws.of_steps_that_meet(before_s, after_s, step_s.max(axis=0), late_s)
+    return {} if found is None else _efficiencies(
+        STAMPS, tuple((before_s + after_s).mean(axis=1).tolist()), found)
 
 
-def from_partner(item: CaseResult, exposure: slow_ranks.Exposure) -> Pop | None:
-    if item.statistics is None or len(exposure.own_s) < 2:
-        return None
-    useful_s = tuple(own.median for own in exposure.own_s)
+def from_partner(item: CaseResult, steps: slow_ranks.OwnSteps) -> Values:
+    """Return the efficiencies that steps without communication show."""
+    if item.statistics is None or len(steps.own_s) < 2:
+        return {}
+    useful_s = tuple(own.median for own in steps.own_s)
     found = scaling_laws.of_two_factors(useful_s, item.statistics.median_s)
-    return None if found is None else Pop(WITHOUT, useful_s, item.statistics.median_s, found)
+    return {} if found is None else _efficiencies(WITHOUT, useful_s, found)
 
 
-def beside_base(
-    own: Pop | None, scaling: ScalingRecord | None, known: Mapping[str, Pop | None],
-) -> Pop | None:
-    """Return ``own`` with the scaling of useful time from the base, where both have one source.
+def beside_base(own: Values, base: Values) -> Values:
+    """Return how the useful time scales from the base, where both have one source: useful seconds
+    for a sample there over those here, and that times the parallel efficiency.
 
     A sample needs as much useful time on any number of ranks where computing scales: factor 1.
     """
-    base = known.get(scaling.base_case) if scaling else None
-    if own is None or base is None or scaling is None:
-        return own
-    if own.source != base.source and scaling.base_ranks > 1:
-        return own
-    samples = len(own.useful_s) / len(base.useful_s) if scaling.kind == "weak" else 1.0
-    factor = sum(base.useful_s) * samples / sum(own.useful_s)
-    return replace(own, computation_scaling=factor,
-                   global_efficiency=factor * own.efficiency.parallel)
+    here, there = own.get("useful"), base.get("useful")
+    if here is None or there is None:
+        return {}
+    if here.source != there.source and own["scaling_base_ranks"] > 1:
+        return {}
+    samples = len(here.seconds) / len(there.seconds) if own["scaling"] == WEAK else 1.0
+    factor = sum(there.seconds) * samples / sum(here.seconds)
+    return {"computation_scaling": factor, "global_efficiency": factor * here.parallel}

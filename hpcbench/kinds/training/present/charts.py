@@ -4,23 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from hpcbench.kinds.training.derive.deriver import GROWTH, NOTHING_KNOWN, OTHER, TrainingRecord
+from hpcbench.kinds.training.derive.deriver import (
+    DEFINITION,
+    GROWTH,
+    MFU,
+    OFF,
+    ONLY,
+    OTHER,
+    OWN_STEPS,
+    PARITY,
+    PEAK,
+    PEAK_OF,
+    ROOFLINES,
+    SAME_PROGRAM,
+    SAMPLES,
+    SLOW_ALONE,
+    STALLS,
+    TOKENS,
+    parts_s,
+)
 from hpcbench.kinds.training.derive.fingerprints import Counterpart
-from hpcbench.kinds.training.derive.slow_ranks import Exposure, SlowAlone
+from hpcbench.kinds.training.derive.slow_ranks import NO_STEPS, SlowAlone
 from hpcbench.kinds.training.derive.stalls import Stalls, SyncVariance
 from hpcbench.kinds.training.plan.spec import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Option
+from hpcbench.reduce.metric import Records, Values
+from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult, Steps
-from hpcbench.reduce.roofline import roofline_values
 from hpcbench.units import grouped, in_parts, plural, three_digits, with_sizes
 from hpcbench.views import chart
 from hpcbench.views.chart import Shown
 from hpcbench.views.columns import TABLED, any_profile, pass_range, straggler_text
 from hpcbench.views.labels import short_labels
+from hpcbench.views.metric_tables import ShownColumn, metric_column, of_case
 from hpcbench.views.table import (
     Cell,
     Column,
@@ -40,11 +59,10 @@ from hpcbench.views.table import (
 )
 
 Items = Sequence[CaseResult]
-Records = Mapping[str, TrainingRecord]
 SHORT = {"data": "data wait", "forward": "forward", "backward": "backward", "exchange": "exchange",
          "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
 """Phase -> the title of its column."""
-STALLS = ("data", "exchange")
+WAITS = ("data", "exchange")
 """The phases in which a rank waits: those that tables at the end of a run show."""
 _SPOKEN = {"kv_heads": "key-value heads"}
 
@@ -92,7 +110,7 @@ def _is_usual(option: tuple[str, Option], same: Sequence[Training]) -> bool:
         dict(work.options).get(name, value) == value for work in same)
 
 
-def parity_text(item: CaseResult, record: TrainingRecord) -> str | None:
+def parity_text(item: CaseResult, values: Values) -> str | None:
     """Return the largest error in % of what is allowed, or why there is none; None: not tried."""
     work = training_of(item.case)
     if not work.trains:
@@ -101,7 +119,8 @@ def parity_text(item: CaseResult, record: TrainingRecord) -> str | None:
         return None if item.case.validate else "unchecked"
     if item.n_wrong:
         return f"{item.n_wrong} wrong"
-    return "ok" if record.parity_share is None else f"{three_digits(100 * record.parity_share)}%"
+    share = values.get(PARITY.name)
+    return "ok" if share is None else f"{three_digits(100 * share)}%"
 
 
 def counterpart_text(found: Counterpart) -> str:
@@ -137,9 +156,9 @@ def profile(items: Items, derived: Records) -> Iterator[Line | Table]:
     named = titles(items)
     yield from _findings_of(ok, named, derived)
     computing = [item for item in ok if training_of(item.case).communication != "only"]
-    worst = sorted(computing, key=lambda item: -_stalled(record_of(item, derived).stalls))
+    worst = sorted(computing, key=lambda item: -_stalled(stalls_of(item, derived)))
     tables = [table for item in worst[:MOST_CASES] for table in _tables(
-        named[item.case.case_id], item, record_of(item, derived))]
+        named[item.case.case_id], item, stalls_of(item, derived))]
     for number, table in enumerate(tables, 1):
         explained = (Line(_MEANING, "quiet"),) if number == len(tables) and any(
             one.cells[-1] is not None for table in tables for one in table.rows) else ()
@@ -186,8 +205,8 @@ def slow_alone_text(slow: SlowAlone) -> str:
             f"({slow.ratio:.2f}x; passes {slow.low:.2f}x to {slow.high:.2f}x)")
 
 
-def record_of(item: CaseResult, derived: Records) -> TrainingRecord:
-    return derived.get(item.case.case_id, NOTHING_KNOWN)
+def stalls_of(item: CaseResult, derived: Records) -> Stalls | None:
+    return derived.get(item.case.case_id, {}).get(STALLS.name)
 
 
 def _stalled(stalls: Stalls | None) -> float:
@@ -195,8 +214,8 @@ def _stalled(stalls: Stalls | None) -> float:
 
 
 def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
-    record = record_of(item, derived)
-    stalls, slow = record.stalls, record.slow_alone
+    values = derived.get(item.case.case_id, {})
+    stalls, slow = values.get(STALLS.name), values.get(SLOW_ALONE.name)
     yield from (Line(text, "warning") for text in findings(item, stalls))
     if stalls and (share := stalls.stall_share):
         yield Line(f"waiting for the slowest rank: "
@@ -205,8 +224,8 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     if stalls and stalls.sync and not stalls.sync.is_high:
         yield Line(f"gradient exchange: no excess jitter ({_variance_text(stalls.sync)})")
     if stalls and item.case.world_size > 1:
-        yield from map(Line, _unknown(stalls, record.exposure, slow))
-    if exposed := record.exposure.exposed_share:
+        yield from map(Line, _unknown(stalls, values, slow))
+    if exposed := values.get("exposed_share_passes"):
         ends = cell_text(Range(exposed.least, exposed.greatest, exposed.median), Show.PERCENT)
         yield Line(f"exposed communication: {ends} % of the step")
     if slow:
@@ -217,9 +236,9 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
                    f"{ms_text(max(steps.step_s))}")
 
 
-def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iterator[str]:
+def _unknown(stalls: Stalls, values: Values, slow: SlowAlone | None) -> Iterator[str]:
     if stalls.missing and slow is None:
-        more = "" if exposure.own_s else (
+        more = "" if (values.get(OWN_STEPS.name) or NO_STEPS).own_s else (
             '; "communication": ["on", "off"] in its block shows each rank\'s own time')
         yield f"stragglers: unknown ({stalls.missing}){more}"
     if stalls.last_missing:
@@ -233,11 +252,11 @@ def _variance_text(sync: SyncVariance) -> str:
             f"deviation {100 * sync.deviation_share:.1f} % of the step")
 
 
-def _tables(title: str, item: CaseResult, record: TrainingRecord) -> Iterator[Table]:
+def _tables(title: str, item: CaseResult, stalls: Stalls | None) -> Iterator[Table]:
     steps = item.timing.steps if item.timing else None
     if steps is None:
         return
-    rows = [_row(steps, at, record.stalls) for at in range(len(steps.ranks))]
+    rows = [_row(steps, at, stalls) for at in range(len(steps.ranks))]
     listed = sorted(rows, key=_lateness, reverse=True)[:MOST_RANKS] if (
         len(rows) > MOST_RANKS) else rows
     left = len(rows) - len(listed)
@@ -273,19 +292,9 @@ def ms_text(time_s: float) -> str:
 
 
 def rooflines(items: Items, derived: Records) -> list[Shown]:
-    bound = [(item, record.rooflines) for item in items
-            if (record := derived.get(item.case.case_id)) and record.rooflines]
     named = titles(items)
-    return [Shown(named[item.case.case_id], item.case.case_id, one)
-            for item, found in bound for one in found]
-
-
-def values(record: TrainingRecord) -> dict[str, Any]:
-    """Return the fields of the step, and ``phase_bounds``: a line for each phase."""
-    step = record.rooflines[0] if record.rooflines else None
-    return {**roofline_values(step), "phase_bounds": [
-        f"{one.part}: {one.bound_by or 'unknown'}: {one.evidence}" for one in record.rooflines[1:]]
-        or None}
+    return [Shown(named[item.case.case_id], item.case.case_id, limit) for item in items
+            for limit in derived.get(item.case.case_id, {}).get(ROOFLINES.name) or ()]
 
 
 MOST_ROWS = 30  # more trainings than this are split over several charts
@@ -295,11 +304,13 @@ IN_NO_PHASE = chart.Look(OTHER, "#bbbbbb")
 PART_LOOKS = {**PHASES, "": IN_NO_PHASE}
 _VARIED = ("batch_size", "accumulation", "optimizer")
 """Fields that a label names, beside unusual ones, where they are not the same in all of a chart."""
-STEP = Column("step_time", "step", Show.MS, "ms", better="less")
-TOKENS = Column("tokens_per_second", "tokens/s", Show.NUMBER, better="more")
-SAMPLES = Column("samples_per_second", "images/s", Show.NUMBER, better="more")
-MFU = Column("mfu", "MFU %", Show.SIGNIFICANT_PERCENT, better="more")
-MEMORY = Column("peak_bytes", "memory", Show.MIB, "MiB", better="less")
+ON_BARS = (
+    of_case(Column("step_time", "step", Show.MS, "ms", better="less"), median_s),
+    metric_column(TOKENS, optional=False),
+    metric_column(MFU, title="MFU %", unit="", optional=False),
+    ShownColumn(Column(PEAK, "memory", Show.MIB, "MiB", better="less"),
+                lambda _, values: values.get(PEAK)))
+OF_IMAGES = metric_column(SAMPLES, title="images/s", optional=False)
 CAPTION = (
     "Bar: median time of one optimizer step over the samples of all passes; whisker: from the "
     "least to the greatest median of a pass. Parts: each phase's share of the time of all steps of "
@@ -328,28 +339,30 @@ def _key(item: CaseResult) -> Key:
             plural(case.world_size, "rank"), mode_text(item), env_text(case))
 
 
-def _charts(key: Key, items: Items, records: Records) -> Iterator[chart.BarChart]:
+def _charts(key: Key, items: Items, derived: Records) -> Iterator[chart.BarChart]:
     works = [training_of(item.case) for item in items]
     options = distinguishing_options(works)
     labels = [_label(work, works, options[work]) for work in works]
     stem = "-".join(word for word in ("training", *key) if word)
     for number, pairs in in_parts([*zip(labels, items, strict=True)], MOST_ROWS):
         named, part = zip(*pairs, strict=True)
-        known = [records.get(item.case.case_id, NOTHING_KNOWN) for item in part]
-        bars = tuple(map(_bar, named, part, known))
-        peaks = {record.peak_of for record in known if record.peak_of}
-        memory = replace(MEMORY, title="process growth") if peaks == {GROWTH} else MEMORY
+        rows = [derived.get(item.case.case_id, {}) for item in part]
+        step, tokens, mfu, memory = ON_BARS
+        if {*(values.get(PEAK_OF.name) for values in rows)} - {None} == {GROWTH}:
+            memory = replace(memory, column=replace(memory.column, title="process growth"))
+        shown = (step, OF_IMAGES if works[0].of_images else tokens, mfu, memory)
+        bars = tuple(_bar(label, item, values, tuple(one.of(item, values) for one in shown))
+                     for label, item, values in zip(named, part, rows, strict=True))
         looks = {look for bar in bars for _, look in bar.segments}
         yield chart.BarChart(
             title=f"{key[0]}: time of a training step by strategy",
             subtitle=", ".join(word for word in key[1:] if word),
             file_stem=chart.file_name(f"{stem}{number}"),
-            notes=(_caption(known), *(f"{text}." for text in same_programs(
-                zip(part, known, named, strict=True)))),
+            notes=(_caption(rows), *(f"{text}." for text in same_programs(
+                zip(part, rows, named, strict=True)))),
             case_ids=tuple(item.case.case_id for item in part),
             x=chart.Axis("time of one step", Show.MS, "ms"),
-            columns=(STEP, SAMPLES if works[0].of_images else TOKENS, MFU, memory),
-            sections=(chart.BarSection("", bars),),
+            columns=tuple(one.column for one in shown), sections=(chart.BarSection("", bars),),
             legend=tuple(look for look in (*PHASES.values(), IN_NO_PHASE) if look in looks),
             whisker="medians of passes", limit="without communication",
             below="communication alone")
@@ -363,31 +376,28 @@ def _label(work: Training, works: Sequence[Training], options: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-def same_programs(listed: Iterable[tuple[CaseResult, TrainingRecord, str]]) -> Iterator[str]:
-    """Yield which rows (case, record, title) are the same program: they cannot be ranked."""
-    groups = grouped((record.same_program_as or item.case.case_id, title)
-                     for item, record, title in listed)
+def same_programs(listed: Iterable[tuple[CaseResult, Values, str]]) -> Iterator[str]:
+    """Yield which rows (case, values, title) are the same program: they cannot be ranked."""
+    groups = grouped((values.get(SAME_PROGRAM.name) or item.case.case_id, title)
+                     for item, values, title in listed)
     for first, *others in groups.values():
         if others:
             yield f"{first}: the same program as {', '.join(others)}"
 
 
-def _caption(records: Sequence[TrainingRecord]) -> str:
-    definitions = dict.fromkeys(record.mfu_definition for record in records
-                                if record.mfu is not None and record.mfu_definition)
+def _caption(rows: Sequence[Values]) -> str:
+    definitions = dict.fromkeys(values[DEFINITION.name] for values in rows
+                                if values.get(MFU.name) is not None and values[DEFINITION.name])
     return " ".join([
-        CAPTION, *([WITHOUT] if any(record.exposure.off_s for record in records) else []),
+        CAPTION, *([WITHOUT] if any(values.get(OFF.name) for values in rows) else []),
         *([f"MFU: FLOPs as {', '.join(definitions)} counts them."] if definitions else [])])
 
 
-def _bar(label: str, item: CaseResult, record: TrainingRecord) -> chart.Bar:
-    rate = (record.samples_per_s if training_of(item.case).of_images else record.tokens_per_s)
-    exposure = record.exposure
+def _bar(label: str, item: CaseResult, values: Values, cells: tuple[Cell, ...]) -> chart.Bar:
     return chart.Bar(
-        label, (record.step_s, rate, record.mfu, record.held_bytes.get("peak")),
-        segments=tuple((time_s, PHASES.get(name, IN_NO_PHASE))
-                       for name, time_s in record.part_s.items()),
-        whisker=pass_range(item), limit=exposure.off_s, below=exposure.only_s,
+        label, cells, segments=tuple((time_s, PHASES.get(name, IN_NO_PHASE))
+                                     for name, time_s in parts_s(item).items()),
+        whisker=pass_range(item), limit=values.get(OFF.name), below=values.get(ONLY.name),
         case_id=item.case.case_id)
 
 
@@ -419,7 +429,7 @@ def stall_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     named = titles(items)
     known = [(item, steps, stalls) for item in items if item.timing
              and (steps := item.timing.steps)
-             and (stalls := record_of(item, derived).stalls)
+             and (stalls := stalls_of(item, derived))
              and [*findings(item, stalls)]]
     known.sort(key=lambda one: -_stalled(one[2]))
     if not known:

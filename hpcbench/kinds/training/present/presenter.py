@@ -10,8 +10,8 @@ from typing import Any
 
 from hpcbench.kinds.training import block
 from hpcbench.kinds.training.derive import deriver
-from hpcbench.kinds.training.derive.rates import Counted, step_cost
-from hpcbench.kinds.training.derive.slow_ranks import Exposure
+from hpcbench.kinds.training.derive.rates import step_cost
+from hpcbench.kinds.training.derive.slow_ranks import NO_STEPS
 from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
 from hpcbench.kinds.training.plan.predict import least_step_s, predict, predict_stage
 from hpcbench.kinds.training.plan.spec import registry, strategies
@@ -24,15 +24,18 @@ from hpcbench.kinds.training.plan.workload import (
     training_of,
 )
 from hpcbench.kinds.training.present import charts, tables
-from hpcbench.kinds.training.present.charts import Items, Records
+from hpcbench.kinds.training.present.charts import Items
 from hpcbench.operations.models import MODELS, OWN_LIBRARY
 from hpcbench.plan.case import Case
+from hpcbench.reduce.metric import Records, Values
+from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import grouped, plural, round_bytes, three_digits, to_ms
 from hpcbench.views import table as cells
 from hpcbench.views.chart import Chart, rooflines_shown
 from hpcbench.views.columns import COST, cost_cells, ends_of, median_cell, names_of
+from hpcbench.views.metric_tables import metric_row
 from hpcbench.views.presenter import CountedCall, Presenter, Words
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
 
@@ -198,39 +201,36 @@ MODEL_FIELDS = ("strategy", "model", "changed", "shrunk", "layers", *_OF_TEXT, *
 """Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
 STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing",
                "data", "library", "compile", "loss")
-COUNTED = {"step_calls": "calls", "wire_bytes": "wire_bytes", "flops": "flops"}
-"""Field -> name of a value of a counted step, beside activations."""
-PREDICTED = {f"{field}_predicted": name for field, name in {
-    **COUNTED, "activations_bytes": "activations_bytes"}.items()}
-"""Field -> name of its prediction."""
-COUNTED_FIELDS = (*COUNTED, *PREDICTED, "scores_again_flops", "activations_of", "not_counted")
-RATES = {"samples_per_second": "samples_per_s", "tokens_per_second": "tokens_per_s",
-         "step_time_ms": "step_s", "mfu": "mfu", "hfu": "hfu",
-         **{name: name for name in ("mfu_of_measured", "hfu_nominal", "mfu_definition",
-                                    "mfu_missing", "cost_per_step", "cost_per_million_tokens",
-                                    "cost_per_million_samples")}}
-"""Field -> its name in the record."""
-SCALING = {"scaling": "kind", "scaling_efficiency": "efficiency", "scaling_base_case": "base_case",
-           "scaling_base_ranks": "base_ranks",
-           "scaling_base_samples_per_second": "base_samples_per_s"}
-"""Field -> its name in the scaling."""
+_COUNTED_NAMES = [one.name for one in deriver.COUNTED if one.name not in deriver.MEMORY]
+COUNTED_FIELDS = (
+    *(name for name in _COUNTED_NAMES if not name.endswith("_predicted")),
+    *(name for name in _COUNTED_NAMES if name.endswith("_predicted")),
+    "scores_again_flops", "activations_of", "not_counted")
+PER_SECOND = {"samples_per_second": deriver.SAMPLES, "tokens_per_second": deriver.TOKENS,
+              "scaling_base_samples_per_second": deriver.BASE_RATE}
+"""Field -> the metric that has a shorter name."""
+RATE_FIELDS = ("samples_per_second", "tokens_per_second", "step_time_ms", "mfu", "hfu",
+               "mfu_of_measured", "hfu_nominal", "mfu_definition", "mfu_missing", "cost_per_step",
+               "cost_per_million_tokens", "cost_per_million_samples")
+SCALING_FIELDS = ("scaling", "scaling_efficiency", "scaling_base_case", "scaling_base_ranks",
+                  "scaling_base_samples_per_second")
 _RANGED_NAMES = {name: names_of(name) for name in deriver.EXPOSED}
 EXPOSURE_FIELDS = (
     "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
     "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
 POP_FIELDS = ("efficiency_score", "computation_scaling", "global_efficiency", "efficiency_of",
-              *deriver.FACTORS)
-TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *deriver.PHASES,
+              *(one.name for one in deriver.FACTORS))
+TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATE_FIELDS, *deriver.PHASES,
                    *deriver.MEMORY, "peak_of", *COUNTED_FIELDS, "communication", "parity",
-                   *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
-                   "phase_bounds")
+                   *EXPOSURE_FIELDS, *SCALING_FIELDS, "same_program_as", *POP_FIELDS,
+                   *ROOFLINE_FIELDS, "phase_bounds")
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
-    "ci_high_s", "ci_reliable", *RATES, *deriver.PHASES, "parity",
+    "ci_high_s", "ci_reliable", *RATE_FIELDS, *deriver.PHASES, "parity",
     *COUNTED_FIELDS, *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"],
-    *EXPOSURE_FIELDS, *SCALING, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
+    *EXPOSURE_FIELDS, *SCALING_FIELDS, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
     "phase_bounds",
 )
 MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size", "dtype",
@@ -241,27 +241,26 @@ MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size"
 def _most_samples(items: Items, derived: Records) -> Iterator[Line]:
     """Yield the training with the most samples a second, its share of communication, and the most
     of each other strategy."""
-    found = [(record.samples_per_s, item, record) for item in items if item.status == "ok"
-             and (record := charts.record_of(item, derived)).samples_per_s]
-    if not found:
+    rates = [(rate, item) for item in items if item.status == "ok" and (
+        rate := derived.get(item.case.case_id, {}).get(deriver.SAMPLES.name))]
+    if not rates:
         return
-    _, item, record = max(found, key=lambda one: one[0] or 0.0)
+    most, item = max(rates, key=lambda one: one[0])
     work, steps = training_of(item.case), item.timing.steps if item.timing else None
-    found_rate = cells.like_median(record.samples_per_s, median_cell(item.statistics))
-    rate = (three_digits(found_rate) if isinstance(found_rate, float) else
-            cells.cell_text(found_rate, Show.NUMBER))
+    cell = cells.like_median(most, median_cell(item.statistics))
+    text = three_digits(cell) if isinstance(cell, float) else cells.cell_text(cell, Show.NUMBER)
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     share = shares.get("exchange")
     exchange = f", exchange {100 * share:.0f} % of a step" if share else ""
-    most = dict[str, float]()
-    for samples_per_s, other, _ in found:
+    ways = dict[str, float]()
+    for rate, other in rates:
         of = training_of(other.case)
         if of.title == work.title and of.trains:
             name = _way_text(of)
-            most[name] = max(samples_per_s or 0.0, most.get(name, 0.0))
-    beside = "".join(f"; {name} {three_digits(each)}" for name, each in sorted(
-        most.items(), key=lambda one: -one[1]) if name != _way_text(work))
-    yield Line(f"{rate} samples/s ({work.title}; {_way_text(work)}){exchange}{beside}",
+            ways[name] = max(rate, ways.get(name, 0.0))
+    beside = "".join(f"; {name} {three_digits(rate)}" for name, rate in sorted(
+        ways.items(), key=lambda one: -one[1]) if name != _way_text(work))
+    yield Line(f"{text} samples/s ({work.title}; {_way_text(work)}){exchange}{beside}",
                topic="training")
 
 
@@ -271,7 +270,7 @@ def _way_text(work: Training) -> str:
     return charts.strategy_text(work) + (f" over={over}" if over else "")
 
 
-class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
+class TrainingPresenter(Presenter[Training, Values]):
     """Presents trainings."""
 
     fields = TRAINING_FIELDS
@@ -294,36 +293,34 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
         yield from tables.overviews(items, derived)
         yield from tables.efficiencies(items, derived)
         yield from map(Line, tables.definitions(items, derived))
-        records = [record for item in items if (record := derived.get(item.case.case_id))]
-        if any(record.scaling for record in records):
-            yield from map(Line, tables.SCALING_DEFINITION)
-        if any(record.pop for record in records):
-            yield from map(Line, tables.EFFICIENCY_DEFINITION)
         yield from charts.charts(items, derived)
         yield from charts.stall_charts(items, derived)
         yield from rooflines_shown("trainings", charts.rooflines(items, derived),
                                    of=any(item.status == "ok" for item in items))
 
-    def row(self, item: CaseResult, record: deriver.TrainingRecord | None) -> dict[str, Any]:
+    def row(self, item: CaseResult, record: Values | None) -> dict[str, Any]:
         """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
-        work, record = training_of(item.case), record or deriver.NOTHING_KNOWN
-        values: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(record.exposure)}
-        values |= {field: getattr(record, name) for field, name in RATES.items()}
-        values |= {field: getattr(record.scaling, name, None) for field, name in SCALING.items()}
-        values |= {name: getattr(work, name) for name in (
-            *MODEL_FIELDS, *STEP_FIELDS, "global_batch", "communication")}
-        values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
-        values |= {field: record.held_bytes.get(name) for field, name in deriver.MEMORY.items()}
-        values |= {field: record.phase_s.get(phase) for field, phase in deriver.PHASES.items()}
-        pop = record.pop
-        values |= {**_counted(record.counted), **deriver.efficiency_values(pop),
-                   "global_efficiency": pop and pop.global_efficiency,
-                   "efficiency_of": pop and pop.source, **charts.values(record)}
-        return values | {
-            "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
+        work, values = training_of(item.case), record or {}
+        step_s = median_s(item) if record else None
+        own = values.get(deriver.OWN_STEPS.name) or NO_STEPS
+        not_counted = values.get(deriver.NOT_COUNTED.name) or {}
+        row = metric_row(deriver.METRICS, item, values) | {
+            name: getattr(work, name) for name in MODEL_FIELDS}
+        row |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
+        for name in deriver.EXPOSED:
+            row |= ends_of(name, values.get(f"{name}_passes"))
+        return row | {field: one.value(item, values) for field, one in PER_SECOND.items()} | {
+            "step_time_ms": step_s and to_ms(step_s),
             "options": [cells.options_text([option]) for option in work.options],
-            "parity": charts.parity_text(item, record), "peak_of": record.peak_of or None,
-            "same_program_as": record.same_program_as}
+            "parity": charts.parity_text(item, values),
+            "own_step_s": [step.median for step in own.own_s] or None,
+            "idle_share": [idle.median for idle in own.idle_share] or None,
+            "bubble_of_own_times": list(own.uneven_bubble) or None,
+            "not_paired": list(values.get(deriver.NOT_PAIRED.name) or ()) or None,
+            "not_counted": [f"{name}: {reason}" for name, reason in not_counted.items()] or None,
+            "phase_bounds": [
+                f"{limit.part}: {limit.bound_by or 'unknown'}: {limit.evidence}"
+                for limit in (values.get(deriver.ROOFLINES.name) or ())[1:]] or None}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items,
@@ -351,35 +348,13 @@ class TrainingPresenter(Presenter[Training, deriver.TrainingRecord]):
                 "memory": [{name: row[name] for name in MEMORY_FIELDS} for row in recorded] or None}
 
 
-def _counted(found: Counted | None) -> dict[str, Any]:
-    if found is None:
-        return {}
-    return {**{field: getattr(found.measured, name) for field, name in COUNTED.items()},
-            **{field: getattr(found.predicted, name) for field, name in PREDICTED.items()},
-            "scores_again_flops": found.scores_again_flops,
-            "activations_of": found.activations_of or None,
-            "not_counted": [f"{name}: {reason}" for name, reason in found.missing.items()] or None}
-
-
-def _exposure(exposure: Exposure) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "off_s": exposure.off_s, "only_s": exposure.only_s, "bubble_predicted": exposure.bubble,
-        "bubble_of_own_times": list(exposure.uneven_bubble) or None,
-        "not_paired": list(exposure.missing) or None,
-        "own_step_s": [own.median for own in exposure.own_s] or None,
-        "idle_share": [idle.median for idle in exposure.idle_share] or None}
-    for field, (name, *_) in deriver.EXPOSED.items():
-        row |= ends_of(field, getattr(exposure, name))
-    return row
-
-
 def _listed(row: Mapping[str, Any], item: CaseResult, derived: Records) -> dict[str, Any]:
     steps = item.timing.steps if item.timing else None
-    record = charts.record_of(item, derived)
+    values, stalls = derived.get(item.case.case_id, {}), charts.stalls_of(item, derived)
     if steps is not None:  # results of older versions have none
         steps = replace(steps, arrivals=tuple(
             replace(arrival, pass_median_s=()) for arrival in steps.arrivals))
     return {**{name: row[name] for name in LISTED_FIELDS}, "memory": item.memory,
-            "mfu_by_definition": dict(record.mfu_by_definition),
+            "mfu_by_definition": values.get(deriver.BY_DEFINITION.name) or {},
             "steps": asdict(steps) if steps else None,
-            "stalls": asdict(record.stalls) if record.stalls else None}
+            "stalls": asdict(stalls) if stalls else None}
