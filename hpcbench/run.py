@@ -187,7 +187,7 @@ def _progress(
     with Progress(todo, passes=plan.passes, launches=plan.launches,
                   every_run=verbosity.is_verbose) as progress:
         progress.slow_reason = slow_reason(attempt.topology, os.cpu_count(), stolen_share)
-        pace = pace_of(attempt.history, stolen_share)
+        pace = pace_of(attempt.history, stolen_share, todo)
         progress.pace = pace.factor
         progress.name_among(attempt.runnable())  # a resumed run names them as before
         for line in opening_lines(attempt, todo, folders, pace):

@@ -295,7 +295,9 @@ def profile(
 ) -> None:
     """Profile stalls: which rank, which phase, how much.
 
-    Without a launcher it starts mpirun itself: hpcbench profile -g 4 -d 30s.
+    Without a launcher it starts mpirun itself: hpcbench profile -g 4 -d 30s. The default target
+    takes trainings only; --target communication takes collectives, too. The last lines name the
+    trace of the slowest case.
 
     Examples:
         hpcbench profile sweep.yaml --gpus 4 --duration 30s

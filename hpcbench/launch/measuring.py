@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -60,7 +60,7 @@ from hpcbench.telemetry.sampler import Sampler, open_sampler
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import NOISE_NOTE, Header
 from hpcbench.trace.source import END_NOTE, FOLDERS_NOTE, PROFILE_NOTE, RESUMED_NOTE, STOPPED_NOTE
-from hpcbench.units import digits, plural, rough_time
+from hpcbench.units import digits, grouped, plural, rough_time
 
 _FIRST_NUMBER = 1 << 48
 """Above the numbers of all cases of the sweep, so that no notice of one is taken for another's."""
@@ -337,11 +337,17 @@ class Pace(NamedTuple):
     reason: str = ""
 
 
-def pace_of(history: History, stolen_share: float) -> Pace:
-    """Return the pace of the attempt before, else that of a core of which others take a share."""
+def pace_of(history: History, stolen_share: float, todo: Iterable[Case]) -> Pace:
+    """Return the pace of the attempt before, else that of a core of which others take a share.
+
+    Cases whose iterations are not fixed have a budget of time, which load does not change.
+    """
     if history.pace:
         return Pace(history.pace, "as in the attempt before")
-    factor = 1 / (1 - min(stolen_share, _MOST_SHARE))
+    times = grouped((case.is_fixed, case.estimate_s) for case in todo)
+    fixed_s, budget_s = (sum(times.get(is_fixed, ())) for is_fixed in (True, False))
+    slow_s = fixed_s / (1 - min(stolen_share, _MOST_SHARE)) + budget_s
+    factor = slow_s / (fixed_s + budget_s) if fixed_s else 1.0
     if factor < _NOTABLE_PACE:
         return Pace()
     return Pace(factor, _foreign_load(stolen_share))

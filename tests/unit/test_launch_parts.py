@@ -807,10 +807,16 @@ def test_why_cases_take_longer_than_planned_is_stated_as_far_as_it_is_known() ->
 
 
 def test_estimates_grow_with_the_load_of_others_or_by_the_attempt_before() -> None:
-    assert pace_of(History(), 0.05).factor == 1
-    assert pace_of(History(), 0.75).factor == 4 and "75 %" in pace_of(History(), 0.75).reason
-    assert pace_of(History(), 1.0).factor == pytest.approx(10)
-    assert pace_of(History(pace=2.5), 0.75).factor == 2.5
+    fixed, free = (replace(case, estimate_s=1.0, iterations=iterations) for case, iterations in zip(
+        sweep(("all_reduce",), ("gloo",), (8, 64)), (5, None), strict=True))
+    assert (fixed.is_fixed, free.is_fixed) == (True, False)
+    assert pace_of(History(), 0.05, [fixed]).factor == 1
+    pace = pace_of(History(), 0.75, [fixed])
+    assert pace.factor == 4 and "75 %" in pace.reason
+    assert pace_of(History(), 1.0, [fixed]).factor == pytest.approx(10)
+    assert pace_of(History(), 0.75, [free]).factor == 1
+    assert pace_of(History(), 0.75, [fixed, free]).factor == 2.5
+    assert pace_of(History(pace=2.5), 0.75, [free]).factor == 2.5
 
 
 @pytest.mark.parametrize(("backends", "rank", "inline", "loads"), [
