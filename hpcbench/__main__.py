@@ -6,19 +6,23 @@ import errno
 import gc
 import io
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TextIO
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from hpcbench.import_path import leave_out_current_folder
 
 leave_out_current_folder()  # first: what is imported below must be the installed libraries
 
 # ruff: noqa: E402
-from hpcbench.cli import COMMANDS, app
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun
 from hpcbench.texts import masked, print_traceback, say, say_all
+
+if TYPE_CHECKING:
+    from hpcbench.launch.template_process import AnyTemplate
 
 _COMPLETION = frozenset({"--install-completion", "--show-completion"})
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -83,7 +87,24 @@ _ALONE = frozenset({"--dry-run", "--help"})
 def _is_job(words: Sequence[str]) -> bool:
     """Return whether the ranks meet in MPI; whoever mistyped the command meant to."""
     return not _ALONE.intersection(words) and (
-        not words or words[0] in _JOBS or words[0] not in COMMANDS)
+        not words or words[0] in _JOBS or words[0] not in _commands())
+
+
+def _commands() -> Collection[str]:
+    from hpcbench.cli import COMMANDS
+
+    return COMMANDS
+
+
+def _early(words: Sequence[str]) -> AbstractContextManager[AnyTemplate | None]:
+    """Give the template of a run, which imports torch while all else is imported here; an inline
+    worker needs none."""
+    if words[:1] != ["run"] or _ALONE.intersection(words) or "--inline" in words:
+        return nullcontext()
+    from hpcbench.launch.template_process import early_template
+
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
+    return early_template(os.environ)
 
 
 def _meet_others(refusal: str, code: int, stderr: TextIO) -> None:
@@ -102,7 +123,10 @@ def _command() -> int:
     arguments = _with_resumed_folder(sys.argv[1:])
     # a shell completes programs, not modules: whoever asks as python -m means the program, too
     name = "hpcbench" if _COMPLETION.intersection(arguments) else None
-    app(args=arguments, prog_name=name)
+    with _early(arguments) as early:
+        from hpcbench.cli import app
+
+        app(args=arguments, prog_name=name, obj=early)
     return int(ExitCode.OK)
 
 

@@ -9,6 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 ROOT = str(Path(__file__).resolve().parents[1])
 _PR_SET_PDEATHSIG = 1
@@ -45,3 +49,29 @@ def die_with_parent(parent_pid: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent_pid and os.getppid() != parent_pid:
         os._exit(1)
+
+
+PASSED_ENV = (
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TERM",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME",
+    "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "XDG_*",
+    "OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "MALLOC_*", "THP_*",
+    "CUDA_*", "CUBLAS_*", "CUBLASLT_*", "CUDNN_*", "NVSHMEM_*", "NVTE_*", "BNB_CUDA_VERSION",
+    "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HIP_*", "HSA_*",
+    "ROCM_*", "ROCBLAS_*", "HIPBLASLT_*", "MIOPEN_*",
+    "NCCL_*", "RCCL_*", "OFI_NCCL_*", "SHARP_*", "UCC_*", "UCX_*", "GLOO_*", "FI_*",
+    "TORCH_*", "PYTORCH_*", "TRITON_*", "TORCHINDUCTOR_*",
+    "HF_HOME", "HF_ENDPOINT", "HF_HUB_*", "HF_DATASETS_*", "TRANSFORMERS_*",
+    "CC", "CXX", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "HPCBENCH_*",
+)
+"""Patterns of the variables that workers, and children that import a user's file, start with.
+HF_TOKEN is not among them: models are made here, not loaded, so a secret would serve nothing."""
+
+
+def passed_variables(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables that match `PASSED_ENV` or a pattern of ``launch.pass_env``."""
+    from fnmatch import fnmatchcase  # as in `die_with_parent`
+
+    patterns = (*PASSED_ENV, *pass_env)
+    return {name: value for name, value in environ.items()
+            if any(fnmatchcase(name, pattern) for pattern in patterns)}

@@ -105,17 +105,14 @@ def run(
         dry_run_here(path, overrides, world_size or 4, verbosity)
     sys.stderr = sys.__stderr__
     announce_start(os.environ, verbosity)
-    from hpcbench.launch.template_process import early_template
     from hpcbench.measurement.process import no_collection_of_modules
 
-    # it imports torch while all else is imported here; an inline worker needs none
-    with contextlib.nullcontext() if inline else early_template(os.environ) as early:
-        with no_collection_of_modules():
-            from hpcbench.resume import RunRequest
-            from hpcbench.run import run_command
+    with no_collection_of_modules():
+        from hpcbench.resume import RunRequest
+        from hpcbench.run import run_command
 
-        raise typer.Exit(run_command(RunRequest(
-            path, overrides, resume, force, retried, False, verbosity, explain), early))
+    raise typer.Exit(run_command(RunRequest(
+        path, overrides, resume, force, retried, False, verbosity, explain), context.obj))
 
 
 def announce_start(environ: Mapping[str, str], verbosity: Verbosity) -> None:

@@ -6,7 +6,6 @@ the sentence that the user reads, and editors get its JSON Schema."""
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -70,30 +69,6 @@ TARGETS = ("sync_stalls", "compute", "communication")
 TELEMETRY = ("process", "cpu", "frequency", "energy", "network", "gpu")
 """Sources of telemetry, which supervisors read while workers measure (docs/telemetry.md)."""
 TELEMETRY_OFF = (*TELEMETRY, "all")
-PASSED_ENV = (
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TERM",
-    "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME",
-    "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "XDG_*",
-    "OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "MALLOC_*", "THP_*",
-    "CUDA_*", "CUBLAS_*", "CUBLASLT_*", "CUDNN_*", "NVSHMEM_*", "NVTE_*", "BNB_CUDA_VERSION",
-    "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HIP_*", "HSA_*",
-    "ROCM_*", "ROCBLAS_*", "HIPBLASLT_*", "MIOPEN_*",
-    "NCCL_*", "RCCL_*", "OFI_NCCL_*", "SHARP_*", "UCC_*", "UCX_*", "GLOO_*", "FI_*",
-    "TORCH_*", "PYTORCH_*", "TRITON_*", "TORCHINDUCTOR_*",
-    "HF_HOME", "HF_ENDPOINT", "HF_HUB_*", "HF_DATASETS_*", "TRANSFORMERS_*",
-    "CC", "CXX", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "HPCBENCH_*",
-)
-"""Patterns of the variables that workers, and children that import a user's file, start with.
-HF_TOKEN is not among them: models are made here, not loaded, so a secret would serve nothing."""
-
-
-def passed_variables(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that match `PASSED_ENV` or a pattern of ``launch.pass_env``."""
-    patterns = (*PASSED_ENV, *pass_env)
-    return {name: value for name, value in environ.items()
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
-
-
 YAML_SWITCHES = "YAML reads on and yes as true, off and no as false: put such a text in quotes"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 

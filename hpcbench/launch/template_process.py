@@ -21,8 +21,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hpcbench.config.axes import passed_variables
-from hpcbench.import_path import module_command
+from hpcbench.import_path import module_command, passed_variables
 from hpcbench.launch.launcher import (
     announced_local_size,
     announced_rank,

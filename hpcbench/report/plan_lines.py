@@ -14,10 +14,11 @@ from typing import Any
 from rich.text import Text
 
 from hpcbench import __version__
-from hpcbench.config.axes import BACKENDS, DTYPE_BYTES, OPS, ORDERS, PASSED_ENV, SPLITS, UNEVEN
+from hpcbench.config.axes import BACKENDS, DTYPE_BYTES, OPS, ORDERS, SPLITS, UNEVEN
 from hpcbench.config.presets import HARDWARE
 from hpcbench.config.section import fault_texts
 from hpcbench.errors import how_to_install
+from hpcbench.import_path import PASSED_ENV
 from hpcbench.kinds.registry import catalogue, kinds
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import DEFAULT_MODE, Case, Plan, case_to_json

@@ -161,7 +161,10 @@ ONLY_FROM: Mapping[str, Sequence[str]] = {
     "bitsandbytes": (KIND_RUN,), "scipy": (), "pynvml": (),
 }
 """Library -> the modules that may load it when they are imported."""
-NEVER_FROM: Mapping[str, Sequence[str]] = {"numpy": PLAN_SIDE, "h5py": PLAN_SIDE}
+BEFORE_TORCH = ("hpcbench.__main__", "hpcbench.launch.template_process")
+"""What a rank imports before its template begins to import torch, which takes longest."""
+NEVER_FROM: Mapping[str, Sequence[str]] = {
+    "numpy": PLAN_SIDE, "h5py": PLAN_SIDE, "typer": BEFORE_TORCH, "pydantic": BEFORE_TORCH}
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:

@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hpcbench.config.axes import TARGETS, passed_variables, unknown_name
+from hpcbench.config.axes import TARGETS, unknown_name
 from hpcbench.config.section import Block
 from hpcbench.errors import ConfigError
-from hpcbench.import_path import module_command
+from hpcbench.import_path import module_command, passed_variables
 from hpcbench.kinds.function.block import FunctionBlock
 from hpcbench.kinds.registry import kinds
 from hpcbench.operations.functions import (
