@@ -22,9 +22,10 @@ from hpcbench.answers.compare import (
     nearest_text,
     scope_of,
 )
-from hpcbench.answers.compare_inputs import TIMES_FROM, SideDifference
+from hpcbench.answers.compare_inputs import TIMES_FROM, SideDifference, change_text
 from hpcbench.reduce.results_file import FILE_NAME
 from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES
+from hpcbench.statistics.order import Interval
 from hpcbench.units import grouped, in_launches, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
@@ -173,7 +174,7 @@ def totals_line(found: SideComparison) -> str:
     counts = ", ".join(f"{n} {MEANINGS[verdict]}" for verdict in VERDICTS
                        if (n := len(found.having(verdict))))
     mean, scope = found.geometric_mean, scope_of(found.cases)
-    over_all = f"; geometric mean {100 * (mean - 1):+.1f} %" if mean else ""
+    over_all = f"; geometric mean {change_text(Interval(mean))}" if mean else ""
     where = f" {scope}" if scope else ""
     verdicts = f": {counts}" if counts else ""
     if not found.cases and found.unmatched:

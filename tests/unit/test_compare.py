@@ -240,6 +240,8 @@ def test_a_column_of_changes_has_one_form(
     assert table.columns[3].title == title
     assert cells in [row.cells[3:5] for row in table.rows]
     assert {type(row.cells[3]) for row in table.rows} == {float}
+    tenfold = replace(found, cases=(replace(first, ratio=ratio),))
+    assert totals_line(tenfold).endswith({8.0: "mean +700.0 %", 15.0: "mean 15x"}[ratio])
 
 
 @pytest.mark.parametrize(("sides", "names"), [
