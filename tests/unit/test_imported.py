@@ -128,49 +128,44 @@ def test_they_are_shown_as_imported(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [*plot_file(path, tmp_path / "plots", "svg")]
 
 
-def test_logs_of_a_side_are_launches(tmp_path: Path) -> None:
-    sides = []
-    for side, factor in (("old", 1.0), ("new", 1.7)):
-        names = []
-        for launch in range(6):
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
+    """Six imported launches each: means, means 1.7 times as long, and medians as long as those."""
+    own = ("# hpcbench 0.1.0, run x: t; medians; layout of nccl-tests; "
+           '{"backend": "nccl", "device": "cuda", "mode": "pipelined", "batch": 20}\n')
+    folder, files = tmp_path_factory.mktemp("logs"), {}
+    for side, factor, line in (("old", 1.0, ""), ("new", 1.7, ""), ("median", 1.7, own)):
+        files[side] = [folder / f"{side}{launch}.h5" for launch in range(6)]
+        for launch, output in enumerate(files[side]):
             sweep = written.Sweep("all_reduce", 4, "float", (2**20,),
                                   ((900.0 * factor + launch, 901.0 * factor + launch),))
-            path = tmp_path / f"{side}{launch}.txt"
-            path.write_text(written.nccl_text(sweep))
-            names.append(str(tmp_path / f"{side}{launch}.h5"))
-            import_files([path], Path(names[-1]), UserFacts())
-        sides.append(f"{side}={','.join(names)}")
-    (found,) = compare_sides(sides, 0.03).comparisons
+            path = output.with_suffix(".txt")
+            path.write_text(written.nccl_text(sweep).replace(
+                "# Using devices", f"{line}# Using devices"))
+            import_files([path], output, UserFacts())
+    return files
+
+
+def test_logs_of_a_side_are_launches(logs: dict[str, list[Path]]) -> None:
+    old, new = logs["old"], logs["new"]
+    (found,) = compare_sides([f"{side}={','.join(map(str, logs[side]))}"
+                              for side in ("old", "new")], 0.03).comparisons
     assert {one.verdict for one in found.cases} == {SLOWER}
     assert {(one.launches, one.imported, one.protocol) for one in found.cases} == {
         ((6, 6), (True, True), ())}
     assert all(one.ratio == pytest.approx(1.7, rel=0.01) for one in found.cases)
-    old, new = ([Path(name) for name in side.partition("=")[2].split(",")] for side in sides)
     assert check_baseline(new, old, 0.03).outcome == SLOW
     assert check_baseline(old, new, 0.03).outcome == GOOD
     single = compare_sides([str(old[0]), str(new[0])], 0.03).comparisons[0]
     assert {(one.verdict, one.low) for one in single.cases} == {(INCONCLUSIVE, None)}
 
 
-def test_medians_beside_means_never_fail_a_gate(tmp_path: Path) -> None:
-    own = ("# hpcbench 0.1.0, run x: t; medians; layout of nccl-tests; "
-           '{"backend": "nccl", "device": "cuda", "mode": "pipelined", "batch": 20}\n')
-    sides: dict[str, list[Path]] = {"mean": [], "median": []}
-    for kind, files in sides.items():
-        for launch in range(6):
-            factor = 1.7 if kind == "median" else 1.0
-            sweep = written.Sweep("all_reduce", 4, "float", (2**20,), (
-                (900.0 * factor + launch, 901.0 * factor + launch),))
-            text = written.nccl_text(sweep)
-            path = tmp_path / f"{kind}{launch}.txt"
-            path.write_text(text if kind == "mean" else text.replace(
-                "# Using devices", f"{own}# Using devices"))
-            files.append(path.with_suffix(".h5"))
-            import_files([path], files[-1], UserFacts())
-    assert check_baseline(sides["median"], sides["mean"], 0.03).outcome == CANNOT_TELL
-    assert check_baseline(sides["mean"], sides["median"], 0.03).outcome == GOOD
-    names = [",".join(map(str, files)) for files in sides.values()]
-    (found,) = compare_sides(names, 0.03).comparisons
+def test_medians_beside_means_never_fail_a_gate(logs: dict[str, list[Path]]) -> None:
+    mean, median = logs["old"], logs["median"]
+    assert check_baseline(median, mean, 0.03).outcome == CANNOT_TELL
+    assert check_baseline(mean, median, 0.03).outcome == GOOD
+    (found,) = compare_sides([",".join(map(str, files)) for files in (mean, median)],
+                             0.03).comparisons
     assert {case.verdict for case in found.cases} == {SLOWER}
     assert {one.key: one.values for case in found.cases for one in case.protocol} == {
         "time": ("mean of 20 calls", "median")}
