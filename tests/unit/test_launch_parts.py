@@ -807,8 +807,8 @@ def test_why_cases_take_longer_than_planned_is_stated_as_far_as_it_is_known() ->
 
 
 def test_estimates_grow_with_the_load_of_others_or_by_the_attempt_before() -> None:
-    fixed, free = (replace(case, estimate_s=1.0, iterations=iterations) for case, iterations in zip(
-        sweep(("all_reduce",), ("gloo",), (8, 64)), (5, None), strict=True))
+    fixed, free = (replace(case, estimate_s=1.0, min_iterations=least, iterations=20)
+                   for case, least in zip(sweep(sizes=(8, 64))[:2], (20, 5), strict=True))
     assert (fixed.is_fixed, free.is_fixed) == (True, False)
     assert pace_of(History(), 0.05, [fixed]).factor == 1
     pace = pace_of(History(), 0.75, [fixed])
