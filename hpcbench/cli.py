@@ -52,36 +52,34 @@ class _Commands(Mapping[str, Callable[..., None]]):
 
     Offers are looked for only where a name is none of our own."""
 
-    def __init__(self) -> None:
-        self._own = {name: command for group in _OWN.values() for name, command in group.items()}
+    own = {name: command for group in _OWN.values() for name, command in group.items()}
 
     def __getitem__(self, name: str) -> Callable[..., None]:
-        if name in self._own:
-            return self._own[name]
+        if name in self.own:
+            return self.own[name]
         command: Callable[..., None] = _offered()[name].load()
         return command
 
     def __contains__(self, name: object) -> bool:
-        return name in self._own or name in _offered()
+        return name in self.own or name in _offered()
 
     def __iter__(self) -> Iterator[str]:
         return (name for names in _headings().values() for name in names)
 
     def __len__(self) -> int:
-        return len(self._own.keys() | _offered().keys())
+        return len(self.own) + len(_offered())
 
 
 def _offered() -> Mapping[str, CommandSpec]:
-    return {name: spec for name, spec in offered(CommandSpec).items() if spec.heading}
+    return {name: spec for name, spec in offered(CommandSpec).items()
+            if spec.heading and name not in _Commands.own}
 
 
 def _headings() -> Mapping[str, Sequence[str]]:
     """Return the headings of the program's help, each with the commands below it."""
     others = grouped((spec.heading, name) for name, spec in _offered().items())
-    own = {name for group in _OWN.values() for name in group}
-    return {heading: [*_OWN.get(heading, ()), *(
-        name for name in others.get(heading, ()) if name not in own)]
-        for heading in (*_OWN, *(others.keys() - _OWN.keys()))}
+    return {heading: [*_OWN.get(heading, ()), *others.get(heading, ())]
+            for heading in (*_OWN, *(others.keys() - _OWN.keys()))}
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = _Commands()

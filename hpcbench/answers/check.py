@@ -43,15 +43,14 @@ from hpcbench.answers.compare_tables import protocol_text
 from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.config.axes import nearest, quote
 from hpcbench.config.section import SCALES, Limit, Section, limit_below
-from hpcbench.errors import ConfigError, ExitCode, FileError, PluginError, UsageError
-from hpcbench.kinds.registry import kinds
+from hpcbench.errors import ConfigError, ExitCode, FileError, UsageError
 from hpcbench.plan.case import Plan
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import (
-    COLUMNS,
+    CASE_COLUMNS,
     OF_ARRIVALS,
     CaseColumn,
-    deriver_of,
+    metrics_of,
     row_of,
 )
 from hpcbench.reduce.metric import ABSENT
@@ -179,7 +178,6 @@ GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
     "good", "slow", "wrong", "missing", "crashed", "cannot_tell")
 SEVERITY = (CRASHED, WRONG, SLOW, MISSING, CANNOT_TELL, GOOD)
 """The overall outcome is the first of these that occurs: missing results hide no proven failure."""
-_NO_SAMPLES = (-1, 0, 0)
 _OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": MISSING,
               "not_run": MISSING}
 
@@ -214,9 +212,9 @@ def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
     """Return whether results hold their limits. Raises ConfigError for an unknown column or unit.
     """
     own = results.kind_columns
-    columns = {column.name: column for column in (*COLUMNS, *own.columns)}
+    columns = {column.name: column for column in (*CASE_COLUMNS, *own.columns)}
     refuse_unknown(limits, columns)
-    rows = [(item, {**row_of(item, _NO_SAMPLES), **own.values.get(item.case.case_id, {})})
+    rows = [(item, {**row_of(item), **own.values.get(item.case.case_id, {})})
             for item in results.cases]
     reasons = [*missing_ranks(results), *not_ok(results)]
     looked_at: set[str] = set()
@@ -540,22 +538,13 @@ def refuse_limits(plan: Plan) -> None:
     limits = limits_of(plan.config)
     if not limits:
         return
-    own = (column for kind in plan.kinds if kind in kinds()
-           for column in _own_columns(kind))
+    own = (one for kind in plan.kinds for one in metrics_of(kind) if one.is_scalar)
     try:
         refuse_unknown(limits, {
             column.name: column for column in (
-                *COLUMNS, *(OF_ARRIVALS if plan.has_late_ranks else ()), *own)})
+                *CASE_COLUMNS, *(OF_ARRIVALS if plan.has_late_ranks else ()), *own)})
     except ConfigError as error:
         raise ConfigError(f"limits of the sweep: {'; '.join(error.args)}") from None
-
-
-def _own_columns(kind: str) -> Iterable[CaseColumn]:
-    """Return the columns of a kind; none for a plug-in that cannot be loaded."""
-    try:
-        return [one for one in deriver_of(kinds()[kind]).columns if one.is_scalar]
-    except PluginError:
-        return ()
 
 
 def check_own_limits(results: Results) -> CheckResult | None:

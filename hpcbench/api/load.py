@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from hpcbench.answers.compare_inputs import parameters
 from hpcbench.errors import FileError, how_to_install
-from hpcbench.reduce.kind_facts import BLOCK, COLUMNS, row_of
+from hpcbench.reduce.kind_facts import CASE_COLUMNS, row_of
 from hpcbench.reduce.metric import ABSENT
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.reduce.results_file import each_once, file_of, open_again, open_results
@@ -25,9 +25,7 @@ from hpcbench.reduce.stack import counts, has_flag
 from hpcbench.texts import to_json
 from hpcbench.trace.schema import Flag
 
-_NO_SAMPLES = (-1, -1, -1)
-_COLUMNS = {column.name: column for column in COLUMNS}
-_PLACE_OF_SAMPLES = frozenset(column.name for column in BLOCK)
+_COLUMNS = {column.name: column for column in CASE_COLUMNS}
 _SAMPLE_COLUMNS: Mapping[str, type] = MappingProxyType({
     "run": object, "case_id": object, "label": object, "rank": int, "iteration": int,
     "launch": int, "pass": int, "counted": bool, "seconds": float})
@@ -72,8 +70,7 @@ class LoadedRun:
         return {item.case.case_id: {
             "run": self.run_id,
             **{name: _COLUMNS[name].plain(value)
-               for name, value in row_of(item, _NO_SAMPLES).items()
-               if name not in _PLACE_OF_SAMPLES},
+               for name, value in row_of(item).items()},
             **absent, **own.values.get(item.case.case_id, {})} for item in self._results.cases}
 
     def samples(self, case_id: str) -> CaseSamples | None:

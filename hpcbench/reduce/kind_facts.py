@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
+from hpcbench.errors import PluginError
 from hpcbench.kinds.registry import KindSpec, kinds
 from hpcbench.operations.traffic import CallForm
 from hpcbench.plan.case import STATUSES
@@ -228,42 +228,42 @@ def _column(name: str, annotated: Any, text: str, *apart: str) -> Metric:
     return (whole if types & {int, bool} else word)(name, text)
 
 
-OF_CASE = (*texts(
-    case_id="id of the case: hash of what it runs",
-    label="name of the case in one line",
-    kind="kind of the case",
-    block="title of its block in the sweep file",
-    backend="backend of the case",
-    mode="timing mode: isolated, pipelined or barrier_start",
-), *whole_numbers(
-    world_size="ranks that take part: the first ones of the job",
-    warmup="warm-up samples of each pass",
-    iterations="timed samples of each pass, or their limit",
-    batch="calls of a sample in the plan",
-    validate="1 if results are checked, else 0",
-    checks="calls that are checked after the timed ones; -1: every sample is",
-    cuda_graph="1 if a call is the replay of a CUDA graph, else 0"))
-OF_RESULT = texts(
-    status=f"how it ended: {', '.join(STATUSES)}",
-    device="where it ran, or was to run",
-    env="its environment variables: NAME=VALUE, separated by spaces",
-    dtype="element type")
-COUNTS = whole_numbers(
-    groups="groups of ranks that run it concurrently",
-    n="samples in the statistics; 0 of a case that is not ok",
-    ci_reliable="1 if the interval can be relied on, else 0",
-    n_wrong="wrong elements of all ranks; -1 if nothing was checked",
-    blamed_rank="rank that caused a failure; -1 of none")
+OF_CASE = (
+    word("case_id", "id of the case: hash of what it runs"),
+    word("label", "name of the case in one line"),
+    word("kind", "kind of the case"),
+    word("block", "title of its block in the sweep file"),
+    word("backend", "backend of the case"),
+    word("mode", "timing mode: isolated, pipelined or barrier_start"),
+    whole("world_size", "ranks that take part: the first ones of the job"),
+    whole("warmup", "warm-up samples of each pass"),
+    whole("iterations", "timed samples of each pass, or their limit"),
+    whole("batch", "calls of a sample in the plan"),
+    whole("validate", "1 if results are checked, else 0"),
+    whole("checks", "calls that are checked after the timed ones; -1: every sample is"),
+    whole("cuda_graph", "1 if a call is the replay of a CUDA graph, else 0"))
+OF_RESULT = (
+    word("status", f"how it ended: {', '.join(STATUSES)}"),
+    word("device", "where it ran, or was to run"),
+    word("env", "its environment variables: NAME=VALUE, separated by spaces"),
+    word("dtype", "element type"))
+COUNTS = (
+    whole("groups", "groups of ranks that run it concurrently"),
+    whole("n", "samples in the statistics; 0 of a case that is not ok"),
+    whole("ci_reliable", "1 if the interval can be relied on, else 0"),
+    whole("n_wrong", "wrong elements of all ranks; -1 if nothing was checked"),
+    whole("blamed_rank", "rank that caused a failure; -1 of none"))
 TIMES, OF_TIMING, OF_USAGE = map(columns_of, (Statistics, Timing, Usage))
-BLOCK = tuple(replace(column, units=units) for column, units in zip(whole_numbers(
-    sample_offset="first row of its samples in /samples; -1 of none",
-    sample_ranks="ranks with samples",
-    sample_iterations="samples of each rank; rows are sample_ranks x sample_iterations"),
-    ("rows", PURE, PURE), strict=True))
-COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *OF_USAGE, *BLOCK)
+BLOCK = (
+    whole("sample_offset", "first row of its samples in /samples; -1 of none", "rows"),
+    whole("sample_ranks", "ranks with samples"),
+    whole("sample_iterations", "samples of each rank; rows are sample_ranks x sample_iterations"))
+"""The columns of results.h5 alone."""
+CASE_COLUMNS = (*OF_CASE, *OF_RESULT, *COUNTS, *TIMES, *OF_TIMING, *OF_USAGE)
+COLUMNS = (*CASE_COLUMNS, *BLOCK)
 """The columns that cases of all kinds have."""
 OF_ARRIVALS = (
-    *texts(arrival="together, or who enters late by how much: last:250us"),
+    word("arrival", "together, or who enters late by how much: last:250us"),
     *columns_of(LateArrivals))
 """The columns of runs in which ranks enter late on purpose."""
 LINES_OF_CASES = ("detail", "timing", "phases", "usage")
@@ -271,7 +271,8 @@ LINES_OF_CASES = ("detail", "timing", "phases", "usage")
 Row = dict[str, Any]
 
 
-def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
+def row_of(item: CaseResult) -> Row:
+    """Return the values of CASE_COLUMNS."""
     case, stats, timing = item.case, item.statistics, item.timing
     row: Row = {column.name: getattr(case, column.name) for column in OF_CASE}
     row |= {column.name: getattr(stats, column.name, None) for column in (*COUNTS, *TIMES)}
@@ -282,8 +283,7 @@ def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
         "env": settings(case.env),
         "dtype": case.workload.dtype, "groups": case.workload.groups,
         "n": stats.n if stats else 0, "ci_reliable": stats is not None and stats.ci_reliable,
-        "n_wrong": item.n_wrong, "blamed_rank": item.blamed_rank,
-        **dict(zip((column.name for column in BLOCK), block, strict=True))}
+        "n_wrong": item.n_wrong, "blamed_rank": item.blamed_rank}
 
 
 def settings(pairs: Iterable[tuple[str, object]]) -> list[str]:
@@ -347,3 +347,11 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
 def deriver_of(spec: KindSpec) -> Deriver:
     """Return a new deriver. Raises PluginError if it cannot be loaded."""
     return spec.made(spec.deriver_path)  # type: ignore[no-any-return]
+
+
+def metrics_of(kind: str) -> Sequence[Metric]:
+    """Return the metrics of a kind; none where it is not installed, or cannot be loaded."""
+    try:
+        return deriver_of(kinds()[kind]).columns
+    except (KeyError, PluginError):
+        return ()

@@ -307,8 +307,10 @@ class ResultsWriter:
 
     def _write_cases(self, results: records.Results, of_kinds: KindColumns) -> None:
         cases = results.cases
-        rows = [kind_facts.row_of(item, self._blocks.get(item.case.case_id, _NO_BLOCK))
-                | dict(of_kinds.values.get(item.case.case_id, {})) for item in cases]
+        block = [column.name for column in kind_facts.BLOCK]
+        rows = [{**kind_facts.row_of(item), **of_kinds.values.get(case_id, {}),
+                 **dict(zip(block, self._blocks.get(case_id, _NO_BLOCK), strict=True))}
+                for item in cases for case_id in [item.case.case_id]]
         for column in (*kind_facts.COLUMNS, *of_kinds.columns):
             values = [column.plain(row.get(column.name)) for row in rows]
             stored.write_column(

@@ -19,7 +19,7 @@ from hpcbench.answers.answer import Run
 from hpcbench.answers.check import check_own_limits, code_of
 from hpcbench.answers.topics import TopicResult
 from hpcbench.answers.verdict import verdict_of
-from hpcbench.errors import HpcbenchError, PluginError, command_line
+from hpcbench.errors import HpcbenchError, command_line
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.comparison import FALSE_ALARMS, comparison_counts
@@ -29,10 +29,9 @@ from hpcbench.reduce.kind_facts import (
     OF_RESULT,
     OF_TIMING,
     TIMES,
-    deriver_of,
+    metrics_of,
     row_of,
 )
-from hpcbench.reduce.metric import Metric
 from hpcbench.reduce.records import comparisons
 from hpcbench.reduce.results import (
     FOLDS,
@@ -177,16 +176,8 @@ def field_names(of_run: Collection[str]) -> tuple[str, ...]:
     """
     own = (name for kind in kinds() for presenter in [presenter_of(kind)]
            if presenter.in_every_summary or kind in of_run
-           for name in (*presenter.fields, *fields_of(_metrics(kind))))
+           for name in (*presenter.fields, *fields_of(metrics_of(kind))))
     return tuple(dict.fromkeys((*ORDER, *_COMMON, *own)))
-
-
-def _metrics(kind: str) -> Sequence[Metric]:
-    """Return the metrics of a kind; none where it is not installed, or cannot be loaded."""
-    try:
-        return deriver_of(kinds()[kind]).columns
-    except (KeyError, PluginError):
-        return ()
 
 
 def _names(results: Results) -> tuple[str, ...]:
@@ -233,19 +224,20 @@ def _csv_cell(value: Any) -> Any:
 def case_rows(results: Results) -> list[dict[str, Any]]:
     """Return a row for each case: field -> value; None where it has no such value."""
     names, beyond, found = _names(results), _beyond(results), results.kind_columns
-    metrics = {kind: _metrics(kind) for kind in results.plan.kinds if kind not in found.missing}
+    metrics = {kind: metrics_of(kind) for kind in results.plan.kinds if kind not in found.missing}
     stored = {one.name: one for one in found.columns}
     rows = []
     for item in results.cases:
         case, record = item.case, results.record_of(item)
-        row = {**dict.fromkeys(names), **in_summary_units(row_of(item, (0, 0, 0))),
+        row = {**dict.fromkeys(names), **in_summary_units(row_of(item)),
                **{name: of(item) for name, of in beyond.items()},
                "faults": list(results.run.faults)}
         if item.statistics is None or item.statistics.ci_low_s is None:
             row |= dict.fromkeys(_INTERVAL)
         row |= in_summary_units({name: stored[name].read(value) for name, value in found.values.get(
             case.case_id, {}).items()})
-        row |= metric_row(metrics.get(case.kind, ()), item, record)
+        if record is None or isinstance(record, Mapping):
+            row |= metric_row(metrics.get(case.kind, ()), item, record)
         row |= presenter_of(case.kind).row(item, record)
         rows.append({name: row[name] for name in names})
     return rows

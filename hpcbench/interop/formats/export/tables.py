@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -24,8 +23,7 @@ from hpcbench.interop.formats.export.cases import (
     not_measured,
     plain_number,
 )
-from hpcbench.reduce.kind_facts import BLOCK, COLUMNS, CaseColumn, row_of
-from hpcbench.reduce.metric import ABSENT
+from hpcbench.reduce.kind_facts import CASE_COLUMNS, CaseColumn, row_of
 from hpcbench.texts import as_field, to_json
 
 _LIBRARIES = ("torch", "mpi", "nccl")
@@ -35,7 +33,6 @@ OF_RUN: Mapping[str, type] = MappingProxyType({
     "imported": str})
 """Columns of the run, and their types; ``hosts`` are separated by spaces, ``imported`` names the
 program that printed the numbers."""
-_NO_BLOCK = (-1, 0, 0)
 
 
 def as_csv(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
@@ -71,12 +68,10 @@ def as_parquet(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
 
 def _table(runs: Sequence[ExportedRun]) -> tuple[dict[str, type], list[dict[str, Any]]]:
     """Return the columns with their types, and the rows; absent values are left out or None."""
-    block = {column.name for column in BLOCK}
-    of_cases = [column for column in COLUMNS if column.name not in block]
     of_kinds = {column.name: column for run in runs for column in run.columns}
-    columns = {**OF_RUN, **{column.name: column.type for column in of_cases},
+    columns = {**OF_RUN, **{column.name: column.type for column in CASE_COLUMNS},
                **{name: column.type for name, column in of_kinds.items()}, "reason": str}
-    every = (*of_cases, *of_kinds.values())
+    every = (*CASE_COLUMNS, *of_kinds.values())
     return columns, [_row(run, case, every) for run in runs for case in run.cases]
 
 
@@ -84,8 +79,8 @@ def _row(
     run: ExportedRun, case: ExportedCase, columns: Sequence[CaseColumn],
 ) -> dict[str, Any]:
     info = run.results.run
-    values = row_of(case.item, _NO_BLOCK) | dict(case.columns)
-    row = {column.name: _present(column, values.get(column.name)) for column in columns}
+    values = row_of(case.item) | dict(case.columns)
+    row = {column.name: column.read(column.plain(values.get(column.name))) for column in columns}
     return {"run_id": info.run_id, "run": info.name, "started_at": info.started_at,
             "job_ranks": info.world_size, "nodes": len(info.nodes),
             "first_node": info.nodes[0] if info.nodes else None,
@@ -93,14 +88,6 @@ def _row(
             **{name: info.versions.get(name) for name in _LIBRARIES},
             "imported": " and ".join(info.imported) or None, **row,
             "reason": case.item.reason or None}
-
-
-def _present(column: CaseColumn, value: Any) -> Any:
-    """Return the value as stored, or None where it stands for no value."""
-    stored = column.plain(value)
-    if isinstance(stored, float):
-        return stored if math.isfinite(stored) else None
-    return None if stored == ABSENT[column.type] else stored
 
 
 BENCHMARK = "hpcbench"
