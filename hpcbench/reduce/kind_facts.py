@@ -27,7 +27,6 @@ from hpcbench.reduce.results import (
 )
 from hpcbench.registry import in_this_package
 from hpcbench.statistics.overlap import OverPasses
-from hpcbench.trace.columns import PURE
 
 BEFORE_THE_CALL = "before the call"
 """The phase of a rank that starts a call late."""
@@ -202,16 +201,6 @@ def facts_of(
 
 CaseColumn = Metric
 """The name that plug-ins have for it."""
-
-
-def texts(**columns: str) -> tuple[Metric, ...]:
-    """Return columns of text from NAME=meaning."""
-    return tuple(word(name, text) for name, text in columns.items())
-
-
-def whole_numbers(**columns: str) -> tuple[Metric, ...]:
-    """Return columns of whole numbers without a unit from NAME=meaning."""
-    return tuple(Metric(name, PURE, text, int) for name, text in columns.items())
 
 
 def columns_of(record: type[Any]) -> tuple[Metric, ...]:

@@ -236,8 +236,7 @@ def case_rows(results: Results) -> list[dict[str, Any]]:
             row |= dict.fromkeys(_INTERVAL)
         row |= in_summary_units({name: stored[name].read(value) for name, value in found.values.get(
             case.case_id, {}).items()})
-        if record is None or isinstance(record, Mapping):
-            row |= metric_row(metrics.get(case.kind, ()), item, record)
+        row |= metric_row(metrics.get(case.kind, ()), item, record)
         row |= presenter_of(case.kind).row(item, record)
         rows.append({name: row[name] for name in names})
     return rows

@@ -29,8 +29,6 @@ from hpcbench.reduce.kind_facts import (
     Variation,
     Waiting,
     settings,
-    texts,
-    whole_numbers,
 )
 from hpcbench.reduce.metric import (
     Records,
@@ -112,23 +110,26 @@ def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
     return RankWork(EXCHANGE, stamps.ranks, medians[0], (0,) * len(stamps.ranks), "", medians[1])
 
 
-_OF_WORK = planned(*texts(
-    strategy="name of the strategy", model="name of the model",
-    optimizer="name of the optimizer", checkpointing="what is computed again in backward",
-    data="file of the data, or synthetic", library="whose model it is",
-    loss="how the loss is computed",
-    communication="on: a training; off, only: its steps without, or of nothing else",
-), *whole_numbers(
-    layers="layers, or blocks of a ResNet", hidden="width of the model; 0 of a ResNet",
-    seq_length="tokens of a sample; 0 of images", image_size="pixels of a side; 0 of tokens",
-    parameters="parameters of the model", adapters="parameters beside a frozen model; 0 of none",
-    batch_size="samples of a replica in a step",
-    accumulation="equal parts of batch_size, one after another",
-    global_batch="samples of all replicas in a step", dp="replicas",
-    tp="ranks that share a layer", pp="stages of the pipeline", compile="1 if compiled, else 0"))
-OF_TRAINING = (
-    *_OF_WORK, word("options", "options: NAME=VALUE, separated by spaces",
-                    of=lambda item: settings(item.case.workload.options)))
+OF_TRAINING = (*planned(
+    word("strategy", "name of the strategy"), word("model", "name of the model"),
+    word("optimizer", "name of the optimizer"),
+    word("checkpointing", "what is computed again in backward"),
+    word("data", "file of the data, or synthetic"), word("library", "whose model it is"),
+    word("loss", "how the loss is computed"),
+    word("communication", "on: a training; off, only: its steps without, or of nothing else"),
+    whole("layers", "layers, or blocks of a ResNet"),
+    whole("hidden", "width of the model; 0 of a ResNet"),
+    whole("seq_length", "tokens of a sample; 0 of images"),
+    whole("image_size", "pixels of a side; 0 of tokens"),
+    whole("parameters", "parameters of the model"),
+    whole("adapters", "parameters beside a frozen model; 0 of none"),
+    whole("batch_size", "samples of a replica in a step"),
+    whole("accumulation", "equal parts of batch_size, one after another"),
+    whole("global_batch", "samples of all replicas in a step"), whole("dp", "replicas"),
+    whole("tp", "ranks that share a layer"), whole("pp", "stages of the pipeline"),
+    whole("compile", "1 if compiled, else 0")), word(
+        "options", "options: NAME=VALUE, separated by spaces",
+        of=lambda item: settings(item.case.workload.options)))
 """The model, and how it is trained."""
 _SHOWN: Mapping[str, Any] = {"better": "more", "optional": True}
 _COST: Mapping[str, Any] = {"title": "cost", "units": "currency units", "show": Show.NUMBER,

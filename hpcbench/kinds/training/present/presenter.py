@@ -35,7 +35,6 @@ from hpcbench.units import grouped, plural, round_bytes, three_digits, to_ms
 from hpcbench.views import table as cells
 from hpcbench.views.chart import Chart, rooflines_shown
 from hpcbench.views.columns import COST, cost_cells, ends_of, median_cell, names_of
-from hpcbench.views.metric_tables import metric_row
 from hpcbench.views.presenter import CountedCall, Presenter, Words
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
 
@@ -304,8 +303,7 @@ class TrainingPresenter(Presenter[Training, Values]):
         step_s = median_s(item) if record else None
         own = values.get(deriver.OWN_STEPS.name) or NO_STEPS
         not_counted = values.get(deriver.NOT_COUNTED.name) or {}
-        row = metric_row(deriver.METRICS, item, values) | {
-            name: getattr(work, name) for name in MODEL_FIELDS}
+        row: dict[str, Any] = {name: getattr(work, name) for name in MODEL_FIELDS}
         row |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
         for name in deriver.EXPOSED:
             row |= ends_of(name, values.get(f"{name}_passes"))
