@@ -28,6 +28,7 @@ from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES
 from hpcbench.statistics.order import Interval
 from hpcbench.units import grouped, in_launches, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
+from hpcbench.views.labels import vary
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
 MEANINGS = {
@@ -117,15 +118,14 @@ def _without_shared(table: Table, needed: str) -> Table:
     """Return the table with what all rows share in notes: what differs in the protocol, and why.
 
     The launches needed are left out, too, where all rows need ``needed``, as in `needed_line`."""
-    columns = [{row.cells[at] for row in table.rows} for at in (-3, -2, -1)]
-    hidden = [len(table.rows) > 1 and len(texts) == 1 for texts in columns]
-    hidden[1] = columns[1] == {needed}
+    shared = dict(vary(enumerate(row.cells[-3:]) for row in table.rows)[0])
+    hidden = {at for at, text in shared.items()
+              if (text == needed if at == 1 else len(table.rows) > 1)}
     groups = tuple(replace(group, rows=tuple(replace(row, cells=(*row.cells[:-3], *(
-        None if hide else cell for cell, hide in zip(row.cells[-3:], hidden, strict=True))))
+        None if at in hidden else cell for at, cell in enumerate(row.cells[-3:]))))
         for row in group.rows)) for group in table.groups)
-    shared = [texts.pop() for texts, hide in ((columns[0], hidden[0]), (columns[2], hidden[2]))
-              if hide]
-    notes = tuple(Line(f"all rows: {text}", "quiet") for text in shared if text)
+    notes = tuple(Line(f"all rows: {shared[at]}", "quiet") for at in (0, 2)
+                  if at in hidden and shared[at])
     return replace(table, groups=groups, notes=(*notes, *table.notes))
 
 

@@ -30,7 +30,6 @@ from hpcbench.kinds.training.derive.stalls import Stalls, SyncVariance
 from hpcbench.kinds.training.plan.spec import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import Option
 from hpcbench.reduce.metric import Records, Values
 from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult, Steps
@@ -38,7 +37,7 @@ from hpcbench.units import grouped, in_parts, plural, three_digits, with_sizes
 from hpcbench.views import chart
 from hpcbench.views.chart import Shown
 from hpcbench.views.columns import TABLED, any_profile, pass_range, straggler_text
-from hpcbench.views.labels import short_labels
+from hpcbench.views.labels import short_labels, vary
 from hpcbench.views.metric_tables import ShownColumn, metric_column, of_case
 from hpcbench.views.table import (
     Cell,
@@ -98,16 +97,14 @@ def span_texts(works: Sequence[Training]) -> Iterator[str]:
 
 def distinguishing_options(works: Iterable[Training]) -> Mapping[Training, str]:
     """Return for each training the options that not all of its strategy have at their default."""
-    of_strategy = grouped((work.strategy, work) for work in works)
-    return {work: options_text([option for option in work.options if not _is_usual(option, same)])
-            for same in of_strategy.values() for work in same}
-
-
-def _is_usual(option: tuple[str, Option], same: Sequence[Training]) -> bool:
-    (name, value), spec = option, strategy(same[0].strategy)
-    usual = spec.options.get(name) if spec else None
-    return usual is not None and value == usual.default and all(
-        dict(work.options).get(name, value) == value for work in same)
+    texts = dict[Training, str]()
+    for name, same in grouped((work.strategy, work) for work in works).items():
+        spec = strategy(name)
+        usual = {key: option.default for key, option in spec.options.items()} if spec else {}
+        shared, _ = vary((usual | dict(work.options)).items() for work in same)
+        texts |= {work: options_text([option for option in work.options if option not in shared
+                                      or option not in usual.items()]) for work in same}
+    return texts
 
 
 def parity_text(item: CaseResult, values: Values) -> str | None:
