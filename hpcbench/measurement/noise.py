@@ -34,20 +34,30 @@ _WORK_SIZES = (1000, 500_000)
 """Least and most numbers to add up; a clock that is too coarse to time them would ask for more."""
 _MIN_LOOPS = 20
 
-_SHARE, _LEAST_S = 0.1, 0.2
+_SHARE, _SURE_S = 0.1, 0.2
 """Share of a job's estimated time; and seconds, in which one detour of 1 ms is not yet HB144."""
+_QUIET_SHARE = 0.005
+"""A core that loses no more is quiet: half of `_SURE_S` tells that."""
 
 
 def check_s(most_s: float, estimate_s: float) -> float:
     """Return the seconds to check: ``most_s``, or a tenth of a short job."""
-    return min(most_s, max(_SHARE * estimate_s, _LEAST_S))
+    return min(most_s, max(_SHARE * estimate_s, _SURE_S))
 
 
 def measure_noise(seconds: float = 0.5) -> dict[str, Any]:
     """Return {"detours": `Noise`, "fixed_work": `FixedWork`} as JSON values; a quarter of
-    ``seconds`` is fixed work."""
-    return {"detours": asdict(look_for_detours(0.75 * seconds)),
-            "fixed_work": asdict(repeat_fixed_work(0.25 * seconds))}
+    ``seconds`` is fixed work.
+
+    Of a short job a quiet core is looked at for half as long: all ranks spin, and wait for it.
+    """
+    lost = None
+    if seconds <= _SURE_S:
+        lost = look_for_detours(0.75 * seconds / 2)
+        seconds /= 1 + (lost.stolen_share <= _QUIET_SHARE)
+    if lost is None or lost.stolen_share > _QUIET_SHARE:
+        lost = look_for_detours(0.75 * seconds)
+    return {"detours": asdict(lost), "fixed_work": asdict(repeat_fixed_work(0.25 * seconds))}
 
 
 def look_for_detours(seconds: float = 0.5, now_ns: Clock = time.perf_counter_ns) -> Noise:

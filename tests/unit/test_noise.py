@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbench.measurement import noise
 from hpcbench.measurement.noise import (
     MIN_DETOUR_NS,
     check_s,
@@ -90,6 +91,23 @@ def test_fixed_work_shows_how_unequal_it_is(times_us: list[int], ratios: object)
 def test_a_clock_that_is_too_coarse_for_the_work() -> None:
     found = repeat_fixed_work(0.0, lambda: 0)
     assert (found.n_loops, found.cv, found.max_over_median) == (20, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("seconds", "share", "looks"), [
+    (0.5, 0.0, [0.375]), (0.2, 0.0, [0.075]), (0.2, 0.01, [0.075, 0.15])])
+def test_a_quiet_core_of_a_short_job_is_looked_at_for_half_as_long(
+    seconds: float, share: float, looks: list[float], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[float] = []
+
+    def look(seconds: float) -> Noise:
+        looked.append(seconds)
+        return Noise(seconds, 0, share, 0, 50.0, 2000.0)
+
+    monkeypatch.setattr(noise, "look_for_detours", look)
+    found = measure_noise(seconds)
+    assert looked == pytest.approx(looks)
+    assert found["detours"]["seconds"] == looked[-1]
 
 
 def test_the_garbage_collector_is_as_before() -> None:
