@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.statistics.distributions import distributions
 from hpcbench.statistics.interval import chance_of_one_side
 from hpcbench.statistics.order import Interval, Values, median, medians, t_quantile, t_tail
 
@@ -333,9 +334,8 @@ def launches_differ(rows: Sequence[Sequence[Values]]) -> list[bool]:
     several = [max(chance, 1e-300) for chance in chances if chance is not None]
     if not several:
         return [False] * len(rows)
-    from scipy.special import chdtrc
-
-    together = chdtrc(2 * len(several), -2 * float(np.log(several).sum())) < LAUNCHES_DIFFER
+    together = distributions().chdtrc(
+        2 * len(several), -2 * float(np.log(several).sum())) < LAUNCHES_DIFFER
     return [chance is not None and bool(together or chance < LAUNCHES_DIFFER)
             for chance in chances]
 
@@ -352,9 +352,8 @@ def _chance_of_launches(parts: Sequence[Values]) -> float | None:
     degrees = len(parts) - 1, every.size - len(parts)
     if not within:
         return 0.0
-    from scipy.special import fdtrc
-
-    return float(fdtrc(*degrees, max(between, 0.0) / degrees[0] / (within / degrees[1])))
+    return float(distributions().fdtrc(
+        *degrees, max(between, 0.0) / degrees[0] / (within / degrees[1])))
 
 
 def shifts_of(rows: Sequence[Values], *, independent: bool = False) -> list[Shift]:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.statistics.distributions import distributions
+
 MIN_N_P5_P95 = 20
 """Below 20 values p5 and p95 would lie between an extreme value and its neighbour."""
 MIN_N_P99 = 100
@@ -94,13 +96,9 @@ class Interval:
 
 def t_tail(t: float, degrees: float) -> float:
     """Return P(T > t) for Student's t with so many degrees of freedom, 1 at least."""
-    from scipy.special import stdtr  # commands that only read or plan do without scipy
-
-    return float(stdtr(degrees, -t))
+    return float(distributions().stdtr(degrees, -t))
 
 
 def t_quantile(tail: float, degrees: float) -> float:
     """Return the t that is exceeded with a chance of ``tail``, above 0 and at most 1/2."""
-    from scipy.special import stdtrit
-
-    return -float(stdtrit(degrees, tail))
+    return -float(distributions().stdtrit(degrees, tail))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -104,3 +107,15 @@ def test_segments_with_an_uncertain_inflation_as_by_fisher(
         spread = stats.kruskal(*np.split(ranked, num_segments)).statistic / (num_segments - 1)
         assert segments_differ(ranked, [20] * num_segments,
                                Inflation(spread / (ratio * limit), degrees)) == differs
+
+
+def test_distributions_are_loaded_alone_and_leave_scipy_whole() -> None:
+    code = ("import sys; from hpcbench.statistics.distributions import distributions as of\n"
+            "tail = of().stdtr(3, -2.0)\n"
+            "assert not {'scipy.special', 'numpy.f2py'} & set(sys.modules)\n"
+            "import scipy.special as whole; from scipy.stats import t\n"
+            "assert whole.stdtr(3, -2.0) == tail and t.sf(2.0, 3) > 0\n"
+            "assert of().fdtrc(1, 2, 3.0) == whole.fdtrc(1, 2, 3)\n"
+            "assert of().chdtrc(2, 3.0) == whole.chdtrc(2, 3)\n"
+            "assert of().stdtrit(3, 0.025) == whole.stdtrit(3, 0.025)\n")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
