@@ -77,11 +77,10 @@ def distinct_names(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
 def without_shared(labels: Sequence[str]) -> tuple[str, list[str]]:
     """Return the words that all of several labels have, and each label without them.
 
-    A label that has no other words keeps its first one. A single label keeps all words.
-    """
+    A label that has no other words keeps its first one. A single label keeps all words."""
     shared, rest = vary(label.split() for label in labels)
-    own = [" ".join(words).rstrip(",") or label.split()[0]
+    own = [" ".join(words).rstrip(",") or label.partition(" ")[0]
            for label, words in zip(labels, rest, strict=True)]
-    if len({*labels}) < 2 or len({*own}) < len({*labels}):  # they may differ in how often they
-        return "", [*labels]                               # have a word
+    if len({*labels}) < 2 or len({*own}) < len({*labels}):  # or in how often they have a word
+        return "", [*labels]
     return " ".join(shared), own

@@ -43,7 +43,7 @@ def test_what_all_labels_have_is_stated_once() -> None:
     assert without_shared(["mlp torch fp32", "mlp ring fp32"]) == ("mlp fp32", ["torch", "ring"])
     assert without_shared(["mlp fp32", "mlp ring fp32"]) == ("mlp fp32", ["mlp", "ring"])
     assert without_shared(["mlp torch"]) == ("", ["mlp torch"])
-    assert without_shared([]) == ("", [])
+    assert without_shared([]) == ("", []) and without_shared([""]) == ("", [""])
     assert without_shared(["x 4 4", "x 4"]) == ("", ["x 4 4", "x 4"])
 
 
