@@ -90,8 +90,9 @@ def test_false_alarms_on_dependent_values(n: int) -> None:
     assert np.mean([steady_from([case])[0] / n for case in cases]) < 0.1
 
 
-def test_passes_of_flat_dependent_values_begin_no_warmup() -> None:
-    cases = series_of("autoregressive_6", 600, 30).reshape(200, 3, 30)
+@pytest.mark.parametrize("n", [30, 60])
+def test_passes_of_flat_dependent_values_begin_no_warmup(n: int) -> None:
+    cases = series_of("autoregressive_6", 600, n).reshape(200, 3, n)
     assert np.mean([any(steady_from(case)) for case in cases]) < 0.03
 
 
