@@ -29,7 +29,7 @@ from hpcbench.statistics.order import Interval
 from hpcbench.statistics.overlap import OverPasses, significant
 from hpcbench.statistics.scaling_laws import AMDAHL, UNIVERSAL, Law, amdahl, universal, why_not
 from hpcbench.units import grouped
-from hpcbench.views.labels import own_words
+from hpcbench.views.labels import short_labels
 
 _EVENLY = 1.001
 """Quotients of ranks and cores are this far from a whole number at most by rounding."""
@@ -155,10 +155,8 @@ def _work_of(run: Run, item: CaseResult) -> CallWork | None:
 
 
 def short_ways(cases: Sequence[Worked]) -> dict[str, str]:
-    """Return each way without the options that all cases of the same first word have."""
-    alike = grouped((case.work.way.partition(" ")[0], case.work.way) for case in cases)
-    return {way: name for ways in alike.values()
-            for way, name in zip(ways, own_words(ways), strict=True)}
+    """Return the name of each way among those of the cases, as labels are shortened."""
+    return dict(short_labels(case.work.way for case in cases))
 
 
 def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:

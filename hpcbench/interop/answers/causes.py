@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from hpcbench.answers.answer import (
     CLEAR,
+    MOST_NAMED,
     Answer,
     Run,
     Topic,
@@ -48,8 +49,8 @@ from hpcbench.reduce.kind_facts import IsolatedCall, IsolatedForm
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.statistics.interval import stretch_of_mean
 from hpcbench.statistics.order import Interval
-from hpcbench.units import rank_list, three_digits, with_sizes
-from hpcbench.views.table import Column, Row, Show, Table
+from hpcbench.units import grouped, rank_list, three_digits, with_sizes
+from hpcbench.views.table import Column, Line, Row, Show, Table
 
 TRANSFER, ARRIVAL, CONTENTION = "transfer", "arrival", "contention"
 MIXED, INCONCLUSIVE = "mixed", "inconclusive"
@@ -334,7 +335,7 @@ def _tables(result: Causes) -> Iterator[Table]:
     total = sum(one.time_s for one in result.forms) or 1.0
     if not result.forms:
         return
-    yield plain_table("recorded calls against isolated ones", (
+    table = plain_table("recorded calls against isolated ones", (
         Column("form", "call"), Column("calls", "calls", Show.COUNT),
         Column("share", "time", Show.PERCENT, "%", "of the recorded time of all calls"),
         Column("transfer", "recorded", Show.US, "us", "mean transfer of a call", "less"),
@@ -347,12 +348,23 @@ def _tables(result: Causes) -> Iterator[Table]:
                "of its time: transfer beyond that in isolation", optional=True),
         Column("contention_interval", "95 % CI", Show.WHOLE_PERCENT, "%", optional=True),
         Column("cause", "cause"), Column("late", "late ranks", optional=True),
-        Column("missing", "missing", optional=True)), (Row((
+        Column("missing", "missing", optional=True, detail=True)), (Row((
             one.form, one.calls, one.time_s / total, one.transfer_s, one.isolated_s, one.waiting_s,
             one.arrival.value if one.arrival else None, range_of(one.arrival),
             one.contention.value if one.contention else None, range_of(one.contention),
             " + ".join(one.parts) or one.cause, rank_list(one.late) if one.late else None,
             one.missing or None)) for one in result.forms))
+    yield replace(table, notes=tuple(_notes(result)))
+
+
+def _notes(result: Causes) -> Iterator[Line]:
+    """Yield the most that may be exposed, and why calls have no cause."""
+    if exposed := exposed_text(result.of_span):
+        yield Line(f"  {exposed}")
+    for why, forms in grouped((one.missing, one.form) for one in result.forms
+                              if one.missing).items():
+        rest = f" and {len(forms) - MOST_NAMED} more" if len(forms) > MOST_NAMED else ""
+        yield Line(f"  no cause of {', '.join(forms[:MOST_NAMED])}{rest}: {why}")
 
 
 TOPIC = Topic("causes", "why recorded communication is slow", causes, _tables, lambda _: ())
