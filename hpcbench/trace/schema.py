@@ -69,17 +69,21 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 @cache
 def _checkers(kind: type[Any], without: frozenset[str]) -> Mapping[str, TypeAdapter[Any]]:
-    """Return the checker of each other field; whole numbers have to fit into an HDF5 column."""
+    """Return the checker of each other field."""
     try:
         hints = get_type_hints(kind)
     except Exception:
         if kind.__module__.partition(".")[0] == "hpcbench":
             raise
         return {}  # a plug-in need not be able to resolve its types at run time
-    types = {item.name: hints[item.name] for item in fields(kind) if item.name not in without}
-    return {name: TypeAdapter(_INT64 if one is int else one,
-                              config=None if is_dataclass(one) else _STRICT)
-            for name, one in types.items()}
+    return {item.name: _checker(hints[item.name]) for item in fields(kind)
+            if item.name not in without}
+
+
+@cache
+def _checker(of: Any) -> TypeAdapter[Any]:
+    """Return the checker of a type; whole numbers have to fit into an HDF5 column."""
+    return TypeAdapter(_INT64 if of is int else of, config=None if is_dataclass(of) else _STRICT)
 
 
 def _first(error: ValidationError) -> str:
