@@ -186,8 +186,10 @@ def results() -> Iterator[str]:
 
 def columns() -> Iterator[str]:
     """Yield the columns of all cases, then those of several kinds, then those of each, without
-    those that are keys of blocks."""
+    those that are keys of blocks, or predictions of others."""
     given = {key for section in schema.BLOCKS.values() for key in _keys_of(section)}
+    given |= {f"{one.name}_predicted" for spec in kinds().values()
+              for one in deriver_of(spec).columns}
     yield from block(_described_columns(COLUMNS))
     yield from block(_described_columns(OF_ARRIVALS), "Runs with late ranks (`arrival`)")
     who: dict[CaseColumn, list[str]] = defaultdict(list)

@@ -242,8 +242,6 @@ INTENSITY = (
     metric("flop_per_memory_byte", "FLOPs over the least bytes of memory", "FLOP/byte"),
     metric("flop_per_network_byte", "FLOPs over the bytes that a rank sends", "FLOP/byte"))
 ROOFLINE = (*BOUND, *INTENSITY)
-ROOFLINE_FIELDS = tuple(one.name for one in ROOFLINE)
-"""Their fields of the summaries."""
 
 
 def roofline(

@@ -145,8 +145,7 @@ MFU, MFU_OF_MEASURED, HFU, HFU_NOMINAL = UTILISATIONS = tuple(
     for name, title, text in (
         ("mfu", "MFU", "share of the declared peak of the devices, by the FLOPs of the model"),
         ("mfu_of_measured", "MFU of gemm", "the same, of the best product measured in the run"),
-        ("hfu", "HFU",
-         "share of the declared peak, with what checkpointing computes again"),
+        ("hfu", "HFU", "of the declared peak, with what checkpointing computes again"),
         ("hfu_nominal", "HFU nominal", "the same, of whole forward passes")))
 DEFINITION, MFU_MISSING = (word(name, "which count of FLOPs, or why none")
                            for name in ("mfu_definition", "mfu_missing"))
@@ -164,8 +163,8 @@ MEMORY = {f"{name}_bytes": name for name in (
 """Name -> part of the memory use, of the rank with most of it."""
 PEAK = "peak_bytes"
 PEAK_OF = word("peak_of", "what peak_bytes counts")
-PARITY = metric("parity_share", "largest error over what is allowed")
-READ_AGAIN = metric("passes_over_data", "how often a pass reads the file")
+PARITY = metric("parity_share", "error over what is allowed")
+READ_AGAIN = metric("passes_over_data", "of a file, in a pass")
 EXPOSED = {
     "exposed_s": ("time beyond the step without communication", "s"),
     "exposed_share": ("exposed_s as a share of the step", PURE),
@@ -179,15 +178,15 @@ OWN_STEPS = document("own_steps", "steps of each rank without communication",
                      type=slow_ranks.OwnSteps)
 NOT_PAIRED = document("not_paired", "why there are no numbers of exposed communication",
                       type=tuple[str, ...])
-BUBBLE = metric("bubble_predicted", "waiting that the schedule predicts")
-IS_PARTNER = whole("is_partner", "1: shown beside its training")
+BUBBLE = metric("bubble_predicted", "idle share, as the schedule predicts")
+IS_PARTNER = document("is_partner", "whether it is shown beside its training", type=bool)
 SCALING, EFFICIENCY, BASE, BASE_RANKS, BASE_RATE = SCALINGS = (
-    word("scaling", "weak: as many samples of a rank as in the base; strong: of all",
+    word("scaling", "weak: samples of a rank as in the base; strong: of all",
          title="scaling"),
     metric("scaling_efficiency", "samples/s of a rank over those in the base; NaN without a base"),
     word("scaling_base_case", "the base"),
     whole("scaling_base_ranks", "its ranks"),
-    metric("scaling_base_samples_per_s", "its samples/s", title="base",
+    metric("scaling_base_samples_per_second", "its samples/s", "1/s", title="base",
            show=Show.NUMBER, shown_unit="samples/s", **_SHOWN))
 SCORE = metric("efficiency_score", "useful time of all ranks over ranks x step; NaN if unknown",
                title="score", show=Show.PERCENT, better="more")
@@ -202,12 +201,12 @@ COMPUTATION_SCALING, GLOBAL, LIMIT, SOURCE = (
            "a base", title="comp. scaling", **_PERCENT),
     metric("global_efficiency", "times the parallel efficiency", title="global",
            **_PERCENT),
-    word("efficiency_limit", "the smallest factor, below 0.8", title="limits",
+    word("efficiency_limit", "smallest factor below 0.8", title="limits",
          optional=True),
-    word("efficiency_of", "source of useful times", title="by"))
+    word("efficiency_of", "source of it", title="by"))
 USEFUL = document("useful", "useful seconds of each rank", type=stalls.Useful)
 COUNTED = tuple(
-    whole(f"{name}{end}", "of one untimed step, the most of a rank; predicted as planned", units,
+    whole(f"{name}{end}", "of an untimed step, the most of a rank", units,
           title=end.strip("_") or title, show=show, shown_unit=shown_unit, optional=True)
     for name, units, title, show, shown_unit in (
         ("step_calls", "", "calls", Show.COUNT, ""), ("wire_bytes", "", "wire", Show.MIB, "MiB"),
@@ -215,7 +214,7 @@ COUNTED = tuple(
         ("activations_bytes", "", "activations", Show.MIB, "MiB"))
     for end in ("", "_predicted"))
 """Each number of a counted step, and its prediction."""
-SCORES_AGAIN = whole("scores_again_flops", "that fused attention repeats; not in flops", "FLOP")
+SCORES_AGAIN = whole("scores_again_flops", "beside flops, repeated by attention", "FLOP")
 ACTIVATIONS_OF = word("activations_of", "what activations are")
 NOT_COUNTED = document("not_counted", "values that were not counted, and why",
                        type=dict[str, str])
@@ -228,7 +227,7 @@ SLOW_ALONE = document("slow_alone", "the slowest rank without communication",
                       type=slow_ranks.SlowAlone)
 COUNTERPART = document("counterpart", "the case that a large model was compared with",
                        type=fingerprints.Counterpart)
-SAME_PROGRAM = word("same_program_as", "an earlier, equal program")
+SAME_PROGRAM = word("same_program_as", "earlier equal case")
 ROOFLINES = document("rooflines", "limits of the step, then of its phases",
                      type=tuple[roofline.Roofline, ...])
 COMPARISONS = document("comparisons", "comparisons of ranks", type=tuple[Comparison, ...])

@@ -183,7 +183,8 @@ def _of_group(group: Sequence[Timed]) -> Iterator[tuple[Case, Values]]:
                 yield case, {
                     "scaling": kind, "scaling_base_case": base.case_id,
                     "scaling_efficiency": rate * base.world_size / (case.world_size * base_rate),
-                    "scaling_base_ranks": base.world_size, "scaling_base_samples_per_s": base_rate}
+                    "scaling_base_ranks": base.world_size,
+                    "scaling_base_samples_per_second": base_rate}
 
 
 COUNTED = "counted"  # the key of a rank's detail for what it counted

@@ -30,11 +30,11 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.metric import Records, Values
 from hpcbench.reduce.records import median_s
 from hpcbench.reduce.results import CaseResult
-from hpcbench.reduce.roofline import ROOFLINE_FIELDS
 from hpcbench.units import grouped, plural, round_bytes, three_digits, to_ms
 from hpcbench.views import table as cells
 from hpcbench.views.chart import Chart, rooflines_shown
 from hpcbench.views.columns import COST, cost_cells, ends_of, median_cell, names_of
+from hpcbench.views.metric_tables import fields_of
 from hpcbench.views.presenter import CountedCall, Presenter, Words
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table, cell_text
 
@@ -195,43 +195,19 @@ def _group_row(cases: Sequence[Case]) -> Row:
 
 _OF_TEXT = ("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")
 _OF_IMAGES = ("width", "classes", "image_size")
-MODEL_FIELDS = ("strategy", "model", "changed", "shrunk", "layers", *_OF_TEXT, *_OF_IMAGES,
-                "parameters", "adapters")
-"""Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
-STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing",
-               "data", "library", "compile", "loss")
-_COUNTED_NAMES = [one.name for one in deriver.COUNTED if one.name not in deriver.MEMORY]
-COUNTED_FIELDS = (
-    *(name for name in _COUNTED_NAMES if not name.endswith("_predicted")),
-    *(name for name in _COUNTED_NAMES if name.endswith("_predicted")),
-    "scores_again_flops", "activations_of", "not_counted")
-PER_SECOND = {"samples_per_second": deriver.SAMPLES, "tokens_per_second": deriver.TOKENS,
-              "scaling_base_samples_per_second": deriver.BASE_RATE}
+"""Extents that a model of the other family lacks are None: a ResNet's hidden, a transformer's
+width."""
+_OF_WORK = ("changed", "shrunk", *_OF_TEXT, *_OF_IMAGES)
+PER_SECOND = {"samples_per_second": deriver.SAMPLES, "tokens_per_second": deriver.TOKENS}
 """Field -> the metric that has a shorter name."""
-RATE_FIELDS = ("samples_per_second", "tokens_per_second", "step_time_ms", "mfu", "hfu",
-               "mfu_of_measured", "hfu_nominal", "mfu_definition", "mfu_missing", "cost_per_step",
-               "cost_per_million_tokens", "cost_per_million_samples")
-SCALING_FIELDS = ("scaling", "scaling_efficiency", "scaling_base_case", "scaling_base_ranks",
-                  "scaling_base_samples_per_second")
-_RANGED_NAMES = {name: names_of(name) for name in deriver.EXPOSED}
-EXPOSURE_FIELDS = (
-    "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
-    "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
-"""Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
-POP_FIELDS = ("efficiency_score", "computation_scaling", "global_efficiency", "efficiency_of",
-              *(one.name for one in deriver.FACTORS))
-TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATE_FIELDS, *deriver.PHASES,
-                   *deriver.MEMORY, "peak_of", *COUNTED_FIELDS, "communication", "parity",
-                   *EXPOSURE_FIELDS, *SCALING_FIELDS, "same_program_as", *POP_FIELDS,
-                   *ROOFLINE_FIELDS, "phase_bounds")
+FIELDS = (
+    *_OF_WORK, *PER_SECOND, "step_time_ms", "parity", "not_counted", *(
+        field for name in deriver.EXPOSED for field in names_of(name)),
+    "own_step_s", "idle_share", "bubble_of_own_times", "not_paired", "phase_bounds")
+"""Fields beside the metrics."""
 LISTED_FIELDS = (
-    "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
-    *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
-    "ci_high_s", "ci_reliable", *RATE_FIELDS, *deriver.PHASES, "parity",
-    *COUNTED_FIELDS, *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"],
-    *EXPOSURE_FIELDS, *SCALING_FIELDS, "same_program_as", *POP_FIELDS, *ROOFLINE_FIELDS,
-    "phase_bounds",
-)
+    "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "n", "median_s",
+    "p95_s", "ci_low_s", "ci_high_s", "ci_reliable", *fields_of(deriver.METRICS), *FIELDS)
 MEMORY_FIELDS = ("case_id", "kind", "strategy", "options", "model", "world_size", "dtype",
                  "batch_size", "accumulation", "checkpointing", *deriver.MEMORY, "peak_of")
 """Fields of each row of ``results.memory``."""
@@ -272,7 +248,7 @@ def _way_text(work: Training) -> str:
 class TrainingPresenter(Presenter[Training, Values]):
     """Presents trainings."""
 
-    fields = TRAINING_FIELDS
+    fields = FIELDS
     listing = staticmethod(training_listing)
     plan_table = staticmethod(training_plan_table)
     dry_run_lines = staticmethod(training_dry_run_lines)
@@ -298,12 +274,12 @@ class TrainingPresenter(Presenter[Training, Values]):
                                    of=any(item.status == "ok" for item in items))
 
     def row(self, item: CaseResult, record: Values | None) -> dict[str, Any]:
-        """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
+        """Return a case's `FIELDS` and its options; None where there is no number."""
         work, values = training_of(item.case), record or {}
         step_s = median_s(item) if record else None
         own = values.get(deriver.OWN_STEPS.name) or NO_STEPS
         not_counted = values.get(deriver.NOT_COUNTED.name) or {}
-        row: dict[str, Any] = {name: getattr(work, name) for name in MODEL_FIELDS}
+        row: dict[str, Any] = {name: getattr(work, name) for name in _OF_WORK}
         row |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
         for name in deriver.EXPOSED:
             row |= ends_of(name, values.get(f"{name}_passes"))
