@@ -8,8 +8,7 @@ axes that matter least for a comparison.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, replace
 from typing import Any
 
 from hpcbench.kinds.collective.derive import (
@@ -62,6 +61,7 @@ from hpcbench.views.metric_tables import (
     ShownColumn,
     cell_of,
     column_of,
+    metric_column,
     of_case,
     plan_table,
     planned_as,
@@ -222,7 +222,7 @@ RATE = Axis("bus bandwidth", Show.GB_PER_S, "GB/s", Scale.LOG)
 ROW_COLUMNS = (
     Column("time_p50", "median", Show.US, "us", better="less"),
     Column("interval", "interval", Show.PERCENT, "+-%", better="less"),
-    Column("busbw", "bus bandwidth", Show.GB_PER_S, "GB/s", better="more", optional=True))
+    replace(column_of(BUSBW), title="bus bandwidth", optional=True))
 
 
 def collective_figures(items: Items) -> Iterator[Figure]:
@@ -454,9 +454,8 @@ def _measured(
     if not span:
         yield of_case(Column("p95", "p95", Show.DURATION, optional=True),
                       lambda item: P95.of(item, {}))
-        yield ShownColumn(Column("algbw", "algbw", Show.GB_PER_S, "GB/s"), partial(cell_of, ALGBW))
-    yield ShownColumn(Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more", span=span,
-                       first_to_go=bool(span)), partial(cell_of, BUSBW))
+        yield metric_column(ALGBW)
+    yield metric_column(BUSBW, span=span, first_to_go=bool(span))
 
 
 def _brief_rows(

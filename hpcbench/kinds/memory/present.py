@@ -10,7 +10,12 @@ from hpcbench.kinds.memory import derive
 from hpcbench.kinds.memory.plan import MemoryWork, with_batch, work_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present import charts as _training_charts
-from hpcbench.kinds.training.present.charts import degrees_text, distinguishing_options, model_text
+from hpcbench.kinds.training.present.charts import (
+    degrees_text,
+    distinguishing_options,
+    model_text,
+    strategy_text,
+)
 from hpcbench.kinds.training.present.presenter import MEMORY_FIELDS, TrainingPresenter
 from hpcbench.plan.case import Case
 from hpcbench.reduce.metric import Metric, Records, Values
@@ -124,8 +129,7 @@ def who(options: Options) -> tuple[ShownColumn, ...]:
         return of_case(shown, lambda item: of(work_of(item.case).training))
 
     return (
-        column(Column("strategy", "strategy"), lambda work: work.strategy if work.trains else
-               f"{work.strategy} (communication off)"),
+        column(Column("strategy", "strategy"), strategy_text),
         column(Column("options", "options", optional=True), lambda work: options[work] or None),
         column(Column("degrees", "degrees", optional=True),
                lambda work: degrees_text(work) or None),
