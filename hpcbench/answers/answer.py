@@ -44,13 +44,20 @@ class Answer:
         sentence: ``label: result``, with its number and interval, or what is missing; one line.
         evidence: from which cases and figures it follows, what to do; a phrase each.
         command: the command that shows or repeats it; empty where there is none.
-        subject: its subject, such as ``all_reduce 4 MiB`` or ``rank 2``."""
+        subject: its subject, such as ``all_reduce 4 MiB`` or ``rank 2``.
+        remedy: what to do about it, ``use more passes``; empty where there is nothing."""
 
     certainty: str
     sentence: str
     evidence: tuple[str, ...] = ()
     command: str = ""
     subject: str = ""
+    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the sentence with the remedy."""
+        return "; ".join(filter(None, (self.sentence, self.remedy)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +147,8 @@ def cores_first(answers: Iterable[Answer], runs: Sequence[Run]) -> Iterator[Answ
     second remedy."""
     busy = any(is_busy(run.results) for run in runs)
     for one in answers:
-        yield replace(one, sentence=one.sentence.replace(
-            "; use ", "; free the cores first, then use ")) if (
-                busy and one.certainty == CANNOT_TELL) else one
+        yield replace(one, remedy=f"free the cores first, then {one.remedy}") if (
+            busy and one.remedy and one.certainty == CANNOT_TELL) else one
 
 
 def by_subject(answers: Iterable[Answer]) -> Iterator[tuple[str, list[Answer]]]:
@@ -161,10 +167,11 @@ def by_subject(answers: Iterable[Answer]) -> Iterator[tuple[str, list[Answer]]]:
 
 
 def cannot_tell(
-    label: str, why: str, evidence: Iterable[str] = (), subject: str = "",
+    label: str, why: str, evidence: Iterable[str] = (), subject: str = "", remedy: str = "",
 ) -> Answer:
-    """Return the answer that the data do not decide, with the reason or the remedy."""
-    return Answer(CANNOT_TELL, f"{label}: cannot tell ({why})", tuple(evidence), subject=subject)
+    """Return the answer that the data do not decide, with the reason and the remedy."""
+    return Answer(CANNOT_TELL, f"{label}: cannot tell ({why})", tuple(evidence), subject=subject,
+                  remedy=remedy)
 
 
 def seconds_text(value: float, low: float, high: float) -> str:

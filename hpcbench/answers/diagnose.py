@@ -210,9 +210,9 @@ def _unknown(
         most = max(wide, key=lambda one: one.most_share)
         more = f"and {plural(len(wide) - 1, 'more check')} " * (len(wide) > 1)
         yield Answer(CANNOT_TELL, f"stragglers: cannot tell in {most.label} {more}(noise hides "
-                     f"delays up to {three_digits(100 * most.most_share)} % of its time); use "
-                     "more passes",
-                     (f"their intervals reach over {100 * PRECISE:.0f} % of a call", *evidence))
+                     f"delays up to {three_digits(100 * most.most_share)} % of its time)",
+                     (f"their intervals reach over {100 * PRECISE:.0f} % of a call", *evidence),
+                     remedy="use more passes")
     if reasons:
         texts = [f"{reason} ({plural(count, 'check')})" for reason, count in reasons.most_common()]
         yield Answer(CANNOT_TELL, f"stragglers: not enough data: {texts[0]}",

@@ -420,12 +420,14 @@ def whole_hosts(found: Sequence[SlowRank], hosts: Sequence[str]) -> dict[str, li
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """The outcome for one matrix, or the rates of all ranks; ``missing`` is why there is none."""
+    """The outcome for one matrix, or the rates of all ranks; ``missing`` is why there is none,
+    ``remedy`` what it takes."""
 
     label: str
     parts: tuple[SlowPart, ...] = ()
     detectable: float | None = None
     missing: str = ""
+    remedy: str = ""
 
 
 def machine(runs: Sequence[Run], options: TopicOptions) -> Machine:
@@ -465,8 +467,8 @@ def _of_links(item: CaseResult, pairs: PairRates, chance: float) -> _Checked:
     cells = cells_of(rates, across_hosts, numbers, passes, each_way=pairs.each_way)
     needed = _passes_needed(cells, chance)
     if item.case.world_size >= MIN_RANKS and needed > len(passes):
-        return _Checked(label, missing=f"{len(passes)} passes show no slow link for sure; use "
-                        f"{needed}")
+        return _Checked(label, missing=f"{len(passes)} passes show no slow link for sure",
+                        remedy=f"use {needed}")
     found = slow_links(cells, chance, each_way=pairs.each_way)
     parts = []
     for one in found.found:
@@ -483,7 +485,7 @@ def _of_ranks(run: Run, cases: Sequence[RankRates], chance: float) -> _Checked:
     needed = math.ceil(1 - math.log(chance / 2) / math.log(ranks))  # (1 / ranks) in each, of ranks
     if ranks >= MIN_RANKS and len(passes) < needed:
         return _Checked(label, missing=f"{plural(len(passes), 'pass')} of cases show no "
-                        f"slow rank for sure; use {needed}")
+                        "slow rank for sure", remedy=f"use {needed}")
     found = slow_ranks(np.array([case.rates for case in cases]),
                        np.array(passes).reshape(-1, ranks), chance)
     if found.detectable is None:
@@ -526,10 +528,11 @@ def _answers(
         yield Answer(NONE, f"slow links: none ({plural(len(seen), 'check')}; each would show a "
                      f"drop of {_percent(seen[0][0])} that lasts all passes)", (seen[0][1],))
     if blind := able[:len(able) - len(seen)]:
-        yield cannot_tell("slow links", f"noise hides any drop below {_percent(blind[0][0])}; use "
-                          "more passes", (label for _, label in blind[:MOST_NAMED]))
-    for why, count in Counter(look.missing for look in checks if look.missing).items():
-        yield cannot_tell("slow links", f"{plural(count, 'check')}: {why}")
+        yield cannot_tell("slow links", f"noise hides any drop below {_percent(blind[0][0])}",
+                          (label for _, label in blind[:MOST_NAMED]), remedy="use more passes")
+    for (why, remedy), count in Counter(
+            (look.missing, look.remedy) for look in checks if look.missing).items():
+        yield cannot_tell("slow links", f"{plural(count, 'check')}: {why}", remedy=remedy)
     if not checks:
         yield cannot_tell("slow links", "not measured: add {kind: hardware, test: pairs}")
 

@@ -394,9 +394,10 @@ def _answer(
     first, subject = alike[0], spans_text([subjects[one.task] for one in alike])
     sentence = {CLEAR: _clear, NONE: _none, CANNOT_TELL: _undecided}[first.certainty](
         alike, n_tasks, subject)
+    remedy = _remedy(alike) if first.certainty == CANNOT_TELL else ""
     every = spans_text([subjects[one.task] for one in alike], len(alike))
     return Answer(first.certainty, sentence, (f"tasks: {every}; measured {_where(alike)}",),
-                  command, subject)
+                  command, subject, remedy)
 
 
 def _clear(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
@@ -423,14 +424,20 @@ def _none(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
 def _undecided(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
     one, which = alike[0], _in_tasks(alike, n_tasks, subject)
     if all(other.paired.n < FEWEST for other in alike):
-        unit = one.paired.unit if one.paired.n else PASSES
-        return f"{short(one.key)}: not enough data {which}; use at least {ENOUGH} {unit}"
-    keep = f"; keep the default {short(one.key)}" if one.has_default else ""
-    more = "more" if max(other.paired.n for other in alike) >= ENOUGH else f"at least {ENOUGH}"
+        return f"{short(one.key)}: not enough data {which}"
     why = (f"not clear at {100 * FALSE_ALARMS:.0f} % false in all comparisons"  # its interval: 95 %
            if (one.paired.low or 0) > 1 + NEAR else "too noisy")
-    return (f"{short(one.key)}: undecided {which}, {why} ({_nearest(alike)}); use {more} "
-            f"{one.paired.unit}{keep}")
+    return f"{short(one.key)}: undecided {which}, {why} ({_nearest(alike)})"
+
+
+def _remedy(alike: Sequence[Preference]) -> str:
+    """Return what decides, and what to take until then."""
+    one, most = alike[0], max(other.paired.n for other in alike)
+    more = "more" if most >= ENOUGH else f"at least {ENOUGH}"
+    if most < FEWEST:
+        return f"use {more} {one.paired.unit if one.paired.n else PASSES}"
+    keep = f"; keep the default {short(one.key)}" if one.has_default else ""
+    return f"use {more} {one.paired.unit}{keep}"
 
 
 def _in_tasks(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:

@@ -128,7 +128,7 @@ def _sentences(result: TopicResult) -> Iterator[tuple[str, str]]:
                      key=lambda one: CERTAINTIES.index(one.certainty))
     for answer in ordered[:MOST_ANSWERS]:
         is_bad = result.topic.name != "recommend" and answer.certainty == CLEAR
-        yield answer.sentence, "warning" if is_bad else "plain"
+        yield answer.text, "warning" if is_bad else "plain"
     if (more := len(ordered) - MOST_ANSWERS) > 0:
         yield f"{result.topic.name}: {plural(more, 'more answer')} (hpcbench advise)", "quiet"
 

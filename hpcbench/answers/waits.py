@@ -267,8 +267,8 @@ def _no_cause(found: Sequence[Cause]) -> Iterator[Answer]:
                      f"{digits(100 * seen[0].high_share, 2)} % slower)", (_widest(seen[0]),))
     if blind := widest[:len(widest) - len(seen)]:
         yield Answer(CANNOT_TELL, f"slow compute or link: {plural(len(blind), 'check')} too noisy, "
-                     f"up to {three_digits(100 * blind[0].high_share)} %; use more passes",
-                     (_widest(blind[0]),))
+                     f"up to {three_digits(100 * blind[0].high_share)} %",
+                     (_widest(blind[0]),), remedy="use more passes")
 
 
 def _widest(one: Cause) -> str:
@@ -295,7 +295,8 @@ def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
         evidence = (f"{plural(len(bounded), 'case')}; most in {most.label}, {_share(most)}",)
         yield (Answer(NONE, f"waiting for the slowest rank: {bound}", evidence)
                if reach <= MOST_UNSEEN else
-               cannot_tell("waiting for the slowest rank", f"{bound}; use more steps", evidence))
+               cannot_tell("waiting for the slowest rank", bound, evidence,
+                           remedy="use more steps"))
     yield from _varying(found)
     if not found:
         yield cannot_tell("waiting for the slowest rank", "only steps of a training on 2 ranks "

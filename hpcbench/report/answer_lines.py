@@ -122,7 +122,7 @@ def topic_results_of_file(file: ResultsFile) -> tuple[TopicResult, ...]:
 def print_advice(results: Sequence[TopicResult], verbosity: Verbosity) -> None:
     """Print answers and tables of each topic; quietly only sentences, in detail evidence, too."""
     if verbosity.is_quiet:
-        print_lines(Text(f"{one.topic.name}: {answer.sentence}") for one in results
+        print_lines(Text(f"{one.topic.name}: {answer.text}") for one in results
                     for answer in one.record.answers)
         return
     for one in results:
@@ -175,7 +175,7 @@ def _short_table(one: SideComparison) -> Table:
 
 
 def answer_lines(answer: Answer, *, full: bool = False, indent: int = 2) -> Iterator[Text]:
-    yield Sentence(f"{'':{indent}}{answer.sentence}", indent + 2,
+    yield Sentence(f"{'':{indent}}{answer.text}", indent + 2,
                    _STYLES.get(answer.certainty, ""))
     if full:
         yield from (Sentence(f"{'':{indent + 4}}{phrase}", indent + 6, "dim")

@@ -287,7 +287,7 @@ def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterato
 
 
 def _answer_lines(answer: Answer) -> Iterator[Line]:
-    yield Line(with_sizes(answer.sentence), "title" if answer.certainty == CLEAR else "plain")
+    yield Line(with_sizes(answer.text), "title" if answer.certainty == CLEAR else "plain")
     if answer.evidence:
         more = len(answer.evidence) - _PHRASES
         yield Line(with_sizes(f"from: {'; '.join(answer.evidence[:_PHRASES])}")

@@ -89,12 +89,12 @@ def test_equal_links_name_nothing_and_state_what_would_be(what: str) -> None:
 
 @pytest.mark.parametrize(("results", "why"), [
     (measured(ranks=2), "4 ranks or more"),
-    (measured(), "0 passes show no slow link for sure; use 3"),
+    (measured(), "0 passes show no slow link for sure); use 3"),
     (measured(distance="same board"), "links of several distances are mixed (same board)"),
     (make_results((ok(make_case()),)), "not measured")])
 def test_what_data_cannot_carry_is_stated(results: Results, why: str) -> None:
     (answer,) = asked(results).answers
-    assert answer.certainty == CANNOT_TELL and why in answer.sentence
+    assert answer.certainty == CANNOT_TELL and why in answer.text
 
 
 class OfRanks(Run):
@@ -121,4 +121,4 @@ def test_a_rank_is_named_where_passes_bear_it_out(
     (answer,) = machine([run], TopicOptions()).answers
     assert answer.certainty == certainty
     assert (answer.subject == "rank 5" if certainty == CLEAR else
-            "3 passes of cases show no slow rank for sure; use 4" in answer.sentence)
+            "3 passes of cases show no slow rank for sure); use 4" in answer.text)

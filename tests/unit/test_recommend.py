@@ -148,7 +148,7 @@ def test_launches_in_one_process_are_one_launch() -> None:
 
 def test_too_few_pairs_are_inconclusive() -> None:
     (answer,) = asked([timed("gloo", n=2), timed("mpi", 3, n=2)]).answers
-    assert answer.certainty == CANNOT_TELL and "at least 8 passes" in answer.sentence
+    assert answer.certainty == CANNOT_TELL and "at least 8 passes" in answer.remedy
     (answer,) = asked([timed("gloo")]).answers
     assert answer.certainty == CANNOT_TELL and "nothing to compare" in answer.sentence
 
@@ -158,7 +158,7 @@ def test_where_other_processes_keep_the_cores_busy_these_are_freed_first() -> No
     for share, is_first in ((0.05, False), (0.7, True)):
         noisy = replace(results, findings=(Finding("HB144", "note", "others: tails", share),))
         (answer,) = recommend([Run("FILE", noisy, MemorySamples(noisy))], TopicOptions()).answers
-        assert ("free the cores first" in answer.sentence) is is_first
+        assert ("free the cores first" in answer.remedy) is is_first
 
 
 def test_alike_launches_count_by_their_passes_and_eight_by_launch() -> None:
