@@ -51,17 +51,17 @@ PIPELINE = ("stages of a pipeline have different work: a slow stage on every rep
 
 
 def lateness(item: CaseResult, values: Values) -> Iterator[Lateness]:
-    known, work = values.get(STALLS.name), training_of(item.case)
-    if known is None or item.case.world_size == 1:
+    stalled, work = values.get(STALLS.name), training_of(item.case)
+    if stalled is None or item.case.world_size == 1:
         return
     ready = _compared(values.get(COMPARISONS.name) or (), slow_ranks.READY)
     if work.pp > 1:
         yield Lateness(missing=PIPELINE)
-    elif known.missing or ready is None or ready.chance is None:
-        yield Lateness(missing=known.missing or known.last_missing
+    elif stalled.missing or ready is None or ready.chance is None:
+        yield Lateness(missing=stalled.missing or stalled.last_missing
                        or "nothing compared when its ranks are ready")
     else:
-        last = known.last
+        last = stalled.last
         yield Lateness(ready, last.phase if last else "", last.phase_s if last else 0.0)
 
 
@@ -70,13 +70,13 @@ def _compared(found: Iterable[Comparison], what: str) -> Comparison | None:
 
 
 def waiting(item: CaseResult, values: Values) -> Waiting | None:
-    known = values.get(STALLS.name)
-    if known is None or item.case.world_size == 1:
+    stalled = values.get(STALLS.name)
+    if stalled is None or item.case.world_size == 1:
         return None
-    share, sync = known.stall_share, known.sync
+    share, sync = stalled.stall_share, stalled.sync
     variation = None if sync is None else Variation(
         sync.cv, sync.compute_cv, sync.deviation_share, sync.chance, sync.is_high)
-    missing = known.missing or known.sync_missing
+    missing = stalled.missing or stalled.sync_missing
     if share is None:
         return Waiting(variation=variation, missing=missing)
     return Waiting(share.value, share.low, share.high, variation, missing)
@@ -275,12 +275,12 @@ class TrainingDeriver(Deriver):
             for item in items for case_id in [item.case.case_id]}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> Values:
-        found = tuple(slow_ranks.comparisons(item, samples))
+        compared = tuple(slow_ranks.comparisons(item, samples))
         if not training_of(item.case).trains:
-            return {COMPARISONS.name: found}
-        known = stalls.stalls(item, samples, _compared(found, slow_ranks.READY))
-        varies = (Comparison(stalls.SYNC, known.sync.chance),) if known.sync else ()
-        return {STALLS.name: known, COMPARISONS.name: (*found, *varies),
+            return {COMPARISONS.name: compared}
+        stalled = stalls.stalls(item, samples, _compared(compared, slow_ranks.READY))
+        varies = (Comparison(stalls.SYNC, stalled.sync.chance),) if stalled.sync else ()
+        return {STALLS.name: stalled, COMPARISONS.name: (*compared, *varies),
                 **stalls.from_stamps(item, samples)}
 
     def settled(self, values: Values, of_kind: Records) -> Values:
@@ -289,14 +289,15 @@ class TrainingDeriver(Deriver):
             found = clear(own.get(COMPARISONS.name) or (), what)
             return found is not None and found.rank == rank
 
-        late, alone, known = (values[one.name] for one in (LATE_RANK, SLOW_ALONE, STALLS))
-        if known is not None:
-            last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
-            sync = known.sync and replace(known.sync, is_high=known.sync.is_high and clear(
+        late, alone, stalled = (values[one.name] for one in (LATE_RANK, SLOW_ALONE, STALLS))
+        if stalled is not None:
+            last = stalled.last
+            last = last if last and holds(slow_ranks.READY, last.rank) else None
+            sync = stalled.sync and replace(stalled.sync, is_high=stalled.sync.is_high and clear(
                 values[COMPARISONS.name], stalls.SYNC) is not None)
-            known = replace(known, last=last, sync=sync)
+            stalled = replace(stalled, last=last, sync=sync)
         return {
-            **values, STALLS.name: known,
+            **values, STALLS.name: stalled,
             LATE_RANK.name: late if late and holds(slow_ranks.ARRIVES, late.rank) else None,
             SLOW_PHASES.name: tuple(slow for slow in values[SLOW_PHASES.name]
                                     if holds(slow.phase, slow.rank)),

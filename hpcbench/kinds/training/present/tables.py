@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpcbench.kinds.training.derive import deriver, rates
 from hpcbench.kinds.training.derive.slow_ranks import NO_STEPS, OwnSteps
@@ -52,10 +52,6 @@ from hpcbench.views.table import (
     options_text,
 )
 
-if TYPE_CHECKING:
-    from hpcbench.statistics.overlap import OverPasses
-
-
 Shown = tuple[Metric | ShownColumn, ...]
 Member = tuple[CaseResult, Values]
 
@@ -74,10 +70,6 @@ def _where(one: Metric, holds: Callable[[Training], bool]) -> ShownColumn:
     """Return the column of a metric that some trainings do not show."""
     return ShownColumn(column_of(one), lambda item, values: (
         one.value(item, values) if holds(training_of(item.case)) else None))
-
-
-def _computes_again(work: Training) -> bool:
-    return work.checkpointing != "none" or work.loss == CHUNKED
 
 
 def _share(name: str, title: str, **more: Any) -> ShownColumn:
@@ -99,12 +91,6 @@ def _peak(title: str, *, grows: bool, **more: Any) -> ShownColumn:
             values.get(deriver.PEAK_OF.name) == deriver.GROWTH) is grows else None)
 
 
-def _of_passes(
-    column: Column, cell: Callable[[OverPasses | None], Cell] = columns.middle_cell,
-) -> ShownColumn:
-    return passes_column(replace(column, optional=True), column.name, cell)
-
-
 STRATEGY = _of_work(Column("strategy", "strategy"), charts.strategy_text)
 DEGREES = _of_work(Column("degrees", "degrees", optional=True),
                    lambda work: charts.degrees_text(work) or None)
@@ -117,19 +103,23 @@ RESULTS: Shown = (
                    optional=True), lambda item: columns.median_cell(item.statistics)),
     replace(INTERVAL, column=replace(columns.INTERVAL, show=Show.MS, unit="ms", optional=True)),
     _rate(deriver.SAMPLES), _rate(deriver.TOKENS), deriver.MFU, deriver.MFU_OF_MEASURED,
-    _where(deriver.HFU, _computes_again), _where(deriver.HFU_NOMINAL, _computes_again),
+    *(_where(one, lambda work: work.checkpointing != "none" or work.loss == CHUNKED)
+      for one in (deriver.HFU, deriver.HFU_NOMINAL)),
     deriver.COST, deriver.COST_OF_TOKENS,
     _where(deriver.COST_OF_SAMPLES, lambda work: work.of_images),
     *(_share(name, title, detail=name not in charts.WAITS, first_to_go=True)
       for name, title in charts.SHORT.items()),
     _share(deriver.OTHER, "other", better="less", detail=True),
-    _of_passes(Column("exposed_s", "exposed", Show.MS, "ms", "t - t(off)", "less", detail=True)),
-    _of_passes(Column("exposed_share", "exposed", Show.PERCENT, "%", "of t", "less",
-                      first_to_go=True), columns.over_passes_cell),
-    _of_passes(Column("communication_overhead", "overhead", Show.PERCENT, "%", "t / t(off) - 1",
-                      "less", detail=True)),
-    _of_passes(Column("overlap_efficiency", "overlap", Show.WHOLE_PERCENT, "%",
-                      "of the shorter part", "more", detail=True), columns.over_passes_cell),
+    *(passes_column(Column(name, title, show, "ms" if show is Show.MS else "%", meaning, better,
+                           optional=True, detail=name != "exposed_share",
+                           first_to_go=name == "exposed_share"), name, cell)
+      for name, title, show, meaning, better, cell in (
+          ("exposed_s", "exposed", Show.MS, "t - t(off)", "less", columns.middle_cell),
+          ("exposed_share", "exposed", Show.PERCENT, "of t", "less", columns.over_passes_cell),
+          ("communication_overhead", "overhead", Show.PERCENT, "t / t(off) - 1", "less",
+           columns.middle_cell),
+          ("overlap_efficiency", "overlap", Show.WHOLE_PERCENT, "of the shorter part", "more",
+           columns.over_passes_cell))),
     _peak("memory", grows=False), _peak("process growth", grows=True, detail=True),
     of_case(Column("memory_predicted", "planned", Show.MIB, "MiB",
                    "memory predicted of tensors, most of any rank; kind memory measures its parts",
@@ -364,9 +354,13 @@ def counted_tables(title: str, items: charts.Items, derived: Records) -> Iterato
     shown: Shown = (STRATEGY, _options(item for item, _ in listed), DEGREES, BATCH, *COUNTED)
     groups = grouped((training_of(item.case).model, (item, values)) for item, values in listed)
     yield Table(f"{title}: one step, counted", tuple(map(column_of, shown)), tuple(
-        Group(name, tuple(Row(tuple(cell_of(one, item, values) for one in shown),
-                              case_id=item.case.case_id) for item, values in group))
-        for name, group in groups.items()), notes=tuple(_counted_notes(listed)), detail=True)
+        Group(name, _rows(shown, group)) for name, group in groups.items()),
+        notes=tuple(_counted_notes(listed)), detail=True)
+
+
+def _rows(shown: Shown, members: Iterable[Member]) -> tuple[Row, ...]:
+    return tuple(Row(tuple(cell_of(one, item, values) for one in shown), case_id=item.case.case_id)
+                 for item, values in members)
 
 
 def _counted_notes(listed: Sequence[Member]) -> Iterator[Line]:
@@ -412,10 +406,8 @@ def efficiencies(items: charts.Items, derived: Records) -> Iterator[Table]:
         named = charts.titles(items)
         shown = (of_case(Column("case", "training"), lambda item: named[item.case.case_id]),
                  *EFFICIENCIES)
-        yield Table("parallel efficiency of trainings", tuple(map(column_of, shown)), (
-            Group("", tuple(Row(tuple(cell_of(one, item, values) for one in shown),
-                                case_id=item.case.case_id) for item, values in rated)),),
-            notes=tuple(_unclear_scores(named, derived)))
+        yield Table("parallel efficiency of trainings", tuple(map(column_of, shown)),
+                    (Group("", _rows(shown, rated)),), notes=tuple(_unclear_scores(named, derived)))
 
 
 def _unclear_scores(named: Mapping[str, str], derived: Records) -> Iterator[Line]:
