@@ -18,8 +18,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 def parse_bytes(text: str | int) -> int:
     """Return the bytes in ``"64KiB"``, ``"1M"`` (binary, as nccl-tests), ``"1MB"`` or ``8``.
 
-    Raises ``ValueError`` for anything else, negative numbers and fractions of a byte.
-    """
+    Raises ``ValueError`` for anything else, negative numbers and fractions of a byte."""
     if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
         return text
     match = _SIZE.fullmatch(text) if isinstance(text, str) else None
@@ -39,8 +38,7 @@ _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*")
 def parse_duration_ns(text: str | int) -> int:
     """Return the nanoseconds in ``"250us"``, ``"1.5 ms"``, ``"0.1s"``, ``"80ns"`` or 0.
 
-    Raises ``ValueError`` for anything else: no unit, negative, or a fraction of a nanosecond.
-    """
+    Raises ``ValueError`` for anything else: no unit, negative, or a fraction of a nanosecond."""
     if text in (0, "0") and not isinstance(text, bool):
         return 0
     match = _TIME.fullmatch(text) if isinstance(text, str) else None
@@ -161,8 +159,7 @@ def to_gb_per_s(bytes_per_s: float) -> float:
 def in_summary_units(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by name; rates as the summaries have them: ``x_bytes_per_s`` as ``x_gb_per_s``.
 
-    ``x_flops_per_s`` becomes ``x_tflop_per_s``; absent values stay None.
-    """
+    ``x_flops_per_s`` becomes ``x_tflop_per_s``; absent values stay None."""
     found = {}
     for name, value in values.items():
         for unit, other, convert in (("_bytes_per_s", "_gb_per_s", to_gb_per_s),
@@ -204,8 +201,7 @@ def by_value(values: Mapping[int, Value]) -> dict[Value, list[int]]:
 def in_parts(values: Sequence[Value], most: int) -> Iterator[tuple[str, Sequence[Value]]]:
     """Yield parts of at most so many values, each with how its name ends: ``-1``, ``-2``.
 
-    The name of what is not split ends as it is.
-    """
+    The name of what is not split ends as it is."""
     for number, first in enumerate(range(0, len(values), most), 1):
         yield f"-{number}" * (len(values) > most), values[first:first + most]
 

@@ -1,8 +1,7 @@
 """The used share of the links, by the clock, by counters and by formula; impossible values.
 
 Bus bandwidth is compared with the declared links and with the highest measured one, bytes that
-interfaces counted with the bytes that ranks send by formula.
-"""
+interfaces counted with the bytes that ranks send by formula."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class Carried:
         computed_bytes: sent by all ranks in as many calls, by formula.
         algorithm, protocol: as the library logged; ``unknown`` where it logged nothing.
         size_bytes: of a message; None for a case whose messages differ.
-        problem: why the values cannot be true, or that interfaces were bypassed; else empty.
-    """
+        problem: why the values cannot be true, or that interfaces were bypassed; else empty."""
 
     case_id: str
     label: str

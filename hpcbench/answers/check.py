@@ -5,8 +5,7 @@ clean runs: the slowest of n launches is below the quantile q of all launches on
 probability of q^n, however launches are distributed (Wilks, Annals of Mathematical Statistics 12,
 1941). So n launches give a limit that a share q of healthy launches holds, with the confidence
 1 - q^n, and fewer do not. The limit is of medians of launches (``of: launches``), so every run
-holds the limits that were learned from it.
-"""
+holds the limits that were learned from it."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ def write_limits(
 ) -> tuple[Path, tuple[str, ...]]:
     """Write a file of limits from clean runs; return its path, and why to doubt these limits.
 
-    Raises UsageError, FileError.
-    """
+    Raises UsageError, FileError."""
     from hpcbench.config.yaml_text import commented_yaml  # few commands need yaml
 
     if output is None:
@@ -120,8 +118,7 @@ def learning_doubts(side: Side) -> Iterator[str]:
 def learned(side: Side, share: float) -> dict[str, Any]:
     """Return the content of a file of limits of the times of all cases, as plain values.
 
-    Raises UsageError if runs are not clean, or if there are too few launches.
-    """
+    Raises UsageError if runs are not clean, or if there are too few launches."""
     found = cases_of(side)
     _refuse_unclean(side)
     least = launches_needed(share)
@@ -153,8 +150,7 @@ def _refuse_unclean(side: Side) -> None:
     """Raise UsageError if a run would not hold the limits, or had injected faults.
 
     It would not with wrong or failed cases, ranks without a trace, unchecked results, or cases
-    without a time that other runs timed.
-    """
+    without a time that other runs timed."""
     timed = {item.case.case_id: item.case.label for results in side.results
              for item in results.cases if item.status == "ok"}
     bad: Sequence[str] = [
@@ -342,8 +338,7 @@ def _beyond(
 def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iterator[Reason]:
     """Yield SLOW where the medians of all launches are beyond the limit, CANNOT_TELL for some.
 
-    A single launch is SLOW only if its whole interval is beyond the limit.
-    """
+    A single launch is SLOW only if its whole interval is beyond the limit."""
     unit, scale = _unit(limit, column)
     times = launch_times(item)
     ends = _ends_of_median(item.statistics) if len(times) == 1 else None
@@ -380,8 +375,7 @@ def interval_of(
     """Return the ends of the interval of a median time, or of a rate that follows from it.
 
     Where the interval is unreliable the range of launches takes its place. Both ends are the value
-    itself where there is neither, or where the value does not follow from the median.
-    """
+    itself where there is neither, or where the value does not follow from the median."""
     ends = _ends_of_median(stats)
     if stats is None or ends is None:
         return value, value

@@ -7,8 +7,7 @@ and its interval excludes `NEAR`. A case is the same only if the whole interval 
 smallest effect. All else is inconclusive, with the number of launches that would suffice. The
 interval is of the shift between launches (Hodges and Lehmann); the change is that of the medians
 over launches, and where it lies outside the interval nothing is concluded. Cases of the same launch
-are compared in pairs of passes, as in `recommend` (`shifts_in_launches`).
-"""
+are compared in pairs of passes, as in `recommend` (`shifts_in_launches`)."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ class CaseComparison:
         phases: where the time of a step went, if it has phases.
         imported: whether each side has times that another program printed.
         protocol: what differs in how the sides were measured.
-        ends_s: ends of the interval of each side's median, if that is of one file.
-    """
+        ends_s: ends of the interval of each side's median, if that is of one file."""
 
     key: str
     label: str
@@ -162,8 +160,7 @@ class SideComparison:
 
     ``launches_needed``: the fewest launches a side with which a verdict is possible, if every case
     changed, and if only one did. ``nearest``: where there are no cases, what the first one and the
-    nearest of the other side differ in.
-    """
+    nearest of the other side differ in."""
 
     first: str
     second: str
@@ -203,8 +200,7 @@ def compare_each(
 
     ``smallest`` is the smallest effect that matters, as a share. ``in_launch``: the sides are of
     the same launches, so that medians of the same pass are compared and counted as the ways of
-    `recommend` (`chosen`, `shifts_in_launches`).
-    """
+    `recommend` (`chosen`, `shifts_in_launches`)."""
     keys = [(at, key) for at, second in enumerate(others) for key in first
             if key in second and first[key].launch_s and second[key].launch_s]
     pairs = {(at, key): each for at, key in keys
@@ -236,8 +232,7 @@ def at_most(launches: int) -> str:
 def launches_needed(family: int) -> int:
     """Return the fewest launches a side that can show one change among ``family`` cases.
 
-    They are more than MOST_LAUNCHES if that many cannot.
-    """
+    They are more than MOST_LAUNCHES if that many cannot."""
     k = FEWEST_LAUNCHES
     while k <= MOST_LAUNCHES and least_chance(k, k) > FALSE_SHARE / family:
         k += 1
@@ -327,8 +322,7 @@ def _launches_wanted(case: CaseComparison, smallest: float, family: int) -> int:
     """Return how many launches a side would probably decide; over MOST_LAUNCHES if none would.
 
     With so many the test can hold among ``family`` tests, and the interval, which narrows with the
-    root of their number, lies on one side of the smallest effect.
-    """
+    root of their number, lies on one side of the smallest effect."""
     k = max(min(case.launches) + 1, FEWEST_LAUNCHES)
     room = _room(case, smallest)
     half = (math.log(case.high / case.low) / 2 if case.low and case.high else None)
@@ -359,8 +353,7 @@ def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
 class Compared:
     """Each other side beside the first, and their other differences.
 
-    ``sides`` are their labels; ``in_launch``: cases of the same results were compared.
-    """
+    ``sides`` are their labels; ``in_launch``: cases of the same results were compared."""
 
     sides: tuple[str, ...]
     comparisons: tuple[SideComparison, ...]
@@ -389,8 +382,7 @@ def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
 
 def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
     """Return the comparison of the values of a key inside one side.
-    Raises UsageError for several sides, for an unknown key, and if nothing matches; FileError.
-    """
+    Raises UsageError for several sides, for an unknown key, and if nothing matches; FileError."""
     if len(texts) != 1:
         raise UsageError(f"--by {key} compares inside one side; give one, not {len(texts)}")
     side = read_side(texts[0])

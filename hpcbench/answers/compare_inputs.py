@@ -190,8 +190,7 @@ def differs_from_nearest(
 ) -> tuple[SideDifference, ...]:
     """Return in which parameters a case differs from the one that differs in fewest.
 
-    Those that ``may_differ`` do not count.
-    """
+    Those that ``may_differ`` do not count."""
     mine = parameters(case)
     every = (tuple(SideDifference(name, (_stated(mine.get(name)), _stated(own.get(name))))
               for name in {**mine, **own}

@@ -1,8 +1,7 @@
 """The cost of training: time, money and energy, on each choice of ranks and strategy.
 
 time = samples / (samples in a second); device-hours = time x nodes x devices a node; cost =
-device-hours x price of a device-hour. A rank has a device of its own.
-"""
+device-hours x price of a device-hour. A rank has a device of its own."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ class CostChoice:
         tokens_a_sample: None for images.
         on_front: whether no other choice is both faster and cheaper.
         shares_cores: whether its ranks are known to share cores.
-        time_beside, cost_beside: over those of the default; None for the default itself.
-    """
+        time_beside, cost_beside: over those of the default; None for the default itself."""
 
     case_id: str
     label: str
@@ -91,8 +89,7 @@ class CostChoice:
 class Best:
     """The best choices by one measure: all that are not clearly worse, the best first.
 
-    ``alike``: they are the same within the smallest effect, not merely undecided.
-    """
+    ``alike``: they are the same within the smallest effect, not merely undecided."""
 
     labels: tuple[str, ...]
     alike: bool
@@ -108,8 +105,7 @@ class RanksStep:
             `compare`. ``in_launch``: it is the mean over pairs of a pass.
         from_samples: from so many samples on it is faster, set-up included; None if it is not, or
             set-up is not known.
-        hour_saved: cost of each hour that it saves, in the unit of the task; None if none is.
-    """
+        hour_saved: cost of each hour that it saves, in the unit of the task; None if none is."""
 
     first: str
     second: str
@@ -125,8 +121,7 @@ class RanksStep:
 class TrainingTask:
     """All choices of one training; the default is the first planned one.
 
-    ``unit`` is that of costs: a currency, or device-hours.
-    """
+    ``unit`` is that of costs: a currency, or device-hours."""
 
     title: str
     unit: str

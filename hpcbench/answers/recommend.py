@@ -10,8 +10,7 @@ The fastest way of each task is compared with each other way of it. Because it w
 fastest, a p-value counts for all pairs of ways (`chosen`). All comparisons of a report are one
 family (Benjamini and Hochberg, a share of `FALSE_ALARMS`), so that of 100 reports of equal ways at
 most one names any. A slower way also takes at least `SMALLEST` more, and its interval excludes
-`NEAR`.
-"""
+`NEAR`."""
 
 from __future__ import annotations
 
@@ -121,8 +120,7 @@ class Preference:
     Attributes:
         value: that of the fastest way; ``against`` is the next value, ``paired`` its best way.
         among: the values that are not clearly slower, ``value`` first.
-        has_default: whether the variable was also left unset.
-    """
+        has_default: whether the variable was also left unset."""
 
     kind: str
     task: str
@@ -157,8 +155,7 @@ def _ordered(
 ) -> list[tuple[Task, tuple[Paired, ...]]]:
     """Return the tasks with their ways from fast to slow by pairs, and the others beside the first.
 
-    The one with the lowest median may be behind by pairs: it was lucky in its passes.
-    """
+    The one with the lowest median may be behind by pairs: it was lucky in its passes."""
     firsts = [min(task.ways, key=time_of) for task in tasks]
     for _ in range(2):  # where no pass is missing, ratios to any way give the same order
         each = iter(paired([(first, way) for task, first in zip(tasks, firsts, strict=True)
@@ -265,8 +262,7 @@ def tasks_of(runs: Sequence[Run]) -> Iterator[Task]:
     """Yield the tasks with times for at least two values of a key, all other keys being the same.
 
     Options are free, since each value has its own; beside an option those that some of its values
-    lack, as bucket_mb is only of over=data. More or fewer ranks: where the kind allows it.
-    """
+    lack, as bucket_mb is only of over=data. More or fewer ranks: where the kind allows it."""
     for across_ranks in (False, True):
         found = [*_done(runs, across_ranks=across_ranks)]
         keys = dict.fromkeys(key for one in found for key in one.setting)

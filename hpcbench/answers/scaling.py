@@ -346,8 +346,7 @@ def _left_out(found: Sequence[ScalingSeries]) -> str:
 def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> TimeSeries:
     """Return a series beside its base, 1.
 
-    Its label distinguishes it from the others of a panel, and has the work on most ranks.
-    """
+    Its label distinguishes it from the others of a panel, and has the work on most ranks."""
     same = len({one.title for one in shown}) == 1
     name = (series.way or series.size if same else subject_of(series)) or series.title
     base, *_, last = series.members

@@ -1,5 +1,4 @@
-"""All topics of answers, and the summary of a run: their answers in short, flags and warnings.
-"""
+"""All topics of answers, and the summary of a run: their answers in short, flags and warnings."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ _CASE = re.compile(r"^case (.+) \([0-9a-f]+\): ")
 class TopicResult:
     """The result of a topic on runs: its ``record``, which has the answers.
 
-    ``names``: label of a case -> a short name that distinguishes it.
-    """
+    ``names``: label of a case -> a short name that distinguishes it."""
 
     topic: Topic
     record: TopicRecord
@@ -145,8 +143,7 @@ def warning_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]
 def _flag_lines(results: Results, labels: Mapping[str, str]) -> Iterator[Line]:
     """Yield which flags rows have and the first such rows; or that none has any.
 
-    Late starts are left to their warning, which gives the delay.
-    """
+    Late starts are left to their warning, which gives the delay."""
     timed = [item for item in results.cases if item.timing is not None]
     flagged = grouped((flag, item) for item in timed if item.timing
                       for flag in item.timing.quality if flag in QUALITIES)

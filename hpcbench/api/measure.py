@@ -76,8 +76,7 @@ def measure(
         TypeError, ValueError: for an argument, or one that differs between ranks.
         FileError: ``save`` cannot take it.
         MeasureError: on all ranks, if ``fn``, ``setup`` or ``check`` raises on one; names the
-            rank. With one rank alone the exception itself.
-    """
+            rank. With one rank alone the exception itself."""
     request = MeasureRequest(fn, setup, check, bytes, flops, seconds, _plain(iterations),
                              _plain(warmup),
                              _name_of(fn) if name is None else name, save)

@@ -340,8 +340,7 @@ class Pace(NamedTuple):
 def pace_of(history: History, stolen_share: float, todo: Iterable[Case]) -> Pace:
     """Return the pace of the attempt before, else that of a core of which others take a share.
 
-    Cases whose iterations are not fixed have a budget of time, which load does not change.
-    """
+    Cases whose iterations are not fixed have a budget of time, which load does not change."""
     if history.pace:
         return Pace(history.pace, "as in the attempt before")
     times = grouped((case.is_fixed, case.estimate_s) for case in todo)

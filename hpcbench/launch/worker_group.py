@@ -2,8 +2,7 @@
 
 Supervisors are quiet while a case runs: they sleep on the worker's socket and on the wake-up signal
 of failed ranks of the node, and wake every ``wakeup_s`` for the deadline, other nodes' notices and
-stop requests.
-"""
+stop requests."""
 
 from __future__ import annotations
 
@@ -195,8 +194,7 @@ class Rendezvous:
     """How the workers of a job meet; times in seconds, ``ports`` tried in order.
 
     ``local_rank``, ``local_size``, ``gpu`` (index among visible GPUs, or None) and ``location`` are
-    this rank's.
-    """
+    this rank's."""
 
     address: str
     ports: tuple[int, ...]
@@ -235,8 +233,7 @@ class CaseHooks:
     """The calls around each case.
 
     ``start`` returns a new worker or raises LaunchError. ``guard`` surrounds the case. ``due`` is
-    called after it; rank 0's answer holds.
-    """
+    called after it; rank 0's answer holds."""
 
     start: Callable[[], WorkerHandle]
     guard: Callable[[WorkerHandle, Case], AbstractContextManager[None]]
@@ -264,8 +261,7 @@ class WorkerGroup:
     def run(self, request: CaseRequest | ProfileRequest) -> CaseOutcome:
         """Run or profile one case on all members and agree on its verdict.
 
-        Failed workers are replaced. Raises NoAgreement if a member's supervisor does not answer.
-        """
+        Failed workers are replaced. Raises NoAgreement if a member's supervisor does not answer."""
         case, number = request.case, request.number
         if self._worker is None:
             outcome = self._assemble(number, case)

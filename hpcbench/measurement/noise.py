@@ -49,8 +49,7 @@ def measure_noise(seconds: float = 0.5) -> dict[str, Any]:
     """Return {"detours": `Noise`, "fixed_work": `FixedWork`} as JSON values; a quarter of
     ``seconds`` is fixed work.
 
-    Of a short job a quiet core is looked at for half as long: all ranks spin, and wait for it.
-    """
+    Of a short job a quiet core is looked at for half as long: all ranks spin, and wait for it."""
     lost = None
     if seconds <= _SURE_S:
         lost = look_for_detours(0.75 * seconds / 2)

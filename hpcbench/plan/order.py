@@ -11,8 +11,7 @@ Set-up on a GPU was never measured: its constants are assumptions, as those of i
 The order of cases in a job, and what earlier attempts at it have done and need not repeat.
 
 Cases that can share workers form a generation. Within it every pass has an order of its own. So
-changes of the machine during the job (heat, other users) meet all cases alike.
-"""
+changes of the machine during the job (heat, other users) meet all cases alike."""
 
 from __future__ import annotations
 
@@ -85,8 +84,7 @@ def device_kind(device: str) -> str:
 def bytes_per_s(kind: str, hardware: Hardware, ranks: int) -> float:
     """Return beta: of the declared network, else the assumed one of a kind of device.
 
-    So many ranks on GPUs as a node is declared to have are taken to be on one node.
-    """
+    So many ranks on GPUs as a node is declared to have are taken to be on one node."""
     gbps = hardware.network_bandwidth_gbps
     nodes = _nodes(kind, ranks, hardware.device_type, hardware.num_devices)
     return gbps * 1e9 / 8 if gbps and nodes != 1 else _BETA_BYTES_PER_S[kind]
@@ -152,8 +150,7 @@ def shuffled(cases: Sequence[Case], order: str, seed: int, pass_number: int) -> 
     ``pass_number`` counts the passes of all launches. ``shuffled``: a permutation drawn from the
     seed for each pair of passes; the second pass of a pair runs it backwards, so that a steady
     drift cancels. Python's generator gives the same order everywhere (random.shuffle over
-    Mersenne Twister).
-    """
+    Mersenne Twister)."""
     if order == "planned":
         return list(cases)
     chosen = sorted(cases, key=lambda case: case.index)
@@ -203,8 +200,7 @@ class History:
         were_ok: ids of cases whose newest run was ok on all their ranks.
         profiled: ids of cases of which an attempt noted the outcome of their profile.
         retried: ids of finished cases that are run again on request, in all their passes.
-        pace: time of the attempt before / the estimate of what it ran; None if it ran nothing.
-    """
+        pace: time of the attempt before / the estimate of what it ran; None if it ran nothing."""
 
     attempt: int = 0
     finished: frozenset[RunKey] = frozenset()

@@ -1,7 +1,6 @@
 """The points of a sweep: what cases of every kind have in common, their number, and options.
 
-Points are counted before they are written out.
-"""
+Points are counted before they are written out."""
 
 from __future__ import annotations
 
@@ -82,8 +81,7 @@ class CommonPoint(NamedTuple):
 
     Fields have the names of a block's keys. Those with a default are also of `Case`, and part of
     its identity where they have another value. ``env`` is sorted by name, ``iterations`` may be
-    ``auto``.
-    """
+    ``auto``."""
 
     dtype: str
     backend: str
@@ -171,8 +169,7 @@ class Draft:
     """The part of a case that its kind adds to a point.
 
     ``identity``: the values that identify the workload; ``estimate_s``: of one pass, 0 if skipped;
-    ``memory_error``: by what share the estimate of its memory may be off.
-    """
+    ``memory_error``: by what share the estimate of its memory may be off."""
 
     workload: Workload
     device: str
@@ -238,8 +235,7 @@ def too_large(
     """Return why the buffers do not fit the declared device, or None.
 
     Buffers that are over it by less than the ``error`` of the estimate, a share, are tried. On a
-    CPU the device's memory is the host's; otherwise what is declared is not the host's.
-    """
+    CPU the device's memory is the host's; otherwise what is declared is not the host's."""
     memory_bytes += host_bytes if device == "cpu" else 0
     limit = hardware.memory_per_device_gb
     if limit is None or hardware.device_type not in (None, device):

@@ -1,7 +1,6 @@
 """Facts that a kind knows of a case beyond its record (`reduce.kind_facts.Deriver.facts`).
 
-The columns of ``/cases`` in results.h5: those of all kinds, and those that each kind states.
-"""
+The columns of ``/cases`` in results.h5: those of all kinds, and those that each kind states."""
 
 from __future__ import annotations
 
@@ -165,8 +164,7 @@ class MachineRate:
             in bytes/s), ``links`` or ``messages`` (between two ranks, in bytes/s, in messages/s).
         name: device and dtype (``cpu fp32``); the device; the key of `reduce.roofline.link_key`.
         ranks: how many ranks worked concurrently.
-        cached: it may be that of a cache, so it counts only where there is no other.
-    """
+        cached: it may be that of a cache, so it counts only where there is no other."""
 
     limit: str
     name: str
@@ -286,8 +284,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     what follows from a case alone (`Metric.of`). They are written once and read back; ``version``
     grows when a formula changes. The value of ``comparisons``, a JSON column, is a tuple of
     `reduce.comparison.Comparison`: those of all cases of a report are one family of tests.
-    A kind that ``measures`` yields `MachineRate`s; it is derived before others.
-    """
+    A kind that ``measures`` yields `MachineRate`s; it is derived before others."""
 
     version: int = 1
     columns: Sequence[Metric] = ()
@@ -299,8 +296,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """Return the values of each case of this kind by case id; cases and values may be left out.
 
         ``items`` are all cases of the kind; ``hardware`` is the section of the sweep file, and in
-        ``measured`` the rates measured of this machine (`reduce.roofline.machine_rates`).
-        """
+        ``measured`` the rates measured of this machine (`reduce.roofline.machine_rates`)."""
         return {}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
@@ -320,8 +316,7 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         A `Violation` reports that the case contradicts other cases. All have their times by then,
         and keep them; one that ``rejects`` makes the run one with bad findings.
         ``record`` is None where there is none. ``read`` reads the samples of the case, which takes
-        time; it gives None where facts that follow from them are not wanted.
-        """
+        time; it gives None where facts that follow from them are not wanted."""
         return ()
 
     def problems(

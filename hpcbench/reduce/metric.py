@@ -1,7 +1,6 @@
 """A number or text of cases, declared once; columns, summaries, tables and exports follow from it.
 
-`Show` is the hint of how its values are shown, which only renderers follow.
-"""
+`Show` is the hint of how its values are shown, which only renderers follow."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ class Show(Enum):
     """How the values of a column are shown; a value is in the unit given in brackets.
 
     Times and rates have the digits that their interval allows, without one three significant
-    ones; other numbers at least three. None has an exponent.
-    """
+    ones; other numbers at least three. None has an exponent."""
 
     TEXT = "text"
     COUNT = "count"
@@ -86,8 +84,7 @@ class Metric:
         shown_unit: unit or base as people read it, where ``show`` does not tell.
         better: ``less`` or ``more`` if that is better, None if neither is.
         optional: left out of a table in which no row has a value for it.
-        of: how it follows from a `CaseResult` alone; None: `Deriver.derive` computes it.
-    """
+        of: how it follows from a `CaseResult` alone; None: `Deriver.derive` computes it."""
 
     name: str
     units: str

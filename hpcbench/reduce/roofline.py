@@ -85,8 +85,7 @@ def machine_rates(found: Iterable[MachineRate]) -> dict[str, dict[str, float]]:
     """Return limit -> name -> the rate that cases measured of this machine.
 
     ``flops`` and ``memory`` are by `most_rates`, links' rates the best of any number of ranks; one
-    that may be a cache's counts where there is no other.
-    """
+    that may be a cache's counts where there is no other."""
     by_limit = grouped((one.limit, one) for one in found)
     rates = {limit: most_rates((one.name, one.ranks, one.rate) for one in by_limit.get(limit, ()))
              for limit in ("flops", "memory")}

@@ -62,8 +62,7 @@ def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
 def by_rule(skips: Iterable[tuple[str, Case]]) -> Mapping[str, list[Case]]:
     """Return the cases that were left out for each rule, from pairs of a reason and a case.
 
-    Reasons that follow from one rule differ in numbers and in names of the case.
-    """
+    Reasons that follow from one rule differ in numbers and in names of the case."""
     rules = grouped((_rule(reason, case), (reason, case)) for reason, case in skips)
     groups: dict[str, list[Case]] = {}
     for same in rules.values():
@@ -98,8 +97,7 @@ LISTED_CASES = 60
 def plan_header(plan: Plan, *, full: bool = False) -> Iterator[Text]:
     """Yield how much is planned, how it is measured and how long it takes.
 
-    ``full``: also the variables that workers inherit.
-    """
+    ``full``: also the variables that workers inherit."""
     runs = [case for case in plan.cases if case.skip is None]
     yield Sentence(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} "
                    f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
@@ -309,8 +307,7 @@ class Trial:
     """The outcome of one case: ``accepted``, ``refused``, ``skipped`` or ``not tried``, and why.
 
     ``calls`` are the collectives that rank 0 called: name, how often, bytes of all of them as
-    nccl-tests counts sizes.
-    """
+    nccl-tests counts sizes."""
 
     case: Case
     outcome: str
@@ -323,8 +320,7 @@ def print_trials(
 ) -> int:
     """Print each trial as it comes, or quietly the refused ones on standard error; then the counts.
 
-    Return how many were refused.
-    """
+    Return how many were refused."""
     counts: Counter[str] = Counter()
     if verbosity.is_quiet:
         print_lines(map(Text, _refused_lines(trials, counts)), sys.stderr)
@@ -381,8 +377,7 @@ def print_listing(
 def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[str, Any]:
     """Return the catalogue as plain JSON values; ``machine`` is None where it was not probed.
 
-    ``available`` is None where no ``probe`` was requested.
-    """
+    ``available`` is None where no ``probe`` was requested."""
     no_torch = NO_TORCH if probe else "not probed"
     known = machine or {"backends": dict.fromkeys(BACKENDS, no_torch), "devices": {},
                         "device_names": [], "versions": {}, "lost": {}}

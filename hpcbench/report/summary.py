@@ -1,8 +1,7 @@
 """The files beside results.h5: plots, and summary.json and summary.csv (docs/method.md).
 
 Both summaries hold one row per planned case. Neither holds the environment, stacks or standard
-error of a run: those stay in results.h5.
-"""
+error of a run: those stay in results.h5."""
 
 from __future__ import annotations
 
@@ -120,8 +119,7 @@ def write_reports(
     Both read their samples from ``folder/results.h5``; where no case is ok there are no plots.
     ``advice`` are the answers. The report calls the run ``shown``, or its folder. ``announce`` gets
     a line before each. Raises FileError if a file cannot be written; ``complain``, if given, gets a
-    line instead of what plots or report raise.
-    """
+    line instead of what plots or report raise."""
     written = write_summary(results, folder, advice)
     output = results.plan.config.get("output", {})
     target = folder / f"{NAME}{FORMATS['html']}"
@@ -172,8 +170,7 @@ def field_names(of_run: Collection[str]) -> tuple[str, ...]:
     """Return ORDER and the other fields that all cases have, then those of each kind in the order
     of the kinds.
 
-    ``of_run`` are the kinds of the run's cases; some kinds have fields in their summaries only.
-    """
+    ``of_run`` are the kinds of the run's cases; some kinds have fields in their summaries only."""
     own = (name for kind in kinds() for presenter in [presenter_of(kind)]
            if presenter.in_every_summary or kind in of_run
            for name in (*presenter.fields, *fields_of(metrics_of(kind))))
@@ -314,8 +311,7 @@ def _one_or_all(values: Iterable[int | str]) -> Any:
 def _sections(results: Results, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the sections of all kinds by name, also of kinds without cases.
 
-    Rows of several kinds under one name stand behind one another.
-    """
+    Rows of several kinds under one name stand behind one another."""
     sections: dict[str, Any] = {}
     for kind in kinds():
         own = [(row, item) for row, item in zip(rows, results.cases, strict=True)

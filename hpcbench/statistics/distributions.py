@@ -1,8 +1,7 @@
 """scipy's distributions without the package around them, whose import takes ten times as long.
 
 That package makes room for arrays of other libraries, and imports numpy.f2py for it. The compiled
-module below it is private, so the package is taken where it cannot be loaded alone.
-"""
+module below it is private, so the package is taken where it cannot be loaded alone."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ from typing import Any
 def distributions() -> Any:
     """Return a module with ``stdtr``, ``stdtrit``, ``chdtrc`` and ``fdtrc`` of scipy.special.
 
-    Loaded when first needed: commands that only read or plan do without scipy.
-    """
+    Loaded when first needed: commands that only read or plan do without scipy."""
     import scipy
 
     name = "scipy.special"

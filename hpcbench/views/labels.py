@@ -13,8 +13,7 @@ _SIZE = re.compile(r"\d+B")
 def vary(rows: Iterable[Iterable[T]]) -> tuple[list[T], list[list[T]]]:
     """Return what all rows have, in the order of the first one, and what each has beside.
 
-    Items are words, options, or, if the place counts, pairs such as ``enumerate`` makes.
-    """
+    Items are words, options, or, if the place counts, pairs such as ``enumerate`` makes."""
     each = [list(row) for row in rows]
     common = set.intersection(*map(set, each)) if each else set[T]()
     own = [[item for item in row if item not in common] for row in each]
@@ -55,8 +54,7 @@ def distinct_names(titles: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     """Return titles; those that several have, with those of their words that distinguish them.
 
     A word is left out where all with the same words before it have it; a size, only where all of
-    the title have it.
-    """
+    the title have it."""
     alike: dict[tuple[str, ...], list[frozenset[str]]] = {}
     for title, words in titles:
         alike.setdefault((title,), []).append(frozenset(words))

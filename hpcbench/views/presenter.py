@@ -25,8 +25,7 @@ R = TypeVar("R")
 class Words(NamedTuple):
     """Short words for the span of several cases: ``what`` follows names, ``sizes`` the types.
 
-    ``types`` are the element types, one a case; None for a case that moves no data.
-    """
+    ``types`` are the element types, one a case; None for a case that moves no data."""
 
     what: Sequence[str] = ()
     types: Sequence[str | None] = ()
@@ -45,8 +44,7 @@ class Presenter(Generic[W, R]):
     metrics; a run without its cases has them only where it is ``in_every_summary``. ``ranks_word``
     stands before the number of ranks in short lines. ``part_looks`` is how parts of a sample look
     in all charts, by their names; ``""`` is time in none of them. ``W`` is the kind's workload,
-    ``R`` its record. ``problem`` is why a plug-in's own presenter is not there.
-    """
+    ``R`` its record. ``problem`` is why a plug-in's own presenter is not there."""
 
     fields: tuple[str, ...] = ()
     in_every_summary = True
@@ -65,8 +63,7 @@ class Presenter(Generic[W, R]):
     ) -> Table | None:
         """Return the cases of a block: ``listed`` one by one, else a row for cases that are alike.
 
-        ``hardware`` is that section of the sweep. None: as those of any kind.
-        """
+        ``hardware`` is that section of the sweep. None: as those of any kind."""
         return None
 
     def dry_run_lines(self, work: W, calls: Sequence[CountedCall] | None) -> Iterable[str]:
@@ -87,8 +84,7 @@ class Presenter(Generic[W, R]):
         """Yield the overviews of all blocks, which stand below the tables of the blocks.
 
         They are tables; charts, to which the timing of their cases is added; and lines: highlights
-        with a topic, meanings of columns without one.
-        """
+        with a topic, meanings of columns without one."""
         return ()
 
     def profile(self, items: Items, derived: Mapping[str, R]) -> Iterable[Line | Table] | None:
@@ -104,8 +100,7 @@ class Presenter(Generic[W, R]):
         """Return values of a case's row in summary.json and summary.csv, by field.
 
         Beside ``fields`` they may be of fields that all kinds have, or of metrics. ``record`` is
-        None where there is none.
-        """
+        None where there is none."""
         return {}
 
     def sections(
@@ -120,7 +115,6 @@ class Presenter(Generic[W, R]):
 def presenter_of(kind: str) -> Presenter[Any, Any]:
     """Return the presenter of a kind, or that of any kind where it is not installed.
 
-    Where a plug-in's presenter fails, that of any kind takes its place, with the reason.
-    """
+    Where a plug-in's presenter fails, that of any kind takes its place, with the reason."""
     spec = kinds().get(kind)
     return spec.guarded("presenter", spec.presenter_path, Presenter) if spec else Presenter()

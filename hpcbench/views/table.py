@@ -1,8 +1,7 @@
 """Tables as every renderer gets them: columns that state their meaning, and rows of raw values.
 
 The text of a cell is the same in every renderer, as are short words for cases, results and numbers:
-the timing of cases (mode, fold, interval, clock, flags), injected faults and declared links.
-"""
+the timing of cases (mode, fold, interval, clock, flags), injected faults and declared links."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ class Column:
         usual: the expected value: a brief table leaves out a column that has no other.
         detail: left out of a brief table.
         first_to_go: left out of a table that is too wide, after its details.
-        span: title above neighbouring columns that have the same one.
-    """
+        span: title above neighbouring columns that have the same one."""
 
     name: str
     title: str
@@ -110,8 +108,7 @@ class Row:
     """The cells of one row, in the order of the columns.
 
     ``status`` is that of the case that the row is about, ``case_id`` its id, where there is one;
-    ``of_spans`` has that of each span, where the row is about a case a span.
-    """
+    ``of_spans`` has that of each span, where the row is about a case a span."""
 
     cells: tuple[Cell, ...]
     status: str = "ok"
@@ -123,8 +120,7 @@ class Row:
 class Group:
     """Rows that have in common what ``title`` states; it may be empty.
 
-    ``timed`` is how their times were taken: mode and fold.
-    """
+    ``timed`` is how their times were taken: mode and fold."""
 
     title: str
     rows: tuple[Row, ...]
@@ -141,8 +137,7 @@ class Table:
 
     ``detail``: shown in detail only; ``is_brief``: of a block at the end of a run and in reports;
     its rows are in the order of their first column. Raises ValueError for a row that has not one
-    cell a column.
-    """
+    cell a column."""
 
     title: str
     columns: tuple[Column, ...]
@@ -181,8 +176,7 @@ class Table:
         """Return the table without details, quiet notes, usual values and ends of ranges with a
         middle.
 
-        Texts that all rows have in common at their beginning go into the title.
-        """
+        Texts that all rows have in common at their beginning go into the title."""
         rows, kept, words = self.rows, list[int](), list[Cell]()
         shared = dict(vary(enumerate(row.cells) for row in rows)[0])
         n_labels = next((at for at, column in enumerate(self.columns)
@@ -253,8 +247,7 @@ def format_measured(value: float, low: float, high: float) -> str:
     """Return a plain decimal with the digits that its interval allows.
 
     They are those down to the second digit of half of the interval, at least two of the value, and
-    no more than `format_number` has. So 3453.3 is 3450 where the interval is 2905.4 to 3885.9.
-    """
+    no more than `format_number` has. So 3453.3 is 3450 where the interval is 2905.4 to 3885.9."""
     half = (high - low) / 2
     if not (half > 0 and math.isfinite(half)):
         return format_number(value)
@@ -274,8 +267,7 @@ _MEASURED = (*_TIMES, Show.GB_PER_S, Show.TFLOP_PER_S)
 def _in_unit(column: Column, cells: Iterable[Cell]) -> Column:
     """Return a column of times with the unit that all of them have, or each with its own.
 
-    A time has the unit that gives 1 to 999 wherever it stands.
-    """
+    A time has the unit that gives 1 to 999 wherever it stands."""
     if column.show not in _TIMES:
         return column
     units = {seconds_unit(time_s)[1] for time_s in map(_time_of, cells) if time_s}
@@ -316,8 +308,7 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
 
     A range is ``1.2..3.4``, or ``2.3 (1.2..3.4)`` with its middle; if both ends read the same it is
     the middle. Its ends, and a value with an interval, have the digits that this allows
-    (`format_measured`), unless the column has its own number of decimals.
-    """
+    (`format_measured`), unless the column has its own number of decimals."""
     if cell is None:
         return MISSING
     if isinstance(cell, str):
@@ -505,8 +496,7 @@ def _special_text(case: Case) -> str:
 def flag_cell(item: CaseResult, show: Show = Show.US) -> str:
     """Return the case's flags with their figures: ``late: 23%, trend``.
 
-    Times are shown in the unit of the table's times.
-    """
+    Times are shown in the unit of the table's times."""
     if item.timing is None or item.statistics is None:
         return ""
     unflagged_s = item.timing.unflagged_median_s  # None where all samples are flagged

@@ -1,8 +1,7 @@
 """Calls that a job recorded, and the same calls as they were measured: alone, pass by pass.
 
 Two sides are compared as sums over forms, each weighted by its recorded calls: over the same passes
-where both were measured in them, else over each side's passes (Welch 1947).
-"""
+where both were measured in them, else over each side's passes (Welch 1947)."""
 
 from __future__ import annotations
 
@@ -79,8 +78,7 @@ class RecordedJob:
     of the first measured ones. ``proofs``: numbers of runs whose cases all have a given number of
     iterations: with auto one side may have few calls, soon after its workers start. ``span_s``:
     from the mean rank's first issue to its last end, ``of_span``: the share of it in calls; None
-    where calls were lost or have no times.
-    """
+    where calls were lost or have no times."""
 
     record: TrafficRecord
     calls: tuple[RecordedCalls, ...]
@@ -174,8 +172,7 @@ def span_text(span_s: float | None, of_span: float | None) -> str:
 def exposed_text(of_span: float | None) -> str:
     """Return the most that may be exposed, and how to measure it; "" without a span.
 
-    A record has no compute, so it does not tell what of its communication was hidden.
-    """
+    A record has no compute, so it does not tell what of its communication was hidden."""
     return "" if of_span is None else (
         f"exposed communication is not known from records: at most {100 * of_span:.0f} % of the "
         "span, with the start-up that import --skip-first N leaves out; to measure it, run a "
@@ -271,8 +268,7 @@ def ratio_of(parts: Sequence[ComparedCalls], proofs: Container[int]) -> Ratio:
     those of ``proofs`` first.
 
     Common passes are counted as in `shifts_in_launches`; else from FEWEST launches on each is one
-    number, the mean of its passes.
-    """
+    number, the mean of its passes."""
     present = [(part.calls, part.present) for part in parts]
     other = [(part.calls, part.other) for part in parts]
     every = _common([*present, *other])

@@ -38,8 +38,7 @@ def lint(
 
     Examples:
         hpcbench lint nccl.log
-        hpcbench lint node1.log node2.log.gz --link 450
-    """
+        hpcbench lint node1.log node2.log.gz --link 450"""
     from hpcbench.interop.formats.lint import Linting
     from hpcbench.interop.formats.reading.names import known_collective
     from hpcbench.report.terminal import print_document
@@ -90,8 +89,7 @@ def import_(
     Examples:
         hpcbench import nccl.log -o imported.h5
         hpcbench import ddlb.csv --primitive tp_columnwise -o ddlb.h5
-        hpcbench import rec --skip-first 5 -o traffic.json
-    """
+        hpcbench import rec --skip-first 5 -o traffic.json"""
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details(f"reads {file.absolute()}" for file in files)
     if output.suffix == ".json":

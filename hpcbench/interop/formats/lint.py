@@ -2,8 +2,7 @@
 
 Numbers are compared as far as their digits go (`printed.Printed`), so that a correct table
 breaks none, however few digits it has. A fact that a table lacks is not checked; a row of which
-nothing can be said is counted. `Linting` prints what it finds in files, and counts it.
-"""
+nothing can be said is counted. `Linting` prints what it finds in files, and counts it."""
 
 from __future__ import annotations
 
@@ -178,8 +177,7 @@ def _sizes(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
 def _parts(size_bytes: int, part: int, open_bytes: int) -> tuple[int, int]:
     """Return the fewest and most parts that a size can be of; fewest > most if there are none.
 
-    ``open_bytes``: a part may be larger, by less than these.
-    """
+    ``open_bytes``: a part may be larger, by less than these."""
     if not part + open_bytes:
         return (0, MOST_RANKS) if not size_bytes else (1, 0)
     fewest = size_bytes // (part + open_bytes) + 1 if open_bytes else -(-size_bytes // part)
@@ -238,8 +236,7 @@ def _sum(numbers: Sequence[Printed]) -> Printed:
 def _order(table: CommTable) -> Iterator[BrokenRule]:
     """Yield the first size that falls and the first that repeats; rounded steps may repeat.
 
-    Sizes begin again with another type, operator or root (nccl-tests -d all, -o all, -r -1).
-    """
+    Sizes begin again with another type, operator or root (nccl-tests -d all, -o all, -r -1)."""
     if not table.is_sweep or _is_cycle(table):
         return
     may_repeat = table.step_bytes is not None and table.step_bytes < 16 * (table.ranks or 1)

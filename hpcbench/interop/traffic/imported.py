@@ -2,8 +2,7 @@
 
 Of a job that hung when its ranks wrote their records, also which rank is at which collective: by
 the flight records, and by NCCL's RAS where it answered, a thread of NCCL on each rank that counts
-calls, and notices ranks that do not answer.
-"""
+calls, and notices ranks that do not answer."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ def import_traffic(
     ``backend``: that of calls whose file does not name it. ``skip_first``: calls of each rank that
     are left out, as those of a job's start. A file that cannot be read costs its
     rank. Raises FileError where none can, for an existing output, or for records of different
-    programs.
-    """
+    programs."""
     if output.exists():
         raise FileError(f"{output} exists: give another name with -o, or remove it")
     records, names, left_out = list[RankRecord](), list[str](), list[str]()
@@ -108,8 +106,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 def _ranked(record: RankRecord, path: Path) -> RankRecord:
     """Return a record with its rank, which may stand in the file's name alone.
 
-    Raises FileError where the name has none, several, or one that the file's groups do not have.
-    """
+    Raises FileError where the name has none, several, or one that the file's groups do not have."""
     if record.rank is not None:
         return record
     named = {int(word or number): bool(word) for word, number in _OF_RANK.findall(path.name)}
@@ -161,8 +158,7 @@ def hang_lines(records: Sequence[RankRecord]) -> Iterator[str]:
     """Yield a line for each group in which ranks wait: where, and which ranks have not called it.
 
     A rank waits in its oldest call that had not ended. Calls of a group are numbered in its order,
-    so a rank whose newest number is lower has not called the one that others wait in.
-    """
+    so a rank whose newest number is lower has not called the one that others wait in."""
     by_rank = {one.rank: one for one in records if one.rank is not None}
     for name in dict.fromkeys(name for one in by_rank.values() for name in one.groups):
         waiting = {rank: call for rank, one in by_rank.items() if (call := next((

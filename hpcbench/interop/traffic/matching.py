@@ -1,8 +1,7 @@
 """Ranks' records as one: a call of a group is one call, its ranks' times transfer and waiting.
 
 Calls match by group and sequence number, without clocks. The time of a call's quickest rank is
-taken for the transfer; the additional time of others is waiting for ranks that came later.
-"""
+taken for the transfer; the additional time of others is waiting for ranks that came later."""
 
 from __future__ import annotations
 
@@ -102,8 +101,7 @@ def _without_first(
     """Return the records without calls that are among the first of any of their ranks, and a note
     on them. Raises FileError where none is left.
 
-    A call goes on all its ranks, as a part of it would match no other or the wrong one.
-    """
+    A call goes on all its ranks, as a part of it would match no other or the wrong one."""
     gone = defaultdict[int, set[int]](set)
     n_calls, time_ns = 0, 0
     for members in _slots(by_rank, group_of, _columns(by_rank)).values():

@@ -1,7 +1,6 @@
 """The workload of a collective, and the planner of collectives.
 
-The points of a block become cases, or skips with their reasons.
-"""
+The points of a block become cases, or skips with their reasons."""
 
 from __future__ import annotations
 
@@ -70,8 +69,7 @@ class Collective(Workload):
     are None where the collective has no such option; a barrier moves no data, its dtype is uint8
     by convention. ``groups`` equal groups of ranks that are ``group_stride`` apart run it at the
     same time; sizes, counts and ``root`` are those of one group. With ``buffers`` ``cold``, calls
-    take turns over `sets` of buffers. ``asynchronous``: issued with async_op, then waited for.
-    """
+    take turns over `sets` of buffers. ``asynchronous``: issued with async_op, then waited for."""
 
     collective: str
     dtype: str
@@ -116,8 +114,7 @@ class Collective(Workload):
 
         No rank can end a call before all have begun where each rank's result depends on every other
         rank's data: not where a root, or a neighbour, is all that some rank waits for, nor where a
-        part is empty.
-        """
+        part is empty."""
         traits = self.traits
         return Features(
             calls=calls_of(traits.calls, self.dtype) or (self.own_call(),),
@@ -212,8 +209,7 @@ def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
 def _division(requested: int | Mapping[str, int], world_size: int) -> Division:
     """Return the groups of a world, by their number, or by the size and the stride of each.
 
-    Groups of one rank have no stride, nor has a world that cannot be divided.
-    """
+    Groups of one rank have no stride, nor has a world that cannot be divided."""
     options = {"count": requested} if isinstance(requested, int) else requested
     stride = options.get("stride", 1)
     if size := options.get("size"):

@@ -2,8 +2,7 @@
 
 Cases that differ in size only are one line of a figure, or with one size rows to compare. A
 collective with more lines than a figure can show readably is split into several figures along the
-axes that matter least for a comparison.
-"""
+axes that matter least for a comparison."""
 
 from __future__ import annotations
 

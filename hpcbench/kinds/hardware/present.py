@@ -101,8 +101,7 @@ class _Rates:
     """Presents a test that has a rate of each rank: gemm, stream and storage.
 
     ``shown`` are the columns of its table; ``drawn``: title, subtitle, name of the file and note
-    of the chart, ``bar`` makes its bars, ``place`` names their sections.
-    """
+    of the chart, ``bar`` makes its bars, ``place`` names their sections."""
 
     definitions: tuple[str, ...]
     fields: Fields

@@ -1,8 +1,7 @@
 """The workload of kind memory, and its planner.
 
 A case takes steps of a training, of which the last are followed, or searches for the largest batch
-that fits: many tries. Cases are those of trainings, with few steps.
-"""
+that fits: many tries. Cases are those of trainings, with few steps."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ _FIRST_STEP = 8  # the first step away from what was predicted is one part in so
 class Search:
     """A search for the largest batch: multiples of ``unit`` samples, from ``first`` on.
 
-    ``limit_bytes``: of a rank; 0: its share of a grant. ``batch``: that of one try, else 0.
-    """
+    ``limit_bytes``: of a rank; 0: its share of a grant. ``batch``: that of one try, else 0."""
 
     unit: int
     first: int
@@ -65,8 +63,7 @@ def next_units(fit: Sequence[int], failed: Sequence[int], first: int, most: int)
     """Return the multiple of the unit that is tried next; None: the largest is known well enough.
 
     Steps from ``first`` on are doubled until one fits and another does not; then the interval is
-    halved.
-    """
+    halved."""
     low, high = max(fit, default=0), min(failed, default=None)
     if not fit and not failed:
         return min(first, most)
@@ -123,8 +120,7 @@ def predicted_largest(work: Training, unit: int, limit_bytes: int) -> int | None
 class MemoryWork(Workload):
     """The memory of a training: a sample is one of its steps, and two more are followed.
 
-    ``search``: a search for the largest batch that fits, or one try of it.
-    """
+    ``search``: a search for the largest batch that fits, or one try of it."""
 
     training: Training
     search: Search | None = None

@@ -2,8 +2,7 @@
 
 Those are followed for the parts of a rank's peak. A worker that has a limit is used for one try of
 a search. The limit is on memory taken from its beginning on: the earlier memory of Python and torch
-is no part of a training.
-"""
+is no part of a training."""
 
 from __future__ import annotations
 
@@ -120,8 +119,7 @@ class DataLimits(Limits):
 def limits_of(device: torch.device, local_size: int) -> Iterator[Limits]:
     """Give the limits of this process on a device, which end when this is left.
 
-    ``local_size`` ranks share what is granted. Raises CaseError where nothing limits a process.
-    """
+    ``local_size`` ranks share what is granted. Raises CaseError where nothing limits a process."""
     if device.type not in ("cpu", "cuda"):
         raise CaseError(f"largest_batch: nothing limits what torch takes on {device.type}")
     limits: Limits = CudaLimits(device) if device.type == "cuda" else DataLimits(local_size)
@@ -134,8 +132,7 @@ def limits_of(device: torch.device, local_size: int) -> Iterator[Limits]:
 def refused_memory(error: Exception) -> bool:
     """Return whether an error within a limit is that memory was refused.
 
-    The same steps ran without a limit on a small model, and a thread's stack counts as data.
-    """
+    The same steps ran without a limit on a small model, and a thread's stack counts as data."""
     text = str(error).lower()
     return out_of_memory(error) or any(phrase in text for phrase in _REFUSALS)
 
@@ -146,8 +143,7 @@ _WRAPPED = (torch.Tensor, nn.Parameter)
 class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
     """Follows every storage that operations see while it is entered.
 
-    Temporary memory of operations and of communication libraries is not seen.
-    """
+    Temporary memory of operations and of communication libraries is not seen."""
 
     def __init__(self, weights: Iterable[torch.Tensor], states: Iterable[torch.Tensor]) -> None:
         super().__init__()
@@ -242,8 +238,7 @@ class MemoryOperation(TrainingOperation):
 def followed(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, int]:
     """Take two steps on a batch, and return the peak of the second by PARTS. All ranks call it.
 
-    The first shows what stays from step to step, such as buckets, before it is used again.
-    """
+    The first shows what stays from step to step, such as buckets, before it is used again."""
     live = LiveStorages(strategy.weights(), strategy.states())
     phases = phase_clock(strategy.place.device)
     phases.begin()

@@ -3,8 +3,7 @@
 In a chart the longer part alone is the bound of perfect overlap, as in a roofline; both together
 are what one after the other takes. Cases belong together that solve the same problem with the same
 backend on the same device and as many ranks, in the same timing mode and with the same fold: then
-their times compare. A section holds those of one order.
-"""
+their times compare. A section holds those of one order."""
 
 from __future__ import annotations
 

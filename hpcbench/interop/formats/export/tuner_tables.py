@@ -1,8 +1,7 @@
 """Tables by which NCCL, RCCL and NCCLX choose an algorithm and a protocol: ``advise ... tuner``.
 
 In all three the first line that matches wins, a line has less than 256 characters, also a comment,
-and there are no blanks around commas. A call that matches no line gets NCCL's own choice.
-"""
+and there are no blanks around commas. A call that matches no line gets NCCL's own choice."""
 
 from __future__ import annotations
 
@@ -82,8 +81,7 @@ def tuner_file(
     """Return a table for a library, and lines on what it lacks and how to prove it.
 
     ``target`` is where it will be. Raises UsageError where nothing can be compared, or the runs
-    are of another library; FileError or TraceError for files that are no results.
-    """
+    are of another library; FileError or TraceError for files that are no results."""
     dialect = dialect_of(to)
     with opened(paths) as runs:
         table = tuner_table(runs)

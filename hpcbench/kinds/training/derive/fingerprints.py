@@ -9,8 +9,7 @@ at most by |r|. SGD is linear. The first step of AdamW is the gradient's sign ti
 and Ba, arXiv:1412.6980, 2015, algorithm 1): of normal gradients with errors e a share of atan(e) /
 pi have another sign, and are off by twice the rate.
 
-Also: cases of a run that are the same program, so that nobody ranks them.
-"""
+Also: cases of a run that are the same program, so that nobody ranks them."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ class Counterpart:
 
     ``case_id`` is empty where there is none, and ``missing`` is why. ``share``: the largest error
     over the allowed one, of ``what`` of ``name``; None if it is no number. ``on_ranks``: copies on
-    the case's own ranks differ.
-    """
+    the case's own ranks differ."""
 
     case_id: str = ""
     words: str = ""
@@ -81,8 +79,7 @@ def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
     """Return the counterpart of each large model, by case id; others are left out.
 
     The base is a single process, else the first case, unless most others differ from it: then the
-    first of those. Cases whose own copies differ are no base.
-    """
+    first of those. Cases whose own copies differ are no base."""
     known = {item.case.case_id: recorded for item in items if item.statistics
              if (recorded := next((left["fingerprints"] for left in item.detail.values()
                                if "fingerprints" in left), None)) is not None}
@@ -188,8 +185,7 @@ def _judged(errors: Sequence[_Error], **of: Any) -> Counterpart:
 def _errors(one: Recorded, two: Recorded, *, of_copies: bool = False) -> Iterator[_Error]:
     """Yield the error of each parameter over what is allowed, of its worst copy.
 
-    ``of_copies``: each copy beside the first one of the same case, where ranks have several.
-    """
+    ``of_copies``: each copy beside the first one of the same case, where ranks have several."""
     for what in (WEIGHTS, GRADIENTS, UPDATES):
         if what not in one or what not in two:
             continue

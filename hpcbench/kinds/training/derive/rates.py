@@ -9,8 +9,7 @@ share its samples (strong scaling). Efficiency: samples/s of n ranks / (n / m x 
 
 The least memory traffic: forward reads parameters and writes activations, backward reads both and
 writes gradients, in each part of an accumulation; the optimizer reads all it has and writes
-parameters and state.
-"""
+parameters and state."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ Timed = tuple[Case, float]  # a case, and the samples that it trains in a second
 class Rates:
     """The rates of all ranks together, from ``step_s``.
 
-    ``utilisations``: MFU and HFU by name (``mfu megatron``), None without a peak.
-    """
+    ``utilisations``: MFU and HFU by name (``mfu megatron``), None without a peak."""
 
     step_s: float
     samples_per_s: float
@@ -96,8 +94,7 @@ def mfu(
 
     Chowdhery et al., PaLM (arXiv 2204.02311), section 4.1 and appendix B: what is computed twice
     counts once. ``peaks``: declared ``hardware.peak_flops``. Raises KeyError for an unknown
-    definition.
-    """
+    definition."""
     return hfu(work, dict(work.flops)[definition], step_s, ranks, peaks)
 
 
@@ -107,8 +104,7 @@ def hfu(
     """Return the FLOPs that devices execute in a step / (t x ranks x peak of one device).
 
     ``hardware_flops`` hold what checkpointing computes again. Korthikanti et al. (arXiv
-    2205.05198), section 6.3. None without a peak of the dtype, or a time.
-    """
+    2205.05198), section 6.3. None without a peak of the dtype, or a time."""
     if work.dtype not in peaks or not step_s > 0:
         return None
     return hardware_flops / (step_s * ranks * peaks[work.dtype])
@@ -331,8 +327,7 @@ def _forward_flops(work: Training) -> float | None:
 def _moved(work: Training, needs: Demands, memory: Mapping[str, int]) -> Moved | None:
     """Return the least bytes of each phase, from the memory of the rank with most.
 
-    Activations that were not counted are predicted. Those of a pipeline are of several stages.
-    """
+    Activations that were not counted are predicted. Those of a pipeline are of several stages."""
     names = ("parameters", "gradients", "optimizer_state")
     if work.pp > 1 or any(name not in memory for name in names):
         return None

@@ -10,8 +10,7 @@ arXiv:2211.05953, zero bubble (ZB1P, ZBV) arXiv:2401.10241, DualPipeV
 github.com/deepseek-ai/DualPipe. p ranks, m micro-batches, v stages a rank. A result is sent when
 its computation has ended; a next stage on the same rank has it immediately. DualPipeV alone has
 pairs of a forward and a backward (``OVERLAP_F_B``): torch 2.13 computes one after the other and
-sends both results behind the second.
-"""
+sends both results behind the second."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
     """Return the share of a step in which each rank of a pipelined training waits.
 
     As `predicted_bubble`, but each rank's computations take ``own_s`` together. Neighbours are
-    ranks of a tensor group, then of a pipeline.
-    """
+    ranks of a tensor group, then of a pipeline."""
     pipelined = pipelining(work)
     if pipelined is None:
         return ()
@@ -111,8 +109,7 @@ def replay(
 ) -> dict[Op, float]:
     """Return when each computation ends, from 0; ``paces`` multiply the costs of each rank.
 
-    Raises ValueError if ranks wait for each other for ever.
-    """
+    Raises ValueError if ranks wait for each other for ever."""
     ends: dict[Op, float] = {}
     results = _Results(orders)
     free, paces = [0.0] * len(orders), paces or [1.0] * len(orders)
@@ -283,8 +280,7 @@ class OwnSteps:
     """The steps of each of ``ranks`` in the partner without communication, ``off_case``.
 
     ``own_s``: each rank's step; ``idle_share`` of a pipeline 1 - own / t. ``uneven_bubble``: that
-    which the schedule predicts of these times.
-    """
+    which the schedule predicts of these times."""
 
     ranks: tuple[int, ...] = ()
     own_s: tuple[overlap.OverPasses, ...] = ()
@@ -386,8 +382,7 @@ class SlowPhase:
     """A rank that stands out in a phase in ``share`` of the steps.
 
     ``is_shortest``: all leave the phase together, so the slow rank has the shortest; else the
-    longest. ``ratio`` is longest / shortest.
-    """
+    longest. ``ratio`` is longest / shortest."""
 
     phase: str
     rank: int
@@ -401,8 +396,7 @@ class LateRank:
     """The rank that arrives last at the exchange of gradients in ``share`` of the steps.
 
     ``behind_s``: after the median of the others; ``first_behind_s``: at the first of ``buckets``,
-    None where another rank is last there.
-    """
+    None where another rank is last there."""
 
     rank: int
     share: float

@@ -5,8 +5,7 @@ neither start skew nor clock error is in it. Ready ranks wait for the slowest ra
 included, so that no wait is taken for a slow exchange.
 
 Where ranks meet once a step, the time until ready and the optimizer is useful, the rest is waiting
-and communication. Where they meet within a pass, only steps without communication show it.
-"""
+and communication. Where they meet within a pass, only steps without communication show it."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class SyncVariance:
     The coefficients of variation of computing are the medians of the ranks. ``deviation_share``:
     mean absolute deviation of the exchange over the median step. ``chance``: how likely chance
     makes it vary more than AS_MUCH times as much as computing; ``is_high`` corrects for all
-    comparisons of the report.
-    """
+    comparisons of the report."""
 
     median_s: float
     cv: float
@@ -93,8 +91,7 @@ class LastRank:
     """The rank that is ready significantly later than the others.
 
     ``last_share``: share of steps in which it is last. ``behind_s``: after the next one, 99 %
-    interval. ``phase`` is ``phase_s`` longer than the others' median; empty if unknown.
-    """
+    interval. ``phase`` is ``phase_s`` longer than the others' median; empty if unknown."""
 
     rank: int
     last_share: float
@@ -110,8 +107,7 @@ class Stalls:
 
     Medians of each of ``ranks``: ``ready_s`` from its begin to its last gradient, ``wait_s`` from
     there until the slowest rank, which may have begun late, is ready. ``stall_share``: the share of
-    step time in such waits, 95 % interval.
-    """
+    step time in such waits, 95 % interval."""
 
     n_steps: int = 0
     ranks: tuple[int, ...] = ()
@@ -294,8 +290,7 @@ def beside_base(own: Values, base: Values) -> Values:
     """Return how the useful time scales from the base, where both have one source: useful seconds
     for a sample there over those here, and that times the parallel efficiency.
 
-    A sample needs as much useful time on any number of ranks where computing scales: factor 1.
-    """
+    A sample needs as much useful time on any number of ranks where computing scales: factor 1."""
     here, there = own.get("useful"), base.get("useful")
     if here is None or there is None:
         return {}

@@ -7,8 +7,7 @@ Activations that forward keeps are added up operation by operation, as for trans
 test compares them with those of torch 2.13 on the CPU. A convolution keeps its input, and a batch
 norm its input and two statistics of each channel. A ReLU keeps its result, which is the next
 convolution's input; pooling keeps which pixel was the largest. All of it is in the dtype of the
-arithmetic, unlike the residual of a transformer under autocast.
-"""
+arithmetic, unlike the residual of a transformer under autocast."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class ResNetShape:
     def is_narrow(self) -> bool:
         """Return whether biases of norms begin far above 0 (`NARROW_BIAS`): ReLUs pass almost all.
 
-        Strategies are tried on such models: elsewhere a rounding error changes a whole gradient.
-        """
+        Strategies are tried on such models: elsewhere a rounding error changes a whole gradient."""
         return self.width <= NARROW
 
 
@@ -77,8 +75,7 @@ def resnet_with_extents(
 def _stage_blocks(blocks: tuple[int, ...], layers: int) -> tuple[int, ...]:
     """Return the blocks of each stage: dealt out in turn to those with fewer than the whole model.
 
-    More are of the last stage but one, where ResNet-101 has 17 more than ResNet-50.
-    """
+    More are of the last stage but one, where ResNet-101 has 17 more than ResNet-50."""
     added = max(layers - sum(blocks), 0)
     left, counts = layers - added, [0] * len(blocks)
     while left:
@@ -283,8 +280,7 @@ def flops_of(
 def flops_again(work: Training, definition: str, *, nominal: bool = False) -> int:
     """Return the FLOPs that checkpointing and a chunked loss add to a step, none of a ResNet.
 
-    Those of checkpointing are as torch executes them, or ``nominal``, as papers count them.
-    """
+    Those of checkpointing are as torch executes them, or ``nominal``, as papers count them."""
     shape = model_of(work)
     if isinstance(shape, ResNetShape):
         return 0

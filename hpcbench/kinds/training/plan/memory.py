@@ -2,8 +2,7 @@
 
 Pure arithmetic from the extents. Which tensors are there was read off torch 2.13 by
 `benchmarks/memory.py`; docs/training.md has the errors. Allocators keep more. The parameters of a
-rank are laid out once for all batches, dtypes and optimizers of a sweep.
-"""
+rank are laid out once for all batches, dtypes and optimizers of a sweep."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ class Memory:
     """Bytes on one rank at one moment of a step.
 
     ``buffers``: gradient buckets, gathered parameters, copies in the dtype, running statistics, and
-    the optimizer's temporaries. Parameters and optimizer are exact.
-    """
+    the optimizer's temporaries. Parameters and optimizer are exact."""
 
     parameters: int = 0
     gradients: int = 0
@@ -284,8 +282,7 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
 
     In backward a block and its gradients are whole, in the dtype; the next is being gathered, and
     gradients of the one before exchanged in fp32. The root stays whole, with a gradient for each
-    use. Where nothing is divided torch copies all the same.
-    """
+    use. Where nothing is divided torch copies all the same."""
     element = rank.step.kept.element
 
     whole_bytes = partial(_whole_bytes, element)
@@ -313,8 +310,7 @@ def _whole_bytes(element: int, parameters: models.Parameters) -> int:
 def _copied(rank: _Rank) -> tuple[int, int, int, int]:
     """Return autocast's copies of weights, for each micro-batch under way.
 
-    An embedding's gradient is there twice when it is added to what there is of it.
-    """
+    An embedding's gradient is there twice when it is added to what there is of it."""
     shape, stage, kept = rank.shape, rank.stage, rank.step.kept
     products = _products(rank.local, kept.element) if kept.copies else 0
     tied = isinstance(shape, ModelShape) and shape.tied and stage.last and not stage.alone
@@ -342,8 +338,7 @@ def _updating(rank: _Rank, states: int) -> int:
     """Return the optimizer's temporaries.
 
     AdamW takes roots of second moments: on GPUs, of all parameters together; DTensors come one
-    after another, with two intermediate results.
-    """
+    after another, with two intermediate results."""
     if not states:
         return 0
     if rank.step.layout.groups is None and rank.work.tp == 1:

@@ -8,8 +8,7 @@ a scale for each block of weights, and the scales are quantised in turn.
 FLOPs are work, not time: one multiplication and one addition are 2. Every definition counts 6 for
 each token and weight: 2 for forward, 2 for the gradient of weights, 2 for that of activations. It
 adds none, half or all of the attention: the products of queries with keys, and of probabilities
-with values. An MFU means nothing without the name of its definition.
-"""
+with values. An MFU means nothing without the name of its definition."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ def with_extents(name: str, **extents: int | None) -> ModelShape | str:
     """Return the named model with these extents (fields of `ModelShape`), or why there is none.
 
     None follows the model: heads stay as many; with ``hidden`` the extent of a head and the inner
-    extent change in proportion, with ``heads`` those of keys and values. Raises KeyError.
-    """
+    extent change in proportion, with ``heads`` those of keys and values. Raises KeyError."""
     whole = MODELS[name]
     changed = {key: value for key, value in extents.items() if value is not None}
     if zero := next((key for key, value in changed.items() if value < 1), None):
@@ -58,8 +56,7 @@ def with_extents(name: str, **extents: int | None) -> ModelShape | str:
 def named_extents(name: str, extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """Return the extents that labels name beside layers and tokens, which they always name.
 
-    A smaller vocabulary is not named: older labels are without it. Raises KeyError.
-    """
+    A smaller vocabulary is not named: older labels are without it. Raises KeyError."""
     whole, found = MODELS[name], []
     if extents["heads"] != whole.heads:
         found.append("heads")
@@ -111,8 +108,7 @@ def shape_of(training: Training) -> ModelShape:
 def parameters(shape: ModelShape) -> int:
     """Return how many parameters a model has: those of the released weights.
 
-    ``bert-large`` is BERT with the head for masked tokens alone; the release has 1,051,650 more.
-    """
+    ``bert-large`` is BERT with the head for masked tokens alone; the release has 1,051,650 more."""
     ends = [*embedding_tensors(shape), *head_tensors(shape)]
     return (sum(item.elements for item in ends)
             + shape.layers * sum(item.elements for item in block_tensors(shape)))
@@ -162,8 +158,7 @@ class Tensor(NamedTuple):
 class Parameters:
     """Parameters that are held together; two are the same only if they are one object.
 
-    So counts of them can be cached without a comparison of each tensor.
-    """
+    So counts of them can be cached without a comparison of each tensor."""
 
     tensors: tuple[Tensor, ...]
 
@@ -341,8 +336,7 @@ class Definition(NamedTuple):
     """A definition of the model's FLOPs.
 
     ``weights`` returns the elements that each token is counted to be multiplied with,
-    ``halves`` how many halves of the attention count.
-    """
+    ``halves`` how many halves of the attention count."""
 
     meaning: str
     source: str
@@ -411,8 +405,7 @@ def recomputed(
     """Return the FLOPs that activation checkpointing adds to a step as torch runs it.
 
     A block is run again, but for a last product that nothing keeps (torch's
-    ``set_checkpoint_early_stop``). Attention counts as in ``definition``. Raises KeyError.
-    """
+    ``set_checkpoint_early_stop``). Attention counts as in ``definition``. Raises KeyError."""
     blocks = _blocks_again(shape, checkpointing)
     low_rank = block_adapters(shape, adapters) if adapters else []
     # BERT's last norm keeps what the last product returns, so there all of the block is run again.
@@ -429,8 +422,7 @@ def forward_again(
 ) -> int:
     """Return the FLOPs of a whole forward pass of each block that is run again.
 
-    So papers count: 4/3 of a step (Narayanan et al., arXiv:2104.04473, appendix).
-    """
+    So papers count: 4/3 of a step (Narayanan et al., arXiv:2104.04473, appendix)."""
     low_rank = block_adapters(shape, adapters) if adapters else []
     weights = block_weights(shape) + sum(item.elements for item in low_rank)
     whole = 2 * shape.seq_length * weights + _attention(DEFINITIONS[definition], shape)
@@ -447,8 +439,7 @@ def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters
     """Return the FLOPs on one sample where adapters alone are trained.
 
     A frozen weight has no gradient: 4 instead of 6. Before the first adapter nothing is trained, so
-    the first products of the first block, and their A, have no gradient of their input.
-    """
+    the first products of the first block, and their A, have no gradient of their input."""
     idle = sum(item.elements + low_rank_tensors(item, adapters.rank)[0].elements
                for item in block_tensors(shape)
                if item.name.endswith(tuple(f"{name}.weight" for name in _FIRST)))

@@ -1,8 +1,7 @@
 """The planner of trainings, how long they take untimed, and what would fit into memory.
 
 A pass takes parity and the counted step beside its timed steps; the runner decides by the same
-figures what parity is tried on.
-"""
+figures what parity is tried on."""
 
 from __future__ import annotations
 
@@ -101,8 +100,7 @@ def advice(work: Training, available: int) -> str:
     """Return a rank's predicted need, and settings that fit into ``available`` bytes.
 
     ``predicted 5.2 GiB; to fit, as predicted: batch_size 4, or accumulation 2``: see `settings`. A
-    prediction that would have fitted was too low: then half of it is aimed at.
-    """
+    prediction that would have fitted was too low: then half of it is aimed at."""
     needed = predicted(work)
     fitting = settings(work, available if needed > available else needed // 2)
     if not fitting:
@@ -121,8 +119,7 @@ def settings(work: Training, budget: int) -> list[Setting]:
     """Return settings of a sweep file with which a training is predicted to fit.
 
     The mildest value of each setting alone. If only smaller batches are among them, also several
-    settings together that leave the batch as it is; if nothing is, a smaller batch with those.
-    """
+    settings together that leave the batch as it is; if nothing is, a smaller batch with those."""
     samples = work.batch_size
     alone = [*_mildest(work, budget, "batch_size", range(samples - 1, 0, -1)),
              *_mildest(work, budget, "accumulation", range(work.accumulation + 1, samples + 1)),
@@ -159,8 +156,7 @@ def changed(work: Training, setting: Setting) -> Training | None:
 def _choices(work: Training) -> list[list[Setting]]:
     """Return settings that leave the batch as it is, the mildest of each list first.
 
-    Options of our strategies are among them if they are on or off: these change no result.
-    """
+    Options of our strategies are among them if they are on or off: these change no result."""
     spec, now, ranks = strategy(work.strategy), dict(work.options), work.dp * work.tp * work.pp
     ours = spec if spec and is_ours(spec) else None
     switched: list[list[Setting]] = [

@@ -3,8 +3,7 @@
 For tensor-parallel ranks Shoeybi et al., Megatron-LM (arXiv 1909.08053), section 3: each of the two
 halves of a block sums its results in forward and the gradients of its input in backward.
 Korthikanti et al. (arXiv 2205.05198), section 4.2.2: with sequence parallelism each sum is a
-reduce-scatter, with an all-gather on the other side, of the same bytes on the wire.
-"""
+reduce-scatter, with an all-gather on the other side, of the same bytes on the wire."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
     """Return the sizes of the gradients of norms, of which each rank has seen some tokens.
 
     They are summed when gradients are exchanged: those of one micro-batch as they are, those of
-    several in fp32, in which they were added up.
-    """
+    several in fp32, in which they were added up."""
     exchanges = step.layout.groups.exchanges if step.layout.groups else 1
     size = step.kept.wide if step.parts == exchanges else _GRADIENT
     named = [item for item in stage.tensors(shape) if "norm." in item.name]
@@ -145,8 +143,7 @@ def hardware_flops(
     """Return the FLOPs of a step on all ranks, with those that checkpointing adds.
 
     ``definition`` sets how attention counts. ``nominal``: a block that is run again counts a whole
-    forward pass, though torch leaves out its end. Raises KeyError of unknown names.
-    """
+    forward pass, though torch leaves out its end. Raises KeyError of unknown names."""
     return dict(work.flops)[definition] + any_model.flops_again(work, definition, nominal=nominal)
 
 
@@ -159,8 +156,7 @@ def least_step_s(work: Training, case: Case, hardware: Mapping[str, Any]) -> flo
 
     The longer of a rank's FLOPs / the peak of the dtype and the bytes that cross a node's link in
     one direction / its rate: none of both is ever reached, and at best they overlap wholly. A node
-    has ``num_devices`` ranks.
-    """
+    has ``num_devices`` ranks."""
     if hardware.get("device_type") not in (None, case.device) or not is_predicted(work):
         return None
     peak = (hardware.get("peak_flops") or {}).get(work.dtype)
@@ -176,8 +172,7 @@ def crossing_bytes(work: Training, on_node: int, library: str) -> float:
 
     Ranks lie in order, ``on_node`` a node, which share its link. Of a collective counts what no
     algorithm can avoid (`CollectiveSpec.crossing`); of a pipeline, messages of a node with one
-    stage. It is the most of the nodes of the first replica.
-    """
+    stage. It is the most of the nodes of the first replica."""
     replica, ranks = work.pp * work.tp, work.dp * work.pp * work.tp
     of_stages = [_grouped_calls(work, stage) for stage in stages_of(work)]
     passing: defaultdict[tuple[int, int], float] = defaultdict(float)
@@ -194,8 +189,7 @@ def crossing_bytes(work: Training, on_node: int, library: str) -> float:
 def _crossing_shares(collective: str, nodes: Sequence[int], own: int) -> Sequence[float]:
     """Return what leaves and enters a rank's ``own`` node for it, over its bytes on the wire.
 
-    ``nodes`` are those of its group. Ranks take turns as roots of broadcasts (ZeRO stage 1).
-    """
+    ``nodes`` are those of its group. Ranks take turns as roots of broadcasts (ZeRO stage 1)."""
     if collective == "send_recv":
         return (float(nodes.count(own) == 1),)
     if collective == "broadcast":

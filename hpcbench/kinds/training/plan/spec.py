@@ -7,8 +7,7 @@ are those of nccl-tests; bytes on the wire are sizes times busbw factors. Counts
 
 Strategies of this package are ``SPECS`` of `strategies`. A plug-in names its `StrategySpec` by an
 entry point of the group ``hpcbench.strategies``. Where the strategy of a training is not installed,
-defaults are used.
-"""
+defaults are used."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class Schedule:
     Stages per rank: from ``stages_per_rank`` to ``most_stages`` (None: any). ``placement`` ``v``:
     the first and the last stage are on rank 0. ``full``: needs as many micro-batches as stages.
     ``rounds``: micro-batches go in equal rounds. ``halves``: gradients of activations and weights
-    are apart.
-    """
+    are apart."""
 
     name: str
     stages_per_rank: int
@@ -102,8 +100,7 @@ class Groups:
 
     ``copies`` groups of ``shards`` ranks; an element is gathered in ``element_bytes``. ``reshard``:
     freed between forward and backward. ``rounds`` of gathering and ``exchanges`` of gradients a
-    step.
-    """
+    step."""
 
     shards: int = 1
     copies: int = 1
@@ -117,8 +114,7 @@ class Groups:
 class Buckets:
     """How DistributedDataParallel exchanges gradients: in buckets of ``mib`` MiB.
 
-    ``are_views``: gradients lie in the buckets. ``hook``: in what form they travel.
-    """
+    ``are_views``: gradients lie in the buckets. ``hook``: in what form they travel."""
 
     mib: int
     are_views: bool = False
@@ -133,8 +129,7 @@ class Layout:
     ``groups``: parameters that are handled block by block (FSDP). ``buckets``: DDP.
     ``state_ranks``: ranks that divide optimizer states alone (ZeRO stage 1). ``by_tokens``:
     sequence parallel, ``by_words``: loss parallel. ``adapters``: all that is trained, if set.
-    ``balanced``: dynamic shares.
-    """
+    ``balanced``: dynamic shares."""
 
     groups: Groups | None = None
     buckets: Buckets | None = None
@@ -198,8 +193,7 @@ def ddp_calls(
     """Return DDP's calls: an all_reduce of each bucket of fp32 gradients.
 
     The hooks ``bf16`` and ``fp16`` halve them. ``powersgd`` of rank 1 (Vogels et al., arXiv
-    1905.13727) has three for each bucket: uncompressed tensors, all P and all Q.
-    """
+    1905.13727) has three for each bucket: uncompressed tensors, all P and all Q."""
     filled = buckets(parameters.tensors, bucket_mb)
     if hook != "powersgd":
         sizes = [sum(item.elements for item in bucket) * _COMPRESSED[hook] for bucket in filled]
@@ -247,8 +241,7 @@ def fsdp_calls(
     """Return FSDP's calls for blocks, and for the roots that are gathered with none of them.
 
     Blocks are gathered in forward and, if ``reshard``, again in backward; gradients are scattered
-    in fp32 and averaged over copies (Rajbhandari et al., ZeRO, arXiv 1910.02054, section 7).
-    """
+    in fp32 and averaged over copies (Rajbhandari et al., ZeRO, arXiv 1910.02054, section 7)."""
     again = blocks if groups.reshard else ()
     gathered = of_each(lambda group: sharded_bytes(group, groups.shards, groups.element_bytes),
                        (*blocks, *roots, *again))
@@ -296,8 +289,7 @@ class StrategySpec:
         alone_by: setting by which a training is one of one rank (``over=single``), or nothing.
         cuts: options that only cut calls into pieces: with equal predicted calls, one program.
         also: other names for it, which messages translate.
-        order: strategies are listed by it, then by name.
-    """
+        order: strategies are listed by it, then by name."""
 
     name: str
     meaning: str
@@ -375,8 +367,7 @@ def is_ours(spec: StrategySpec) -> bool:
 def usable(name: str, axes: OptionAxes) -> StrategySpec | None:
     """Return the strategy of a name, or a stand-in whose cases are skips; None of unknown names.
 
-    It stands for a plug-in that cannot be used; its options are those in ``axes``.
-    """
+    It stands for a plug-in that cannot be used; its options are those in ``axes``."""
     if name not in (broken := registry().broken):
         return strategy(name)
     reason = f"strategy {name} cannot be used: {broken[name]}"

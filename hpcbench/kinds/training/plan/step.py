@@ -6,8 +6,7 @@ term for unfused attention; neither is here. Autocast keeps sums of the residual
 of each product's input. A test compares with torch 2.13 on the CPU.
 
 transformers' GPT-2 has one product for q, k and v, and a GELU of single operations that keeps three
-more results. Llama's norms there keep their result in its own dtype.
-"""
+more results. Llama's norms there keep their result in its own dtype."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ def block_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
 
     A frozen product keeps no input: its adapter's A does, and B what A returns. Under autocast A
     has a copy of its own; weights in 4 bits return the dtype of their input. No strategy here
-    divides adapters.
-    """
+    divides adapters."""
     adapters, copies, own = kept.adapters, kept.copies, shape.library == OWN_LIBRARY
     is_library_gpt = shape.family == "gpt" and not own
     mlp_too = adapters is None or adapters.has("mlp.up.weight")
@@ -83,8 +81,7 @@ def recomputed_bytes(shape: ModelShape, kept: ActivationLayout, products: bool =
     """Return the bytes of a token that a block keeps if it is computed again: its input.
 
     With ``products`` also the results of products and attention. Those of the last product of
-    attention and MLP are sums that are not divided among tensor-parallel ranks.
-    """
+    attention and MLP are sums that are not divided among tensor-parallel ranks."""
     own = kept.of_tokens(shape.hidden, kept.wide)
     if not products:
         return own
@@ -116,8 +113,7 @@ def loss_bytes(shape: ModelShape, kept: ActivationLayout) -> int:
 
     Cross entropy is in fp32. Backward has most: logits, their logarithms of probabilities, and a
     gradient, 12 bytes a logit; where ranks divide the words also probabilities. A chunked loss has
-    12 bytes for one part of the tokens. Counted with torch 2.13 by `benchmarks/memory.py`.
-    """
+    12 bytes for one part of the tokens. Counted with torch 2.13 by `benchmarks/memory.py`."""
     if kept.chunked:
         return -(-3 * _WIDEST * logits_of(shape, kept) // LOSS_CHUNKS)
     return logits_of(shape, kept) * _WIDEST * (3 if kept.by_words else 2)
@@ -161,8 +157,7 @@ def divide(work: Training, costs: Sequence[float]) -> tuple[int, ...]:
     """Return the samples of each replica, all of the global batch, for the shortest step.
 
     ``costs`` is each replica's time for one sample. Each sample goes to the replica that would
-    finish it first, which is optimal; the first of equals, so that all ranks agree.
-    """
+    finish it first, which is optimal; the first of equals, so that all ranks agree."""
     least, most = work.accumulation, most_share(work)
     shares = [least] * work.dp
     waiting = [((least + 1) * cost, replica) for replica, cost in enumerate(costs)]
@@ -198,8 +193,7 @@ class Stage:
     copied, since the head is on another rank. ``in_flight``: micro-batches whose activations it
     keeps, each of a part of the blocks, as a number of all. ``ahead``: blocks whose results go to
     another rank; ``behind``: blocks of other ranks whose results it got, and which get the
-    gradients.
-    """
+    gradients."""
 
     rank: int = 0
     blocks: tuple[int, ...] = ()
@@ -243,8 +237,7 @@ def _under_way(pipelined: Pipelining, ranks: int, rank: int) -> float:
     """Return the most micro-batches that a rank keeps together.
 
     Narayanan et al. (arXiv 2104.04473), section 2.2: 1F1B keeps no more than there are ranks
-    behind; interleaved, its warm-up of parts of the blocks. Others may keep all.
-    """
+    behind; interleaved, its warm-up of parts of the blocks. Others may keep all."""
     schedule, per_rank, microbatches = pipelined
     if schedule.name == "1F1B":
         return min(microbatches, ranks - rank)

@@ -2,8 +2,7 @@
 
 Some give each rank samples of its own: one rank, copies of the model, shards. Some divide the
 model: a part of each layer to each rank, or some of the layers. `lora` and `qlora` train low-rank
-adapters beside frozen weights, also in 4 bits.
-"""
+adapters beside frozen weights, also in 4 bits."""
 
 from __future__ import annotations
 

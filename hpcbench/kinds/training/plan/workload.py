@@ -46,8 +46,7 @@ class Training(Workload):
     frozen model. ``flops``: the model's in a step on all ranks, by definition. ``modules``: needed
     beside torch. ``communication`` ``off``: steps without any; ``only``: nothing else. ``data``: a
     file of tokens, or SYNTHETIC. ``count_step``: one more step counts its calls, FLOPs and
-    activations.
-    """
+    activations."""
 
     strategy: str
     options: tuple[tuple[str, Option], ...]
@@ -132,8 +131,7 @@ class Training(Workload):
 
         A profile shows stalls; without communication also computing. A pipeline stage sees no whole
         samples. Compiled are the loss and a block. One dry-run step counts our strategies' calls;
-        plug-ins may agree later.
-        """
+        plug-ins may agree later."""
         return Features(
             calls=calls_of(self.calls, self.dtype),
             needs=(*self.modules, *(("compiler",) if self.compiles else ())),
@@ -201,6 +199,5 @@ def bias_scale(norm: float, elements: int, of_bias: int) -> float:
     That gradient is the sum of all tokens' errors d; its weight's is the sum of d x of normed
     inputs x: as large as the sum of d that does not cancel. A key's bias cancels to 0, its
     roundings do not: over 6 shapes in bf16 0.8 to 3.9 units of this. A norm's weight is no larger
-    than its bias: then 0.
-    """
+    than its bias: then 0."""
     return norm * math.sqrt(of_bias / elements) if elements > of_bias else 0.0

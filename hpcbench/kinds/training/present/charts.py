@@ -69,8 +69,7 @@ _SPOKEN = {"kv_heads": "key-value heads"}
 def model_text(work: Training) -> str:
     """Return ``2 layers, hidden 64, sequence 32``: the shape in which a model was trained.
 
-    Then other extents that it was given, and ``shrunk`` or ``changed``.
-    """
+    Then other extents that it was given, and ``shrunk`` or ``changed``."""
     sample = (f"images of {work.image_size} pixels" if work.of_images else
               f"sequence {work.seq_length}")
     others = [f"{_SPOKEN.get(name, name)} {extent}" for name, extent in work.named_extents]

@@ -303,8 +303,7 @@ class TrainingPresenter(Presenter[Training, Values]):
         """Return ``training``, ``memory`` and ``not_measured`` of summary.json's results.
 
         The first holds the ok rows by strategy, with ``steps`` and ``memory`` rank by rank. Steps
-        without communication, or of nothing else, are in the row of their training only.
-        """
+        without communication, or of nothing else, are in the row of their training only."""
         planned = [(row, item) for row, item in zip(rows, items, strict=True)
                    if row["communication"] == "on"]
         measured = [(row, item) for row, item in planned if row["status"] == "ok"]

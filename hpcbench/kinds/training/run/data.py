@@ -22,8 +22,7 @@ Tokens = npt.NDArray[np.int64]
 class Random:
     """Uniformly random tokens; each sample is known by its step and its index in the global batch.
 
-    ``n_samples``: how many there are before the first comes again, None if there is no end.
-    """
+    ``n_samples``: how many there are before the first comes again, None if there is no end."""
 
     n_samples: int | None = None
 
@@ -37,8 +36,7 @@ class Random:
     def batch(self, step: int, indices: range, device: torch.device) -> Batch:
         """Return these samples of the global batch of a step, on the device.
 
-        BERT predicts the same tokens as models that see only those before: the work is the same.
-        """
+        BERT predicts the same tokens as models that see only those before: the work is the same."""
         samples = np.stack([self.sample(step, index) for index in indices])
         tokens = torch.from_numpy(samples).to(device)
         return tokens[:, :-1], tokens[:, 1:]
@@ -59,8 +57,7 @@ class Images(Random):
 def _generator(step: int, index: int) -> np.random.Generator:
     """Return the generator of a sample, which depends on seed, step and global index only.
 
-    Philox is a counter hashed with a key (Salmon et al., 2011): each sample has 2^128 numbers.
-    """
+    Philox is a counter hashed with a key (Salmon et al., 2011): each sample has 2^128 numbers."""
     return np.random.Generator(np.random.Philox(key=SEED, counter=[0, 0, index, step]))
 
 
@@ -68,8 +65,7 @@ class FromFile(Random):
     """Consecutive stretches of a file, from its beginning again at its end; neighbours share a
     token.
 
-    Sample i of step s is stretch s x global batch + i.
-    """
+    Sample i of step s is stretch s x global batch + i."""
 
     def __init__(self, spec: Training, file: TokenFile) -> None:
         super().__init__(spec)
@@ -95,8 +91,7 @@ class Loader:
     def __init__(self, spec: Training, device: torch.device, file: TokenFile | None = None) -> None:
         """Read ``file`` if it is open already, else open the data.
 
-        Raises FileError if a file cannot be opened, CaseError if it is too short.
-        """
+        Raises FileError if a file cannot be opened, CaseError if it is too short."""
         self._device = device
         self.file: TokenFile | None = None
         if spec.of_images or spec.data == SYNTHETIC:

@@ -38,8 +38,7 @@ class Peak:
     """The most memory in use since this was made.
 
     On a GPU the allocations of torch; Apple's driver reports only its memory for the process. On
-    the host the growth of the resident set of the process.
-    """
+    the host the growth of the resident set of the process."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -134,8 +133,7 @@ class LiveBytes(Storages):
     """The peak bytes of activations that operations made, in memory of their own.
 
     Left out are copies of parameters (gathered, cast, unpacked) and gradients with their parts and
-    buffers. Memory that an operation or a communication library takes for itself is not seen.
-    """
+    buffers. Memory that an operation or a communication library takes for itself is not seen."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__(parameters)

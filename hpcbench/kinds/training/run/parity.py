@@ -1,8 +1,7 @@
 """Parity before speed: a strategy must compute what a single process computes.
 
 It is tried on the model itself, or on a small one of the same kind where it is large; then also on
-the model in a short step, where that is affordable.
-"""
+the model in a short step, where that is affordable."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ def small_training(spec: Training) -> Training:
     """Return a training that takes the same steps on a small model of the same kind.
 
     The layout, options, batch and accumulation are the same; the layers are the fewest that the
-    strategy takes.
-    """
+    strategy takes."""
     if spec.of_images:
         return counted(_small_images(spec))
     kv_heads = spec.tp * min(2, spec.kv_heads // spec.tp)
@@ -204,8 +202,7 @@ class Parity:
 
     ``on``: the compared models. ``share``: the largest error over what is allowed, of ``worst``
     (kind, parameter, error, allowed). ``loss``: that of the first step and its allowed error; None
-    if unknown.
-    """
+    if unknown."""
 
     on: str
     share: float
@@ -243,8 +240,7 @@ def parity(spec: Training, place: Place, make: Make, file: TokenFile | None = No
 
     Compared are the replica's loss, all gradients, running statistics, and the weights after a step
     of the optimizer with the strategy's own gradients; the last comparison has unlike shares where
-    replicas may get such.
-    """
+    replicas may get such."""
     work = parity_training(spec)
     if work is spec:
         return _compared(spec, place, make, "the model", file, is_own=True)
@@ -326,8 +322,7 @@ def _gradients(
     """Compare every gradient with the reference's, in the norm.
 
     Errors are relative to the parameter's gradient, but at least to `LEAST` of its share of all, or
-    to a bias's scale if it did not cancel.
-    """
+    to a bias's scale if it did not cancel."""
     bound = gradient_bound(work, exchange)
     compare = _projected if exchange.projects else _equal
     least = _LEAST_OF_IMAGES if work.of_images else LEAST
@@ -372,8 +367,7 @@ def _projected(
     """Compare a gradient p that may be a projection of g: then <p, g> = <p, p>, and p is not 0.
 
     PowerSGD's first step is P P^T G, P orthonormal (Vogels et al., arXiv:1905.13727, 2019,
-    algorithm 1).
-    """
+    algorithm 1)."""
     ours = got.to(torch.float64)
     product, square = float((ours * expected).sum()), float((ours * ours).sum())
     error = abs(product - square) if square else math.inf

@@ -15,8 +15,7 @@ A fingerprint of a parameter is its norm and `PROJECTIONS` projections on random
 that of a difference is the difference, and E <s, e>^2 = |e|^2 for uncorrelated signs (Achlioptas,
 Database-friendly random projections, J. Comput. Syst. Sci. 66, 2003). So two runs are compared in
 the norm of their difference by a few numbers. The sign of element (i, j) is the product of one of
-its row and one of its column: a rank needs to know only where its part begins.
-"""
+its row and one of its column: a rank needs to know only where its part begins."""
 
 from __future__ import annotations
 
@@ -125,8 +124,7 @@ class LowRankReference(Reference):
     """The reference of adapters: each product is with W + (alpha / rank) B A, written out.
 
     W is as it is held: rounded, or what its 4 bits stand for. Neither peft nor unpacking is taken
-    for granted.
-    """
+    for granted."""
 
     def begin(self, device: torch.device) -> dict[str, torch.Tensor]:
         adapters = adapters_of(self._spec)
@@ -247,8 +245,7 @@ class Fingerprints:
         """Return fingerprints of whole parameters, by kind and name (a norm, then projections), and
         bounds.
 
-        Copies that differ have two: the first, and the farthest from it.
-        """
+        Copies that differ have two: the first, and the farthest from it."""
         strategy = self._strategy
         spec, bound = strategy.spec, gradient_bound(strategy.spec, strategy.exchange)
         answer: dict[str, Any] = {
@@ -313,8 +310,7 @@ def _sums(own: torch.Tensor, of_rows: torch.Tensor, of_columns: torch.Tensor) ->
 def whole_copies(rows: torch.Tensor) -> tuple[list[list[float]], int]:
     """Return the fingerprints of a parameter from the rows (rank, ...) of its parts, and its size.
 
-    Ranks with the same part have copies of it. Parts that one rank only has are in every copy.
-    """
+    Ranks with the same part have copies of it. Parts that one rank only has are in every copy."""
     parts = list(grouped((tuple(row[:_PLACE].tolist()), row[_PLACE:])
                          for row in rows if row[1] > 0).items())
     if not parts:

@@ -4,8 +4,7 @@ Counting makes a step longer, so the counted one comes after all that are timed.
 operation of a rank to a mode, those of backward and of DTensors too.
 
 A replay is the communication of a step without the step: its calls one after another, with as many
-bytes, taken from a step of the same strategy on a group that communicates nothing.
-"""
+bytes, taken from a step of the same strategy on a group that communicates nothing."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
         flops: by torch's formulas (`torch.utils.flop_counter`).
         scores_again_flops: of these, scores that a fused attention computes again in backward.
         unknown: operations on groups that are not known, and so not in ``calls``.
-        activations: their peak bytes; None until `stop_memory`.
-    """
+        activations: their peak bytes; None until `stop_memory`."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__()
@@ -135,8 +133,7 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
     """Take a step on a batch and count it; all ranks call it. It changes the weights.
 
     ``calls`` maps each collective to its number, size and bytes on the wire; ``missing`` has
-    reasons.
-    """
+    reasons."""
     parameters = [one for module in strategy.modules() for one in module.parameters()]
     counter = StepCounter(parameters)
     phases = phase_clock(strategy.place.device)
@@ -179,8 +176,7 @@ class TrainingOperation:
     """One strategy on one model; a call is one optimizer step on new data.
 
     If ``validate``, `parity` is proved first, on a strategy of its own. Without communication only
-    losses are checked.
-    """
+    losses are checked."""
 
     def __init__(self, spec: Training, place: Place, *, validate: bool) -> None:
         self.name = spec.name
@@ -274,8 +270,7 @@ class TrainingOperation:
         """Return the values beside the rows: phases in ns, memory in bytes, parity.
 
         ``phases`` has a list of ``ns`` for each name: for every row of the trace the sum over its
-        steps. ``counted``: one more step (`count_step`), taken now unless this is a dry run.
-        """
+        steps. ``counted``: one more step (`count_step`), taken now unless this is a dry run."""
         answer: dict[str, Any] = {"phases": self._phase_rows(), "memory": {
             **self._strategy.held(), **self._peak.read()}}
         if self._parity:
@@ -354,8 +349,7 @@ _MESSAGES = {"send": dist.isend, "recv": dist.irecv}
 class ReplayOperation:
     """A call is the collectives and messages of one step, on real groups.
 
-    Collectives are waited for one by one, messages in the order of the step's own program.
-    """
+    Collectives are waited for one by one, messages in the order of the step's own program."""
 
     def __init__(self, spec: Training, place: Place) -> None:
         self.name = spec.name
@@ -495,8 +489,7 @@ class OutOfMemory(MemoryError):
 def _available(device: torch.device, local_size: int) -> tuple[int, str]:
     """Return the bytes that a rank can have, as `Peak` counts them, and their source.
 
-    On CUDA with what it holds already. ``local_size`` ranks share a node's memory.
-    """
+    On CUDA with what it holds already. ``local_size`` ranks share a node's memory."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device), "the GPU's"

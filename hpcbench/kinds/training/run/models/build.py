@@ -62,8 +62,7 @@ def make_loss(work: Training) -> Loss:
     """Return the loss of logits and targets, compiled if blocks are.
 
     Not where ranks have parts of the logits: torch compiles no graph that begins with a tensor that
-    is still being communicated.
-    """
+    is still being communicated."""
     return compiled(mean_loss) if work.compile and work.tp == 1 else mean_loss
 
 
@@ -74,8 +73,7 @@ def build(
     """Return a model, or a stage of one, that had no memory, on the device with its weights.
 
     It is built part by part, never all of it whole: ``divide`` is done to each part, ``shard`` then
-    to each block, and at the end to the model.
-    """
+    to each block, and at the end to the model."""
     for part in draft.parts():
         fill(draft, part)
         divide(part.module)

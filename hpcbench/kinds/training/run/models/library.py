@@ -2,8 +2,7 @@
 
 Only configurations are made here, with the published extents or others. The blocks' dropout is 0
 and attention is torch's ``scaled_dot_product_attention``. Mistral's window of 4096 tokens is left
-out: up to that length it is the causal attention, for which torch needs no mask.
-"""
+out: up to that length it is the causal attention, for which torch needs no mask."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Weights are random numbers that follow from a seed and a parameter's name alone. On a CPU torch
 draws them. Its GPU generators differ from GPU to GPU, and one core takes minutes for 8 billion
 weights: so on a GPU every element is a function of its place, in whole numbers, equal on all ranks
-and in the reference.
-"""
+and in the reference."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ def counted_normals(key: int, count: int, device: torch.device) -> torch.Tensor:
     """Return (count,) nearly normal numbers of mean 0 and deviation 1, fp32.
 
     Each is the sum of the four 16-bit parts of a hash of its place, within 3.5 deviations: the same
-    on every device.
-    """
+    on every device."""
     found = torch.empty(count, device=device)
     for first in range(0, count, _PIECE):
         piece = found[first:first + _PIECE]
@@ -93,8 +91,7 @@ class Part(NamedTuple):
 class Model(nn.Module):  # type: ignore[misc]
     """A model, or a stage of one: the part before the blocks, the blocks, and the part behind.
 
-    Ours have ``blocks``, a ModuleDict by number; a part that a stage lacks is None.
-    """
+    Ours have ``blocks``, a ModuleDict by number; a part that a stage lacks is None."""
 
     blocks: nn.ModuleDict
 
@@ -145,8 +142,7 @@ def mean_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean cross entropy, at least fp32, of classes (samples,) or tokens (samples,
     tokens).
 
-    For BERT, too, each token counts, so that the work is the same in every step.
-    """
+    For BERT, too, each token counts, so that the work is the same in every step."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(wide.flatten(0, -2), targets.flatten())
 
@@ -159,8 +155,7 @@ def of_transformer(
 
     As GPT-2: normal of deviation 0.02, divided by the root of the number of additions to the
     residual. Other than there biases and norms are random, too: a layout that adds a bias twice has
-    another loss immediately.
-    """
+    another loss immediately."""
     additions = 2 * layers if into_residual.fullmatch(name) else 1
     return drawn(name, extents, _DEVIATION / math.sqrt(additions), seed, device)
 
@@ -174,8 +169,7 @@ MOMENTUM = 0.1  # of running statistics: the share that a batch's have in them. 
 class BatchNorm(nn.BatchNorm2d):  # type: ignore[misc]
     """torch's batch norm, with its weights cast to the dtype of the running statistics.
 
-    Strategies may cast parameters to bf16 and leave statistics in fp32, which torch refuses.
-    """
+    Strategies may cast parameters to bf16 and leave statistics in fp32, which torch refuses."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.num_batches_tracked.add_(1)
@@ -239,8 +233,7 @@ class ResNet(Model):
 
     Takes images (samples, 3, image, image) or activations, returns logits (samples, classes) or
     activations. Children: ``stem``, ``blocks`` by number, ``head``; parts that a stage lacks are
-    None. Batch norms see the samples of their own rank only.
-    """
+    None. Batch norms see the samples of their own rank only."""
 
     def __init__(self, shape: any_model.ResNetShape, blocks: range | None = None) -> None:
         super().__init__()
@@ -257,8 +250,7 @@ class ResNet(Model):
     ) -> torch.Tensor:
         """Return normal weights with a variance of 2 / fan-in, He et al., arXiv:1502.01852 (2015).
 
-        Biases and norms are random about 0 and 1; for narrow models see `NARROW_BIAS`.
-        """
+        Biases and norms are random about 0 and 1; for narrow models see `NARROW_BIAS`."""
         fan_in = math.prod(extents[1:]) if len(extents) > 1 else 0
         value = drawn(name, extents, (2 / fan_in) ** 0.5 if fan_in else 0.02, seed, device)
         lifted = self.shape.is_narrow and name.endswith("norm.bias")

@@ -1,8 +1,7 @@
 """Weights in 4 bits: bitsandbytes' NF4 with quantised scales, as in QLoRA.
 
 Dettmers et al., QLoRA, arXiv:2305.14314 (2023), section 3: 64 weights share a scale of 8 bits, and
-256 scales an fp32 scale, after their mean was taken off.
-"""
+256 scales an fp32 scale, after their mean was taken off."""
 
 from __future__ import annotations
 
@@ -84,8 +83,7 @@ def unpacked(packed: torch.Tensor, state: QuantState) -> torch.Tensor:
     """Return the weight (outputs, inputs), fp64, by the definition; bitsandbytes gives the tables
     only.
 
-    The first of two weights in a byte is the high half.
-    """
+    The first of two weights in a byte is the high half."""
     pairs = packed.flatten().to(torch.int64)
     levels = torch.stack((pairs >> 4, pairs & 15), dim=1).flatten()
     nested = state.state2.absmax.double().repeat_interleave(NF4_SCALE_BLOCK)

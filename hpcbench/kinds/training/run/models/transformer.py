@@ -2,8 +2,7 @@
 
 Parameters have the same names in every layout, and no dropout makes a step random. Each product
 with a weight is a layer of its own, so tensor parallelism can divide it by name; the number of
-heads is read off the activation, which may be of some of them.
-"""
+heads is read off the activation, which may be of some of them."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ class RotaryEmbedding:
     """Cosines and sines of rotary positions, (positions, head_dim / 2) fp32 (Su et al.,
     arXiv:2104.09864).
 
-    Computed in each forward pass; no tuple, since FSDP casts tensors in a block's arguments.
-    """
+    Computed in each forward pass; no tuple, since FSDP casts tensors in a block's arguments."""
 
     def __init__(self, positions: int, head_dim: int, base: float, device: torch.device) -> None:
         pairs = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device)
@@ -37,8 +35,7 @@ class RotaryEmbedding:
         """Return queries or keys (..., positions, head_dim) turned, in at least fp32.
 
         Element i pairs with element i + head_dim / 2, as in Hugging Face's weights of Mistral and
-        Llama.
-        """
+        Llama."""
         length = heads.shape[-2]
         cos, sin = self.cos[:length], self.sin[:length]
         wide = heads.to(torch.promote_types(heads.dtype, torch.float32))
@@ -76,8 +73,7 @@ class Attention(nn.Module):  # type: ignore[misc]
 class FeedForward(nn.Module):  # type: ignore[misc]
     """Up, GELU, down. GPT-2 has the approximation by tanh, BERT the function itself.
 
-    With a ``gate``, SwiGLU: Shazeer, GLU Variants Improve Transformer, arXiv:2002.05202 (2020).
-    """
+    With a ``gate``, SwiGLU: Shazeer, GLU Variants Improve Transformer, arXiv:2002.05202 (2020)."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -101,8 +97,7 @@ def make_norm(shape: ModelShape) -> nn.Module:
 
 class TransformerBlock(nn.Module):  # type: ignore[misc]
     """Attention and MLP, each added to its input. Norms stand before each, or in BERT after each
-    sum.
-    """
+    sum."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -190,8 +185,7 @@ class Transformer(Model):
     (samples, tokens, vocab) or hidden states. Children: ``embedding``, ``blocks`` by number,
     ``head``; parts that a stage lacks are None. A tied weight is ``embedding.tokens.weight`` where
     a stage has both ends; a last stage alone has ``head.logits.weight``, whose gradient is added to
-    the first stage's.
-    """
+    the first stage's."""
 
     def __init__(self, shape: ModelShape, blocks: range | None = None) -> None:
         super().__init__()

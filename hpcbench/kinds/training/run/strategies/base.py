@@ -1,8 +1,7 @@
 """The base of strategies: phases, optimizers, mixed precision, meshes.
 
 torch caches what it knows of a mesh by ranks, device and names, not by its groups: a mesh of the
-same ranks on another backend would get closed groups. So names have the group's in them.
-"""
+same ranks on another backend would get closed groups. So names have the group's in them."""
 
 from __future__ import annotations
 
@@ -31,15 +30,13 @@ PHASES = ("data", "forward", "backward", "exchange", "forward_backward", "optimi
 
 ``backward`` ends when the rank has its own last gradient, ``exchange`` when all are exchanged. In a
 pipeline ``exchange`` is the time between the passes of micro-batches: waiting, and messages.
-Strategies that cannot distinguish forward from backward have ``forward_backward``.
-"""
+Strategies that cannot distinguish forward from backward have ``forward_backward``."""
 
 
 class PhaseClock:
     """Durations of the phases of each step, in ns; a phase may have several parts in one step.
 
-    ``now`` returns a moment, ``between_ns`` the time between two.
-    """
+    ``now`` returns a moment, ``between_ns`` the time between two."""
 
     def __init__(self, now: Callable[[], Any],
                  between_ns: Callable[[Any, Any], int] = lambda since, at: int(at - since)) -> None:
@@ -75,8 +72,7 @@ def phase_clock(
 ) -> PhaseClock:
     """Return the clock of a device; on a GPU by events, which are read between steps.
 
-    Waiting for the device after each phase would forbid overlap and lengthen the step.
-    """
+    Waiting for the device after each phase would forbid overlap and lengthen the step."""
     if device.type not in ("cuda", "mps"):
         return PhaseClock(now_ns)
 
@@ -151,8 +147,7 @@ class Autocast(nn.Module):  # type: ignore[misc]
 class AgreedScaler(torch.amp.GradScaler):  # type: ignore[misc]
     """A scaler of ranks with different gradients: an overflow on one skips the step on all.
 
-    As torch.distributed.fsdp.sharded_grad_scaler, also for DTensors and others together.
-    """
+    As torch.distributed.fsdp.sharded_grad_scaler, also for DTensors and others together."""
 
     def __init__(self, dtype: str, device: torch.device, group: Any) -> None:
         super().__init__(device.type, init_scale=INITIAL_SCALE, enabled=dtype == "fp16")
@@ -181,8 +176,7 @@ class Grid:
     """The ranks of a place by named dimensions, the outermost first.
 
     ``groups`` are this rank's, by dimension; one of all ranks is not opened anew. Opening is
-    collective over all workers.
-    """
+    collective over all workers."""
 
     def __init__(self, place: Place, extents: Mapping[str, int]) -> None:
         layout = torch.tensor(list(place.numbers)).reshape(list(extents.values()))
@@ -225,8 +219,7 @@ def align_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Lay gradients out as their parameters are, once all of them are there.
 
     Otherwise the optimizer would add up a norm's partial gradient in each of its operations; that
-    of an embedding may be whole where its weight is divided.
-    """
+    of an embedding may be whole where its weight is divided."""
     for parameter in parameters:
         gradient = parameter.grad
         if isinstance(parameter, DTensor) and gradient.placements != parameter.placements:
@@ -252,8 +245,7 @@ class Strategy:
     """A model that is spread over the ranks of a group, its optimizer, and one step of both.
 
     The weights at the start are those of a single process with the same seed, on every layout.
-    Subclasses set ``optimizer`` and, where the loss of fp16 is scaled, ``scaler``.
-    """
+    Subclasses set ``optimizer`` and, where the loss of fp16 is scaled, ``scaler``."""
 
     optimizer: torch.optim.Optimizer
     scaler = torch.amp.GradScaler("cpu", enabled=False)
@@ -309,8 +301,7 @@ class Strategy:
         """Return the mean loss of this replica's samples, and leave gradients of the global mean.
 
         That is over all samples of all replicas, accumulation included. Ranks without `holds_loss`
-        may return anything.
-        """
+        may return anything."""
         raise NotImplementedError
 
     def update(self, phases: PhaseClock) -> None:
@@ -350,8 +341,7 @@ class Strategy:
     def held(self) -> dict[str, int]:
         """Return this rank's bytes of parameters, gradients and optimizer states.
 
-        Gradients are as before the optimizer clears them: of their parameter's shape and dtype.
-        """
+        Gradients are as before the optimizer clears them: of their parameter's shape and dtype."""
         trained = (one for module in self.modules() for one in module.parameters()
                    if one.requires_grad)
         return {name: sum(map(local_bytes, tensors)) for name, tensors in (

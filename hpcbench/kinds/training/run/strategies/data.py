@@ -123,8 +123,7 @@ class BucketWatch:
 
     Backward lasts as long on every rank, because all wait for the slowest rank; a rank's own
     gradients show whether it is late. torch fills buckets in the order of the first backward, which
-    is known at `watch_buckets`.
-    """
+    is known at `watch_buckets`."""
 
     on_bucket: Callable[[str], None]
 
@@ -156,8 +155,7 @@ class Balancer:
 
     In every step each rank sends its time for one sample, under the next step: nobody waits for it.
     From the medians of `EVERY` of them the samples are divided anew. A rank's time lasts until its
-    own last gradient is there, the embedding's: waiting for others' gradients is not in it.
-    """
+    own last gradient is there, the embedding's: waiting for others' gradients is not in it."""
 
     def __init__(self, spec: Training, place: Place, model: Model) -> None:
         self.shares = (spec.batch_size,) * spec.dp

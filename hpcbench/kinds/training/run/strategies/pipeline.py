@@ -1,8 +1,7 @@
 """Pipelines of torch.distributed.pipelining, alone and with replicas and divided layers.
 
 Each rank has some of the blocks, and micro-batches pass through them. Stages record when they
-compute: the time between is waiting and messages.
-"""
+compute: the time between is waiting and messages."""
 
 from __future__ import annotations
 
@@ -109,8 +108,7 @@ class Pipeline(base.Strategy):
         """Return the schedule over this rank's stages.
 
         The loss is divided, not gradients: torch's scaling would divide earlier parts of an
-        accumulation again.
-        """
+        accumulation again."""
         kind = get_schedule_class(self._stages.schedule.name)
         stages = [TimedStage(self._called(model), stage, self._stages.count, self.place.device,
                              group=self._group, **self._examples(stage))

@@ -33,8 +33,7 @@ class GroupWatch:
 
     A group is a block, or the root. Torch has no public hook for the moment before the exchange, so
     ``post_backward`` of the group is wrapped; in micro-batches that exchange nothing it is not
-    called.
-    """
+    called."""
 
     def __init__(self, model: nn.Module) -> None:
         self.on_bucket: Callable[[str], object] = lambda _name: None
@@ -172,8 +171,7 @@ class Fsdp(Replica):
     """torch's fully_shard: a block's parameters are gathered when it runs, gradients scattered.
 
     With ``reshard`` blocks free them after forward and gather again in backward (ZeRO-3), without
-    they keep them (ZeRO-2). The root always keeps its own: backward begins there.
-    """
+    they keep them (ZeRO-2). The root always keeps its own: backward begins there."""
 
     def build(self) -> Model:
         sharder = Sharder(self.open_mesh(), self.spec)
@@ -213,8 +211,7 @@ class Sharder:
     """How parts of a model are spread over the replicas.
 
     Beside other dimensions copies are torch's sibling of ``fully_shard``, not DDP, which cannot
-    exchange gradients of divided parameters or of backwards in two halves.
-    """
+    exchange gradients of divided parameters or of backwards in two halves."""
 
     def __init__(self, mesh: DeviceMesh | None, spec: Training) -> None:
         self._mesh = mesh  # None: there is one replica

@@ -4,8 +4,7 @@ Shoeybi et al., Megatron-LM, arXiv:1909.08053 (2019): the first product of atten
 divided by columns, the second by rows, and one all-reduce follows. With ``sequence_parallel``
 (Korthikanti et al., arXiv:2205.05198, 2022) ranks divide the tokens between those: the all-reduce
 becomes a reduce-scatter before and an all-gather behind what each then does for its tokens only.
-With ``loss_parallel`` the logits stay divided and the loss is computed of the parts.
-"""
+With ``loss_parallel`` the logits stay divided and the loss is computed of the parts."""
 
 from __future__ import annotations
 
