@@ -11,10 +11,12 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+_FUNCTIONS = ("stdtr", "stdtrit", "chdtrc", "fdtrc")
+
 
 @cache
 def distributions() -> Any:
-    """Return a module with ``stdtr``, ``stdtrit``, ``chdtrc`` and ``fdtrc`` of scipy.special.
+    """Return a module with `_FUNCTIONS` of scipy.special.
 
     Loaded when first needed: commands that only read or plan do without scipy."""
     import scipy
@@ -25,7 +27,9 @@ def distributions() -> Any:
         around.__path__ = [f"{folder}/special" for folder in scipy.__path__]
         sys.modules[name] = around
         try:
-            return importlib.import_module(f"{name}._ufuncs")
+            alone = importlib.import_module(f"{name}._ufuncs")
+            if all(hasattr(alone, function) for function in _FUNCTIONS):
+                return alone
         except ImportError:
             pass
         finally:
