@@ -153,11 +153,11 @@ def _with_resumed_folder(arguments: list[str]) -> list[str]:
 
     Arguments behind ``--`` are another program's."""
     own = arguments[:arguments.index("--")] if "--" in arguments else arguments
-    found = []
+    filled = []
     for argument, following in zip(own, [*own, "-"][1:], strict=True):
         alone = argument == "--resume" and following.startswith("-")
-        found += ["--resume", "latest"] if alone else [argument]
-    return found + arguments[len(own):]
+        filled += ["--resume", "latest"] if alone else [argument]
+    return filled + arguments[len(own):]
 
 
 def _internal_error() -> int:

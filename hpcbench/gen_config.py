@@ -202,10 +202,11 @@ def _readable(content: Mapping[str, Any], number: int, config: Config) -> Any:
     """Return a block with single values for lists of one, if that means the same, as in axes."""
     short = _without_lists_of_one(content["benchmarks"][number])
     try:
-        same = check_config({"benchmarks": [short]}, "").benchmarks[0] == config.benchmarks[number]
+        checked = check_config({"benchmarks": [short]}, "").benchmarks[0]
+        is_same = checked == config.benchmarks[number]
     except ConfigError:
-        same = False
-    return short if same else content["benchmarks"][number]
+        is_same = False
+    return short if is_same else content["benchmarks"][number]
 
 
 def _without_lists_of_one(value: Any) -> Any:

@@ -65,25 +65,25 @@ def entry_points(group: str) -> list[PartPoint | EntryPoint]:
     """Return the entry points of a group, of parts and of packages.
 
     importlib.metadata takes 40 ms to load: it is asked where a package may have such points."""
-    found: list[PartPoint | EntryPoint] = [one for one in _of_parts() if one.group == group]
+    points: list[PartPoint | EntryPoint] = [one for one in _of_parts() if one.group == group]
     if f"[{group}]" in _facts(tuple(sys.path)):
         from importlib.metadata import entry_points as every
 
-        found += every(group=group)
-    return found
+        points += every(group=group)
+    return points
 
 
 @cache
 def _of_parts() -> tuple[PartPoint, ...]:
     """Return the entry points that lie in the folders of this package."""
-    found, group = [], ""
+    points, group = [], ""
     for line in "\n".join(_texts(os.path.dirname(__file__))).splitlines():  # noqa: PTH120
         name, is_point, value = (part.strip() for part in line.partition("="))
         if is_point:
-            found.append(PartPoint(group, name, value))
+            points.append(PartPoint(group, name, value))
         elif name:
             group = name.strip("[]")
-    return tuple(found)
+    return tuple(points)
 
 
 @lru_cache(maxsize=1)
@@ -166,10 +166,10 @@ class Registry(Mapping[str, T]):
         try:
             value = point.load()
             values = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-            for one in values:
-                if not isinstance(one, self._of):
+            for part in values:
+                if not isinstance(part, self._of):
                     wanted = " or ".join(each.__name__ for each in self._of)
-                    raise PluginError(f"offers a {type(one).__name__}, no {wanted}")
+                    raise PluginError(f"offers a {type(part).__name__}, no {wanted}")
             values = tuple(map(self._adopted, values))
             self._add(values)
             return Offer(point.name, origin, values)
@@ -180,17 +180,17 @@ class Registry(Mapping[str, T]):
 
     def _add(self, values: Iterable[T]) -> None:
         """Keep the objects. Raises PluginError, and keeps none, if a name cannot be used."""
-        found, aliases = dict(self._found), dict(self.aliases)
-        for one in values:
-            key, *others = names = tuple(self._names(one))
+        parts, aliases = dict(self._found), dict(self.aliases)
+        for part in values:
+            key, *others = names = tuple(self._names(part))
             for name in names:
                 if not isinstance(name, str) or not name:
                     raise PluginError(f"{name!r} is no name")
-                if name in found or name in aliases:
+                if name in parts or name in aliases:
                     raise PluginError(f"there is a {self._title.format(name)} already")
-            found[key] = one
+            parts[key] = part
             aliases |= dict.fromkeys(others, key)
-        self._found, self.aliases = dict(sorted(found.items(), key=_order)), aliases
+        self._found, self.aliases = dict(sorted(parts.items(), key=_order)), aliases
 
 
 class Deferred:

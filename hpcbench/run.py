@@ -162,8 +162,8 @@ def _probe(
 
 def _machine_lines(attempt: RunAttempt) -> Iterator[str]:
     """Yield the versions of this rank, and each case that cannot run here, by its label."""
-    found = versions(attempt.topology, attempt.machine.ranks[attempt.comm.rank].facts)
-    yield f"versions: {', '.join(f'{name} {version}' for name, version in found.items())}"
+    lines = versions(attempt.topology, attempt.machine.ranks[attempt.comm.rank].facts)
+    yield f"versions: {', '.join(f'{name} {version}' for name, version in lines.items())}"
     for case in attempt.plan.cases:
         if reason := attempt.resolution.skips.get(case.case_id):
             yield f"skipped: {case.label}: {reason}"

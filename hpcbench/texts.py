@@ -149,11 +149,11 @@ def say_all(text: object, stream: TextIO | None = None) -> None:
           flush=True)
 
 
-def _written_out(found: re.Match[str]) -> str:
+def _written_out(match: re.Match[str]) -> str:
     try:
-        return found[0].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        return match[0].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # halves that stand for no byte: JSON can have them
-        return found[0].encode("ascii", "backslashreplace").decode()
+        return match[0].encode("ascii", "backslashreplace").decode()
 
 
 def _escaped(text: str, escape: Callable[[re.Match[str]], str]) -> str:
@@ -277,9 +277,9 @@ def print_traceback(environ: Mapping[str, str]) -> None:
     line; of a very long one the beginning and the end."""
     told = traceback.TracebackException(*sys.exc_info())
     chain = [told]
-    for one in chain:
-        one._str = as_field(str(one))  # type: ignore[attr-defined]  # no method is asked for it
-        chain += [before for before in (one.__cause__, one.__context__) if before is not None]
+    for error in chain:
+        error._str = as_field(str(error))  # type: ignore[attr-defined]  # no method is asked for it
+        chain += [before for before in (error.__cause__, error.__context__) if before is not None]
     text = "".join(told.format())
     parts, more = [text], len(text) - 2 * _MOST_MASKED
     if more > _MOST_MASKED:

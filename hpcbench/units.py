@@ -160,14 +160,14 @@ def in_summary_units(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by name; rates as the summaries have them: ``x_bytes_per_s`` as ``x_gb_per_s``.
 
     ``x_flops_per_s`` becomes ``x_tflop_per_s``; absent values stay None."""
-    found = {}
+    in_units = {}
     for name, value in values.items():
         for unit, other, convert in (("_bytes_per_s", "_gb_per_s", to_gb_per_s),
                                      ("_flops_per_s", "_tflop_per_s", to_tflop_per_s)):
             if name.endswith(unit):
                 name, value = name.removesuffix(unit) + other, value and convert(value)
-        found[name] = value
-    return found
+        in_units[name] = value
+    return in_units
 
 
 def rank_list(ranks: Iterable[int]) -> str:

@@ -146,24 +146,24 @@ def cores_first(answers: Iterable[Answer], runs: Sequence[Run]) -> Iterator[Answ
     """Yield the answers; where other processes keep the cores of a run busy, more passes are the
     second remedy."""
     busy = any(is_busy(run.results) for run in runs)
-    for one in answers:
-        yield replace(one, remedy=f"free the cores first, then {one.remedy}") if (
-            busy and one.remedy and one.certainty == CANNOT_TELL) else one
+    for answer in answers:
+        yield replace(answer, remedy=f"free the cores first, then {answer.remedy}") if (
+            busy and answer.remedy and answer.certainty == CANNOT_TELL) else answer
 
 
 def by_subject(answers: Iterable[Answer]) -> Iterator[tuple[str, list[Answer]]]:
     """Yield neighbouring answers whose sentences begin with one subject, if they are several,
     without it; each other one under ""."""
-    def of(one: Answer) -> str:
-        return one.subject if one.sentence.startswith(f"{one.subject}: ") else ""
+    def of(answer: Answer) -> str:
+        return answer.subject if answer.sentence.startswith(f"{answer.subject}: ") else ""
 
     for subject, group in groupby(answers, of):
-        same = list(group)
-        if subject and len(same) > 1:
+        answers_of_subject = list(group)
+        if subject and len(answers_of_subject) > 1:
             yield subject, [replace(one, sentence=one.sentence[len(subject) + 2:])
-                            for one in same]
+                            for one in answers_of_subject]
         else:
-            yield from (("", [one]) for one in same)
+            yield from (("", [one]) for one in answers_of_subject)
 
 
 def cannot_tell(
@@ -194,13 +194,14 @@ def percent_text(share: float, low: float, high: float) -> str:
     return f"{middle} % (CI {least} to {greatest})"
 
 
-def interval_text(one: Interval, *, percent: bool = False) -> str:
+def interval_text(ends: Interval, *, percent: bool = False) -> str:
     """Return ``87.1 % (CI 84 to 90 %)``, or the value alone where it has none."""
     scale, unit = (100.0, " %") if percent else (1.0, "")
-    text = f"{three_digits(scale * one.value)}{unit}"
-    if one.low is None or one.high is None:
+    text = f"{three_digits(scale * ends.value)}{unit}"
+    if ends.low is None or ends.high is None:
         return text
-    return f"{text} (CI {three_digits(scale * one.low)} to {three_digits(scale * one.high)}{unit})"
+    low, high = three_digits(scale * ends.low), three_digits(scale * ends.high)
+    return f"{text} (CI {low} to {high}{unit})"
 
 
 def range_of(one: Interval | None) -> Range | None:

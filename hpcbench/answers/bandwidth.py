@@ -146,12 +146,13 @@ def _of_link(cases: Sequence[Carried]) -> Answer:
 
 def _of_counters(cases: Sequence[Carried]) -> Iterator[Answer]:
     """Yield the ratio of counted to predicted bytes, for each backend."""
-    for backend, same in grouped((case.backend, case) for case in cases).items():
-        shares = [(share, case.label) for case in same if (share := case.counted_share) is not None]
+    for backend, alike in grouped((case.backend, case) for case in cases).items():
+        shares = [(share, case.label) for case in alike
+                  if (share := case.counted_share) is not None]
         evidence = tuple(f"{label}: {three_digits(share)} times" for share, label in shares[:8])
         if not shares:
             why = (f"all messages are below {size_text(LEAST_MESSAGE_BYTES)}, where headers "
-                   "dominate" if all(case.is_small for case in same) else
+                   "dominate" if all(case.is_small for case in alike) else
                    "no interface counters were read")
             yield cannot_tell(f"bytes sent by {backend}", why, subject=backend)
         elif max(shares)[0] < LEAST_COUNTED:
@@ -180,10 +181,10 @@ def _of_library(cases: Sequence[Carried]) -> Answer:
     return Answer(CLEAR, f"algorithm and protocol: {text}")
 
 
-def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
-    if not found.cases:
+def bandwidth_tables(truth: BandwidthTruth) -> Iterator[Table]:
+    if not truth.cases:
         return
-    partly = {case.backend for case in found.cases
+    partly = {case.backend for case in truth.cases
               if (share := case.counted_share) is not None and share >= LEAST_COUNTED}
     yield plain_table("bandwidth against links and counters", (
         Column("case", "case"),
@@ -204,22 +205,22 @@ def bandwidth_tables(found: BandwidthTruth) -> Iterator[Table]:
              _known(case.algorithm), _known(case.protocol),
              None if case.problem == BYPASSED and case.backend not in partly else  # in its answer
              case.problem or None),
-            case_id=case.case_id) for case in found.cases))
+            case_id=case.case_id) for case in truth.cases))
 
 
 def _known(text: str) -> str | None:
     return None if text == UNKNOWN else text
 
 
-def bandwidth_charts(found: BandwidthTruth) -> Iterator[DotChart]:
+def bandwidth_charts(truth: BandwidthTruth) -> Iterator[DotChart]:
     """Yield a chart of each case's share of the declared links; none where none is declared."""
     rows = tuple(Dot(case.label, ChartPoint(case.of_link), (case.problem or None,))
-                 for case in found.cases if case.of_link is not None)
+                 for case in truth.cases if case.of_link is not None)
     if rows:
         yield DotChart(
             "Bandwidth against the declared links", "share of what the declared links allow",
             "bandwidth", ("More than 1 is impossible: see the note.",),
-            tuple(case.case_id for case in found.cases), Axis("share of link", Show.RATIO),
+            tuple(case.case_id for case in truth.cases), Axis("share of link", Show.RATIO),
             (Column("problem", "note"),), rows, reference=1.0)
 
 

@@ -119,10 +119,10 @@ def learned(side: Side, share: float) -> dict[str, Any]:
     """Return the content of a file of limits of the times of all cases, as plain values.
 
     Raises UsageError if runs are not clean, or if there are too few launches."""
-    found = cases_of(side)
+    cases = cases_of(side)
     _refuse_unclean(side)
     least = launches_needed(share)
-    fewest = min((case for case in found.values() if case.launch_s),
+    fewest = min((case for case in cases.values() if case.launch_s),
                  key=lambda case: len(case.launch_s), default=None)
     few = len(fewest.launch_s) if fewest else 0
     if few < least:
@@ -132,11 +132,11 @@ def learned(side: Side, share: float) -> dict[str, Any]:
             f"--learn: a limit that {share:.0%} of launches hold takes {least} launches of every "
             f"case with {CONFIDENCE:.0%} confidence; there are {few}{why}: give more runs, or a "
             "smaller --share")
-    return {"limits": list(_limits(found, share))}
+    return {"limits": list(_limits(cases, share))}
 
 
-def _limits(found: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str, Any]]:
-    for case_id, case in found.items():
+def _limits(cases: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str, Any]]:
+    for case_id, case in cases.items():
         if case.launch_s:
             slowest, n = max(case.launch_s), len(case.launch_s)
             scope = f" within {plural(case.jobs, 'job')}" if case.jobs < n else ""
@@ -458,11 +458,11 @@ def check_file(results: Sequence[Path], limits: Path) -> CheckResult:
     allowed = read_limits(limits).limits
     side = side_of(results)
     try:
-        found = [check_limits(one, allowed) for one in side.results]
+        checks = [check_limits(one, allowed) for one in side.results]
     except ConfigError as error:
         raise ConfigError(*(f"{limits}: {line}" for line in error.args)) from None
-    reasons = _of_files(results, (one.reasons for one in found))
-    return concluded(reasons, len(allowed), sum(one.n_cases for one in found))
+    reasons = _of_files(results, (one.reasons for one in checks))
+    return concluded(reasons, len(allowed), sum(one.n_cases for one in checks))
 
 
 def _of_files(
@@ -480,9 +480,9 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
     before, now = side_of(baseline), side_of(results)
     old = cases_of(before)
     new = aligned(old, cases_of(now))
-    found = compare(old, new, ("the baseline", "these results"), smallest)
+    result = compare(old, new, ("the baseline", "these results"), smallest)
     reasons = _of_files(results, map(_of_run, now.results))
-    if not found.cases:
+    if not result.cases:
         reasons.append(Reason(MISSING, "baseline", "no case has times on both sides"))
     named = {reason.case_id for reason in reasons}
     ids = {key: new[key].case.case_id if key in new else case.case.case_id
@@ -490,7 +490,7 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
     reasons += [Reason(MISSING, case.case.label, "no times here, but in the baseline", ids[key])
                 for key, case in old.items() if case.launch_s and ids[key] not in named and not (
                     key in new and new[key].launch_s)]
-    for case in found.cases:
+    for case in result.cases:
         change = f"{change_text(case.interval)} against the baseline"
         if scope := scope_of([case]):
             change += f" {scope}"
@@ -509,7 +509,7 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
             reasons.append(Reason(CANNOT_TELL, case.label,
                                   f"{change}: {undecided}" if is_shown else undecided,
                                   ids[case.key]))
-    return concluded(reasons, 0, len(found.cases))
+    return concluded(reasons, 0, len(result.cases))
 
 
 def _of_run(results: Results) -> Iterator[Reason]:

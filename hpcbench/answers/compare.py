@@ -372,12 +372,12 @@ def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
         raise UsageError("compare needs two sides, such as A B; or --by KEY inside one")
     sides = [read_side(text) for text in texts]
     labels, (first, *others) = tuple(side.label for side in sides), [*map(cases_of, sides)]
-    found = tuple(compare(first, aligned(first, cases), (labels[0], label), smallest)
-                  for label, cases in zip(labels[1:], others, strict=True))
+    results = tuple(compare(first, aligned(first, cases), (labels[0], label), smallest)
+                    for label, cases in zip(labels[1:], others, strict=True))
     is_printed = any(one.run.imported for side in sides for one in side.results)
-    found = _with_nearest(found, first, others, UNSTATED if is_printed else ())
-    _refuse_nothing(found, texts)
-    return Compared(labels, found, tuple(differences(sides)))
+    results = _with_nearest(results, first, others, UNSTATED if is_printed else ())
+    _refuse_nothing(results, texts)
+    return Compared(labels, results, tuple(differences(sides)))
 
 
 def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
@@ -389,24 +389,24 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
     values = split_by(side, key)
     labels = tuple(f"{key}={value}" for value in values)
     first, *others = values.values()
-    found = compare_each(first, others, labels, smallest, in_launch=True)
+    results = compare_each(first, others, labels, smallest, in_launch=True)
     is_printed = any(one.run.imported for one in side.results)
-    found = _with_nearest(found, first, others, (key, *(UNSTATED if is_printed else ())))
-    _refuse_nothing(found)
-    return Compared(labels, found, (), in_launch=True)
+    results = _with_nearest(results, first, others, (key, *(UNSTATED if is_printed else ())))
+    _refuse_nothing(results)
+    return Compared(labels, results, (), in_launch=True)
 
 
 def _with_nearest(
-    found: Sequence[SideComparison], first: Mapping[str, CaseOfSide],
+    results: Sequence[SideComparison], first: Mapping[str, CaseOfSide],
     others: Sequence[Mapping[str, CaseOfSide]], may_differ: Collection[str],
 ) -> tuple[SideComparison, ...]:
     """Return the comparisons, those without cases with what the nearest ones differ in."""
     made = []
-    for one, second in zip(found, others, strict=True):
-        label, why = one.unmatched[0] if one.unmatched and not one.cases else ("", "")
+    for result, second in zip(results, others, strict=True):
+        label, why = result.unmatched[0] if result.unmatched and not result.cases else ("", "")
         absent = next((each.case for each in first.values()
                        if each.case.label == label and why.startswith("not ")), None)
-        made.append(one if absent is None else replace(one, nearest=differs_from_nearest(
+        made.append(result if absent is None else replace(result, nearest=differs_from_nearest(
             absent, (each.case for each in second.values()), may_differ)))
     return tuple(made)
 
@@ -416,19 +416,20 @@ def nearest_text(found: SideComparison) -> str:
     return ", ".join(f"{one.key} ({', '.join(one.values)})" for one in found.nearest)
 
 
-def _refuse_nothing(found: Sequence[SideComparison], texts: Sequence[str] = ()) -> None:
+def _refuse_nothing(results: Sequence[SideComparison], texts: Sequence[str] = ()) -> None:
     """Raise UsageError where no case is compared; ``texts`` name the two sides."""
-    if any(one.cases for one in found):
+    if any(one.cases for one in results):
         return
-    one = found[0]
-    label, why = one.unmatched[0] if one.unmatched else ("there is none", "")
-    keys = [each.key for each in one.nearest]
+    result = results[0]
+    label, why = result.unmatched[0] if result.unmatched else ("there is none", "")
+    keys = [each.key for each in result.nearest]
     remedy = "; measure it with the same values" if keys else ""
     if texts and not any("=" in text for text in texts) and "backend" in keys:
         by = command_line("compare", ",".join(texts), "--by", "backend")
         remedy = f"; {by} compares these" if keys == ["backend"] else (
             f"{remedy}, the backend apart, for {by}")
     raise UsageError(
-        f"nothing to compare between {one.first} and {one.second}: no case has times on both; "
+        f"nothing to compare between {result.first} and {result.second}: "
+        "no case has times on both; "
         f"first: {label} {why}".rstrip()
-        + (f", where the nearest case differs in {nearest_text(one)}{remedy}" if keys else ""))
+        + (f", where the nearest case differs in {nearest_text(result)}{remedy}" if keys else ""))

@@ -115,7 +115,7 @@ def cases_of(side: Side) -> dict[str, CaseOfSide]:
     """Return the cases of a side by `id_in_any_version`, with the launches of all files.
 
     A case that runs a file's content is found again after the file has changed."""
-    found = grouped((id_in_any_version(item.case), (at, item))
+    of_id = grouped((id_in_any_version(item.case), (at, item))
                     for at, results in enumerate(side.results) for item in results.cases)
     imported = {id_in_any_version(item.case) for results in side.results if results.run.imported
                 for item in results.cases}
@@ -123,7 +123,7 @@ def cases_of(side: Side) -> dict[str, CaseOfSide]:
         _merged([item for _, item in items]), is_imported=key in imported,
         passes_s=tuple(passes_by_launch(of_file.get(at), results.plan.passes)
                        for at, results in enumerate(side.results)))
-        for key, items in found.items() for of_file in [dict(reversed(items))]}
+        for key, items in of_id.items() for of_file in [dict(reversed(items))]}
 
 
 def aligned(
@@ -203,12 +203,12 @@ TIMES_FROM = 10
 """A change of so many times is no longer given in %."""
 
 
-def change_text(found: Interval) -> str:
+def change_text(change: Interval) -> str:
     """Return a change of times with its interval, if it has one: ``+12.3 % (10.1..14.5)``; from ten
     times on ``15x (5.28..43.8)``."""
-    is_times = found.value >= TIMES_FROM
-    text = f"{found.value:.0f}x" if is_times else f"{_percent(found.value):+.1f} %"
-    ends = () if found.low is None or found.high is None else (found.low, found.high)
+    is_times = change.value >= TIMES_FROM
+    text = f"{change.value:.0f}x" if is_times else f"{_percent(change.value):+.1f} %"
+    ends = () if change.low is None or change.high is None else (change.low, change.high)
     shown = (three_digits(end) if is_times else f"{_percent(end):.1f}" for end in ends)
     return f"{text} ({'..'.join(shown)})" if ends else text
 
@@ -242,10 +242,10 @@ def protocol_between(
     return protocol_differences(first, second, of_one_task=not in_launch)
 
 
-def why_absent(found: CaseOfSide, alike: Sequence[CaseOfSide]) -> str:
+def why_absent(case: CaseOfSide, alike: Sequence[CaseOfSide]) -> str:
     """Return in which way a case is not among those of the other side with its label."""
-    of_case = {name for one in alike for name in other_parameters(found.case, one.case)}
-    names = of_case or {one.key for other in alike for one in protocol_differences(found, other)}
+    of_case = {name for one in alike for name in other_parameters(case.case, one.case)}
+    names = of_case or {one.key for other in alike for one in protocol_differences(case, other)}
     several = "" if of_case else "one of several with its label, "
     return f"{several}only with another {', '.join(sorted(names))}" if names else "not"
 
@@ -259,15 +259,15 @@ def unmatched(
                                      (second, first, labels[1], labels[0])):
         alike = {} if in_launch or mine.keys() <= other.keys() else grouped(
             (label_of(one.case), one) for one in other.values())
-        for key, found in mine.items():
+        for key, case in mine.items():
             if key not in other:
-                absent = why_absent(found, alike.get(label_of(found.case), ()))
-                yield found.case.label, (f"{absent} in {there}" if found.launch_s else
-                                         f"{found.problem} in {here}")
-            elif not found.launch_s and other[key].problem != found.problem:
-                yield found.case.label, f"{found.problem} in {here}"
-            elif not found.launch_s and mine is first:
-                yield found.case.label, f"{found.problem} on both sides"
+                absent = why_absent(case, alike.get(label_of(case.case), ()))
+                yield case.case.label, (f"{absent} in {there}" if case.launch_s else
+                                        f"{case.problem} in {here}")
+            elif not case.launch_s and other[key].problem != case.problem:
+                yield case.case.label, f"{case.problem} in {here}"
+            elif not case.launch_s and mine is first:
+                yield case.case.label, f"{case.problem} on both sides"
 
 
 def _stated(value: object) -> str:
@@ -296,16 +296,16 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     often = Counter((value, rest) for value, rest, _ in alike)
     twice = {rest for (_, rest), count in often.items() if count > 1}
     values: dict[str, dict[str, CaseOfSide]] = {}
-    for value, rest, found in alike:
-        case = found.case
-        more = "" if rest not in twice else f" {case.block}" if found.is_imported else (
+    for value, rest, measured in alike:
+        case = measured.case
+        more = "" if rest not in twice else f" {case.block}" if measured.is_imported else (
             f" iterations={case.iterations} warmup={case.warmup} batch={case.batch}"
             f" {case.check.text}")
-        values.setdefault(value, {})[rest + more] = found
+        values.setdefault(value, {})[rest + more] = measured
     if len(values) < 2:
-        known = varying(side)
+        varied = varying(side)
         raise UsageError(
-            f"--by {unknown_name(key, known)}" if known else
+            f"--by {unknown_name(key, varied)}" if varied else
             f"--by {key}: the cases of {side.label} differ in no key, so there is nothing to "
             "compare")
     return _paired_first(_fastest_first(values) if key == IMPLEMENTATION else values)
@@ -335,11 +335,11 @@ def _labelled(
     """Yield, for each case of one task: the value of ``key``, the other parameters, the case."""
     _, options = vary([name for name in sorted(values) if name.startswith(OPTION) and name != key]
                       for _, values in alike)
-    for (found, values), own in zip(alike, options, strict=True):
+    for (case, values), own in zip(alike, options, strict=True):
         parts = [_text(values[key]),
                  *(f"{name.removeprefix(OPTION)}={values[name]}" for name in own)]
         yield " ".join(parts), _text(sorted(
-            (name, value) for name, value in values.items() if name not in {key, *own})), found
+            (name, value) for name, value in values.items() if name not in {key, *own})), case
 
 
 def varying(side: Side) -> list[str]:
@@ -446,12 +446,13 @@ def differences(sides: Sequence[Side]) -> list[SideDifference]:
 
     A side of several files has the values of all of them, separated by commas. What an imported
     table does not state is no difference."""
-    known = [_facts(side) for side in sides]
-    keys = dict.fromkeys(key for facts in known for key in facts)
-    found = (SideDifference(key, tuple(facts.get(key, ABSENT) for facts in known)) for key in keys
-             if len({facts.get(key) for facts in known if key in facts or IMPORTED not in facts})
-             > 1)
-    return sorted(found, key=lambda one: (
+    facts_of = [_facts(side) for side in sides]
+    keys = dict.fromkeys(key for facts in facts_of for key in facts)
+    differing = (SideDifference(key, tuple(facts.get(key, ABSENT) for facts in facts_of))
+                 for key in keys if len({facts.get(key) for facts in facts_of
+                                         if key in facts or IMPORTED not in facts})
+                 > 1)
+    return sorted(differing, key=lambda one: (
         next((at for at, begin in enumerate(FIRST) if one.key.startswith(begin)), len(FIRST)),
         one.key))
 

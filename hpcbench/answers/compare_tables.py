@@ -46,11 +46,11 @@ _LONG = 60
 _HEADING = 16
 
 
-def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
+def comparison_table(result: SideComparison, *, full: bool = False) -> Table:
     """Return a row for each case, by verdict; not ``full``: the first ones, and none of SAME."""
-    names = first, second = _headings(found.first, found.second)
+    names = first, second = _headings(result.first, result.second)
     shown = {verdict: cases if full else [] if verdict == SAME else cases[:_SHOWN]
-             for verdict in VERDICTS for cases in [found.having(verdict)]}
+             for verdict in VERDICTS for cases in [result.having(verdict)]}
     rows = [case for cases in shown.values() for case in cases]
     is_paired, in_times = (any(case.in_launch for case in rows),
                            any(case.ratio >= TIMES_FROM for case in rows))
@@ -58,7 +58,7 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
     columns = (
         Column("case", "case"),
         *(Column(name, heading, Show.US, "us", f"{side}: median; of several files over launches")
-          for name, heading, side in zip(("first", "second"), names, (found.first, found.second),
+          for name, heading, side in zip(("first", "second"), names, (result.first, result.second),
                                          strict=True)),
         change, replace(change, name="interval", title="95 % CI", unit="" if in_times else "%",
                         meaning="", better=None),
@@ -70,15 +70,15 @@ def comparison_table(found: SideComparison, *, full: bool = False) -> Table:
         Column("why", "why", optional=True))
     winners = {FASTER: f": {second} wins", SLOWER: f": {first} wins"}
     groups = tuple(Group(
-        f"{MEANINGS[verdict]} ({plural(len(found.having(verdict)), 'case')})"
+        f"{MEANINGS[verdict]} ({plural(len(result.having(verdict)), 'case')})"
         f"{winners.get(verdict, '')}",
         tuple(_row(case, names, is_paired=is_paired, in_times=in_times) for case in cases))
         for verdict, cases in shown.items() if cases)
-    hidden = len(found.cases) - len(rows)
+    hidden = len(result.cases) - len(rows)
     notes += (Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet"),
               ) if hidden else ()
-    table = Table(f"{found.second} against {found.first}", columns, groups, notes=notes)
-    return table if full else _without_shared(table, at_most(found.launches_needed[1]))
+    table = Table(f"{result.second} against {result.first}", columns, groups, notes=notes)
+    return table if full else _without_shared(table, at_most(result.launches_needed[1]))
 
 
 def _change(
@@ -144,51 +144,51 @@ def difference_table(differences: Sequence[SideDifference], labels: Sequence[str
         notes=(Line(f"and {left} more: hpcbench compare -v shows all", "quiet"),) if left else ())
 
 
-def unmatched_table(found: SideComparison) -> Table | None:
+def unmatched_table(result: SideComparison) -> Table | None:
     """Return the reasons why cases were not compared, each with their number and the first case;
     None where all were."""
-    if not found.unmatched:
+    if not result.unmatched:
         return None
-    reasons = grouped((why, label) for label, why in found.unmatched)
+    reasons = grouped((why, label) for label, why in result.unmatched)
     rows = tuple(Row((len(labels), why, labels[0])) for why, labels in reasons.items())
     return Table("not compared", (Column("cases", "cases", Show.COUNT), Column("why", "why"),
                                   Column("first", "such as")), (Group("", rows),))
 
 
-def comparison_chart(found: SideComparison) -> DotChart | None:
+def comparison_chart(result: SideComparison) -> DotChart | None:
     """Return the ratio of each case with its interval; None without cases."""
-    cases = [case for verdict in VERDICTS for case in found.having(verdict)]
+    cases = [case for verdict in VERDICTS for case in result.having(verdict)]
     if not cases:
         return None
     rows = tuple(Dot(one.label, ChartPoint(one.ratio, range_of(one.interval)),
                      (MEANINGS[one.verdict],)) for one in cases)
-    note = f"Whisker: 95 % interval. Smallest effect that matters: {100 * found.smallest:g} %."
+    note = f"Whisker: 95 % interval. Smallest effect that matters: {100 * result.smallest:g} %."
     return DotChart(
-        f"{found.second} against {found.first}", "time of the second side over that of the first",
+        f"{result.second} against {result.first}", "time of the second side over that of the first",
         "comparison", (note,),
         (), Axis("ratio of times", Show.RATIO), (Column("verdict", "verdict"),), rows, 1.0)
 
 
-def totals_line(found: SideComparison) -> str:
+def totals_line(result: SideComparison) -> str:
     """Return how many cases have each verdict, and the geometric mean of all changes."""
     counts = ", ".join(f"{n} {MEANINGS[verdict]}" for verdict in VERDICTS
-                       if (n := len(found.having(verdict))))
-    mean, scope = found.geometric_mean, scope_of(found.cases)
+                       if (n := len(result.having(verdict))))
+    mean, scope = result.geometric_mean, scope_of(result.cases)
     over_all = f"; geometric mean {change_text(Interval(mean))}" if mean else ""
     where = f" {scope}" if scope else ""
     verdicts = f": {counts}" if counts else ""
-    if not found.cases and found.unmatched:
-        there = f" in {found.second}"
-        own = [why for _, why in found.unmatched if why.endswith(there) and why != f"not{there}"]
-        reasons = Counter(own or [why for _, why in found.unmatched])
+    if not result.cases and result.unmatched:
+        there = f" in {result.second}"
+        own = [why for _, why in result.unmatched if why.endswith(there) and why != f"not{there}"]
+        reasons = Counter(own or [why for _, why in result.unmatched])
         several = len(reasons) > 1
-        only = {f"not in {found.second}": found.first, f"not in {found.first}": found.second}
+        only = {f"not in {result.second}": result.first, f"not in {result.first}": result.second}
         verdicts = ": " + "; ".join(
             f"{n} only in {only[why]}" if why in only else
             f"{n} x " * several + why.removesuffix(there) for why, n in reasons.items())
-        if found.nearest:
-            verdicts += f"; the nearest differ in {nearest_text(found)}: measure them alike"
-    return f"{plural(len(found.cases), 'case')} compared{where}{verdicts}{over_all}"
+        if result.nearest:
+            verdicts += f"; the nearest differ in {nearest_text(result)}: measure them alike"
+    return f"{plural(len(result.cases), 'case')} compared{where}{verdicts}{over_all}"
 
 
 def launches_line(cases: Iterable[CaseComparison]) -> str:
@@ -198,27 +198,29 @@ def launches_line(cases: Iterable[CaseComparison]) -> str:
             "launches (other jobs, or --launches)") if counts else ""
 
 
-def needed_line(found: SideComparison) -> str:
+def needed_line(result: SideComparison) -> str:
     """Return why verdicts are impossible: one run on both sides, or too few launches; else empty.
     """
-    decidable = [case for case in found.cases if case.takes_launches]
+    decidable = [case for case in result.cases if case.takes_launches]
     each = [case.launches for case in decidable]
     if decidable and all(case.first_s == case.second_s for case in decidable):
-        return (f"{found.second} has the times of {found.first} in every case: it is probably the "
-                "same run")
-    every, one = found.launches_needed
-    if not each or min(map(min, each)) >= one:
+        return (f"{result.second} has the times of {result.first} in every case: "
+                "it is probably the "
+"same run")
+    every, single = result.launches_needed
+    if not each or min(map(min, each)) >= single:
         return ""
     spans = [(min(counts), max(counts)) for counts in zip(*each, strict=True)]
     there = " and ".join(dict.fromkeys(
         str(low) if low == high else f"{low} to {high}" for low, high in spans))
     decides = "decides" if there == "1" else "decide"
     few = max(map(min, each)) < every
-    enough = f"; {every} are enough if all {len(each)} cases change" if few and every < one else ""
+    fewer = few and every < single
+    enough = f"; {every} are enough if all {len(each)} cases change" if fewer else ""
     more = "logs of other jobs" if any(any(case.imported) for case in decidable) else (
         "other jobs, or --launches")
     return (f"{there} {'launch' if there == '1' else 'launches'} a side {decides} "
-            f"{'nothing' if few else 'no single change'}: use {at_most(one)} ({more}){enough}")
+            f"{'nothing' if few else 'no single change'}: use {at_most(single)} ({more}){enough}")
 
 
 def _row(

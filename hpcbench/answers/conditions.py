@@ -93,10 +93,10 @@ def conditions(runs: Sequence[Run], options: TopicOptions) -> Conditions:
         shares_of_nodes(one.cases, "others"), shares_of_nodes(one.cases, "steal"))
         for path, one in read.items())
     answers = [*drift_answers(runs, drifting)]
-    for run, one in zip(runs, lost, strict=True):
+    for run, lost_of_run in zip(runs, lost, strict=True):
         seen = RunConditions(run, read[run.path], tuple(f for f in follows if f.path == run.path))
-        answers += clock_answers(seen, one.clock)
-        answers += noise_answers(seen, one.waiting, one.others, one.steal)
+        answers += clock_answers(seen, lost_of_run.clock)
+        answers += noise_answers(seen, lost_of_run.waiting, lost_of_run.others, lost_of_run.steal)
     return Conditions(drifting, follows, lost, with_command(answers, runs, "conditions"))
 
 
@@ -106,8 +106,8 @@ def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[A
                    key=lambda one: (bool(one.case_id), -abs(one.change)))
     canaries = [canary for run in runs if (canary := run.results.canary) is not None
                 and canary.tau is not None]
-    for one in named[:MOST_NAMED]:
-        yield _of_series(one, len(series), named, canaries)
+    for drift in named[:MOST_NAMED]:
+        yield _of_series(drift, len(series), named, canaries)
     drifting = [one for one in canaries if one.is_drifting]
     if not named:
         yield from (Answer(
@@ -127,26 +127,26 @@ def drift_answers(runs: Sequence[Run], series: Sequence[Drifting]) -> Iterator[A
 
 
 def _of_series(
-    one: Drifting, made: int, named: Sequence[Drifting], canaries: Sequence[Canary],
+    drift: Drifting, made: int, named: Sequence[Drifting], canaries: Sequence[Canary],
 ) -> Answer:
-    within = f" in {one.lasted_s:.0f} s" if one.lasted_s is not None else ""
-    beside = (", in addition to the drift of all cases" if one.case_id and any(
-        not other.case_id and other.path == one.path for other in named) else "")
+    within = f" in {drift.lasted_s:.0f} s" if drift.lasted_s is not None else ""
+    beside = (", in addition to the drift of all cases" if drift.case_id and any(
+        not other.case_id and other.path == drift.path for other in named) else "")
     return Answer(
-        CLEAR, f"drift: {one.label} gets {'slower' if one.change > 0 else 'faster'} by "
-        f"{_change(one)} over {plural(one.passes, 'pass')}{within}{beside}",
-        (f"Kendall's tau {one.tau:+.2f}; significant among {_series_text(made)}; false alarms in "
+        CLEAR, f"drift: {drift.label} gets {'slower' if drift.change > 0 else 'faster'} by "
+        f"{_change(drift)} over {plural(drift.passes, 'pass')}{within}{beside}",
+        (f"Kendall's tau {drift.tau:+.2f}; significant among {_series_text(made)}; false alarms in "
          f"at most {FALSE_ALARMS:.0%} of runs", *map(_canary_text, canaries),
-         _DRIFT_TO_DO), subject=one.label)
+         _DRIFT_TO_DO), subject=drift.label)
 
 
-def _canary_text(one: Canary) -> str:
-    assert one.drift is not None and one.tau is not None
-    lasted_s = one.runs[-1].since_start_s - one.runs[0].since_start_s
-    does = f"changes steadily by {100 * one.drift:+.3g} %" if one.is_drifting else (
+def _canary_text(case: Canary) -> str:
+    assert case.drift is not None and case.tau is not None
+    lasted_s = case.runs[-1].since_start_s - case.runs[0].since_start_s
+    does = f"changes steadily by {100 * case.drift:+.3g} %" if case.is_drifting else (
         "does not change steadily")
-    return (f"the canary ({one.label}, between cases) {does} over "
-            f"{plural(len(one.runs), 'run')} in {lasted_s:.0f} s (Kendall's tau {one.tau:+.2f})")
+    return (f"the canary ({case.label}, between cases) {does} over "
+            f"{plural(len(case.runs), 'run')} in {lasted_s:.0f} s (Kendall's tau {case.tau:+.2f})")
 
 
 def _unknown(runs: Sequence[Run], rest: Sequence[Drifting]) -> Iterator[str]:
@@ -256,11 +256,11 @@ def noise_answers(
               for what, lost in (("other processes used", others), ("a hypervisor took", steal))
               for one in lost]
     evidence = (*shares, *before)
-    for one in causes[:1]:
-        yield Answer(CLEAR, f"CPU contention: {one.label} is {one.text} slower in "
-                     f"{one.passes_text}, while {_during(seen, one)}{_more(causes)}",
+    for cause in causes[:1]:
+        yield Answer(CLEAR, f"CPU contention: {cause.label} is {cause.text} slower in "
+                     f"{cause.passes_text}, while {_during(seen, cause)}{_more(causes)}",
                      (*map(_evidence, causes[:MOST_NAMED]), *evidence,
-                      _family(seen), _NOISE_TO_DO), subject=one.label)
+                      _family(seen), _NOISE_TO_DO), subject=cause.label)
     if waiting is not None:
         rank = seen.read.wait_ranks[waiting.row]
         yield _always(rank, waiting, (
@@ -316,12 +316,12 @@ def _other_cause(
     """Yield that times follow a condition that explains too little to be the cause."""
     beside = [one for one in compared if one.is_clear and not one.is_cause]
     if beside and not any(one.is_cause for one in compared):
-        one = beside[0]
+        other = beside[0]
         yield Answer(
-            CANNOT_TELL, f"{what}: explains only {one.share:.0%} of the slower passes of "
-            f"{one.label}",
-            (f"the passes are slower by {one.text}; a cause explains at least {EXPLAINS:.0%}",
-             *map(_evidence, beside[:MOST_NAMED]), *evidence), subject=one.label)
+            CANNOT_TELL, f"{what}: explains only {other.share:.0%} of the slower passes of "
+            f"{other.label}",
+            (f"the passes are slower by {other.text}; a cause explains at least {EXPLAINS:.0%}",
+             *map(_evidence, beside[:MOST_NAMED]), *evidence), subject=other.label)
 
 
 def _whose(seen: RunConditions, one: ConditionEffect, ranks: Sequence[int]) -> str:
@@ -330,12 +330,12 @@ def _whose(seen: RunConditions, one: ConditionEffect, ranks: Sequence[int]) -> s
     return f"rank {ranks[one.row]}{seen.host(ranks[one.row])}"
 
 
-def _during(seen: RunConditions, one: ConditionEffect) -> str:
-    if one.condition == WAITS:
-        who = _whose(seen, one, seen.read.wait_ranks)
-        return f"other processes take {one.least:.0%} to {one.greatest:.0%} of a core of {who}"
-    where = "" if one.row is None else seen.host(seen.read.nodes[one.row])
-    return f"the hypervisor takes {one.least:.0%} to {one.greatest:.0%} of the cores{where}"
+def _during(seen: RunConditions, cost: ConditionEffect) -> str:
+    if cost.condition == WAITS:
+        who = _whose(seen, cost, seen.read.wait_ranks)
+        return f"other processes take {cost.least:.0%} to {cost.greatest:.0%} of a core of {who}"
+    where = "" if cost.row is None else seen.host(seen.read.nodes[cost.row])
+    return f"the hypervisor takes {cost.least:.0%} to {cost.greatest:.0%} of the cores{where}"
 
 
 def _more(causes: Sequence[ConditionEffect]) -> str:

@@ -229,38 +229,38 @@ def _best(
     order = sorted(range(len(cases)), key=lambda at: (
         cases[at].time_s * measure(cases[at]), choices[at].time_s))
     best, *others = order
-    found = _ratios(cases[best], [cases[at] for at in others], measure)
-    near = [(at, one) for at, one in zip(others, found, strict=True) if one.verdict != SLOWER]
+    ratios = _ratios(cases[best], [cases[at] for at in others], measure)
+    near = [(at, one) for at, one in zip(others, ratios, strict=True) if one.verdict != SLOWER]
     return Best(
         (choices[best].label, *(choices[at].label for at, _ in near)),
         all(one.verdict == SAME for _, one in near) and bool(near),
-        any(one.in_launch for one in found))
+        any(one.in_launch for one in ratios))
 
 
 def _steps(cases: Sequence[Worked], choices: Sequence[CostChoice]) -> list[RanksStep]:
     """Return the steps between neighbouring numbers of ranks, by the fastest choice on each."""
     fastest: dict[int, int] = {}
-    for at, one in enumerate(choices):
-        known = fastest.get(one.ranks)
-        if known is None or one.time_s < choices[known].time_s:
-            fastest[one.ranks] = at
+    for at, choice in enumerate(choices):
+        fewer = fastest.get(choice.ranks)
+        if fewer is None or choice.time_s < choices[fewer].time_s:
+            fastest[choice.ranks] = at
     order = [fastest[ranks] for ranks in sorted(fastest)]
     pairs = [*zip(order, order[1:], strict=False)]
-    found = compared([(scaled(cases[few], _a_sample(cases[few])),
-                       scaled(cases[many], _a_sample(cases[many]))) for few, many in pairs])
+    comparisons = compared([(scaled(cases[few], _a_sample(cases[few])),
+                             scaled(cases[many], _a_sample(cases[many]))) for few, many in pairs])
     return [_step(choices[few], choices[many], one)
-            for (few, many), one in zip(pairs, found, strict=True)]
+            for (few, many), one in zip(pairs, comparisons, strict=True)]
 
 
-def _step(few: CostChoice, many: CostChoice, found: CaseComparison) -> RanksStep:
+def _step(few: CostChoice, many: CostChoice, tested: CaseComparison) -> RanksStep:
     from_samples = hour_saved = None
-    if found.verdict == FASTER:
+    if tested.verdict == FASTER:
         hour_saved = (many.spent - few.spent) / ((few.time_s - many.time_s) / HOUR_S)
         if few.setup_s is not None and many.setup_s is not None:
             a_sample = 1 / few.samples_per_s - 1 / many.samples_per_s
             from_samples = max(int((many.setup_s - few.setup_s) / a_sample) + 1, 1)
-    return RanksStep(few.label, many.label, many.nodes - few.nodes, found.interval, found.verdict,
-                     from_samples, hour_saved, found.in_launch)
+    return RanksStep(few.label, many.label, many.nodes - few.nodes, tested.interval, tested.verdict,
+                     from_samples, hour_saved, tested.in_launch)
 
 
 PRICE = "use --price or hardware.price_per_device_hour"
@@ -292,25 +292,25 @@ def cost(runs: Sequence[Run], options: TopicOptions) -> Costs:
                  options.samples, tasks)
 
 
-def arithmetic(task: TrainingTask, one: CostChoice) -> str:
-    even = one.ranks % one.nodes == 0
-    devices = (f"{plural(one.nodes, 'node')} x {plural(one.ranks // one.nodes, 'device')}"
-               if even else f"{plural(one.ranks, 'device')} of {plural(one.nodes, 'node')}")
-    text = (f"{task.samples:,} samples / {digits(one.samples_per_s, 4)} a second = "
-            f"{digits(one.time_s, 4)} s; {digits(one.time_s, 4)} s x {devices} / 3600 = "
-            f"{digits(one.device_hours, 4)} device-hours")
-    if one.cost is None or one.price is None:
+def arithmetic(task: TrainingTask, choice: CostChoice) -> str:
+    even = choice.ranks % choice.nodes == 0
+    devices = (f"{plural(choice.nodes, 'node')} x {plural(choice.ranks // choice.nodes, 'device')}"
+               if even else f"{plural(choice.ranks, 'device')} of {plural(choice.nodes, 'node')}")
+    text = (f"{task.samples:,} samples / {digits(choice.samples_per_s, 4)} a second = "
+            f"{digits(choice.time_s, 4)} s; {digits(choice.time_s, 4)} s x {devices} / 3600 = "
+            f"{digits(choice.device_hours, 4)} device-hours")
+    if choice.cost is None or choice.price is None:
         return text
-    return f"{text}; x {one.price:g} = {digits(one.cost, 4)} {task.unit}"
+    return f"{text}; x {choice.price:g} = {digits(choice.cost, 4)} {task.unit}"
 
 
 def _answers_of_task(task: TrainingTask) -> Iterator[Answer]:
     """Yield the fastest and the cheapest choice, the Pareto front, and the gain of more ranks."""
     chosen = {one.label: one for one in task.choices}
     if len(chosen) < 2:
-        (one,) = chosen.values()
-        yield Answer(CANNOT_TELL, f"{_takes(task, one)}; no other choice to compare",
-                     (arithmetic(task, one),))
+        (choice,) = chosen.values()
+        yield Answer(CANNOT_TELL, f"{_takes(task, choice)}; no other choice to compare",
+                     (arithmetic(task, choice),))
         return
     yield _of_best(task, "fastest", task.fastest, chosen)
     yield _of_best(task, "cheapest", task.cheapest, chosen)
@@ -328,7 +328,7 @@ _SHOWN_CHOICES = 3
 
 
 def _of_best(task: TrainingTask, what: str, best: Best, chosen: dict[str, CostChoice]) -> Answer:
-    one = chosen[best.labels[0]]
+    choice = chosen[best.labels[0]]
     evidence = tuple(arithmetic(task, chosen[label]) for label in best.labels) + tuple(
         f"{label}: its ranks share cores, so its time is no measure of more devices"
         for label in best.labels if chosen[label].shares_cores)
@@ -339,9 +339,9 @@ def _of_best(task: TrainingTask, what: str, best: Best, chosen: dict[str, CostCh
         named = "; ".join((*best.labels[:_SHOWN_CHOICES], *([f"{more} more"] if more > 0 else [])))
         return Answer(
             NONE if best.alike else CANNOT_TELL, f"{what}: {why}: {named}",
-            (f"with the first, {_takes(task, one)}{_savings(task, one)}", *about, *evidence))
-    return Answer(CLEAR, f"{what}: {one.label}; {_takes(task, one)}",
-                  (f"{_takes(task, one)}{_savings(task, one)}", *about, *evidence))
+            (f"with the first, {_takes(task, choice)}{_savings(task, choice)}", *about, *evidence))
+    return Answer(CLEAR, f"{what}: {choice.label}; {_takes(task, choice)}",
+                  (f"{_takes(task, choice)}{_savings(task, choice)}", *about, *evidence))
 
 
 def _takes(task: TrainingTask, one: CostChoice) -> str:
@@ -350,11 +350,11 @@ def _takes(task: TrainingTask, one: CostChoice) -> str:
             f"{three_digits(one.spent)} {task.unit}{energy}")
 
 
-def _savings(task: TrainingTask, one: CostChoice) -> str:
-    if one.time_beside is None or one.cost_beside is None:
+def _savings(task: TrainingTask, choice: CostChoice) -> str:
+    if choice.time_beside is None or choice.cost_beside is None:
         return "; it is the default (first planned)"
-    return (f"; against the default ({task.default}) {_saved_text(one.time_beside, 'time')} and "
-            f"{_saved_text(one.cost_beside, task.unit if one.cost is None else 'cost')}")
+    return (f"; against the default ({task.default}) {_saved_text(choice.time_beside, 'time')} and "
+            f"{_saved_text(choice.cost_beside, task.unit if choice.cost is None else 'cost')}")
 
 
 def _saved_text(beside: Interval, unit: str) -> str:
@@ -447,21 +447,22 @@ def _columns(task: TrainingTask) -> tuple[Column, ...]:
         Column("note", "note", optional=True))
 
 
-def _row(task: TrainingTask, one: CostChoice) -> Row:
-    tokens = one.tokens_a_sample
+def _row(task: TrainingTask, choice: CostChoice) -> Row:
+    tokens = choice.tokens_a_sample
     notes = [*(_rank_text(name, best) for name, best in (
                    ("fastest", task.fastest), ("cheapest", task.cheapest))
-               if one.label in best.labels and len(task.choices) > 1),
-             *(["default"] if one.label == task.default else []),
-             *(["Pareto front"] if one.on_front else []),
-             *(["ranks share cores"] if one.shares_cores else [])]
-    saved = [beside and beside.map(_saved) for beside in (one.time_beside, one.cost_beside)]
+               if choice.label in best.labels and len(task.choices) > 1),
+             *(["default"] if choice.label == task.default else []),
+             *(["Pareto front"] if choice.on_front else []),
+             *(["ranks share cores"] if choice.shares_cores else [])]
+    saved = [beside and beside.map(_saved) for beside in (choice.time_beside, choice.cost_beside)]
     return Row((
-        one.way, one.nodes, one.ranks, int(one.batch), one.time_s, one.device_hours, one.cost,
-        one.kwh, one.spent / task.samples * 1000,
-        None if tokens is None else one.spent / (task.samples * tokens) * 1e6,
+        choice.way, choice.nodes, choice.ranks, int(choice.batch), choice.time_s,
+        choice.device_hours, choice.cost,
+choice.kwh, choice.spent / task.samples * 1000,
+        None if tokens is None else choice.spent / (task.samples * tokens) * 1e6,
         *(cell for share in saved for cell in (share.value if share else None, range_of(share))),
-        "; ".join(notes) or None), case_id=one.case_id)
+        "; ".join(notes) or None), case_id=choice.case_id)
 
 
 def _rank_text(name: str, best: Best) -> str:

@@ -104,9 +104,9 @@ class Diagnosis:
 
 
 def diagnose(runs: Sequence[Run], options: TopicOptions) -> Diagnosis:
-    found = [one for run in runs for item in run.results.cases for one in _of_case(run, item)]
-    checks = tuple(one for one in found if isinstance(one, RankComparison))
-    not_comparable = tuple(one for one in found if isinstance(one, NotComparable))
+    tested = [one for run in runs for item in run.results.cases for one in _of_case(run, item)]
+    checks = tuple(one for one in tested if isinstance(one, RankComparison))
+    not_comparable = tuple(one for one in tested if isinstance(one, NotComparable))
     answers = with_command(_answers(checks, not_comparable), runs, "diagnose")
     return Diagnosis(checks, not_comparable, answers)
 
@@ -123,25 +123,25 @@ def _of_case(run: Run, item: CaseResult) -> Iterator[RankComparison | NotCompara
     first = [Lateness(missing=NEEDED)
              if start is None or start.chance is None else
              Lateness(start, BEFORE_THE_CALL, max(start.apart_s, 0.0))]
-    for one in (*(first if item.case.arrival == TOGETHER else ()), *run.facts(item, Lateness)):
-        if one.missing or one.comparison is None:
-            yield NotComparable(run.path, item.case.label, one.missing)
-        elif one.comparison.rank is not None:
-            yield _look(run, item, one, one.comparison)
+    for late in (*(first if item.case.arrival == TOGETHER else ()), *run.facts(item, Lateness)):
+        if late.missing or late.comparison is None:
+            yield NotComparable(run.path, item.case.label, late.missing)
+        elif late.comparison.rank is not None:
+            yield _look(run, item, late, late.comparison)
 
 
-def _look(run: Run, item: CaseResult, late: Lateness, found: Comparison) -> RankComparison:
+def _look(run: Run, item: CaseResult, late: Lateness, tested: Comparison) -> RankComparison:
     assert item.statistics is not None and item.timing is not None
-    assert found.rank is not None and found.next_rank is not None
+    assert tested.rank is not None and tested.next_rank is not None
     call_s = item.statistics.median_s * item.timing.calls  # stamps are of whole samples
-    behind = Interval(found.apart_s, found.low_s, found.high_s)
-    quickest = item.timing.quickest_rank == found.rank and late.phase == BEFORE_THE_CALL
-    explained = min(1.0, late.phase_s / found.apart_s) if found.apart_s > 0 else 0.0
+    behind = Interval(tested.apart_s, tested.low_s, tested.high_s)
+    quickest = item.timing.quickest_rank == tested.rank and late.phase == BEFORE_THE_CALL
+    explained = min(1.0, late.phase_s / tested.apart_s) if tested.apart_s > 0 else 0.0
     return RankComparison(
-        run.path, item.case.case_id, item.case.label, found.rank, found.next_rank,
-        run.host(found.rank), behind, behind.map(lambda value: value / call_s), call_s,
+        run.path, item.case.case_id, item.case.label, tested.rank, tested.next_rank,
+        run.host(tested.rank), behind, behind.map(lambda value: value / call_s), call_s,
         behind.map(lambda value: max(0.0, call_s - value)),
-        late.phase if explained >= EXPLAINS else "", explained, found.is_clear,
+        late.phase if explained >= EXPLAINS else "", explained, tested.is_clear,
         tuple(run.results.run.faults), item.timing.n_launches,
         item.timing.quickest_share if quickest else None)
 
@@ -151,8 +151,8 @@ def _answers(
 ) -> Iterator[Answer]:
     """Yield the stragglers, most of a call first; or that there are none; then what is unknown."""
     named = grouped(((one.path, one.rank, one.phase), one) for one in checks if one.is_clear)
-    for same in sorted(named.values(), key=lambda some: -max(one.share.value for one in some)):
-        yield _of_rank(same, checks)
+    for of_rank in sorted(named.values(), key=lambda some: -max(one.share.value for one in some)):
+        yield _of_rank(of_rank, checks)
     rest = [one for one in checks if not one.is_clear]
     precise = [one for one in rest if one.most_share <= PRECISE]
     if precise and not named:
@@ -168,8 +168,8 @@ def _answers(
         yield cannot_tell("stragglers", "no case ran on two ranks")
 
 
-def _of_rank(same: Sequence[RankComparison], checks: Sequence[RankComparison]) -> Answer:
-    worst = max(same, key=lambda one: one.share.value)
+def _of_rank(comparisons: Sequence[RankComparison], checks: Sequence[RankComparison]) -> Answer:
+    worst = max(comparisons, key=lambda one: one.share.value)
     where = f" on {worst.host}" if worst.host else ""
     cause = (f"in phase {worst.phase}" if worst.phase not in ("", BEFORE_THE_CALL) else
              worst.phase or f"in no single phase (the longest explains {worst.explained:.0%})")
@@ -177,14 +177,14 @@ def _of_rank(same: Sequence[RankComparison], checks: Sequence[RankComparison]) -
     sentence = (
         f"stragglers: rank {worst.rank}{where} delays {worst.label} by {_times(worst.behind_s)}, "
         f"{_share(worst)} of the call")
-    more = f", and {plural(len(same) - 1, 'more case')}" if len(same) > 1 else ""
+    more = f", and {plural(len(comparisons) - 1, 'more case')}" if len(comparisons) > 1 else ""
     evidence = (
         f"the delay arises {cause}; without it the call takes {_times(worst.what_if_s)} instead of "
         f"{format_seconds(worst.call_s)}",
         *(f"{one.label}: {_times(one.behind_s)} behind rank {one.next_rank}, "
           f"{_share(one)} of a call"
           + (f"; its own call is the shortest in {one.shortest_wait:.0%} of the samples"
-             if one.shortest_wait is not None else "") for one in same[:MOST_NAMED]),
+             if one.shortest_wait is not None else "") for one in comparisons[:MOST_NAMED]),
         f"significant among {plural(len(compared), 'comparison')}; false alarms in at most "
         f"{FALSE_ALARMS:.0%} of reports",
         *((f"injected faults: {', '.join(worst.faults)}",) if worst.faults else ()),
@@ -193,9 +193,9 @@ def _of_rank(same: Sequence[RankComparison], checks: Sequence[RankComparison]) -
     return Answer(CLEAR, f"{sentence}{more} {when}", evidence, subject=f"rank {worst.rank}")
 
 
-def _advice(one: RankComparison) -> str:
-    place = one.host or "its host"
-    check = (f"see what else runs on {place} between calls" if one.phase == BEFORE_THE_CALL else
+def _advice(rank: RankComparison) -> str:
+    place = rank.host or "its host"
+    check = (f"see what else runs on {place} between calls" if rank.phase == BEFORE_THE_CALL else
              f"see its share of the work and what else runs on {place}")
     return (f"{check}; with several hosts reorder them, with one bind ranks to other cores, and "
             f"run again: if the delay stays with {place} or core, it is that, else the rank's work")

@@ -93,9 +93,9 @@ def _of_run(run: Run) -> Iterator[tuple[Drifting, TheilSen]]:
     beside = None
     if len(times) >= FEWEST_TOGETHER and len({one.size for one in times.values()}) == 1:
         common = np.median(np.stack([one / np.median(one) for one in times.values()]), axis=0)
-        for one in _series(run, "", f"all {len(times)} cases together", common):
-            yield one
-            beside = common if one[1].is_steady else None
+        for series in _series(run, "", f"all {len(times)} cases together", common):
+            yield series
+            beside = common if series[1].is_steady else None
     for case_id, values in times.items():
         yield from _series(run, case_id, labels[case_id],
                            values if beside is None else values / beside)
@@ -105,11 +105,11 @@ def _series(
     run: Run, case_id: str, label: str, values: Values,
 ) -> Iterator[tuple[Drifting, TheilSen]]:
     """Yield the line through a series, if it has enough values; ``lasted_s`` is of all passes."""
-    found = theil_sen(values, np.arange(values.size, dtype=np.float64))
-    if found is not None:
+    slope = theil_sen(values, np.arange(values.size, dtype=np.float64))
+    if slope is not None:
         yield Drifting(run.path, case_id, label, values.size, run.results.lasted_s,
-                       found.change.value, *found.change.ends, found.tau, found.chance,
-                       is_clear=False), found
+                       slope.change.value, *slope.change.ends, slope.tau, slope.chance,
+                       is_clear=False), slope
 
 
 MOST_READ = 500_000
@@ -164,8 +164,8 @@ def readings(run: Run) -> RunReadings:
     if why := _why_not(results):
         return RunReadings(missing=dict.fromkeys(("clocks", "waits", "cores"), why))
     clock_of, clocks, scale = next(
-        ((name, found, scale) for name, table, column, scale in CLOCK_SOURCES
-         if (found := run.samples.time_series(table, column))), ("", (), 1.0))
+        ((name, series, scale) for name, table, column, scale in CLOCK_SOURCES
+         if (series := run.samples.time_series(table, column))), ("", (), 1.0))
     waits = run.samples.time_series("process", "wait_ns")
     cores = [run.samples.time_series("cpu", f"{name}_ns")
              for name in ("user", "system", "idle", "steal")]
@@ -242,10 +242,10 @@ def _case_readings(
     for series in waits:
         risen, bracket_ns = rises(series, spans_ns)
         waited.append(np.clip(risen / bracket_ns, 0, MOST_LOST))
-    found = [medians_within(series, spans_ns) * scale for series, scale in clocks]
+    of_series = [medians_within(series, spans_ns) * scale for series, scale in clocks]
     steal, others = cores.shares(spans_ns)
     return PassReadings(item, np.array(_known_s(item)), spans_ns,
-                        _stacked(found, spans_ns), _stacked(waited, spans_ns), steal, others)
+                        _stacked(of_series, spans_ns), _stacked(waited, spans_ns), steal, others)
 
 
 def _stacked(rows: Sequence[Values], spans_ns: Spans) -> Values:
@@ -349,13 +349,14 @@ class LostShare:
 
 def following(read: Mapping[str, RunReadings]) -> tuple[ConditionEffect, ...]:
     """Return how cases follow each condition; ``read``: path -> its readings."""
-    found = [one for path, of_run in read.items() for case in of_run.cases
+    cases = [one for path, of_run in read.items() for case in of_run.cases
              for one in _following_of_case(path, case)]
-    holds = holm([one.chance for one in found], ALARMS)
+    holds = holm([one.chance for one in cases], ALARMS)
     judged = []
-    for one, significant in zip(found, holds, strict=True):
-        clear = significant and one.effect >= LEAST_EFFECT and one.low > 0
-        judged.append(replace(one, is_clear=clear, is_cause=clear and one.share >= EXPLAINS))
+    for reading, significant in zip(cases, holds, strict=True):
+        clear = significant and reading.effect >= LEAST_EFFECT and reading.low > 0
+        is_cause = clear and reading.share >= EXPLAINS
+        judged.append(replace(reading, is_clear=clear, is_cause=is_cause))
     return tuple(judged)
 
 
@@ -367,8 +368,8 @@ def _following_of_case(path: str, case: PassReadings) -> Iterator[ConditionEffec
             continue
         lost, times_s = lost[:, whole], case.times_s[whole]
         worst = lost.max(axis=0)
-        if (found := explained_rise(times_s, 1 / (1 - worst))) is not None:
-            yield _following(path, case, condition, lost, found)
+        if (rise := explained_rise(times_s, 1 / (1 - worst))) is not None:
+            yield _following(path, case, condition, lost, rise)
 
 
 def lower(clocks: Values) -> Values:
@@ -379,7 +380,7 @@ def lower(clocks: Values) -> Values:
 
 
 def _following(
-    path: str, case: PassReadings, condition: str, lost: Values, found: ExplainedRise,
+    path: str, case: PassReadings, condition: str, lost: Values, rise: ExplainedRise,
 ) -> ConditionEffect:
     worst, item = lost.max(axis=0), case.item
     disturbed = worst > (worst.min() + worst.max()) / 2
@@ -391,7 +392,7 @@ def _following(
     return ConditionEffect(
         path, item.case.case_id, item.case.label, condition, row, worst.size,
         int(disturbed.sum()), round(n * float(disturbed.mean())), least, greatest,
-        found.effect.value, *found.effect.ends, found.share, found.fit, found.chance)
+        rise.effect.value, *rise.effect.ends, rise.share, rise.fit, rise.chance)
 
 
 def waiting_rank(cases: Sequence[PassReadings]) -> LostShare | None:
@@ -401,10 +402,10 @@ def waiting_rank(cases: Sequence[PassReadings]) -> LostShare | None:
     by_round = _by_round(cases, "waits")
     if by_round is None or len(by_round) < 2:
         return None
-    found = find_slowest(by_round, LEAST_SHARE)
-    if found.chance > ALARMS:
+    worst = find_slowest(by_round, LEAST_SHARE)
+    if worst.chance > ALARMS:
         return None
-    return LostShare(found.row, float(by_round[found.row].mean()), *_ends(by_round[found.row]))
+    return LostShare(worst.row, float(by_round[worst.row].mean()), *_ends(by_round[worst.row]))
 
 
 def lowest_clock(cases: Sequence[PassReadings]) -> LostShare | None:
@@ -413,9 +414,9 @@ def lowest_clock(cases: Sequence[PassReadings]) -> LostShare | None:
     if by_round is None or len(by_round) < 2:
         return None
     middle = float(np.median(by_round))
-    found = find_slowest(-by_round, LEAST_SHARE * middle)
-    return LostShare(found.row, found.apart_s / middle, found.low_s / middle, found.high_s / middle
-                 ) if found.chance <= ALARMS else None
+    least = find_slowest(-by_round, LEAST_SHARE * middle)
+    return LostShare(least.row, least.apart_s / middle, least.low_s / middle, least.high_s / middle
+                 ) if least.chance <= ALARMS else None
 
 
 def shares_of_nodes(cases: Sequence[PassReadings], name: str) -> tuple[LostShare, ...]:

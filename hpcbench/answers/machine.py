@@ -177,12 +177,12 @@ def cells_of(
 def slow_links(cells: Cells, chance: float, *, each_way: bool) -> Suspects[SlowSet]:
     if len({*cells.start.tolist(), *cells.end.tolist()}) < MIN_RANKS:
         return Suspects((), None)
-    found: list[SlowSet] = []
+    links: list[SlowSet] = []
     while True:
         best, left, detectable = _best(cells, chance, each_way=each_way)
-        found += [best] if best else []
-        if best is None or len(found) == MOST_NAMED:
-            return Suspects(tuple(found), detectable)
+        links += [best] if best else []
+        if best is None or len(links) == MOST_NAMED:
+            return Suspects(tuple(links), detectable)
         cells = cells.those(left)
 
 
@@ -237,10 +237,10 @@ def _chance_in_passes(
                       for one in cells.passes[:, ~inside]])
     correlation = _correlation(signs)
     shares = []
-    for one in centred:
-        fit = _fit(group.kind, group.labels, cells.distance, one)
-        known = fit.weight > 0
-        effects = fit.sums[known] / fit.weight[known]
+    for of_pass in centred:
+        fit = _fit(group.kind, group.labels, cells.distance, of_pass)
+        weighed = fit.weight > 0
+        effects = fit.sums[weighed] / fit.weight[weighed]
         shares.append(float((effects <= fit.sums[number] / fit.weight[number]).mean()))
     lowest = _chance_of_shares(shares, correlation)
     if inside.sum() < FEWEST_LINKS:
@@ -310,9 +310,9 @@ def _fit(kind: str, labels: tuple[Whole, ...], distance: Whole, centred: Values)
     """
     size, n_distances = 1 + max(int(one.max()) for one in labels), 1 + int(distance.max())
     sums, squares, counts = np.zeros(size), np.zeros(size), np.zeros((size, n_distances))
-    for one in labels:
-        inside = one >= 0
-        numbers = one[inside]
+    for label in labels:
+        inside = label >= 0
+        numbers = label[inside]
         sums += np.bincount(numbers, centred[inside], size)
         squares += np.bincount(numbers, centred[inside] ** 2, size)
         counts += np.bincount(numbers * n_distances + distance[inside],
@@ -329,13 +329,13 @@ def _most(
     """Return the set with one factor that explains most, and its share; None without any."""
     best: tuple[float, _Group, int, float] | None = None
     for group in groups:
-        known = np.flatnonzero((group.weight > 0) & (group.sums < 0))
-        if not known.size:
+        slower = np.flatnonzero((group.weight > 0) & (group.sums < 0))
+        if not slower.size:
             continue
-        sums, weight, n = group.sums[known], group.weight[known], group.n_links[known]
+        sums, weight, n = group.sums[slower], group.weight[slower], group.n_links[slower]
         gain = sums ** 2 / weight
         base = sums * (1 / n - 1 / weight)  # of the links outside, at the same distance
-        excess = group.squares[known] - 2 * base * sums + n * base ** 2
+        excess = group.squares[slower] - 2 * base * sums + n * base ** 2
         noise = n * np.maximum(total - gain, 0.0) / freedom
         explained = np.minimum(1.0, (n * (sums / weight) ** 2) / np.maximum(
             excess - noise, 1e-300))
@@ -343,7 +343,7 @@ def _most(
         gain = np.where(explained >= EXPLAINS, gain, 0.0)
         top = int(gain.argmax())
         if gain[top] > (best[0] * (1 + 1e-9) if best else 0.0):
-            best = float(gain[top]), group, int(known[top]), float(explained[top])
+            best = float(gain[top]), group, int(slower[top]), float(explained[top])
     return best[1:] if best else None
 
 
@@ -351,10 +351,10 @@ def _of_label(
     values: Values, labels: Whole, middle: Callable[[Values], Any] = np.mean,
 ) -> Values:
     """Return for each entry the mean, or another middle, of all with its label."""
-    found = np.empty_like(values)
+    centred = np.empty_like(values)
     for label in np.unique(labels):
-        found[labels == label] = middle(values[labels == label])
-    return found
+        centred[labels == label] = middle(values[labels == label])
+    return centred
 
 
 def _who(
@@ -380,7 +380,7 @@ def slow_ranks(rates: Values, passes: Values, chance: float) -> Suspects[SlowRan
     values = (logs - np.median(logs, axis=1, keepdims=True)).mean(axis=0)
     order = np.argsort(values)
     steps = ranks // MOST_SHARE
-    found: tuple[SlowRank, ...] = ()
+    slow: tuple[SlowRank, ...] = ()
     detectable = 0.0
     for step in range(steps):
         rest = values[order[step + 1:]]
@@ -393,11 +393,11 @@ def slow_ranks(rates: Values, passes: Values, chance: float) -> Suspects[SlowRan
         if is_far and _chance_of_rank(passes[:, order[step:]]) <= limit:
             wide = t_quantile(LEVEL_TAIL, freedom) * error
             effects = [(int(rank), float(values[rank]) - usual) for rank in order[:step + 1]]
-            found = tuple(SlowRank(rank, Interval(one, one - wide, one + wide).map(_drop))
-                          for rank, one in effects)
-        elif not found or step == len(found):
+            slow = tuple(SlowRank(rank, Interval(one, one - wide, one + wide).map(_drop))
+                         for rank, one in effects)
+        elif not slow or step == len(slow):
             detectable = max(LEAST_DROP, needed, _drop(1.01 * effect) if is_far else 0.0)
-    return Suspects(tuple(one for one in found if one.drop.value >= LEAST_DROP),
+    return Suspects(tuple(one for one in slow if one.drop.value >= LEAST_DROP),
                 detectable or LEAST_DROP)
 
 
@@ -469,14 +469,14 @@ def _of_links(item: CaseResult, pairs: PairRates, chance: float) -> _Checked:
     if item.case.world_size >= MIN_RANKS and needed > len(passes):
         return _Checked(label, missing=f"{len(passes)} passes show no slow link for sure",
                         remedy=f"use {needed}")
-    found = slow_links(cells, chance, each_way=pairs.each_way)
+    links = slow_links(cells, chance, each_way=pairs.each_way)
     parts = []
-    for one in found.found:
-        places = [hosts[at] if at < len(hosts) else "" for at in one.who]
-        what = _NAMES[one.kind].format(*one.who, host=places[0], other=places[-1])
-        parts.append(SlowPart(label, what, one.drop.value, *one.drop.ends))
-    return _Checked(label, tuple(parts), found.detectable,
-                    "" if found.detectable is not None else "needs 4 ranks or more")
+    for link in links.found:
+        places = [hosts[at] if at < len(hosts) else "" for at in link.who]
+        what = _NAMES[link.kind].format(*link.who, host=places[0], other=places[-1])
+        parts.append(SlowPart(label, what, link.drop.value, *link.drop.ends))
+    return _Checked(label, tuple(parts), links.detectable,
+                    "" if links.detectable is not None else "needs 4 ranks or more")
 
 
 def _of_ranks(run: Run, cases: Sequence[RankRates], chance: float) -> _Checked:
@@ -486,23 +486,23 @@ def _of_ranks(run: Run, cases: Sequence[RankRates], chance: float) -> _Checked:
     if ranks >= MIN_RANKS and len(passes) < needed:
         return _Checked(label, missing=f"{plural(len(passes), 'pass')} of cases show no "
                         "slow rank for sure", remedy=f"use {needed}")
-    found = slow_ranks(np.array([case.rates for case in cases]),
-                       np.array(passes).reshape(-1, ranks), chance)
-    if found.detectable is None:
+    slow = slow_ranks(np.array([case.rates for case in cases]),
+                      np.array(passes).reshape(-1, ranks), chance)
+    if slow.detectable is None:
         return _Checked(label, missing="needs 4 ranks or more")
     hosts = next((_hosts(item) for item in run.results.cases
                   if item.case.world_size == run.results.run.world_size and item.detail), [])
-    whole = whole_hosts(found.found, hosts) if hosts else {}
+    whole = whole_hosts(slow.found, hosts) if hosts else {}
     of_hosts = {one.rank for same in whole.values() for one in same}
     parts = []
-    for host, same in whole.items():  # the middle drop of its ranks, and their widest interval
-        drops = sorted(one.drop.value for one in same)
-        lows, highs = zip(*(one.drop.ends for one in same), strict=True)
+    for host, of_host in whole.items():  # the middle drop of its ranks, and their widest interval
+        drops = sorted(one.drop.value for one in of_host)
+        lows, highs = zip(*(one.drop.ends for one in of_host), strict=True)
         parts.append(SlowPart(label, f"all ranks of {host}", drops[len(drops) // 2], min(lows),
                               max(highs)))
     parts += [SlowPart(label, f"rank {one.rank}", one.drop.value, *one.drop.ends)
-              for one in found.found if one.rank not in of_hosts]
-    return _Checked(label, tuple(parts), found.detectable)
+              for one in slow.found if one.rank not in of_hosts]
+    return _Checked(label, tuple(parts), slow.detectable)
 
 
 def _passes_needed(cells: Cells, chance: float) -> int:
@@ -541,25 +541,25 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def machine_tables(found: Machine) -> Iterator[Table]:
+def machine_tables(machine: Machine) -> Iterator[Table]:
     """Yield a row for each part that is slow; nothing where none is."""
-    if found.parts:
+    if machine.parts:
         yield plain_table("slow parts of the machine", (
             Column("what", "what"), Column("case", "measured by"),
             Column("drop", "lost", Show.PERCENT, "%", "of the rate of the others", "less"),
             Column("interval", "99 % interval", Show.PERCENT, "%"),
         ), (Row((part.what, part.label, part.drop, Range(part.low, part.high)))
-            for part in found.parts))
+            for part in machine.parts))
 
 
-def machine_charts(found: Machine) -> Iterator[DotChart]:
-    if found.parts:
+def machine_charts(machine: Machine) -> Iterator[DotChart]:
+    if machine.parts:
         yield DotChart(
             "Slow parts of the machine", "share of the rate of the others that is lost", "machine",
             ("Whisker: 99 % interval.",), (), Axis("lost", Show.SIGNIFICANT_PERCENT, "%"),
             (Column("case", "measured by"),), tuple(
                 Dot(part.what, ChartPoint(part.drop, Range(part.low, part.high)), (part.label,))
-                for part in found.parts))
+                for part in machine.parts))
 
 
 TOPIC = Topic("machine", "slow links and nodes", machine, machine_tables,

@@ -264,10 +264,10 @@ def tasks_of(runs: Sequence[Run]) -> Iterator[Task]:
     Options are free, since each value has its own; beside an option those that some of its values
     lack, as bucket_mb is only of over=data. More or fewer ranks: where the kind allows it."""
     for across_ranks in (False, True):
-        found = [*_done(runs, across_ranks=across_ranks)]
-        keys = dict.fromkeys(key for one in found for key in one.setting)
+        done = [*_done(runs, across_ranks=across_ranks)]
+        keys = dict.fromkeys(key for one in done for key in one.setting)
         for key in keys if not across_ranks else [RANKS]:
-            yield from _tasks(found, key)
+            yield from _tasks(done, key)
 
 
 def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[TaskCase]:
@@ -287,34 +287,34 @@ def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[TaskCase]:
             yield TaskCase(at, item, _text(task), setting)
 
 
-def _tasks(found: Iterable[TaskCase], key: str) -> Iterator[Task]:
-    def others(one: TaskCase, kept: Container[str] = ()) -> str:
-        return _text({name: value for name, value in one.setting.items() if name != key and (
+def _tasks(done: Iterable[TaskCase], key: str) -> Iterator[Task]:
+    def others(case: TaskCase, kept: Container[str] = ()) -> str:
+        return _text({name: value for name, value in case.setting.items() if name != key and (
             name in kept or not name.startswith(OPTION))})
 
-    groups = grouped(((one.task, others(one)), one) for one in found if one.value(key) is not None)
+    groups = grouped(((one.task, others(one)), one) for one in done if one.value(key) is not None)
     for alike in groups.values():
         names = grouped((one.value(key), name) for one in alike for name in one.setting).values()
         kept = set.intersection(*map(set, names)) if key.startswith(OPTION) else set[str]()
-        for same in grouped((others(one, kept), one) for one in alike).values():
-            if len({one.value(key) for one in same}) > 1:
-                yield _task(same, key)
+        for cases in grouped((others(one, kept), one) for one in alike).values():
+            if len({one.value(key) for one in cases}) > 1:
+                yield _task(cases, key)
 
 
-def _task(same: Sequence[TaskCase], key: str) -> Task:
+def _task(cases: Sequence[TaskCase], key: str) -> Task:
     """Return the task of cases that differ in a key; of cases planned twice the first counts."""
-    options = [name for name in dict.fromkeys(name for one in same for name in one.setting)
+    options = [name for name in dict.fromkeys(name for one in cases for name in one.setting)
                if name.startswith(OPTION) and name != key
-               and len({one.value(name) for one in same} - {None}) > 1]
+               and len({one.value(name) for one in cases} - {None}) > 1]
     ways = []
-    for alike in grouped((_text(one.setting), one) for one in same).values():
+    for alike in grouped((_text(one.setting), one) for one in cases).values():
         value = alike[0].value(key) or ""
         words = [f"{short(name)}={alike[0].value(name)}" for name in options
                  if name in alike[0].setting]
         ways.append(TaskSetting(value, " ".join([value, *words]),
                                 {one.run: one.item for one in reversed(alike)}))
-    shared, _ = vary(one.item.case.label.split() for one in same)
-    return Task(same[0].item.case.kind, " ".join(shared), key, tuple(ways))
+    shared, _ = vary(one.item.case.label.split() for one in cases)
+    return Task(cases[0].item.case.kind, " ".join(shared), key, tuple(ways))
 
 
 def _text(values: Mapping[str, Any]) -> str:
@@ -324,8 +324,8 @@ def _text(values: Mapping[str, Any]) -> str:
 def paired(pairs: Sequence[tuple[TaskSetting, TaskSetting]], passes: Sequence[int]) -> list[Paired]:
     """Return, of each pair, the second way beside the first; ``passes``: of a launch, by number of
     the run. All pairs of a report share the machine, and so how passes depend on one another."""
-    found = [Paired(time_of(second) / time_of(first), None, None, None, 0, PASSES, 0)
-             for first, second in pairs]
+    ratios = [Paired(time_of(second) / time_of(first), None, None, None, 0, PASSES, 0)
+              for first, second in pairs]
     rows = [[logs for run, item in first.items.items() if run in second.items
              for logs in log_ratios(*(passes_by_launch(one, passes[run])
                                       for one in (item, second.items[run])))]
@@ -334,11 +334,11 @@ def paired(pairs: Sequence[tuple[TaskSetting, TaskSetting]], passes: Sequence[in
     for at, shift in zip(places, shifts_in_launches([rows[at] for at in places]), strict=True):
         ratio, n_launches = shift.interval.map(math.exp), len(rows[at])
         unit = LAUNCHES if shift.of_launches else PASSES
-        found[at] = Paired(ratio.value, ratio.low, ratio.high, shift.chance, shift.n, unit,
-                           n_launches)
+        ratios[at] = Paired(ratio.value, ratio.low, ratio.high, shift.chance, shift.n, unit,
+                            n_launches)
         if shift.n < FEWEST:
-            found[at] = replace(found[at], low=None, high=None, chance=None)
-    return found
+            ratios[at] = replace(ratios[at], low=None, high=None, chance=None)
+    return ratios
 
 
 def time_of(way: TaskSetting) -> float:
@@ -348,34 +348,34 @@ def time_of(way: TaskSetting) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
-def recommend_answers(found: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer]:
+def recommend_answers(picks: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer]:
     """Yield the answers for each key of each kind, the clear ones first."""
-    if not found:
+    if not picks:
         yield Answer(CANNOT_TELL, "fastest setting: nothing to compare; give a key, such as "
                      "backend or strategy, several values")
-    subjects = _subjects(found)
-    for (_, key), same in grouped(((one.kind, one.key), one) for one in found).items():
+    subjects = _subjects(picks)
+    for (_, key), of_key in grouped(((one.kind, one.key), one) for one in picks).items():
         command = command_line("compare", ",".join(run.path for run in runs), "--by", key)
-        groups = grouped(((one.certainty, _alike_in(one)), one) for one in same)
+        groups = grouped(((one.certainty, _alike_in(one)), one) for one in of_key)
         for certainty in (CLEAR, NONE, CANNOT_TELL):
             for (which, _), alike in groups.items():
                 if which == certainty:
-                    yield _answer(alike, len(same), subjects, command)
+                    yield _answer(alike, len(of_key), subjects, command)
 
 
-def _alike_in(one: Preference) -> str:
+def _alike_in(pick: Preference) -> str:
     """Return the text that tasks must share to be in one sentence."""
-    if one.certainty == CLEAR:
-        return one.value
-    if one.certainty == CANNOT_TELL:
+    if pick.certainty == CLEAR:
+        return pick.value
+    if pick.certainty == CANNOT_TELL:
         return ""
-    return UNSET if one.has_default and UNSET in one.among else " ".join(sorted(one.among))
+    return UNSET if pick.has_default and UNSET in pick.among else " ".join(sorted(pick.among))
 
 
-def _subjects(found: Sequence[Preference]) -> dict[str, str]:
+def _subjects(picks: Sequence[Preference]) -> dict[str, str]:
     """Return a short name of each task: its first word, and those not common to its kind."""
     subjects = {}
-    for names in grouped((one.kind, one.task) for one in found).values():
+    for names in grouped((one.kind, one.task) for one in picks).values():
         for name, short_name in zip(names, own_words(names), strict=True):
             subjects[name] = " ".join(  # 16KiB for 16384B
                 size_text(int(word[:-1])).replace(" ", "") if _BYTES.fullmatch(word) else word
@@ -397,43 +397,44 @@ def _answer(
 
 
 def _clear(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
-    one = alike[0]
-    if one.has_default and one.value == UNSET:
-        return (f"{short(one.key)}: keep the default; fastest {_in_tasks(alike, n_tasks, subject)} "
-                f"{_where(alike)}")
+    pick = alike[0]
+    if pick.has_default and pick.value == UNSET:
+        return (f"{short(pick.key)}: keep the default; fastest "
+                f"{_in_tasks(alike, n_tasks, subject)} "
+f"{_where(alike)}")
     against = ", ".join(dict.fromkeys(other.against for other in alike))
     take = "take" if "," in against else "takes"
-    return (f"{short(one.key)}: {one.value} fastest {_in_tasks(alike, n_tasks, subject)}; "
-            f"{against} {take} {_ratios(one.paired.ratio for one in alike)} as long "
+    return (f"{short(pick.key)}: {pick.value} fastest {_in_tasks(alike, n_tasks, subject)}; "
+            f"{against} {take} {_ratios(pick.paired.ratio for pick in alike)} as long "
             f"{_where(alike)}")
 
 
 def _none(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
-    one = alike[0]
-    if one.has_default and UNSET in one.among:
-        return (f"{short(one.key)}: keep the default; no value is faster "
+    pick = alike[0]
+    if pick.has_default and UNSET in pick.among:
+        return (f"{short(pick.key)}: keep the default; no value is faster "
                 f"{_in_tasks(alike, n_tasks, subject)}")
-    return (f"{short(one.key)}: no clear winner {_in_tasks(alike, n_tasks, subject)} "
+    return (f"{short(pick.key)}: no clear winner {_in_tasks(alike, n_tasks, subject)} "
             f"({_nearest(alike)})")
 
 
 def _undecided(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
-    one, which = alike[0], _in_tasks(alike, n_tasks, subject)
+    pick, which = alike[0], _in_tasks(alike, n_tasks, subject)
     if all(other.paired.n < FEWEST for other in alike):
-        return f"{short(one.key)}: not enough data {which}"
+        return f"{short(pick.key)}: not enough data {which}"
     why = (f"not clear at {100 * FALSE_ALARMS:.0f} % false in all comparisons"  # its interval: 95 %
-           if (one.paired.low or 0) > 1 + NEAR else "too noisy")
-    return f"{short(one.key)}: undecided {which}, {why} ({_nearest(alike)})"
+           if (pick.paired.low or 0) > 1 + NEAR else "too noisy")
+    return f"{short(pick.key)}: undecided {which}, {why} ({_nearest(alike)})"
 
 
 def _remedy(alike: Sequence[Preference]) -> str:
     """Return what decides, and what to take until then."""
-    one, most = alike[0], max(other.paired.n for other in alike)
+    pick, most = alike[0], max(other.paired.n for other in alike)
     more = "more" if most >= ENOUGH else f"at least {ENOUGH}"
     if most < FEWEST:
-        return f"use {more} {one.paired.unit if one.paired.n else PASSES}"
-    keep = f"; keep the default {short(one.key)}" if one.has_default else ""
-    return f"use {more} {one.paired.unit}{keep}"
+        return f"use {more} {pick.paired.unit if pick.paired.n else PASSES}"
+    keep = f"; keep the default {short(pick.key)}" if pick.has_default else ""
+    return f"use {more} {pick.paired.unit}{keep}"
 
 
 def _in_tasks(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
@@ -443,12 +444,12 @@ def _in_tasks(alike: Sequence[Preference], n_tasks: int, subject: str) -> str:
 
 def _nearest(alike: Sequence[Preference]) -> str:
     """Return the nearest rival: ``gloo 1.08x as long as mpi, CI 0.90 to 1.29``."""
-    found, pairs = alike[0].paired, {(one.against, one.value) for one in alike}
+    pair, pairs = alike[0].paired, {(one.against, one.value) for one in alike}
     if len(pairs) > 1:
         apart = _ratios(one.paired.ratio for one in alike)
-        return f"the two best are {apart} apart, mean of {found.unit}"
-    ends = f"mean of {found.unit}" if len(alike) > 1 or found.low is None else (
-        f"CI {found.low:.2f} to {found.high:.2f}")
+        return f"the two best are {apart} apart, mean of {pair.unit}"
+    ends = f"mean of {pair.unit}" if len(alike) > 1 or pair.low is None else (
+        f"CI {pair.low:.2f} to {pair.high:.2f}")
     ratios = _ratios(one.paired.ratio for one in alike)
     return f"{alike[0].against} {ratios} as long as {alike[0].value}, {ends}"
 
@@ -518,12 +519,13 @@ _PAIRED = ("time: median of all samples; times as long, which orders the rows: m
            "pass, not the quotient of two medians")
 
 
-def recommend_tables(found: Recommendations) -> Iterator[Table]:
+def recommend_tables(ranked: Recommendations) -> Iterator[Table]:
     """Yield a table of each kind and key: a group for each task, a row for each way."""
-    for (kind, key), same in grouped(((one.kind, one.key), one) for one in found.rankings).items():
+    of_keys = grouped(((one.kind, one.key), one) for one in ranked.rankings)
+    for (kind, key), alike in of_keys.items():
         yield Table(f"which {short(key)} is fastest: {kind}",
                     (Column("way", short(key)), *_COLUMNS),
-                    tuple(Group(ranking.task, tuple(_rows(ranking))) for ranking in same),
+                    tuple(Group(ranking.task, tuple(_rows(ranking))) for ranking in alike),
                     notes=(Line(_PAIRED, about=("ratio",)),))
 
 
@@ -533,17 +535,17 @@ def _rows(ranking: Ranking) -> Iterator[Row]:
         VERDICTS[False] if any(disagree) else _AHEAD)
     yield Row((ranking.best, with_ends(ranking.time_s, ranking.ends_s), 1.0, None, None, first))
     for rival, is_shorter in zip(ranking.rivals, disagree, strict=True):
-        found = rival.paired
-        verdict = "too few pairs" if found.chance is None else (
+        pair = rival.paired
+        verdict = "too few pairs" if pair.chance is None else (
             DISAGREE if is_shorter else VERDICTS[rival.is_clear])
-        ratio = found.ratio if round(found.ratio, 2) >= 1 else None  # passes are missing
+        ratio = pair.ratio if round(pair.ratio, 2) >= 1 else None  # passes are missing
         yield Row((rival.name, with_ends(rival.time_s, rival.ends_s), ratio,
-                   range_of(found.interval), f"{found.n} {found.unit}", verdict))
+                   range_of(pair.interval), f"{pair.n} {pair.unit}", verdict))
 
 
-def recommend_charts(found: Recommendations) -> Iterator[DotChart]:
+def recommend_charts(ranked: Recommendations) -> Iterator[DotChart]:
     """Yield a chart of each kind: each way beside the one of its task that is ahead."""
-    for kind, rankings in grouped((one.kind, one) for one in found.rankings).items():
+    for kind, rankings in grouped((one.kind, one) for one in ranked.rankings).items():
         names = [one.task for one in rankings]
         shared, tasks = (names[0], [""] * len(names)) if len({*names}) == 1 else (
             without_shared(names))

@@ -55,24 +55,24 @@ class Scaling:
 
 
 def scaling(runs: Sequence[Run], options: TopicOptions) -> Scaling:
-    found = series_of(worked(runs))
-    work = [one for one in found if one.kind != MOVED]
+    all_series = series_of(worked(runs))
+    work = [one for one in all_series if one.kind != MOVED]
     answers = [*(answer for one in work for answer in _answers_of_series(one)),
                *_without_laws(work),
-               *_of_collectives([one for one in found if one.kind == MOVED])]
-    if not found:
+               *_of_collectives([one for one in all_series if one.kind == MOVED])]
+    if not all_series:
         answers = [cannot_tell(
             "scaling", "needs a case on several world sizes, of 2 ranks or more if it only "
             'communicates: set world_size to a list such as [2, 4, "all"], or give several files')]
-    return Scaling(with_command(answers, runs, "scaling", beside=caveats(runs)), tuple(found))
+    return Scaling(with_command(answers, runs, "scaling", beside=caveats(runs)), tuple(all_series))
 
 
-def _without_laws(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
+def _without_laws(all_series: Sequence[ScalingSeries]) -> Iterator[Answer]:
     """Yield one sentence on all series that have too few numbers of ranks for a law."""
-    without = [one for one in found if one.no_laws]
+    without = [one for one in all_series if one.no_laws]
     if without:
         yield cannot_tell(
-            f"scaling law of {len(without)} of {len(found)} series",
+            f"scaling law of {len(without)} of {len(all_series)} series",
             "; ".join(dict.fromkeys(reason for one in without for reason in one.no_laws)),
             (f"{subject_of(one)}: {kind_text(one)}" for one in without))
 
@@ -103,18 +103,18 @@ def _answers_of_series(series: ScalingSeries) -> Iterator[Answer]:
             ranks = ", ".join(str(one.ranks) for one in crowded)
             answers.append(Answer(
                 CANNOT_TELL, f"no efficiency on {ranks} ranks: {_crowding(crowded[-1])}", (head,)))
-    for one in (*answers, *map(_of_law, series.laws)):
-        yield replace(one, sentence=f"{subject}: {one.sentence}", subject=subject)
+    for answer in (*answers, *map(_of_law, series.laws)):
+        yield replace(answer, sentence=f"{subject}: {answer.sentence}", subject=subject)
 
 
 def _of_efficiency(series: ScalingSeries, head: str) -> Answer:
     """Return the efficiency on most ranks; evidence has that of all members."""
-    base, known = series.members[0], [one for one in series.members if one.efficiency]
+    base, members = series.members[0], [one for one in series.members if one.efficiency]
     evidence = tuple(_evidence(series, one) for one in series.members)
-    if not known:
+    if not members:
         return Answer(CANNOT_TELL, f"no efficiency: {_crowding(series.members[-1])}",
                       (head, *evidence))
-    most = known[-1]
+    most = members[-1]
     assert most.efficiency is not None and most.speed_up is not None
     of = ", ".join(filter(None, (series.base, plural(base.ranks, "rank"))))
     by_pairs = BY_PAIRS if most.in_launch else ""
@@ -137,24 +137,25 @@ def _why_none(efficiency: Interval) -> str:
     return "not significant; use more launches"
 
 
-def _evidence(series: ScalingSeries, one: SeriesMember) -> str:
-    share = one.communication
-    parts = [f"{plural(one.ranks, 'rank')} on {plural(one.nodes, 'node')}: "
-             f"{format_seconds(one.time_s)} a call, {digits(one.rate, 4)} {series.unit}/s"]
-    if one.efficiency:
-        by_pairs = BY_PAIRS if one.in_launch else ""
-        parts.append(f"scaling efficiency{by_pairs} {interval_text(one.efficiency, percent=True)}")
+def _evidence(series: ScalingSeries, member: SeriesMember) -> str:
+    share = member.communication
+    parts = [f"{plural(member.ranks, 'rank')} on {plural(member.nodes, 'node')}: "
+             f"{format_seconds(member.time_s)} a call, {digits(member.rate, 4)} {series.unit}/s"]
+    if member.efficiency:
+        by_pairs = BY_PAIRS if member.in_launch else ""
+        efficiency = interval_text(member.efficiency, percent=True)
+        parts.append(f"scaling efficiency{by_pairs} {efficiency}")
     if share is not None:
         parts.append(f"communication adds {three_digits(100 * share.median)} % of a call "
                      f"({three_digits(100 * share.least)} to "
                      f"{three_digits(100 * share.greatest)} % over "
                      f"{plural(share.passes, 'pass')}"
                      f"{'' if share.tells else ', which may be chance'})")
-    elif one.ranks > 1:
+    elif member.ranks > 1:
         parts.append('cost of communication not measured: set communication to ["on", "off"]')
-    if one.shares_cores:
+    if member.shares_cores:
         parts.append("its ranks share cores")
-    elif one.ranks_a_core is None:
+    elif member.ranks_a_core is None:
         parts.append("whether its ranks share cores is not recorded")
     return ", ".join(parts)
 
@@ -179,16 +180,16 @@ def _of_law(law: Law) -> Answer:
     return Answer(CLEAR, f"{head} (worst residual {worst}, {span} only)", evidence)
 
 
-def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
+def _of_collectives(all_series: Sequence[ScalingSeries]) -> Iterator[Answer]:
     """Yield a sentence for each collective: at which size its bus bandwidth falls most."""
-    for title, sizes in grouped((one.title, one) for one in found).items():
-        known = [(one, last.efficiency, last) for one in sizes for last in [one.members[-1]]
+    for title, sizes in grouped((one.title, one) for one in all_series).items():
+        parts = [(one, last.efficiency, last) for one in sizes for last in [one.members[-1]]
                  if last.efficiency]
-        if not known:
+        if not parts:
             last = sizes[0].members[-1]
             yield cannot_tell(f"{title}: bus bandwidth over ranks", _crowding(last), subject=title)
             continue
-        series, band, last = min(known, key=lambda one: one[1].value)
+        series, band, last = min(parts, key=lambda one: one[1].value)
         base = series.members[0]
         sure = band.low is not None and band.high is not None
         text = (f"{title}: bus bandwidth on {last.ranks} ranks is "
@@ -196,8 +197,8 @@ def _of_collectives(found: Sequence[ScalingSeries]) -> Iterator[Answer]:
         yield Answer(
             CLEAR if sure else CANNOT_TELL,
             text if sure else f"{text} (no interval: too few launches or passes)",
-            (f"the lowest of {plural(len(known), 'size')}", *(
-                f"{one.size}: {interval_text(share, percent=True)}" for one, share, _ in known)),
+            (f"the lowest of {plural(len(parts), 'size')}", *(
+                f"{one.size}: {interval_text(share, percent=True)}" for one, share, _ in parts)),
             subject=title)
 
 
@@ -230,24 +231,24 @@ def scaling_charts(record: Scaling) -> Iterator[LineChart]:
     shown = {kind: [one for one in record.series if one.kind == kind
                     and any(member.efficiency for member in one.members)]
              for kind in (STRONG, WEAK, MOVED)}
-    for kind, found in shown.items():
-        ids = tuple(dict.fromkeys(one.case_id for series in found for one in series.members))
+    for kind, of_kind in shown.items():
+        ids = tuple(dict.fromkeys(one.case_id for series in of_kind for one in series.members))
         axis = Axis("ranks", Show.COUNT, scale=Scale.LOG2)
-        if found and kind == MOVED:
+        if of_kind and kind == MOVED:
             yield LineChart(
                 "Collectives over ranks", "bus bandwidth over that of the fewest ranks",
                 "scaling_collectives", (f"Bar: {_INTERVAL}. Ideal: it stays as it is.",), ids, axis,
-                (_bandwidths(found),))
-        elif found:
+                (_bandwidths(of_kind),))
+        elif of_kind:
             yield LineChart(
                 f"{kind.capitalize()} scaling: ideal and measured speed-up",
                 "rate of work over that of the base, the fewest ranks", f"scaling_{kind}",
                 (f"Bar: {_INTERVAL}. Ideal: as many times the base as there are ranks.",), ids,
-                axis, (_speed_ups(found),))
+                axis, (_speed_ups(of_kind),))
 
 
-def _work_table(found: Sequence[ScalingSeries]) -> Table:
-    paired = any(one.in_launch for series in found for one in series.members)
+def _work_table(all_series: Sequence[ScalingSeries]) -> Table:
+    paired = any(one.in_launch for series in all_series for one in series.members)
     by_pairs = BY_PAIRS.strip() if paired else ""
     columns = (
         Column("ranks", "ranks", Show.COUNT),
@@ -268,21 +269,21 @@ def _work_table(found: Sequence[ScalingSeries]) -> Table:
         Row((one.ranks, one.nodes, one.amount, one.time_s, one.rate, *_cells(one.speed_up),
              *_cells(one.efficiency), one.known_communication, _note(series, at)),
             case_id=one.case_id)
-        for at, one in enumerate(series.members))) for series in found)
+        for at, one in enumerate(series.members))) for series in all_series)
     lead = (*_LEAD, _LEAD_OF_PAIRS) if paired else _LEAD
     return Table("scaling over ranks", columns, groups, lead=tuple(map(Line, lead)))
 
 
 def _note(series: ScalingSeries, at: int) -> str | None:
-    one = series.members[at]
-    if one.shares_cores:
-        return f"{one.ranks_a_core:.3g} ranks share a core: no efficiency"
+    member = series.members[at]
+    if member.shares_cores:
+        return f"{member.ranks_a_core:.3g} ranks share a core: no efficiency"
     if at == 0:
         return f"base: {series.base}" if series.base else "base"
     return None
 
 
-def _law_table(found: Sequence[ScalingSeries]) -> Table:
+def _law_table(all_series: Sequence[ScalingSeries]) -> Table:
     columns = (
         Column("law", "law"), Column("parameter", "parameter"),
         Column("value", "value", Show.SIGNIFICANT_PERCENT, "%"),
@@ -293,13 +294,13 @@ def _law_table(found: Sequence[ScalingSeries]) -> Table:
     groups = tuple(Group(subject_of(series), tuple(
         Row((law.name, name, one.value, range_of(one),
              len(law.residuals), law.worst, f"{law.least_ranks} to {law.most_ranks} ranks"))
-        for law in series.laws for name, one in law.parameters.items())) for series in found)
+        for law in series.laws for name, one in law.parameters.items())) for series in all_series)
     return Table("laws of scaling", columns, groups, notes=(Line(
         "do not draw a law out: it says nothing of more ranks than it was fitted to", "warning"),))
 
 
-def _moved_table(found: Sequence[ScalingSeries]) -> Table:
-    paired = any(one.in_launch for series in found for one in series.members)
+def _moved_table(all_series: Sequence[ScalingSeries]) -> Table:
+    paired = any(one.in_launch for series in all_series for one in series.members)
     columns = (
         Column("size", "size"), Column("ranks", "ranks", Show.COUNT),
         Column("nodes", "nodes", Show.COUNT), Column("time", "time", Show.US, "us"),
@@ -308,12 +309,12 @@ def _moved_table(found: Sequence[ScalingSeries]) -> Table:
                "bus bandwidth over that of fewest ranks", "more", optional=True),
         Column("interval", _INTERVAL, Show.PERCENT, "%", optional=True),
         Column("note", "note", optional=True))
-    titles = dict.fromkeys(one.title for one in found)
+    titles = dict.fromkeys(one.title for one in all_series)
     lead = (Line(_LEAD_OF_PAIRS),) if paired else ()
     return Table("collectives over ranks", columns, tuple(Group(title, tuple(
         Row((series.size, one.ranks, one.nodes, one.time_s, one.rate, *_cells(one.efficiency),
              _note(series, at)), case_id=one.case_id)
-        for series in found if series.title == title
+        for series in all_series if series.title == title
         for at, one in enumerate(series.members))) for title in titles), lead=lead)
 
 
@@ -321,20 +322,20 @@ def _cells(one: Interval | None) -> tuple[Cell, Cell]:
     return one.value if one else None, range_of(one)
 
 
-def _speed_ups(found: Sequence[ScalingSeries]) -> Panel:
-    shown = found[:MOST_COURSES]
+def _speed_ups(all_series: Sequence[ScalingSeries]) -> Panel:
+    shown = all_series[:MOST_COURSES]
     base = min(series.members[0].ranks for series in shown)
     places = sorted({one.ranks for series in shown for one in series.members})
     ideal = TimeSeries(f"ideal from {plural(base, 'rank')}",
                    tuple((ranks, ChartPoint(ranks / base)) for ranks in places), colour=PLAIN)
     return Panel(Axis("speed-up", Show.RATIO),
-                 (ideal, *(_course(series, shown) for series in shown)), _left_out(found))
+                 (ideal, *(_course(series, shown) for series in shown)), _left_out(all_series))
 
 
-def _bandwidths(found: Sequence[ScalingSeries]) -> Panel:
-    shown = found[:MOST_COURSES]
+def _bandwidths(all_series: Sequence[ScalingSeries]) -> Panel:
+    shown = all_series[:MOST_COURSES]
     return Panel(Axis("bus bandwidth of base", Show.PERCENT, "%"),
-                 tuple(_course(series, shown) for series in shown), _left_out(found),
+                 tuple(_course(series, shown) for series in shown), _left_out(all_series),
                  reference=Range(1.0, 1.0, 1.0))
 
 
@@ -347,8 +348,8 @@ def _course(series: ScalingSeries, shown: Sequence[ScalingSeries]) -> TimeSeries
     """Return a series beside its base, 1.
 
     Its label distinguishes it from the others of a panel, and has the work on most ranks."""
-    same = len({one.title for one in shown}) == 1
-    name = (series.way or series.size if same else subject_of(series)) or series.title
+    of_one_title = len({one.title for one in shown}) == 1
+    name = (series.way or series.size if of_one_title else subject_of(series)) or series.title
     base, *_, last = series.members
     values = ((one.ranks, one.efficiency if series.kind == MOVED else one.speed_up)
               for one in series.members)

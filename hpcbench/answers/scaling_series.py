@@ -138,14 +138,14 @@ def worked(runs: Sequence[Run]) -> list[Worked]:
     """Return each timed case with its work, once; the launches of several files are put together.
     """
     times = cases_of(Side("", tuple(run.results for run in runs)))
-    found: dict[str, Worked] = {}
+    of_case: dict[str, Worked] = {}
     for run in runs:
         for item in run.results.cases:
             key = id_in_any_version(item.case)
-            of = None if key in found else _work_of(run, item)
+            of = None if key in of_case else _work_of(run, item)
             if of is not None and times[key].launch_s:
-                found[key] = Worked(run, item, times[key], of)
-    return [*found.values()]
+                of_case[key] = Worked(run, item, times[key], of)
+    return [*of_case.values()]
 
 
 def _work_of(run: Run, item: CaseResult) -> CallWork | None:
@@ -164,13 +164,13 @@ def compared(pairs: Sequence[tuple[Worked, Worked]]) -> list[CaseComparison]:
 
     Cases of the same launch are compared by pairs of passes, others by launches."""
     in_launch = [bool(a.run is b.run and a.times.pass_s and b.times.pass_s) for a, b in pairs]
-    found: dict[str, CaseComparison] = {}
+    comparisons: dict[str, CaseComparison] = {}
     for paired in (False, True):
         chosen = {str(at): pair for at, pair in enumerate(pairs) if in_launch[at] is paired}
         first, second = ({key: pair[side].times for key, pair in chosen.items()} for side in (0, 1))
         made = compare(first, second, ("", ""), in_launch=paired)
-        found |= {one.key: one for one in made.cases}
-    return [found[str(at)] for at in range(len(pairs))]
+        comparisons |= {one.key: one for one in made.cases}
+    return [comparisons[str(at)] for at in range(len(pairs))]
 
 
 BY_PAIRS = " by pairs"
@@ -277,32 +277,32 @@ class _Picked:
     cases: tuple[Worked, ...]
 
 
-def _of_task(same: Sequence[Worked]) -> Iterator[_Picked]:
-    if same[0].work.only_communicates:
-        cases = _one_each(same)
+def _of_task(of_task: Sequence[Worked]) -> Iterator[_Picked]:
+    if of_task[0].work.only_communicates:
+        cases = _one_each(of_task)
         if len(cases) > 1:
             yield _Picked(MOVED, "", cases)
         return
-    alone = [case for case in same if case.work.alone and case.ranks == 1]
-    names = short_ways(same)
-    for way, members in grouped((case.work.way, case) for case in same).items():
+    alone = [case for case in of_task if case.work.alone and case.ranks == 1]
+    names = short_ways(of_task)
+    for way, members in grouped((case.work.way, case) for case in of_task).items():
         least = min(case.ranks for case in members)
         bases = [case for case in alone if case.work.way != way] if least > 1 else []
         yield from _of_way(names[way], [*members, *bases])
 
 
 def _of_way(way: str, members: Sequence[Worked]) -> Iterator[_Picked]:
-    found = False
+    measured_way = False
     for kind, groups in (
             (WEAK, grouped((case.work.amount / case.ranks, case) for case in members)),
             (STRONG, grouped((case.work.amount, case) for case in members))):
         for alike in groups.values():
             cases = _one_each(alike)
             if len(cases) > 1:
-                found = True
+                measured_way = True
                 yield _Picked(kind, way, cases)
     cases = _one_each(members)
-    if len(cases) > 1 and not found:
+    if len(cases) > 1 and not measured_way:
         yield _Picked(NEITHER, way, cases)
 
 
@@ -320,15 +320,15 @@ def _measured(picked: Sequence[_Picked]) -> Iterator[ScalingSeries]:
     ratios = iter(compared([(base, case) for _, base, case in pairs]))
     verdicts = iter(_verdicts(
         [(base, case) for one, base, case in pairs if _has_verdict(one, case)]))
-    for one in picked:
-        base, *others = one.cases
+    for picked_one in picked:
+        base, *others = picked_one.cases
         members = (_member(base), *(
-            _beside(one.kind, base, case, next(ratios),
-                    next(verdicts) if _has_verdict(one, case) else None) for case in others))
-        own = one.cases[-1].work
-        ways = short_ways(one.cases)
+            _beside(picked_one.kind, base, case, next(ratios),
+                    next(verdicts) if _has_verdict(picked_one, case) else None) for case in others))
+        own = picked_one.cases[-1].work
+        ways = short_ways(picked_one.cases)
         yield ScalingSeries(
-            one.cases[-1].title, one.way, one.kind, own.unit, members,
+            picked_one.cases[-1].title, picked_one.way, picked_one.kind, own.unit, members,
             base=ways[base.work.way] if base.work.way != own.way else "", size=own.size)
 
 
@@ -342,10 +342,10 @@ def _verdicts(pairs: Sequence[tuple[Worked, Worked]]) -> list[str | None]:
     A test scales the base to the case's time at the least good, or excellent, efficiency."""
     tests = [(scaled(base, case.work.amount / base.work.amount * base.ranks / case.ranks / share),
               case) for share in (GOOD, EXCELLENT) for base, case in pairs]
-    found = compared(tests)
+    comparisons = compared(tests)
     half = len(pairs)
     return [verdict(good, excellent)
-            for good, excellent in zip(found[:half], found[half:], strict=True)]
+            for good, excellent in zip(comparisons[:half], comparisons[half:], strict=True)]
 
 
 def verdict(good: CaseComparison, excellent: CaseComparison) -> str | None:
@@ -357,12 +357,12 @@ def verdict(good: CaseComparison, excellent: CaseComparison) -> str | None:
     return IS_BELOW if _is_significantly(good, less=False) else None
 
 
-def _is_significantly(found: CaseComparison, *, less: bool) -> bool:
+def _is_significantly(comparison: CaseComparison, *, less: bool) -> bool:
     """Return whether a ratio is below, or above, 1 by its interval and among all of the family."""
-    if found.low is None or found.high is None or found.false_share is None:
+    if comparison.low is None or comparison.high is None or comparison.false_share is None:
         return False
-    beyond = found.high <= 1 if less else found.low > 1
-    return beyond and found.false_share <= FALSE_SHARE
+    beyond = comparison.high <= 1 if less else comparison.low > 1
+    return beyond and comparison.false_share <= FALSE_SHARE
 
 
 def _member(case: Worked) -> SeriesMember:

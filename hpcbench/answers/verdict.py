@@ -64,9 +64,9 @@ def _with_result(results: Results) -> Iterator[CaseResult]:
 def _how_checked(results: Results) -> str:
     """Return of how many timed samples the results were compared, as far as the file has that."""
     counts = [_checked_counts(item) for item in _with_result(results) if item.timing is not None]
-    known = [count for count in counts if count is not None]
-    timed, checked, single = map(sum, zip(*known, strict=True)) if known else (0, 0, 0)
-    if len(known) < len(counts) or not timed:
+    shares = [count for count in counts if count is not None]
+    timed, checked, single = map(sum, zip(*shares, strict=True)) if shares else (0, 0, 0)
+    if len(shares) < len(counts) or not timed:
         return "results checked"
     calls = f" and {plural(single, 'single call')}" if single else ""
     of = f"all {timed:,}" if checked == timed else f"results of {checked:,} of {timed:,}"
@@ -172,10 +172,10 @@ def _flagged(results: Results) -> str:
 
 
 def _no_interval(results: Results) -> str:
-    known = [item.statistics for item in results.cases if item.statistics is not None]
-    without = sum(interval_share(one) is None and one.launch_low_s is None for one in known)
+    measured = [item.statistics for item in results.cases if item.statistics is not None]
+    without = sum(interval_share(one) is None and one.launch_low_s is None for one in measured)
     have = "has" if without == 1 else "have"
-    return f"{without} of {plural(len(known), 'median')} {have} no reliable interval" if (
+    return f"{without} of {plural(len(measured), 'median')} {have} no reliable interval" if (
         without) else ""
 
 

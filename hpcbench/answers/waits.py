@@ -134,9 +134,9 @@ def waits(runs: Sequence[Run], options: TopicOptions) -> RankWaits:
                 causes += _causes_of_case(run, item)
                 stalled += [_stalled(run, item, waiting, late.get((run.path, item.case.case_id)))
                             for waiting in run.facts(item, Waiting)]
-    found, why = tuple(stalled), tuple(settled_causes(causes))
-    return RankWaits(found, why, with_command(
-        (*cause_answers(why), *stalled_answers(found)), runs, "waits"))
+    stalled_cases, why = tuple(stalled), tuple(settled_causes(causes))
+    return RankWaits(stalled_cases, why, with_command(
+        (*cause_answers(why), *stalled_answers(stalled_cases)), runs, "waits"))
 
 
 def _stalled(
@@ -176,8 +176,8 @@ def causes_of(rank_work: RankWork) -> Iterator[Cause]:
     groups = grouped((number, row) for row, number in enumerate(rank_work.alike))
     for rows in groups.values():
         if len(rows) > 1:
-            found = _slowest(times_s[rows])
-            yield replace(found, cause=COMPUTE, who=rank_work.ranks[rows[found.who]],
+            slowest = _slowest(times_s[rows])
+            yield replace(slowest, cause=COMPUTE, who=rank_work.ranks[rows[slowest.who]],
                           group=rank_work.group, ranks=1)
     if len(groups) > 1:
         yield from _between(rank_work, times_s, groups)
@@ -198,32 +198,32 @@ def _between(
     rows = list(groups[numbers[at]])
     quickest = rows[int(times_s[rows].mean(axis=1).argmin())]
     middle[at] = times_s[quickest]
-    found = _slowest(middle)
-    if found.who == at:
-        yield replace(found, cause=WORK, who=numbers[at], group=rank_work.group, ranks=len(rows))
+    slowest = _slowest(middle)
+    if slowest.who == at:
+        yield replace(slowest, cause=WORK, who=numbers[at], group=rank_work.group, ranks=len(rows))
 
 
 def _link(rank_work: RankWork, times_s: Times) -> Cause | None:
     """Return the rank whose exchange takes longest, and the share of its delay that explains."""
-    found = _slowest(times_s)
+    slowest = _slowest(times_s)
     ready_s = np.array(rank_work.ready_s)
     if not ready_s.size:
         return None
-    others = np.delete(ready_s, found.who, axis=0)
-    late_s = float(np.mean(ready_s[found.who] - np.median(others, axis=0)))
+    others = np.delete(ready_s, slowest.who, axis=0)
+    late_s = float(np.mean(ready_s[slowest.who] - np.median(others, axis=0)))
     wait_s = float(np.mean(others.max(axis=0) - np.median(others, axis=0)))
-    excess_s = max(found.excess_s, 0.0)
+    excess_s = max(slowest.excess_s, 0.0)
     behind_s = excess_s + max(late_s, 0.0) + wait_s
-    return replace(found, cause=LINK, who=rank_work.ranks[found.who], ranks=1,
+    return replace(slowest, cause=LINK, who=rank_work.ranks[slowest.who], ranks=1,
                    explains=excess_s / behind_s if behind_s > 0 else 0.0)
 
 
 def _slowest(times_s: Times) -> Cause:
     """Return how far the slowest of rows (row, pass) is from the next, tested against LEAST."""
-    found = find_slowest(times_s, LEAST * float(np.median(times_s)))
-    next_s = float(times_s[found.next_row].mean())
-    return Cause("", "", "", found.row, "", 0, found.apart_s, found.low_s, found.high_s,
-                 found.apart_s / next_s, 1.0, found.chance, found.high_s / next_s)
+    slowest = find_slowest(times_s, LEAST * float(np.median(times_s)))
+    next_s = float(times_s[slowest.next_row].mean())
+    return Cause("", "", "", slowest.row, "", 0, slowest.apart_s, slowest.low_s, slowest.high_s,
+                 slowest.apart_s / next_s, 1.0, slowest.chance, slowest.high_s / next_s)
 
 
 _TO_DO = {
@@ -232,35 +232,36 @@ _TO_DO = {
 _SHARE_TO_DO = "fix: give those ranks less of the work, such as fewer layers of a stage"
 
 
-def cause_answers(found: Sequence[Cause]) -> Iterator[Answer]:
+def cause_answers(causes: Sequence[Cause]) -> Iterator[Answer]:
     """Yield slow ranks and shares of the work, most first; or that there are none, or unknown."""
-    named = sorted((one for one in found if one.is_clear), key=lambda one: -one.share)
-    for one in named[:MOST_NAMED]:
-        if one.cause == COMPUTE:
-            peers = f", against ranks of the same {one.group}" if one.group else ""
-            finding, who = f"slow compute: rank {one.who}{peers}", f"rank {one.who}"
-        elif one.cause == LINK:
-            finding, who = f"slow link: rank {one.who}, once all are ready,", f"rank {one.who}"
+    named = sorted((one for one in causes if one.is_clear), key=lambda one: -one.share)
+    for cause in named[:MOST_NAMED]:
+        if cause.cause == COMPUTE:
+            peers = f", against ranks of the same {cause.group}" if cause.group else ""
+            finding, who = f"slow compute: rank {cause.who}{peers}", f"rank {cause.who}"
+        elif cause.cause == LINK:
+            finding, who = f"slow link: rank {cause.who}, once all are ready,", f"rank {cause.who}"
         else:
-            who = f"{one.group} {one.who}"
-            finding = f"uneven work: {who}, on each of its {plural(one.ranks, 'rank')},"
+            who = f"{cause.group} {cause.who}"
+            finding = f"uneven work: {who}, on each of its {plural(cause.ranks, 'rank')},"
         yield Answer(
-            CLEAR, f"{finding} takes {seconds_text(one.excess_s, one.low_s, one.high_s)} longer "
-            f"than the next, {cell_text(one.share, Show.PERCENT)} %: {one.label}",
-            (f"explains {one.explains:.0%} of the delay; significant among "
-             f"{plural(len(found), 'comparison')}; false alarms in at most {FALSE_ALARMS:.0%} of "
-             "reports", _TO_DO.get(one.cause, _SHARE_TO_DO)), subject=who)
-    if not found:
+            CLEAR, f"{finding} takes "
+            f"{seconds_text(cause.excess_s, cause.low_s, cause.high_s)} longer "
+f"than the next, {cell_text(cause.share, Show.PERCENT)} %: {cause.label}",
+            (f"explains {cause.explains:.0%} of the delay; significant among "
+             f"{plural(len(causes), 'comparison')}; false alarms in at most {FALSE_ALARMS:.0%} of "
+             "reports", _TO_DO.get(cause.cause, _SHARE_TO_DO)), subject=who)
+    if not causes:
         yield cannot_tell(
             "cause of delays", f"needs {MIN_PASSES} passes of training steps on several ranks, "
             f"at most {MOST_STAMPS} stamps")
     elif not named:
-        yield from _no_cause(found)
+        yield from _no_cause(causes)
 
 
-def _no_cause(found: Sequence[Cause]) -> Iterator[Answer]:
+def _no_cause(causes: Sequence[Cause]) -> Iterator[Answer]:
     """Yield that no rank is slow, as far as intervals exclude it; and how far they reach."""
-    widest = sorted(found, key=lambda one: -one.high_share)
+    widest = sorted(causes, key=lambda one: -one.high_share)
     seen = [one for one in widest if one.high_share <= MOST_UNSEEN]
     if seen:
         yield Answer(NONE, f"slow compute or link: none ({plural(len(seen), 'check')}; at most "
@@ -276,10 +277,10 @@ def _widest(one: Cause) -> str:
             f"in {one.label}")
 
 
-def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
+def stalled_answers(stalled: Sequence[Stalled]) -> Iterator[Answer]:
     """Yield how much ranks wait, how the exchange varies, and why either is not known."""
-    known = [one for one in found if one.share is not None]
-    clear = sorted((one for one in known if one.is_clear), key=lambda one: -(one.share or 0))
+    with_share = [one for one in stalled if one.share is not None]
+    clear = sorted((one for one in with_share if one.is_clear), key=lambda one: -(one.share or 0))
     if clear:
         worst = clear[0]
         more = f", and {plural(len(clear) - 1, 'more case')}" if len(clear) > 1 else ""
@@ -288,7 +289,7 @@ def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
             (*(f"{one.label}: {_share(one)}; {_cause(one)}" for one in clear[:MOST_NAMED]),
              "fix: give ranks equal work, their own cores and equal hosts"),
             subject=worst.label)
-    elif bounded := [one for one in known if one.high is not None]:
+    elif bounded := [one for one in with_share if one.high is not None]:
         most = max(bounded, key=lambda one: one.high or 0.0)
         reach = most.high or 0.0
         bound = f"at most {digits(100 * reach, 2)} % of a call"
@@ -297,11 +298,11 @@ def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
                if reach <= MOST_UNSEEN else
                cannot_tell("waiting for the slowest rank", bound, evidence,
                            remedy="use more steps"))
-    yield from _varying(found)
-    if not found:
+    yield from _varying(stalled)
+    if not stalled:
         yield cannot_tell("waiting for the slowest rank", "only steps of a training on 2 ranks "
                           "or more separate waiting from work")
-    reasons = Counter(one.missing or NO_INTERVAL for one in found
+    reasons = Counter(one.missing or NO_INTERVAL for one in stalled
                       if one.missing or one.share is not None and one.high is None)
     if reasons:
         texts = [f"{why} ({plural(count, 'case')})" for why, count in reasons.most_common()]
@@ -309,24 +310,24 @@ def stalled_answers(found: Sequence[Stalled]) -> Iterator[Answer]:
             "waiting for the slowest rank", texts[0], texts[1:MOST_NAMED])
 
 
-def _cause(one: Stalled) -> str:
-    if one.late_rank is None:
+def _cause(stalled: Stalled) -> str:
+    if stalled.late_rank is None:
         return "no single straggler: the slowest rank changes, or several are slow"
-    if one.late_share >= EXPLAINS:
-        return f"rank {one.late_rank} causes {one.late_share:.0%} of it"
-    return f"rank {one.late_rank} causes {one.late_share:.0%} of it; others are slow, too"
+    if stalled.late_share >= EXPLAINS:
+        return f"rank {stalled.late_rank} causes {stalled.late_share:.0%} of it"
+    return f"rank {stalled.late_rank} causes {stalled.late_share:.0%} of it; others are slow, too"
 
 
-def _share(one: Stalled) -> str:
-    assert one.share is not None
-    ends = "" if one.low is None or one.high is None else (
-        f" (CI {digits(100 * one.low, 2)} to {digits(100 * one.high, 2)} %)")
-    return f"{digits(100 * one.share, 2)} %{ends}"
+def _share(stalled: Stalled) -> str:
+    assert stalled.share is not None
+    ends = "" if stalled.low is None or stalled.high is None else (
+        f" (CI {digits(100 * stalled.low, 2)} to {digits(100 * stalled.high, 2)} %)")
+    return f"{digits(100 * stalled.share, 2)} %{ends}"
 
 
-def _varying(found: Sequence[Stalled]) -> Iterator[Answer]:
+def _varying(stalled: Sequence[Stalled]) -> Iterator[Answer]:
     """Yield the cases whose exchange varies much more than the computation before it."""
-    pairs = sorted(((one.variation, one) for one in found
+    pairs = sorted(((one.variation, one) for one in stalled
                     if one.variation is not None and one.variation.is_high
                     and one.variation.share >= LEAST_VARIED),
                    key=lambda pair: -pair[0].share)
@@ -341,7 +342,7 @@ def _varying(found: Sequence[Stalled]) -> Iterator[Answer]:
              "counted from the moment at which the last rank is ready: no straggler is in it",
              "fix: see what else uses the network and the cores that exchange"),
             subject=worst.label)
-    elif shares := sorted(one.variation.share for one in found if one.variation is not None):
+    elif shares := sorted(one.variation.share for one in stalled if one.variation is not None):
         most, n = 100 * shares[-1], plural(len(shares), "case")
         evidence = (f"{n}; it deviates by at most {three_digits(most)} % of a call",)
         yield (Answer(NONE, "gradient exchange: no excess jitter", evidence)

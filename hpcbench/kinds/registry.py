@@ -149,8 +149,8 @@ def catalogue() -> dict[str, dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {}
     for spec in kinds().values():
         with contextlib.suppress(PluginError):
-            found = spec.made(spec.catalogue_path) if spec.catalogue_path else {}
-            for group, names in found.items():
+            catalogue_of_kind = spec.made(spec.catalogue_path) if spec.catalogue_path else {}
+            for group, names in catalogue_of_kind.items():
                 groups[group] = {**groups.get(group, {}), **names}
     return groups
 

@@ -23,9 +23,9 @@ Times = npt.NDArray[np.int64]
 
 def together_of(cases: Iterable[Case]) -> Mapping[str, str]:
     """Return case_id of each case with late ranks -> that of the same case without, "" if none."""
-    known = [case for case in cases if case.skip is None and case.workload.features.enters_late]
-    late = [case for case in known if case.arrival != TOGETHER]
-    partners = {_same(case): case.case_id for case in known if late and case.arrival == TOGETHER}
+    entering = [case for case in cases if case.skip is None and case.workload.features.enters_late]
+    late = [case for case in entering if case.arrival != TOGETHER]
+    partners = {_same(case): case.case_id for case in entering if late and case.arrival == TOGETHER}
     return {case.case_id: partners.get(_same(case), "") for case in late}
 
 
@@ -86,9 +86,9 @@ def absorbed_share(own_s: float, together_s: float, lateness_s: float) -> float:
 def with_absorbed(cases: Sequence[CaseResult]) -> Iterator[CaseResult]:
     """Yield cases with the absorbed share, by the same case with all ranks together."""
     partners = together_of(item.case for item in cases)
-    known = {item.case.case_id: item.timing.arrivals for item in cases if item.timing}
+    of_case = {item.case.case_id: item.timing.arrivals for item in cases if item.timing}
     for item in cases:
-        together, timing = known.get(partners.get(item.case.case_id, "")), item.timing
+        together, timing = of_case.get(partners.get(item.case.case_id, "")), item.timing
         if together is None or timing is None or timing.arrivals is None or not _is_late(
                 item.case, timing.arrivals.lateness_s):
             yield item
@@ -112,12 +112,12 @@ def _with_share(late: LateArrivals, together: LateArrivals) -> LateArrivals:
     if not base_s or not lateness_s or own_s is None or other_s is None:
         return late
     mean_s = sum(base_s) / len(base_s)
-    found = replace(late, absorbed_share=absorbed_share(own_s, mean_s, lateness_s))
+    with_share = replace(late, absorbed_share=absorbed_share(own_s, mean_s, lateness_s))
     low_s, high_s = late.own_entry_low_s, late.own_entry_high_s
     other_low_s, other_high_s = together.own_entry_low_s, together.own_entry_high_s
     if low_s is None or high_s is None or other_low_s is None or other_high_s is None:
-        return found
+        return with_share
     return replace(
-        found,
+        with_share,
         absorbed_low=absorbed_share(high_s, mean_s - (other_s - other_low_s), lateness_s),
         absorbed_high=absorbed_share(low_s, mean_s + (other_high_s - other_s), lateness_s))

@@ -256,13 +256,13 @@ def check_causality(
     members = case.group_ranks[group]
     left = samples.ranks[members[int(np.argmin(stamps.end_ns[members, row]))]]
     came = samples.ranks[members[int(np.argmax(stamps.start_ns[members, row]))]]
-    same = clocks.ids[left] == clocks.ids[came]
-    cause = (f"the end was stamped before the work was complete; {AGAIN}" if same else
+    on_one_clock = clocks.ids[left] == clocks.ids[came]
+    cause = (f"the end was stamped before the work was complete; {AGAIN}" if on_one_clock else
              "their clocks are not as close as their models say: global times are not used; "
              "run again")
     yield Violation("HB124", f"rank {left} iteration {row}: left {case.workload.name} "
                   f"{excess_ns[group, row]:.0f} ns before rank {came} entered it, which its result "
-                  f"depends on: {cause}", rejects=same)
+                  f"depends on: {cause}", rejects=on_one_clock)
 
 
 def timer_problem(
@@ -360,10 +360,10 @@ def _busiest_share(calls: Sequence[Call], groups: Sequence[Sequence[str]]) -> fl
     for call in calls or (Call("all_reduce", "", None),):  # unknown calls count as a ring
         passing: dict[tuple[str, int], float] = defaultdict(float)
         for group in groups:
-            found = collective_spec(call.collective).crossing_share(group)
-            if found is None or call.split != "even":
+            crossing = collective_spec(call.collective).crossing_share(group)
+            if crossing is None or call.split != "even":
                 return None
-            for node, both_ways in found.items():
+            for node, both_ways in crossing.items():
                 for way, share in enumerate(both_ways):
                     passing[node, way] += share
         shares.append(max(passing.values()))
@@ -387,7 +387,7 @@ def _between_nodes(hardware: Mapping[str, Any]) -> _Declared | None:
 
 def _by_name(hardware: Mapping[str, Any], *, of_network: bool) -> _Declared | None:
     name = hardware.get("interconnect")
-    known = known_link(name)
-    if known is None or known.of_network is not of_network:
+    link = known_link(name)
+    if link is None or link.of_network is not of_network:
         return None
-    return _Declared(known.gb_per_s, f"hardware.interconnect ({name})")
+    return _Declared(link.gb_per_s, f"hardware.interconnect ({name})")

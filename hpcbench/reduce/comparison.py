@@ -50,17 +50,17 @@ def compared(
     ``medians_s`` are (rank, pass), None where passes are too few."""
     if medians_s is None:
         return Comparison(what)
-    found = find_slowest(-medians_s if shortest else medians_s, least_s)
-    return Comparison(what, found.chance, ranks[found.row], ranks[found.next_row], found.apart_s,
-                      found.low_s, found.high_s)
+    worst = find_slowest(-medians_s if shortest else medians_s, least_s)
+    return Comparison(what, worst.chance, ranks[worst.row], ranks[worst.next_row], worst.apart_s,
+                      worst.low_s, worst.high_s)
 
 
 def holm_corrected(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
     """Yield the comparisons of a report, in order, with whether each holds among them."""
     chances = [one.chance for one in comparisons if one.chance is not None]
     holds = iter(holm(chances, FALSE_ALARMS))
-    for one in comparisons:
-        yield replace(one, is_clear=one.chance is not None and next(holds))
+    for test in comparisons:
+        yield replace(test, is_clear=test.chance is not None and next(holds))
 
 
 def comparison_counts(comparisons: Iterable[Comparison]) -> ComparisonCounts:

@@ -79,14 +79,14 @@ class RankClocks:
             return None
         start_ns, end_ns = np.empty_like(samples.start_ns), np.empty_like(samples.end_ns)
         bounds_ns = []
-        for number, found in rows.items():
-            history, at = self.known[number], _slice_if_whole(found)
+        for number, rows_of_clock in rows.items():
+            history, at = self.known[number], _slice_if_whole(rows_of_clock)
             for local_ns, into in ((samples.start_ns, start_ns), (samples.end_ns, end_ns)):
                 if isinstance(at, slice):
                     to_global(history.models, local_ns[at], into[at])
                 else:
                     into[at] = to_global(history.models, local_ns[at])
-            limits_ns = bound_at(history.models, samples.end_ns[found[0]])
+            limits_ns = bound_at(history.models, samples.end_ns[rows_of_clock[0]])
             bounds_ns.append(max(float(limits_ns.max(initial=0.0)), history.excess_ns))
         bound_ns = sum(sorted(bounds_ns)[-2:])
         return GlobalStamps(start_ns, end_ns, bound_ns) if np.isfinite(bound_ns) else None
@@ -276,14 +276,14 @@ def _chosen(which: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | slice:
 
 def joined(parts: Sequence[Edges | None]) -> Edges | None:
     """Return the edges of several passes one after another; None if one has none."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or not known:
+    present = [part for part in parts if part is not None]
+    if len(present) < len(parts) or not present:
         return None
     names = ["first_start_ns", "last_start_ns", "first_end_ns", "last_end_ns",
              *(name for name in ("late_ns", "pass_late_ns")
-               if all(getattr(part, name) is not None for part in known))]
-    return Edges(bound_ns=max(part.bound_ns for part in known), **{
-        name: np.concatenate([getattr(part, name) for part in known], axis=1) for name in names})
+               if all(getattr(part, name) is not None for part in present))]
+    return Edges(bound_ns=max(part.bound_ns for part in present), **{
+        name: np.concatenate([getattr(part, name) for part in present], axis=1) for name in names})
 
 
 def global_ns(stamps: Edges) -> Times:

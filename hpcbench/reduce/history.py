@@ -55,7 +55,7 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
     sources: list[TraceSource] = []
     findings: list[Finding] = []
     sealed: dict[str, TraceSource] = {}
-    known: Known = {}
+    cases_read: Known = {}
     for path in sorted(traces.iterdir()) if traces.is_dir() else []:
         if container.is_later_attempt(path):
             continue
@@ -67,7 +67,7 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
             continue
         try:
             sources.append(read_journal(path) if path.suffix == ".journal"
-                           else open_trace(path, known))
+                           else open_trace(path, cases_read))
             sealed[path.stem] = sources[-1]
         except UnreadableTrace as error:
             findings.append(Finding(error.code, "rank", f"{error}; it is left out"))
@@ -158,19 +158,19 @@ def _outside_world(sources: Sequence[TraceSource], plan: Plan) -> Rejections:
 
 
 def _duplicates(sources: Sequence[TraceSource]) -> Rejections:
-    for same in grouped((source.header.rank, source) for source in sources).values():
-        processes = ", ".join(f"{item.header.hostname} pid {item.header.pid}" for item in same)
-        for source in same if len(same) > 1 else []:
-            yield source, (f"{len(same)} files claim this rank ({processes}): all are left out; "
+    for of_rank in grouped((source.header.rank, source) for source in sources).values():
+        processes = ", ".join(f"{item.header.hostname} pid {item.header.pid}" for item in of_rank)
+        for source in of_rank if len(of_rank) > 1 else []:
+            yield source, (f"{len(of_rank)} files claim this rank ({processes}): all are left out; "
                            "keep the one of this run")
 
 
 def _shared_local_ranks(sources: Sequence[TraceSource]) -> Rejections:
     by_local_rank = grouped(
         ((source.header.node, source.header.local_rank), source) for source in sources)
-    for (node, local_rank), same in by_local_rank.items():
-        ranks = rank_list(source.header.rank for source in same)
-        for source in same if len(same) > 1 else []:
+    for (node, local_rank), alike in by_local_rank.items():
+        ranks = rank_list(source.header.rank for source in alike)
+        for source in alike if len(alike) > 1 else []:
             yield source, (f"ranks {ranks} all claim node {node} local rank {local_rank}: check "
                            "how the ranks were launched")
 
@@ -372,19 +372,19 @@ def read_history(folder: Path, plan: Plan) -> History:
                                  "written); end it first, or take another folder")
     opened = open_attempts(folder / "traces")
     hashes = {source.header.plan_hash for sources, _ in opened for source in sources}
-    known = choose_attempts(opened, plan, allow_mixed=True, accepted=frozenset(hashes))
-    runs, skipped = _finished(known, plan)
+    attempts = choose_attempts(opened, plan, allow_mixed=True, accepted=frozenset(hashes))
+    runs, skipped = _finished(attempts, plan)
     statuses = grouped((key.case_id, status) for key, status in runs.items())
-    newest, last = known.newest.sources.values(), known.intakes[-1].sources
+    newest, last = attempts.newest.sources.values(), attempts.intakes[-1].sources
     return History(
         attempt=container.attempt_of(container.attempt_folders(folder / "traces")[-1]) + 1,
-        finished=frozenset(runs), skipped=skipped, deaths=_deaths(known, runs, statuses),
+        finished=frozenset(runs), skipped=skipped, deaths=_deaths(attempts, runs, statuses),
         statuses={case_id: tuple(of_runs) for case_id, of_runs in statuses.items()},
         run_id=next((source.header.run_id for source in newest), ""),
         plans=tuple(sorted(hashes - {plan.plan_hash})),
         ended=len(last) == plan.world_size and not any(map(never_ended, last.values())),
-        were_ok=_were_ok(known, plan), pace=_pace(known, plan), profiled=frozenset(
-            str(note["case_id"]) for intake in known.intakes if 0 in intake.sources
+        were_ok=_were_ok(attempts, plan), pace=_pace(attempts, plan), profiled=frozenset(
+            str(note["case_id"]) for intake in attempts.intakes if 0 in intake.sources
             for note in noted(intake.sources[0], trace_notes.PROFILE_NOTE)))
 
 
@@ -405,14 +405,14 @@ def run_id_before(folder: Path) -> str:
     return ""
 
 
-def _finished(known: Attempts, plan: Plan) -> tuple[dict[RunKey, str], frozenset[str]]:
+def _finished(attempts: Attempts, plan: Plan) -> tuple[dict[RunKey, str], frozenset[str]]:
     """Return the runs that every rank of their case recorded in one attempt, with their statuses in
     the newest such attempt, and skipped cases."""
     sizes = {case.case_id: case.world_size for case in plan.cases}
     ranks: dict[tuple[int, RunKey], set[int]] = defaultdict(set)
     statuses: dict[tuple[int, RunKey], set[str]] = defaultdict(set)
     skips: dict[str, set[int]] = defaultdict(set)
-    by_attempt = ((number, rank, source) for number, intake in enumerate(known.intakes)
+    by_attempt = ((number, rank, source) for number, intake in enumerate(attempts.intakes)
                   for rank, source in intake.sources.items())
     for number, rank, source in by_attempt:
         for record in source.records(samples=False):
@@ -431,9 +431,9 @@ def _finished(known: Attempts, plan: Plan) -> tuple[dict[RunKey, str], frozenset
             frozenset(case_id for case_id, some in skips.items() if by_all(case_id, some)))
 
 
-def _were_ok(known: Attempts, plan: Plan) -> frozenset[str]:
+def _were_ok(attempts: Attempts, plan: Plan) -> frozenset[str]:
     newest: dict[tuple[str, int], tuple[tuple[int, int, int], str]] = {}
-    for number, intake in enumerate(known.intakes):
+    for number, intake in enumerate(attempts.intakes):
         for rank, source in intake.sources.items():
             for record in source.records(samples=False):
                 if record.status not in ("skipped", "not_run"):
@@ -444,11 +444,11 @@ def _were_ok(known: Attempts, plan: Plan) -> frozenset[str]:
         newest.get((case.case_id, rank), ((), ""))[1] == "ok" for rank in range(case.world_size)))
 
 
-def _pace(known: Attempts, plan: Plan) -> float | None:
+def _pace(attempts: Attempts, plan: Plan) -> float | None:
     """Return the time from rank 0's first case to its last / their estimates, of the newest attempt
     that ran any."""
     estimates = {case.case_id: case.estimate_s for case in plan.cases}
-    for intake in reversed(known.intakes):
+    for intake in reversed(attempts.intakes):
         ran = [record for record in (intake.sources[0].records(samples=False)
                                      if 0 in intake.sources else ())
                if record.status not in ("skipped", "not_run")]
@@ -459,14 +459,14 @@ def _pace(known: Attempts, plan: Plan) -> float | None:
 
 
 def _deaths(
-    known: Attempts, finished: Collection[RunKey], statuses: Mapping[str, Collection[str]],
+    attempts: Attempts, finished: Collection[RunKey], statuses: Mapping[str, Collection[str]],
 ) -> dict[str, int]:
     """Return how many attempts ended from outside while a case ran that no run was ok of.
 
     A case was running unless it is finished or rank 0 recorded how it ended: a timeout or failure
     that not all ranks recorded is a case of backend mpi, which ends the job."""
     deaths: Counter[str] = Counter()
-    firsts = [intake.sources[0] for intake in known.intakes if 0 in intake.sources]
+    firsts = [intake.sources[0] for intake in attempts.intakes if 0 in intake.sources]
     for last in filter(None, map(_running, firsts)):
         deaths[last.case_id] += last not in finished
     return {case_id: count for case_id, count in deaths.items()

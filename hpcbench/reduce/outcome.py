@@ -99,8 +99,8 @@ def judge_pass(case: Case, key: PassKey, by_rank: Pass, context: OutcomeContext)
                        reason=f"the run ended before rank {rank_list(absent)} recorded it")
     if status == "ok":
         samples = stack_samples({key: records})
-        found = () if problems else checks.check_records(case, records, samples)
-        problems += [*missing, *found]
+        problems_of_records = () if problems else checks.check_records(case, records, samples)
+        problems += [*missing, *problems_of_records]
         if samples is not None and not problems:
             problems += checks.check_samples(samples, records)
         noted = (*problems, *checks.check_replicas(records))
@@ -136,8 +136,8 @@ def _on_global_clock(
     common = edges(stamps, case.workload.groups, case.workload.group_stride,
                    each=each or bool(samples.phases),
                    timed=timed if timed.any() else None)
-    found = checks.check_causality(case, samples, stamps, common, clocks)
-    return replace(outcome, common=common, problems=(*outcome.problems, *found))
+    problems = checks.check_causality(case, samples, stamps, common, clocks)
+    return replace(outcome, common=common, problems=(*outcome.problems, *problems))
 
 
 def _notes(problems: Iterable[Violation]) -> tuple[Violation, ...]:
@@ -283,7 +283,7 @@ def _with_numbers(
     it."""
     case = result.case
     waits = extreme_durations(samples)
-    found = measured(
+    outcome = measured(
         case, samples, waits, {key: item.records for key, item in ran.items()},
         joined([item.common for item in ran.values()]),
         Planned(context.keys, context.inline or case.backend in INLINE_BACKENDS,
@@ -291,15 +291,15 @@ def _with_numbers(
     timed = int(is_timed(samples).sum())
     planned = (case.min_iterations or case.iterations) * len(ran)
     problems = [*checks.timer_problem(samples, waits, context.clock_resolution_ns),
-                *_kind_problems(result, found.statistics.median_s, context)]
+                *_kind_problems(result, outcome.statistics.median_s, context)]
     if timed < planned:
         problems.append(Violation("HB134", f"stopped after {timed} of {planned} timed iterations; "
                                 "raise its timeout_s for all of them", rejects=False))
     if why := _rejection(problems):
         return (replace(result, status="failed", reason=why), uses_of_failed(samples), problems)
     peak = checks.declared_peak(case, context.attempts[-1].nodes, context.hardware)
-    timing = replace(found.timing, link_bytes_per_s=None if peak is None else peak * 1e9)
-    return replace(result, statistics=found.statistics, timing=timing), found.use, problems
+    timing = replace(outcome.timing, link_bytes_per_s=None if peak is None else peak * 1e9)
+    return replace(result, statistics=outcome.statistics, timing=timing), outcome.use, problems
 
 
 def _kind_problems(item: CaseResult, time_s: float, context: OutcomeContext) -> Iterable[Violation]:
@@ -360,9 +360,9 @@ def _by_pass(
     problems: list[Violation] = []
     for rank, items in records.items():
         for record in items:
-            same = attempts[PassKey(record.launch, record.pass_index)][record.attempt]
-            problems += _misplaced(case, rank, record, context, twice=rank in same)
-            same[rank] = record
+            of_attempt = attempts[PassKey(record.launch, record.pass_index)][record.attempt]
+            problems += _misplaced(case, rank, record, context, twice=rank in of_attempt)
+            of_attempt[rank] = record
     used = {key: _newest_whole(case, numbers, context) for key, numbers in attempts.items()}
     problems += [
         Violation("HB139", f"{_pass_names([key], context)}: {len(numbers)} attempts, "

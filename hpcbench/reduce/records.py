@@ -110,9 +110,9 @@ def apply_multiple_testing(
     cases: Sequence[CaseResult], derived: Derived,
 ) -> tuple[tuple[CaseResult, ...], Derived]:
     """Return cases and records, each comparison in them with whether it holds."""
-    known = holm_corrected([*_all(cases, derived)])
-    judged = tuple(_with_start(item, known) for item in cases)
-    return judged, {kind: {case_id: _with_own(record, known) for case_id, record in records.items()}
+    tests = holm_corrected([*_all(cases, derived)])
+    judged = tuple(_with_start(item, tests) for item in cases)
+    return judged, {kind: {case_id: _with_own(record, tests) for case_id, record in records.items()}
                     for kind, records in derived.items()}
 
 
@@ -166,21 +166,21 @@ class Observations:
     def add(self, item: CaseResult, samples: CaseSamples) -> None:
         if item.case.kind not in kinds() or item.statistics is None:
             return
-        found: Fields | Exception
+        fields: Fields | Exception
         try:
-            found = dict(deriver_of(kinds()[item.case.kind]).observe(
+            fields = dict(deriver_of(kinds()[item.case.kind]).observe(
                 item, replace(samples, topology=self._topology)))
         except Exception as error:
-            found = error
-        self._fields[item.case.case_id] = found
+            fields = error
+        self._fields[item.case.case_id] = fields
 
     def of(self, item: CaseResult) -> Fields:
         if item.statistics is not None and (samples := self._stored(item.case.case_id)):
             self.add(item, samples)
-        found = self._fields.get(item.case.case_id, {})
-        if isinstance(found, Exception):
-            raise found
-        return found
+        fields = self._fields.get(item.case.case_id, {})
+        if isinstance(fields, Exception):
+            raise fields
+        return fields
 
 
 def with_records(
@@ -193,10 +193,10 @@ def with_records(
     by_kind = _by_kind(results)
     derivers = _derivers(by_kind, missing)
     stored = {} if file is None else stored_columns(file, results.cases)
-    known = {} if file is None else {kind: records for kind, deriver in derivers.items() if (
+    read = {} if file is None else {kind: records for kind, deriver in derivers.items() if (
         records := _read(file, kind, by_kind[kind], deriver, stored)) is not None}
-    if file is not None and len(known) == len(derivers):
-        results = replace(results, derived=known, missing_kinds=missing)
+    if file is not None and len(read) == len(derivers):
+        results = replace(results, derived=read, missing_kinds=missing)
         return replace(results, kind_columns=kind_columns(results, stored, read_back=True))
     derived: dict[str, Mapping[str, Any]] = {}
     seen = observed or Observations(results.topology)
@@ -224,32 +224,32 @@ def with_records(
 def with_joint_findings(results: Results) -> Results:
     """Return the results with contradictions that kinds find between their cases. HB153: a plug-in
     raised."""
-    by_kind, found = _by_kind(results), list(results.findings)
+    by_kind, findings = _by_kind(results), list(results.findings)
     for kind, records in results.derived.items():
         try:
-            found += [Finding(problem.code, "case" if problem.rejects else "note",
-                              f"case {item.case.label} ({item.case.case_id}): {problem.message}")
-                      for item in by_kind[kind] for problem in deriver_of(kinds()[kind]).facts(
+            findings += [Finding(problem.code, "case" if problem.rejects else "note",
+                                 f"case {item.case.label} ({item.case.case_id}): {problem.message}")
+                         for item in by_kind[kind] for problem in deriver_of(kinds()[kind]).facts(
                           item, records.get(item.case.case_id), lambda: None)
-                      if isinstance(problem, Violation)]
+                         if isinstance(problem, Violation)]
         except Exception as error:
             if in_this_package(kinds()[kind].deriver_path):
                 raise
-            found.append(Finding("HB153", "note", f"kind {kind}: the checks between its cases "
-                                 f"raised {type(error).__name__}: {error}; fix the plug-in and "
-                                 "reduce again"))
-    return replace(results, findings=tuple(found))
+            findings.append(Finding("HB153", "note", f"kind {kind}: the checks between its cases "
+                                    f"raised {type(error).__name__}: {error}; fix the plug-in and "
+                                    "reduce again"))
+    return replace(results, findings=tuple(findings))
 
 
 def _derivers(kinds_here: Iterable[str], missing: dict[str, str]) -> dict[str, Deriver]:
-    found: dict[str, Deriver] = {}
+    derivers: dict[str, Deriver] = {}
     for kind in kinds_here:
         if kind in kinds():
             with _may_fail(kind, missing):
-                found[kind] = deriver_of(kinds()[kind])
+                derivers[kind] = deriver_of(kinds()[kind])
         else:
             missing[kind] = "is not installed here"
-    return found
+    return derivers
 
 
 @contextlib.contextmanager
@@ -282,10 +282,10 @@ def write_records(file: h5py.File, results: Results) -> None:
     for kind in results.derived:
         deriver = deriver_of(kinds()[kind])
         in_columns.append(_version(kind, deriver))
-        for one in deriver.columns:
-            if not one.is_scalar:
-                documents.setdefault(one.name, {}).update({
-                    case_id: one.plain(values[one.name])
+        for declared in deriver.columns:
+            if not declared.is_scalar:
+                documents.setdefault(declared.name, {}).update({
+                    case_id: declared.plain(values[declared.name])
                     for case_id, values in results.derived[kind].items()})
     for column, lines in documents.items():
         write_lines(file, f"cases/{column}", [
@@ -310,7 +310,7 @@ class StoredColumn:
 
 def stored_columns(file: h5py.File, cases: Sequence[CaseResult]) -> dict[str, StoredColumn]:
     """Return the columns in a file that not all runs have, by name; damaged ones are left out."""
-    found = {}
+    columns = {}
     for name in file["cases"]:
         if name in _RESERVED:
             continue
@@ -322,12 +322,12 @@ def stored_columns(file: h5py.File, cases: Sequence[CaseResult]) -> dict[str, St
                 texts_of(column) if column.dtype.kind == "S" else
                 # NaN as the one of ABSENT: results as read equal those that were written
                 [value if value == value else math.nan for value in column.tolist()])
-            found[name] = StoredColumn(Metric(
+            columns[name] = StoredColumn(Metric(
                 name, units, attributes["description"],
                 object if column is None else _TYPES[column.dtype.kind],
                 apart=bool(attributes.get("apart", False))),
                 {item.case.case_id: value for item, value in zip(cases, values, strict=True)})
-    return found
+    return columns
 
 
 def _read(

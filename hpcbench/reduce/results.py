@@ -200,9 +200,9 @@ def powers(time_series: Source) -> Iterator[ShownSeries]:
 def core_use(time_series: Source) -> Iterator[ShownSeries]:
     """Yield the share of its cores' time that each node was busy; stolen time is not busy."""
     columns = [time_series("cpu", name) for name in (*_BUSY, *_OTHERS)]
-    for same in zip(*columns, strict=True):
-        first, at = same[0], _spaced(same[0].time_ns)
-        rises = np.stack([np.diff(series.values[at]) for series in same])
+    for of_core in zip(*columns, strict=True):
+        first, at = of_core[0], _spaced(of_core[0].time_ns)
+        rises = np.stack([np.diff(series.values[at]) for series in of_core])
         busy, total = rises[:len(_BUSY)].sum(axis=0), rises.sum(axis=0)
         yield _shown(first, first.time_ns[at][1:], busy / np.maximum(total, 1))
 

@@ -126,16 +126,16 @@ def time_series(
     chosen = chosen[np.lexsort((data["device"][chosen], data["rank"][chosen]))]
     data = {name: values[chosen] for name, values in data.items()}
     ranks = data["rank"]
-    for one in reports:
-        if one.attempt != newest:
+    for report in reports:
+        if report.attempt != newest:
             continue
-        of_rank = slice(*np.searchsorted(ranks, [one.rank, one.rank + 1]))
+        of_rank = slice(*np.searchsorted(ranks, [report.rank, report.rank + 1]))
         devices = data["device"][of_rank]
-        for number, device in enumerate(one.devices.get(table, ())):
+        for number, device in enumerate(report.devices.get(table, ())):
             first, end = of_rank.start + np.searchsorted(devices, [number, number + 1])
             if first < end:
                 yield records.TimeSeries(
-                    one.rank, device, data["time_ns"][first:end], data[column][first:end])
+                    report.rank, device, data["time_ns"][first:end], data[column][first:end])
 
 
 MEANING: Mapping[Use, str] = {

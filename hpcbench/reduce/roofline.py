@@ -66,10 +66,10 @@ def measured_link(
     or ``messages`` in messages/s; None if not measured."""
     rates: Mapping[str, float] = hardware.get(MEASURED, {}).get(what, {})
     start = link_key(item, 0).removesuffix("0")
-    found = {int(key.removeprefix(start)): rate for key, rate in rates.items()
-             if key.startswith(start) and key.removeprefix(start).isdigit()}
-    reached = [ranks for ranks in found if ranks <= item.case.group_span]
-    return found[max(reached)] if reached else None
+    of_size = {int(key.removeprefix(start)): rate for key, rate in rates.items()
+               if key.startswith(start) and key.removeprefix(start).isdigit()}
+    reached = [ranks for ranks in of_size if ranks <= item.case.group_span]
+    return of_size[max(reached)] if reached else None
 
 
 def measured_rate(
@@ -81,19 +81,19 @@ def measured_rate(
     return rates.get(_of_ranks(name, item.case.world_size), rates.get(name))
 
 
-def machine_rates(found: Iterable[MachineRate]) -> dict[str, dict[str, float]]:
+def machine_rates(measured: Iterable[MachineRate]) -> dict[str, dict[str, float]]:
     """Return limit -> name -> the rate that cases measured of this machine.
 
     ``flops`` and ``memory`` are by `most_rates`, links' rates the best of any number of ranks; one
     that may be a cache's counts where there is no other."""
-    by_limit = grouped((one.limit, one) for one in found)
+    by_limit = grouped((one.limit, one) for one in measured)
     rates = {limit: most_rates((one.name, one.ranks, one.rate) for one in by_limit.get(limit, ()))
              for limit in ("flops", "memory")}
     for limit in ("links", "messages"):
         best: dict[bool, dict[str, float]] = {True: {}, False: {}}
-        for one in by_limit.get(limit, ()):
-            known = best[one.cached]
-            known[one.name] = max(known.get(one.name, one.rate), one.rate)
+        for rate in by_limit.get(limit, ()):
+            rate_known = best[rate.cached]
+            rate_known[rate.name] = max(rate_known.get(rate.name, rate.rate), rate.rate)
         rates[limit] = best[True] | best[False]
     return rates
 
@@ -101,11 +101,11 @@ def machine_rates(found: Iterable[MachineRate]) -> dict[str, dict[str, float]]:
 def most_rates(measured: Iterable[tuple[str, int, float]]) -> dict[str, float]:
     """Return the highest rate of the most ranks, of (name, concurrent ranks, rate), keyed as
     `measured_rate` reads them."""
-    found: dict[str, tuple[int, float]] = {}
+    most: dict[str, tuple[int, float]] = {}
     for name, ranks, rate in measured:
         for key in (name, _of_ranks(name, ranks)):
-            found[key] = max(found.get(key, (ranks, rate)), (ranks, rate))
-    return {key: rate for key, (_, rate) in found.items()}
+            most[key] = max(most.get(key, (ranks, rate)), (ranks, rate))
+    return {key: rate for key, (_, rate) in most.items()}
 
 
 def _of_ranks(name: str, ranks: int) -> str:
@@ -263,15 +263,15 @@ def share_of(least: Least, time_s: float) -> float | None:
     return None if share > MOST_OF_PEAK else min(share, 1.0)
 
 
-def roofline_values(found: Roofline | None) -> dict[str, Any]:
+def roofline_values(bound: Roofline | None) -> dict[str, Any]:
     """Return the values of ROOFLINE."""
-    if found is None:
+    if bound is None:
         return {one.name: None for one in ROOFLINE}
-    ceiling = found.score_of
-    values = (found.bound_by, found.score,
+    ceiling = bound.score_of
+    values = (bound.bound_by, bound.score,
               f"{ceiling.limit}: {ceiling.of}, {ceiling.source}" if ceiling else None,
-              found.of_declared, found.evidence, found.flop_per_memory_byte,
-              found.flop_per_network_byte)
+              bound.of_declared, bound.evidence, bound.flop_per_memory_byte,
+              bound.flop_per_network_byte)
     return {one.name: value for one, value in zip(ROOFLINE, values, strict=True)}
 
 
@@ -288,8 +288,8 @@ def _missing(demand: Demand, known: Container[str]) -> str:
 
 def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -> Roofline:
     first: dict[str, Least] = {}
-    for one in least:  # measured ones come first
-        first.setdefault(one.ceiling.limit, one)
+    for limit in least:  # measured ones come first
+        first.setdefault(limit.ceiling.limit, limit)
     # data may stay in a cache, and messages may overlap: then their least times mean nothing
     applicable = [one for one in first.values()
                   if one.ceiling.limit not in (MEMORY, LATENCY)
@@ -309,9 +309,9 @@ def _bound(part: str, time_s: float, demand: Demand, least: tuple[Least, ...]) -
 
 
 def _least_texts(demand: Demand, first: Mapping[str, Least], longest: Least) -> Iterator[str]:
-    for limit, one in first.items():
-        if one is not longest:
-            yield f"{limit} {format_seconds(one.time_s)}"
+    for limit, bound in first.items():
+        if bound is not longest:
+            yield f"{limit} {format_seconds(bound.time_s)}"
     limit = longest.ceiling.limit
     yield (f"{limit} at least {format_seconds(longest.time_s)} for "
            f"{_amount_text(limit, demand.amount(limit) or 0)} at {rate_text(longest.ceiling)} of "

@@ -373,8 +373,8 @@ def _stands_out(rank: int, by_rank: Mapping[int, Noise]) -> bool:
     shares = [noise.part_shares for noise in by_rank.values()]
     if min(map(len, shares)) < 2 or len({*map(len, shares)}) > 1:
         return False
-    found = find_slowest(np.array(shares), 0.0)
-    return [*by_rank][found.row] == rank and found.chance <= NOISE_ALARMS
+    slowest = find_slowest(np.array(shares), 0.0)
+    return [*by_rank][slowest.row] == rank and slowest.chance <= NOISE_ALARMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,9 +388,9 @@ class SharingRanks:
 
 def sharing_ranks(headers: Iterable[Header]) -> list[SharingRanks]:
     """Return ranks that share cores, by masks and cgroup quotas; without those of unknown mask."""
-    found = []
-    for same in grouped((header.node, header) for header in headers).values():
-        process = {header.rank: header.environment.get("process", {}) for header in same}
+    groups_found = []
+    for of_node in grouped((header.node, header) for header in headers).values():
+        process = {header.rank: header.environment.get("process", {}) for header in of_node}
         joined: list[tuple[set[int], list[int]]] = []
         for rank, facts in process.items():
             mask = set(facts.get("affinity", ()))
@@ -401,13 +401,13 @@ def sharing_ranks(headers: Iterable[Header]) -> list[SharingRanks]:
         joined = [group for group in joined if group[0]]
         quotas = [quota for facts in process.values()
                   if isinstance(quota := facts.get("cgroup", {}).get("cpus"), (int, float))]
-        groups = [SharingRanks(same[0].hostname, tuple(sorted(ranks)), len(cores))
+        groups = [SharingRanks(of_node[0].hostname, tuple(sorted(ranks)), len(cores))
                   for cores, ranks in joined]
         wanted = sum(min(group.cores, len(group.ranks)) for group in groups)
         if quotas and min(quotas) < wanted:  # then it is the quota that all of them share
-            groups = [SharingRanks(same[0].hostname, tuple(process), min(quotas))]
-        found += groups
-    return found
+            groups = [SharingRanks(of_node[0].hostname, tuple(process), min(quotas))]
+        groups_found += groups
+    return groups_found
 
 
 def _crowding(headers: Sequence[Header]) -> str:

@@ -162,12 +162,12 @@ def sample_timelines(samples: CaseSamples) -> tuple[SampleTimeline, ...]:
 
 def _ranks(samples: CaseSamples, at: int) -> tuple[RankTimeline, ...]:
     begin_ns = samples.start_ns[:, at].min()
-    found = []
+    ranks = []
     for row, rank in enumerate(samples.ranks):
         whole_s = float(samples.end_ns[row, at] - samples.start_ns[row, at]) / 1e9
         parts = [(name, float(values[row, at]) / 1e9) for name, values in samples.phases.items()
                  if not name.startswith(ARRIVAL)]
         rest_s = max(whole_s - sum(seconds for _, seconds in parts), 0.0)
-        found.append(RankTimeline(rank, float(samples.start_ns[row, at] - begin_ns) / 1e9,
+        ranks.append(RankTimeline(rank, float(samples.start_ns[row, at] - begin_ns) / 1e9,
                                 (*parts, ("", rest_s))))
-    return tuple(found)
+    return tuple(ranks)

@@ -70,14 +70,14 @@ def over_samples(interval: intervals.MedianInterval | None) -> Precision:
 
 def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precision:
     """Return the interval over launches and their range, widened to the median of all samples."""
-    found = intervals.over_launches(np.array(medians_s), CI_LEVEL)
-    launch_range = Precision(unit=LAUNCHES, launch_low_s=found.low, launch_high_s=found.high,
-                             launch_level=found.level)
-    if found.rank is None:
+    interval = intervals.over_launches(np.array(medians_s), CI_LEVEL)
+    launch_range = Precision(unit=LAUNCHES, launch_low_s=interval.low, launch_high_s=interval.high,
+                             launch_level=interval.level)
+    if interval.rank is None:
         return launch_range
-    low_s, high_s = _ends(median_s, medians_s, found.rank)
+    low_s, high_s = _ends(median_s, medians_s, interval.rank)
     return Precision(
-        low_s, high_s, True, LAUNCHES, found.rank, found.low, found.high, found.level)
+        low_s, high_s, True, LAUNCHES, interval.rank, interval.low, interval.high, interval.level)
 
 
 def over_pass_medians(median_s: float, medians_s: Sequence[float]) -> Precision | None:
@@ -127,15 +127,15 @@ def precision_of(
     median_s = median(np.concatenate(times_s))
     if len(launch_medians_s) > 1 and not repeats:
         return over_launch_medians(median_s, launch_medians_s)
-    known, medians_s = over_samples(interval), [median(part) for part in times_s if part.size]
+    of_samples, medians_s = over_samples(interval), [median(part) for part in times_s if part.size]
     if interval is None or sum(part.size for part in times_s) < intervals.MIN_N_RELIABLE:
-        return known
+        return of_samples
     if len(medians_s) >= FEWEST_PASSES:
-        alike = known.reliable and not intervals.passes_differ(
+        alike = of_samples.reliable and not intervals.passes_differ(
             np.concatenate(times_s), [part.size for part in times_s], SEEN_TO_DIFFER)
-        return known if alike else over_pass_medians(median_s, medians_s) or known
+        return of_samples if alike else over_pass_medians(median_s, medians_s) or of_samples
     if len(medians_s) < 2 or interval.reason not in ("", intervals.PASSES_DIFFER):
-        return known
+        return of_samples
     return over_few_passes(median_s, medians_s, interval)
 
 
@@ -260,9 +260,9 @@ def measured(
         median(times_s[launches == launch]) for launch in np.unique(launches))
     parts = folded.by_pass()
     interval = intervals.median_interval(times_s, CI_LEVEL, [part.size for part in parts])
-    known = precision_of(parts, interval, launch_medians_s, repeats=planned.repeats)
+    precise = precision_of(parts, interval, launch_medians_s, repeats=planned.repeats)
     of_all = order_statistics(times_s)
-    statistics = _with_precision(of_all, known)
+    statistics = _with_precision(of_all, precise)
     late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
     ramp_or_surplus = folded.has(Use.COUNTED_RAMP, Use.COUNTED_SURPLUS)[counted]
     plain = ~(late | outlier | ramp_or_surplus)
@@ -301,8 +301,8 @@ def measured(
             for key in planned.keys),
         steps=_steps_of(samples, counted, [run.get(key) for key in planned.keys],
                         common.late_ns if common is not None and case.batch == 1 else None),
-        all_count=case.is_fixed, unflagged=unflagged, ci_unit=known.unit, ci_rank=known.rank,
-        launch_level=known.launch_level, modes=modes,
+        all_count=case.is_fixed, unflagged=unflagged, ci_unit=precise.unit, ci_rank=precise.rank,
+        launch_level=precise.launch_level, modes=modes,
         late_start=None if case.arrival != TOGETHER else _late_start(
             samples, folded, common, statistics.median_s), arrivals=arrivals), folded.use)
 
@@ -336,9 +336,9 @@ def _with_interval(
     parts, times_s = other.by_pass(), other.times_s[other.counted]
     launches = samples.launch[other.counted]
     interval = intervals.median_interval(times_s, CI_LEVEL, [part.size for part in parts])
-    known = precision_of(parts, interval, [
+    precision = precision_of(parts, interval, [
         median(times_s[launches == one]) for one in np.unique(launches)], repeats=planned.repeats)
-    ends = (known.low_s, known.high_s) if known.reliable else (None, None)
+    ends = (precision.low_s, precision.high_s) if precision.reliable else (None, None)
     return median(times_s), *ends
 
 

@@ -112,5 +112,5 @@ def _own_gpu(matrix: GpuMatrix | None, own: Mapping[str, Any] | None) -> int | N
     """Return the index of the rank's GPU on its node by UUID; a MIG device counts as its GPU."""
     named = (own or {}).get("part_of") or (own or {}).get("uuid")
     wanted = bare_uuid(str(named or ""))
-    known = [bare_uuid(uuid or "") for uuid in matrix.uuids] if matrix else []
-    return known.index(wanted) if wanted and wanted in known else None
+    uuids = [bare_uuid(uuid or "") for uuid in matrix.uuids] if matrix else []
+    return uuids.index(wanted) if wanted and wanted in uuids else None

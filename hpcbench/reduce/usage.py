@@ -116,9 +116,9 @@ class UsageCollector:
             for record in items:
                 self.newest = max(self.newest, record.attempt)
                 key = PassKey(record.launch, record.pass_index)
-                known = passes.get(key)
+                of_pass = passes.get(key)
                 if record.end_ns > record.begin_ns and (
-                        known is None or known.attempt < record.attempt):
+                        of_pass is None or of_pass.attempt < record.attempt):
                     passes[key] = PassUsage(record.attempt, _calls(case, record),
                                           (record.begin_ns, record.end_ns))
         if passes:
@@ -258,10 +258,10 @@ def _throttling(read: Read) -> dict[str, Any]:
 
 def _of_workers(uses: Sequence[TableReadings]) -> dict[str, Any]:
     """Return means over the passes in which no worker was replaced."""
-    same = [one for one in uses if one.is_same]
-    return {"cpu_s": _rise(same, "cpu_ns", 1e-9), "wait_s": _rise(same, "wait_ns", 1e-9),
-            "minor_faults": _rise(same, "minor_faults"),
-            "major_faults": _rise(same, "major_faults")}
+    alike = [one for one in uses if one.is_same]
+    return {"cpu_s": _rise(alike, "cpu_ns", 1e-9), "wait_s": _rise(alike, "wait_ns", 1e-9),
+            "minor_faults": _rise(alike, "minor_faults"),
+            "major_faults": _rise(alike, "major_faults")}
 
 
 def _steal(uses: Sequence[TableReadings]) -> float | None:

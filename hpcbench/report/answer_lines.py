@@ -67,16 +67,16 @@ def advice(
 
     Topics about recorded calls are among them where those are given; ``prove``: only those whose
     best alternative a sweep can prove, and the named ones."""
-    known = {topic.name: topic for topic in (*_offered_topics(options), *TOPICS)}
-    wanted = [*only, *(name for name, topic in known.items() if prove and topic.proof)]
+    by_name = {topic.name: topic for topic in (*_offered_topics(options), *TOPICS)}
+    wanted = [*only, *(name for name, topic in by_name.items() if prove and topic.proof)]
     if prove and len(wanted) == len(only):
         raise UsageError("--prove: no topic that proves its answer is installed")
     for name in wanted:
-        if name in offered(TopicSpec) and name not in known:
+        if name in offered(TopicSpec) and name not in by_name:
             raise UsageError(f"--only {name}: asks about recorded calls; give --traffic FILE")
-        if name not in known:
-            raise UsageError(f"--only {unknown_name(name, known)}")
-    topics = [topic for name, topic in known.items() if not wanted or name in wanted]
+        if name not in by_name:
+            raise UsageError(f"--only {unknown_name(name, by_name)}")
+    topics = [topic for name, topic in by_name.items() if not wanted or name in wanted]
     with opened(paths) as runs:
         names = case_names([run.results for run in runs])
         return [TopicResult(topic, topic.analysis(runs, options), names) for topic in topics]
@@ -125,8 +125,8 @@ def print_advice(results: Sequence[TopicResult], verbosity: Verbosity) -> None:
         print_lines(Text(f"{one.topic.name}: {answer.text}") for one in results
                     for answer in one.record.answers)
         return
-    for one in results:
-        print_lines(_topic_lines(one, full=verbosity.is_verbose), whole=verbosity.is_verbose)
+    for result in results:
+        print_lines(_topic_lines(result, full=verbosity.is_verbose), whole=verbosity.is_verbose)
 
 
 def print_advice_json(results: Sequence[TopicResult], paths: Sequence[Path]) -> None:
@@ -140,23 +140,23 @@ def plain_record(record: Any) -> Any:
     return TypeAdapter(type(record)).dump_python(record, mode="json")
 
 
-def _topic_lines(one: TopicResult, *, full: bool) -> Iterator[Text | Table]:
+def _topic_lines(result: TopicResult, *, full: bool) -> Iterator[Text | Table]:
     yield Text()
-    yield Sentence(f"{one.topic.name}: {one.topic.question}", style="bold")
-    names = {} if full else one.names
-    for subject, answers in by_subject(one.record.answers):
+    yield Sentence(f"{result.topic.name}: {result.topic.question}", style="bold")
+    names = {} if full else result.names
+    for subject, answers in by_subject(result.record.answers):
         if subject:
             yield Sentence(f"  {shortened(subject, names)}:", 4)
         for answer in answers:
             yield from answer_lines(
                 replace(answer, sentence=shortened(answer.sentence, names)), full=full,
                 indent=4 if subject else 2)
-    commands = dict.fromkeys(answer.command for answer in one.record.answers if answer.command)
+    commands = dict.fromkeys(answer.command for answer in result.record.answers if answer.command)
     for command in commands:
-        if not command.endswith(f"--only {one.topic.name}"):  # that prints the same again
+        if not command.endswith(f"--only {result.topic.name}"):  # that prints the same again
             yield Text(f"  {command}", style="dim")
     yield from (table if full else _with_names(table, names)
-                for table in one.topic.tables(one.record))
+                for table in result.topic.tables(result.record))
 
 
 def _with_names(table: Table, names: Mapping[str, str]) -> Table:
@@ -207,11 +207,11 @@ def print_comparisons_json(answer: Compared) -> None:
 def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text | Table]:
     for text in dict.fromkeys(filter(None, map(needed_line, answer.comparisons))):
         yield Sentence(text, 2)
-    for one in answer.comparisons:
-        if not one.cases and not full:
+    for comparison in answer.comparisons:
+        if not comparison.cases and not full:
             continue  # such as a backend that this machine lacks: the total states it
-        yield comparison_table(one, full=True) if full else _short_table(one)
-        left_out = unmatched_table(one)
+        yield comparison_table(comparison, full=True) if full else _short_table(comparison)
+        left_out = unmatched_table(comparison)
         if left_out:
             yield left_out
     other = difference_table(answer.differences, answer.sides, full=full)
@@ -224,8 +224,8 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text | Table]
     for scope in dict.fromkeys(filter(None, scopes)):
         yield Sentence(f"{scope}: equal jobs may differ as much; run both in turn at other times "
                        "and compare A1,A2,... B1,B2,...", 2)
-    for one in answer.comparisons:
-        yield Sentence(f"{one.second}: {totals_line(one)}", 2, "bold")
+    for comparison in answer.comparisons:
+        yield Sentence(f"{comparison.second}: {totals_line(comparison)}", 2, "bold")
 
 
 PREFIX = "HPCBENCH_CHECK"

@@ -279,9 +279,9 @@ def _of_kind(charts: list[Chart], results: Results, kind: str | None) -> list[Ch
     if kind is None:
         return charts
     wanted = kind_aliases().get(kind, kind)
-    known = dict.fromkeys(item.case.kind for item in results.cases)
-    if wanted not in known:
-        raise UsageError(f"--kind {unknown_name(kind, known)}")
+    kinds_here = dict.fromkeys(item.case.kind for item in results.cases)
+    if wanted not in kinds_here:
+        raise UsageError(f"--kind {unknown_name(kind, kinds_here)}")
     ids = {item.case.case_id for item in results.cases if item.case.kind == wanted}
     return [chart for chart in charts if chart.case_ids and set(chart.case_ids) <= ids]
 
@@ -337,8 +337,8 @@ def _charts(
         for shown in presenter_of(kind).overviews(items, results.derived.get(kind, {})):
             if isinstance(shown, Chart):
                 yield _with_timing(shown, results)
-    for one in advice:
-        yield from one.topic.charts(one.record)
+    for result in advice:
+        yield from result.topic.charts(result.record)
     yield from _map(results, source, named)
     yield from timelines(results, source, named)
     if results.telemetry and (telemetry := telemetry_chart(results, source)) is not None:

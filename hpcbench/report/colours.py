@@ -65,11 +65,11 @@ def with_colours(
     own = _own_colours((line.label for panel in chart.panels for line in panel.lines), colours)
 
     def of_panel(panel: Panel) -> Panel:
-        found = [alone] if len(panel.lines) == 1 else _colours(
+        chosen = [alone] if len(panel.lines) == 1 else _colours(
             [line.label for line in panel.lines], colours)
         return replace(panel, lines=tuple(
             replace(line, colour=line.colour or colour or own[line.label])
-            for line, colour in zip(panel.lines, found, strict=True)))
+            for line, colour in zip(panel.lines, chosen, strict=True)))
 
     return replace(chart, panels=tuple(map(of_panel, chart.panels)))
 

@@ -65,9 +65,9 @@ def by_rule(skips: Iterable[tuple[str, Case]]) -> Mapping[str, list[Case]]:
     Reasons that follow from one rule differ in numbers and in names of the case."""
     rules = grouped((_rule(reason, case), (reason, case)) for reason, case in skips)
     groups: dict[str, list[Case]] = {}
-    for same in rules.values():
-        reasons = dict.fromkeys(reason for reason, _ in same)
-        groups.setdefault(_in_one(list(reasons)), []).extend(case for _, case in same)
+    for of_rule in rules.values():
+        reasons = dict.fromkeys(reason for reason, _ in of_rule)
+        groups.setdefault(_in_one(list(reasons)), []).extend(case for _, case in of_rule)
     return groups
 
 
@@ -285,15 +285,15 @@ def _bounds(plan: Plan) -> Mapping[str, Mapping[str, Any]]:
     """Return by case id the cells of columns ``least_*`` of the plan's tables: no rank beats them.
     """
     runs = [case for case in plan.cases if case.skip is None]
-    found: dict[str, Mapping[str, Any]] = {}
+    bounds: dict[str, Mapping[str, Any]] = {}
     for kind, cases in grouped((case.kind, case) for case in runs).items():
         table = presenter_of(kind).plan_table(
             "", cases, listed=True, hardware=plan.config.get("hardware", {}))
         for row in (row for group in (table.groups if table else ()) for row in group.rows):
             cells = zip(table.columns if table else (), row.cells, strict=True)
-            found[row.case_id or ""] = {column.name: cell for column, cell in cells
-                                        if column.name.startswith("least_")}
-    return found
+            bounds[row.case_id or ""] = {column.name: cell for column, cell in cells
+                                         if column.name.startswith("least_")}
+    return bounds
 
 
 def _case(case: Case) -> dict[str, Any]:
@@ -379,7 +379,7 @@ def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[
 
     ``available`` is None where no ``probe`` was requested."""
     no_torch = NO_TORCH if probe else "not probed"
-    known = machine or {"backends": dict.fromkeys(BACKENDS, no_torch), "devices": {},
+    there = machine or {"backends": dict.fromkeys(BACKENDS, no_torch), "devices": {},
                         "device_names": [], "versions": {}, "lost": {}}
     unknown = not probe and machine is None
     document = {
@@ -391,9 +391,9 @@ def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[
                   for name, meaning in MODES.items()},
         "hardware": {name: {"about": about} for name, about in _machines()},
         **{group: {name: {"available": None if unknown else reason is None, "reason": reason}
-                   for name, reason in known[group].items()} for group in ("backends", "devices")},
-        "device_names": list(known["device_names"]), "versions": dict(known["versions"]),
-        "lost": dict(known["lost"]),
+                   for name, reason in there[group].items()} for group in ("backends", "devices")},
+        "device_names": list(there["device_names"]), "versions": dict(there["versions"]),
+        "lost": dict(there["lost"]),
     }
     return document | {group: names for group, names in catalogue().items()
                        if group not in document}

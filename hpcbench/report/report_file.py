@@ -111,19 +111,19 @@ def differences_section(runs: Sequence[Run], *, full: bool) -> ReportSection:
     return ReportSection("differences", "Differences", items)
 
 
-def _items(found: Compared, runs: Sequence[Run], *, full: bool) -> Iterator[Item]:
-    for one in found.comparisons:
-        yield Line(f"{one.second} against {one.first}: {totals_line(one)}", "title")
-        if needed := needed_line(one):
+def _items(compared: Compared, runs: Sequence[Run], *, full: bool) -> Iterator[Item]:
+    for pair in compared.comparisons:
+        yield Line(f"{pair.second} against {pair.first}: {totals_line(pair)}", "title")
+        if needed := needed_line(pair):
             yield Line(needed)
-        yield comparison_table(one, full=full)
-        if (unmatched := unmatched_table(one)) is not None:
+        yield comparison_table(pair, full=full)
+        if (unmatched := unmatched_table(pair)) is not None:
             yield unmatched
-        if (chart := comparison_chart(one)) is not None:
+        if (chart := comparison_chart(pair)) is not None:
             yield from finished([chart], [run.results for run in runs])
-    if any(case.more_launches for one in found.comparisons for case in one.having(INCONCLUSIVE)):
+    if any(case.more_launches for one in compared.comparisons for case in one.having(INCONCLUSIVE)):
         yield Line(_NEXT, "quiet")
-    if (table := difference_table(found.differences, found.sides, full=full)) is not None:
+    if (table := difference_table(compared.differences, compared.sides, full=full)) is not None:
         yield table
 
 
@@ -263,10 +263,10 @@ def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterato
     """Yield a section a topic that has an answer, one of ``advice`` or computed here.
 
     Topics that can tell nothing, of no data, and have nothing to show share a line."""
-    known, without = {one.topic.name: one.record for one in advice}, list[str]()
+    records, without = {one.topic.name: one.record for one in advice}, list[str]()
     several = [run.results for run in runs]
     for topic in TOPICS:
-        record = known.get(topic.name) or topic.analysis(runs, TopicOptions())
+        record = records.get(topic.name) or topic.analysis(runs, TopicOptions())
         shown: tuple[Item, ...] = (*(in_fields(table, with_sizes)
                                      for table in topic.tables(record)),
                                    *finished(topic.charts(record), several))
@@ -322,9 +322,9 @@ def _failures(results: Results) -> Iterator[Row]:
     groups = grouped(((item.status, item.reason, item.blamed_rank), item)
                      for item in results.cases if item.status in FAILED
                      and item.status not in LEFT_OUT)
-    for (status, reason, rank), same in groups.items():
-        yield Row((len(same), status, rank, reason, _which([item.case for item in same]),
-                   Lines.of(evidence_of(same[0], _EVIDENCE_LINES)) or None), status)
+    for (status, reason, rank), cases in groups.items():
+        yield Row((len(cases), status, rank, reason, _which([item.case for item in cases]),
+                   Lines.of(evidence_of(cases[0], _EVIDENCE_LINES)) or None), status)
 
 
 def _left_out(results: Results) -> Iterator[Row]:
@@ -392,12 +392,12 @@ def runs_below(folder: Path) -> list[Path]:
         return [folder]
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder; give the one that holds runs, such as results")
-    found = sorted(path.parent for path in folder.glob(f"*/{FILE_NAME}")
-                   if not path.parent.is_symlink())
-    if not found:
+    runs = sorted(path.parent for path in folder.glob(f"*/{FILE_NAME}")
+                  if not path.parent.is_symlink())
+    if not runs:
         raise FileError(f"{folder}: no folder in it has a {FILE_NAME}; hpcbench reduce RUN makes "
                         "one of a run's traces")
-    return found
+    return runs
 
 
 def chosen_format(image_format: str | None, output: Path | None) -> str:

@@ -164,17 +164,17 @@ def outcome_lines(
     """Yield the cases that are not ok, by status, rank to blame and reason; ``full``: all labels.
     """
     for status in statuses:
-        same = [item for item in results.cases if item.status == status]
-        if not same:
+        alike = [item for item in results.cases if item.status == status]
+        if not alike:
             continue
         yield Text()
-        yield Text(f"{status}: {len(same)} of {plural(len(results.cases), 'case')}",
+        yield Text(f"{status}: {len(alike)} of {plural(len(results.cases), 'case')}",
                    style=STATUS_STYLES[status])
         if status in LEFT_OUT and not full:
-            rules = by_rule((item.reason, item.case) for item in same)
+            rules = by_rule((item.reason, item.case) for item in alike)
             yield from (rule_line(rule, cases) for rule, cases in rules.items())
             continue
-        groups = grouped(((item.reason, item.blamed_rank), item) for item in same)
+        groups = grouped(((item.reason, item.blamed_rank), item) for item in alike)
         for (reason, rank), group in groups.items():
             blamed = "" if rank is None or "rank" in reason else f"rank {rank}: "
             yield Sentence(f"{len(group):>6} x  {blamed}{reason}", 10)
@@ -315,9 +315,9 @@ def _blocks(
     planned = dict.fromkeys((item.case.block, item.case.kind) for item in items
                             if item.case.skip is None)
     for block, kind in dict.fromkeys((*planned, *blocks)):
-        same, derived = blocks[block, kind], results.derived.get(kind, {})
-        tables = presenters[kind].tables(f"{before}{block}", same, derived)
-        yield list(any_results(f"{before}{block}", same) if tables is None else tables)
+        of_block, derived = blocks[block, kind], results.derived.get(kind, {})
+        tables = presenters[kind].tables(f"{before}{block}", of_block, derived)
+        yield list(any_results(f"{before}{block}", of_block) if tables is None else tables)
 
 
 def _overviews(results: Results, kind: str, items: Sequence[CaseResult]) -> Iterator[Table]:

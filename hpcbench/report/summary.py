@@ -146,8 +146,8 @@ def _optional(
     except Exception as error:
         if complain is None:
             raise
-        known = isinstance(error, (HpcbenchError, OSError))
-        why = str(error) if known else f"{type(error).__name__}: {error}"
+        expected = isinstance(error, (HpcbenchError, OSError))
+        why = str(error) if expected else f"{type(error).__name__}: {error}"
         complain(f"note: no {what}: {why}; once this is mended: "
                  f"{command_line('reduce', folder)}")
 
@@ -220,9 +220,9 @@ def _csv_cell(value: Any) -> Any:
 
 def case_rows(results: Results) -> list[dict[str, Any]]:
     """Return a row for each case: field -> value; None where it has no such value."""
-    names, beyond, found = _names(results), _beyond(results), results.kind_columns
-    metrics = {kind: metrics_of(kind) for kind in results.plan.kinds if kind not in found.missing}
-    stored = {one.name: one for one in found.columns}
+    names, beyond, columns = _names(results), _beyond(results), results.kind_columns
+    metrics = {kind: metrics_of(kind) for kind in results.plan.kinds if kind not in columns.missing}
+    stored = {one.name: one for one in columns.columns}
     rows = []
     for item in results.cases:
         case, record = item.case, results.record_of(item)
@@ -231,8 +231,9 @@ def case_rows(results: Results) -> list[dict[str, Any]]:
                "faults": list(results.run.faults)}
         if item.statistics is None or item.statistics.ci_low_s is None:
             row |= dict.fromkeys(_INTERVAL)
-        row |= in_summary_units({name: stored[name].read(value) for name, value in found.values.get(
-            case.case_id, {}).items()})
+        of_case = columns.values.get(case.case_id, {})
+        row |= in_summary_units({name: stored[name].read(value)
+                                 for name, value in of_case.items()})
         row |= metric_row(metrics.get(case.kind, ()), item, record)
         row |= presenter_of(case.kind).row(item, record)
         rows.append({name: row[name] for name in names})

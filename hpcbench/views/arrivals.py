@@ -40,21 +40,21 @@ _COLUMNS = (
 
 def arrival_tables(results: Results) -> Iterator[Table]:
     """Yield a row for each case with late ranks and for the same without; nothing without any."""
-    known = [(item, arrivals) for item in results.cases
-             if item.timing is not None and (arrivals := item.timing.arrivals) is not None]
-    names = dict.fromkeys(_name(item.case) for item, _ in known)
+    measured = [(item, arrivals) for item in results.cases
+                if item.timing is not None and (arrivals := item.timing.arrivals) is not None]
+    names = dict.fromkeys(_name(item.case) for item, _ in measured)
     shared, own = without_shared([*names])
     short = dict(zip(names, own, strict=True))
-    groups = grouped((short[_name(item.case)], (item, arrivals)) for item, arrivals in known)
-    if known:
+    groups = grouped((short[_name(item.case)], (item, arrivals)) for item, arrivals in measured)
+    if measured:
         yield Table(" ".join(filter(None, ("late arrivals,", shared or "isolated"))), _COLUMNS, (
             Group("", tuple(_row(name, *each) for name, same in groups.items() for each in same)),),
-            notes=tuple(_notes([arrivals for _, arrivals in known])))
+            notes=tuple(_notes([arrivals for _, arrivals in measured])))
 
 
-def _notes(known: Sequence[LateArrivals]) -> Iterator[Line]:
+def _notes(measured: Sequence[LateArrivals]) -> Iterator[Line]:
     """Yield what the columns mean, and why a share is missing or below 0, where one is."""
-    late = [one for one in known if one.lateness_s is not None]
+    late = [one for one in measured if one.lateness_s is not None]
     yield Line("  delay: median, from the first rank's entry to the late one's; less than planned "
                "if the first is late itself, as on a busy machine")
     yield Line("  absorbed: share of it that punctual ranks did not wait: 100 none of it, 0 all")

@@ -116,13 +116,13 @@ def roofline_charts(what: str, shown: Sequence[Shown]) -> Iterator[RooflineChart
     drawn = [one for one in shown if one.found.bound_by and one.found.demand.flops]
     groups = grouped((tuple(least.ceiling for least in one.found.least if least.ceiling.limit in (
         COMPUTE, MEMORY)), one) for one in drawn)
-    for number, same in enumerate(groups.values(), 1):
+    for number, group in enumerate(groups.values(), 1):
         suffix = f"-{number}" if len(groups) > 1 else ""
-        yield _chart(what, f"roofline-{what.replace(' ', '_')}{suffix}", same)
+        yield _chart(what, f"roofline-{what.replace(' ', '_')}{suffix}", group)
 
 
-def _chart(what: str, stem: str, same: Sequence[Shown]) -> RooflineChart:
-    kept = same[:MOST_SPOTS]
+def _chart(what: str, stem: str, shown: Sequence[Shown]) -> RooflineChart:
+    kept = shown[:MOST_SPOTS]
     shared, names = without_shared([one.title for one in kept])
     scores = ["" if one.found.score is None else
               f", {three_digits(100 * one.found.score)}\N{NO-BREAK SPACE}%" for one in kept]
@@ -133,26 +133,26 @@ def _chart(what: str, stem: str, same: Sequence[Shown]) -> RooflineChart:
                MEMORY, [one.found.flop_per_memory_byte for one in kept]),
         _panel(kept, texts, Axis("intensity", Show.NUMBER, "FLOP per byte sent", Scale.LOG),
                COMMUNICATION, [one.found.flop_per_network_byte for one in kept])]
-    note = f"The first {len(kept)} of {len(same)} are drawn."
+    note = f"The first {len(kept)} of {len(shown)} are drawn."
     return RooflineChart(
         f"roofline of {what}", ", ".join(filter(None, (
             shared, "of one rank; legend: what binds it, performance score"))), stem,
         ("Mark: FLOPs over the median time. Solid lines were measured in this run, dotted ones "
-         "are declared.", *[note][:len(same) - len(kept)]),
+         "are declared.", *[note][:len(shown) - len(kept)]),
         tuple(dict.fromkeys(one.case_id for one in kept)),
         Axis("rate", Show.TFLOP_PER_S, "TFLOP/s", Scale.LOG),
         tuple(panel for panel in panels if panel.spots))
 
 
 def _panel(
-    same: Sequence[Shown], texts: Sequence[str], x: Axis, limit: str,
+    shown: Sequence[Shown], texts: Sequence[str], x: Axis, limit: str,
     intensities: Sequence[float | None],
 ) -> RooflinePanel:
     spots = tuple(
         Spot(texts[number], number, intensity, (one.found.demand.flops or 0) / one.found.time_s)
-        for number, (one, intensity) in enumerate(zip(same, intensities, strict=True))
+        for number, (one, intensity) in enumerate(zip(shown, intensities, strict=True))
         if intensity is not None)
-    ceilings = dict.fromkeys(least.ceiling for one in same for least in one.found.least
+    ceilings = dict.fromkeys(least.ceiling for one in shown for least in one.found.least
                              if least.ceiling.limit in (COMPUTE, limit))
     return RooflinePanel(x, tuple(
         Roof(f"{ceiling.of if ceiling.limit == COMPUTE else ceiling.limit} {rate_text(ceiling)}",
@@ -166,17 +166,17 @@ def _ceiling_text(ceiling: Ceiling) -> str:
     return f"{ceiling.limit}: {of}{ceiling.source}, {rate_text(ceiling)}"
 
 
-def _row(one: Shown) -> Row:
-    found = one.found
+def _row(shown: Shown) -> Row:
+    bound = shown.found
     least: dict[str, float] = {}
-    for each in found.least:  # measured ones come first
+    for each in bound.least:  # measured ones come first
         least.setdefault(each.ceiling.limit, each.time_s)
     times: tuple[Cell, ...] = tuple(least.get(limit) for limit in LIMITS)
-    flops = found.demand.flops
-    return Row((one.name, found.part or None, found.time_s,
-                flops / found.time_s if flops else None, found.flop_per_memory_byte,
-                found.flop_per_network_byte, *times, found.bound_by or "unknown", found.score,
-                found.of_declared), case_id=one.case_id)
+    flops = bound.demand.flops
+    return Row((shown.name, bound.part or None, bound.time_s,
+                flops / bound.time_s if flops else None, bound.flop_per_memory_byte,
+                bound.flop_per_network_byte, *times, bound.bound_by or "unknown", bound.score,
+                bound.of_declared), case_id=shown.case_id)
 
 
 # Okabe and Ito (2008) and Tol (2021), which colour-blind readers can distinguish.

@@ -121,16 +121,16 @@ MOST_LINES = 6
 
 
 def telemetry_chart(results: Results, source: SampleSource) -> LineChart | None:
-    found = [(title, show, unit, [*lines]) for title, show, unit, lines in (
+    panels = [(title, show, unit, [*lines]) for title, show, unit, lines in (
         ("power", Show.NUMBER, "W", powers(source.time_series)),
         ("busy cores", Show.SIGNIFICANT_PERCENT, "% of the node's", core_use(source.time_series)))]
-    begun = [line.points[0].time_ns for *_, lines in found for line in lines if line.points]
+    begun = [line.points[0].time_ns for *_, lines in panels for line in lines if line.points]
     if not begun:
         return None
     spans = sorted(span for item in results.cases if item.usage for span in item.usage.spans_ns)
     zero = min(begun)
     shaded = tuple(((begin - zero) / 1e9, (end - zero) / 1e9) for begin, end in spans)
-    most = max(len(lines) for *_, lines in found)
+    most = max(len(lines) for *_, lines in panels)
     left_out = f" The first {MOST_LINES} of {most} lines." if most > MOST_LINES else ""
     return LineChart(
         title="Power and use of cores during the run", subtitle=f"{len(spans)} runs of cases",
@@ -141,7 +141,7 @@ def telemetry_chart(results: Results, source: SampleSource) -> LineChart | None:
         x=Axis("time since the first reading", unit="s"),
         panels=tuple(Panel(Axis(title, show, unit), _lines(lines, zero), title=title.capitalize(),
                            spans=shaded, has_marks=False)
-                     for title, show, unit, lines in found if lines))
+                     for title, show, unit, lines in panels if lines))
 
 
 def _lines(time_series: Sequence[ShownSeries], zero: float) -> tuple[Curve, ...]:
@@ -357,15 +357,15 @@ def _late_starts(results: Results) -> list[tuple[CaseResult, Comparison]]:
 
 def slow_rank_lines(results: Results) -> Iterator[str]:
     """Yield how many comparisons of ranks were made and name one; then the late starts."""
-    known = comparison_counts(comparisons(results))
-    if known.n_made:
-        yield (f"slow ranks: {known.n_clear or 'none'} named in {plural(known.n_made, 'test')}; "
+    counts = comparison_counts(comparisons(results))
+    if counts.n_made:
+        yield (f"slow ranks: {counts.n_clear or 'none'} named in {plural(counts.n_made, 'test')}; "
                "the summary's stragglers say which were too noisy")
-    if known.n_too_few:
-        yield f"slow ranks: not enough data in {plural(known.n_too_few, 'comparison')}: {NEEDED}"
+    if counts.n_too_few:
+        yield f"slow ranks: not enough data in {plural(counts.n_too_few, 'comparison')}: {NEEDED}"
     late = _late_starts(results)
-    for item, found in late[:MOST_NAMED]:
-        yield f"  {item.case.label}: {late_start_text(item, found)}"
+    for item, comparison in late[:MOST_NAMED]:
+        yield f"  {item.case.label}: {late_start_text(item, comparison)}"
     if len(late) > MOST_NAMED:
         yield f"  and {plural(len(late) - MOST_NAMED, 'more case')}: see late_start in summary.json"
 

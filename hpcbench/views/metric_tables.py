@@ -69,23 +69,24 @@ def metric_column(one: Metric, **more: Any) -> ShownColumn:
     return ShownColumn(replace(column_of(one), **more), partial(cell_of, one))
 
 
-def column_of(one: Metric | ShownColumn) -> Column:
+def column_of(column: Metric | ShownColumn) -> Column:
     """Return a metric's column; what it is planned as needs no meaning there, and a missing value
     has a sign of its own."""
-    if isinstance(one, ShownColumn):
-        return one.column
-    is_measured = one.better is not None or one.has_digits_of_median or one.apart
-    return Column(one.name, one.title, one.show, one.unit,
-                  one.text.partition("; NaN")[0] if is_measured else "", one.better, one.optional)
+    if isinstance(column, ShownColumn):
+        return column.column
+    is_measured = column.better is not None or column.has_digits_of_median or column.apart
+    return Column(column.name, column.title, column.show, column.unit,
+                  column.text.partition("; NaN")[0] if is_measured else "", column.better,
+                  column.optional)
 
 
-def cell_of(one: Metric | ShownColumn, item: CaseResult, values: Values) -> Cell:
+def cell_of(column: Metric | ShownColumn, item: CaseResult, values: Values) -> Cell:
     """Return a cell; times and rates have the digits of the median that they follow from."""
-    if isinstance(one, ShownColumn):
-        return one.of(item, values)
-    value: Any = one.value(item, values)
+    if isinstance(column, ShownColumn):
+        return column.of(item, values)
+    value: Any = column.value(item, values)
     return like_median(value, columns.median_cell(item.statistics)) if (
-        one.has_digits_of_median) else value
+        column.has_digits_of_median) else value
 
 
 def result_tables(

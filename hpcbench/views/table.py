@@ -202,13 +202,13 @@ class Table:
         of its first two columns and its last one."""
         table = self.without_empty()
         shared = dict(vary(enumerate(table.texts(row)) for row in table.rows)[0])
-        same = [at for at in range(2, len(table.columns) - 1)
-                if at in shared and not table.columns[at].span]
+        alike = [at for at in range(2, len(table.columns) - 1)
+                 if at in shared and not table.columns[at].span]
         labels = [column.label for column in table.columns]
         words = ", ".join(  # of several with one label the title before them says which
             f"{table.columns[at - 1].title} " * (labels.count(labels[at]) > 1)
-            + f"{labels[at]} {shared[at]}" for at in same if shared[at] != MISSING)
-        kept = table.with_columns([at for at in range(len(table.columns)) if at not in same])
+            + f"{labels[at]} {shared[at]}" for at in alike if shared[at] != MISSING)
+        kept = table.with_columns([at for at in range(len(table.columns)) if at not in alike])
         return replace(kept, lead=(*table.lead, Line(f"  {words}", "quiet"))) if words else kept
 
     def with_columns(self, kept: Sequence[int]) -> Table:

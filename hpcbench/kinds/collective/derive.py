@@ -127,8 +127,8 @@ class CollectiveDeriver(Deriver):
             yield SentBytes(sent)
         if collective_of(item.case).split == "even" and item.case.arrival == TOGETHER:
             yield isolated_call(item)
-        if found := work(item):
-            yield found
+        if done := work(item):
+            yield done
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],
@@ -141,10 +141,10 @@ class CollectiveDeriver(Deriver):
 
 def isolated_call(item: CaseResult) -> IsolatedCall:
     """Return the form and requested bytes of the call, which recorded calls are compared with."""
-    case, one = item.case, collective_of(item.case)
+    case, call = item.case, collective_of(item.case)
     return IsolatedCall(CallForm(
-        one.collective, case.backend, one.dtype, one.op, one.root,
-        case.world_size // one.groups, one.group_stride), one.requested_bytes)
+        call.collective, case.backend, call.dtype, call.op, call.root,
+        case.world_size // call.groups, call.group_stride), call.requested_bytes)
 
 
 def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth | None:

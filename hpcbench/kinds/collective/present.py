@@ -189,10 +189,10 @@ def _order(item: CaseResult) -> tuple[str, str, int, bool, int, int]:
 
 def _library_text(item: CaseResult) -> str:
     """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: details of the call that libraries logged."""
-    known = {name: text for name, text in (item.library or {}).items() if text != UNKNOWN}
-    call = " ".join(known[name] for name in ("algorithm", "protocol") if name in known)
-    channels = f"{known['channels']} channels" if "channels" in known else ""
-    return ", ".join(text for text in (call, channels, known.get("transport")) if text)
+    facts = {name: text for name, text in (item.library or {}).items() if text != UNKNOWN}
+    call = " ".join(facts[name] for name in ("algorithm", "protocol") if name in facts)
+    channels = f"{facts['channels']} channels" if "channels" in facts else ""
+    return ", ".join(text for text in (call, channels, facts.get("transport")) if text)
 
 
 RESULTS = (
@@ -554,10 +554,10 @@ class CollectivePresenter(Presenter[Collective, Values]):
 
     def words(self, works: Sequence[Collective]) -> Words:
         """Return splits, groups and buffers where they are not the usual ones; sizes."""
-        found = {name: distinct(sorted({getattr(work, name) for work in works})) for name in USUAL
+        words = {name: distinct(sorted({getattr(work, name) for work in works})) for name in USUAL
                  if name != "asynchronous"}
         more = ["async"] if any(work.asynchronous for work in works) else []
-        return Words([*(f"{name.removeprefix('group_')}={value}" for name, value in found.items()
+        return Words([*(f"{name.removeprefix('group_')}={value}" for name, value in words.items()
                         if value != str(USUAL[name])), *more],
                      list(map(type_name, works)), [size_range(works)])
 

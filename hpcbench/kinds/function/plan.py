@@ -149,17 +149,17 @@ class FunctionPlanner(Planner):
         assert isinstance(block, FunctionBlock)
         chosen = self._chosen(block, job.config)
         file = self._file(block.file, job.config)
-        for one, own in chosen:
-            if host := next((host for host in hosts() if one.compare in host.names), None):
-                yield from host.cases(title, own, job, one, file)
+        for func, own in chosen:
+            if host := next((host for host in hosts() if func.compare in host.names), None):
+                yield from host.cases(title, own, job, func, file)
                 continue
-            _refuse_strangers(one, file)
-            shared = _shared(one, [other for other, _ in chosen])
+            _refuse_strangers(func, file)
+            shared = _shared(func, [other for other, _ in chosen])
             for point in common_points(own, job):
-                for arguments in one.every_point():
+                for arguments in func.every_point():
                     work = FunctionCall(
-                        file.path, file.sha256, one.name, tuple(arguments.items()), point.dtype,
-                        one.compare, one.baseline, shared)
+                        file.path, file.sha256, func.name, tuple(arguments.items()), point.dtype,
+                        func.compare, func.baseline, shared)
                     yield assemble(title, own, job, point, _draft(work, point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> FunctionCall:
@@ -171,12 +171,12 @@ class FunctionPlanner(Planner):
     ) -> list[tuple[DeclaredFunction, FunctionBlock]]:
         """Return the benchmarks of a block, each with the block as its decorator changes it."""
         file = self._file(block.file, config)
-        known = {one.name: one for one in file.benchmarks}
+        declared = {one.name: one for one in file.benchmarks}
         for name in block.function or ():
-            if name not in known:
-                raise ConfigError(f"function: {unknown_name(name, known)} ({file.title})")
+            if name not in declared:
+                raise ConfigError(f"function: {unknown_name(name, declared)} ({file.title})")
         return [(one, _with_common(block, one, file))
-                for one in (map(known.__getitem__, block.function) if block.function
+                for one in (map(declared.__getitem__, block.function) if block.function
                             else file.benchmarks)]
 
     def _file(self, path: str, config: Config) -> FunctionFile:
@@ -241,27 +241,27 @@ def _remedy(message: str) -> str:
     return ""
 
 
-def _with_common(block: FunctionBlock, one: DeclaredFunction, file: FunctionFile) -> FunctionBlock:
+def _with_common(block: FunctionBlock, func: DeclaredFunction, file: FunctionFile) -> FunctionBlock:
     """Return the block with the common keys of a decorator. Raises ConfigError for bad values."""
-    if not one.common:
+    if not func.common:
         return block
-    given = {name: list(values) for name, values in one.common.items()}
+    given = {name: list(values) for name, values in func.common.items()}
     plain = {**block.model_dump(mode="json", by_alias=True, exclude_none=True), **given}
-    return FunctionBlock.of_plain(plain, file.place(one))
+    return FunctionBlock.of_plain(plain, file.place(func))
 
 
-def _refuse_strangers(one: DeclaredFunction, file: FunctionFile) -> None:
+def _refuse_strangers(func: DeclaredFunction, file: FunctionFile) -> None:
     """Raise ConfigError for keys that only a function compared with another kind can have."""
     titles = [host.title for host in hosts()]
-    others = "".join(f"; as a {host.title}, compare {unknown_name(one.compare, host.names)}"
-                     for host in hosts()) if one.compare else ""
-    for name in one.arguments:
-        if name not in one.parameters:
-            raise ConfigError(f"{file.place(one)}: {name} is no parameter of the function, which "
-                              f"has {', '.join(one.parameters) or 'none'} after the context"
+    others = "".join(f"; as a {host.title}, compare {unknown_name(func.compare, host.names)}"
+                     for host in hosts()) if func.compare else ""
+    for name in func.arguments:
+        if name not in func.parameters:
+            raise ConfigError(f"{file.place(func)}: {name} is no parameter of the function, which "
+                              f"has {', '.join(func.parameters) or 'none'} after the context"
                               f"{others}")
-    if one.beside:
-        raise ConfigError(f"{file.place(one)}: baseline: {', '.join(one.beside)}: names are of a "
+    if func.beside:
+        raise ConfigError(f"{file.place(func)}: baseline: {', '.join(func.beside)}: names are of a "
                           f"{' or '.join(titles) or 'built-in'}'s implementations; True makes this "
                           f"function the baseline{others}")
 

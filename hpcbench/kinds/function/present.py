@@ -64,8 +64,8 @@ class FunctionPresenter(Presenter[FunctionCall, Values]):
         """Yield the meanings of the columns, and a chart for each comparison."""
         yield from map(Line, DEFINITION)
         timed = [item for item in items if item.statistics is not None]
-        for task, same in grouped((call_of(item).task_name, item) for item in timed).items():
-            yield _chart(task, same[:MOST_BARS], len(same))
+        for task, of_task in grouped((call_of(item).task_name, item) for item in timed).items():
+            yield _chart(task, of_task[:MOST_BARS], len(of_task))
 
     def row(self, item: CaseResult, record: Values | None) -> Mapping[str, object]:
         return {"arguments": call_of(item).shown, "compare": call_of(item).compare or None,
@@ -75,9 +75,9 @@ class FunctionPresenter(Presenter[FunctionCall, Values]):
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> Mapping[str, object]:
         names = dict.fromkeys((*fields_of(METRICS), *self.fields))
-        found = [{"case_id": item.case.case_id, **{name: row[name] for name in names}}
+        shown = [{"case_id": item.case.case_id, **{name: row[name] for name in names}}
                  for item, row in zip(items, rows, strict=True)]
-        return {"functions": found} if found else {}
+        return {"functions": shown} if shown else {}
 
 
 def _place(item: CaseResult) -> str:

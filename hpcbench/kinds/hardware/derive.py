@@ -194,17 +194,17 @@ class HardwareDeriver(Deriver):
 
     def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
         """Return the values of each case; rooflines are by the rates that as many ranks reached."""
-        found = {item.case.case_id: _alone(item) for item in items}
+        of_case = {item.case.case_id: _alone(item) for item in items}
         sound = [item for item in items if item.status == "ok"]
         for alike in grouped((_alike(item), item) for item in sound).values():
-            _mark_best(alike, found)
+            _mark_best(alike, of_case)
         for alike in grouped((item.case.world_size, item) for item in items).values():
             rates = machine_rates(
-                rate for item in alike for rate in _machine_rates(item, found[item.case.case_id]))
+                rate for item in alike for rate in _machine_rates(item, of_case[item.case.case_id]))
             for item in alike:
-                own = found[item.case.case_id]
+                own = of_case[item.case.case_id]
                 own |= _beside(item, own, {**hardware, MEASURED: rates})
-        return found
+        return of_case
 
     def facts(
         self, item: CaseResult, record: Values | None, read: ReadSamples,
@@ -214,8 +214,8 @@ class HardwareDeriver(Deriver):
         The rate of files is no fact of the node alone."""
         values = record or {}
         yield from _machine_rates(item, values)
-        if (pairs := values.get(PAIRS.name)) and (found := _pair_rates(item, pairs, read())):
-            yield found
+        if (pairs := values.get(PAIRS.name)) and (rates := _pair_rates(item, pairs, read())):
+            yield rates
         if record is not None and work_of(item.case).test in ("gemm", "stream"):
             yield RankRates(values.get(RANK_RATES.name) or (),
                             tuple(_rates_of_passes(item, read())))
@@ -240,10 +240,11 @@ def _machine_rates(item: CaseResult, values: Values) -> Iterator[MachineRate]:
     if test == "stream" and (rate := values.get(RANK_BYTES.name)) and (
             not stream_of(item.case).memory):
         yield MachineRate("memory", device, ranks, rate)
-    for one in (values.get(PAIRS.name) or PairsRecord()).distances:
-        work, key = pairs_of(item.case), link_key(item, one.first_ranks)
-        yield (MachineRate("links", key, ranks, one.median, cached=work.cache != "cold")
-               if work.what == "bandwidth" else MachineRate("messages", key, ranks, 1 / one.median))
+    for distance in (values.get(PAIRS.name) or PairsRecord()).distances:
+        work, key = pairs_of(item.case), link_key(item, distance.first_ranks)
+        yield (MachineRate("links", key, ranks, distance.median, cached=work.cache != "cold")
+               if work.what == "bandwidth"
+               else MachineRate("messages", key, ranks, 1 / distance.median))
 
 
 def _amount(item: CaseResult) -> int | None:
@@ -268,13 +269,13 @@ def _alone(item: CaseResult) -> Own:
         FLOPS if test == "gemm" else BYTES, both, strict=True)}}
 
 
-def _mark_best(alike: Sequence[CaseResult], found: Mapping[str, Own]) -> None:
+def _mark_best(alike: Sequence[CaseResult], of_case: Mapping[str, Own]) -> None:
     """Mark the best of products of one type, or of kernels, on one device and number of ranks."""
     test = work_of(alike[0].case).test
     if test not in ("gemm", "stream"):
         return
     rate = RANK_FLOPS.name if test == "gemm" else RANK_BYTES.name
-    each = [found[item.case.case_id] for item in alike]
+    each = [of_case[item.case.case_id] for item in alike]
     best = max(each, key=lambda own: own.get(rate) or 0)
     best[IS_PEAK.name] = True
     for own in each if test == "stream" and best.get(rate) else ():
@@ -294,8 +295,8 @@ def _alike(item: CaseResult) -> Hashable:
 def _beside(item: CaseResult, own: Values, hardware: Mapping[str, Any]) -> Own:
     """Return the values of a case beside its ceilings; ``hardware`` includes measured ones."""
     if rate := own.get(RANK_FLOPS.name):
-        found = _roofline(item, rate, hardware)
-        return {BOUND_OF.name: found, **roofline_values(found)}
+        bound = _roofline(item, rate, hardware)
+        return {BOUND_OF.name: bound, **roofline_values(bound)}
     rate = own.get(RANK_BYTES.name)
     if rate is None or work_of(item.case).test != "stream" or stream_of(item.case).memory:
         return {}  # copies to a host have no declared peak
@@ -307,23 +308,23 @@ def _beside(item: CaseResult, own: Values, hardware: Mapping[str, Any]) -> Own:
 def _roofline(item: CaseResult, rate: float, hardware: Mapping[str, Any]) -> Roofline | None:
     work, timed = gemm_of(item.case), rate_seconds(item)
     ceilings, demand = ceilings_of(item, work.dtype, hardware), Demand(work.flops, work.moved_bytes)
-    found = roofline(demand, timed.time_s, ceilings) if timed else None
-    if found and found.score_of and (found.score_of.limit, found.score_of.source) == (
-            COMPUTE, MEASURED) and rate >= found.score_of.rate:
-        found = _without_itself(found, demand, ceilings)
-    return found
+    bound = roofline(demand, timed.time_s, ceilings) if timed else None
+    if bound and bound.score_of and (bound.score_of.limit, bound.score_of.source) == (
+            COMPUTE, MEASURED) and rate >= bound.score_of.rate:
+        bound = _without_itself(bound, demand, ceilings)
+    return bound
 
 
 def _without_itself(
-    found: Roofline, demand: Demand, ceilings: Sequence[Ceiling],
+    bound: Roofline, demand: Demand, ceilings: Sequence[Ceiling],
 ) -> Roofline:
     """Return the roofline of the best product: beside what is declared, else without a score.
 
     It is the measured ceiling, so a score of it would be 100 % whatever it reached."""
     declared = [one for one in ceilings if (one.limit, one.source) != (COMPUTE, MEASURED)]
     if any(one.limit == COMPUTE for one in declared):
-        return roofline(demand, found.time_s, declared) or found
-    return replace(found, score=None, evidence=(
+        return roofline(demand, bound.time_s, declared) or bound
+    return replace(bound, score=None, evidence=(
         "it is the best product of its type here, so the measured ceiling is its own rate: "
         "declare hardware.peak_flops for a score"))
 

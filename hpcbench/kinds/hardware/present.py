@@ -283,9 +283,9 @@ class _Pairs:
 
     def charts(self, items: Items, derived: Records) -> Iterator[chart.HeatMap]:
         for item in items:
-            found = derived.get(item.case.case_id, {}).get(derive.PAIRS.name)
-            if found and found.matrix:
-                yield _heat_map(item, found)
+            pairs = derived.get(item.case.case_id, {}).get(derive.PAIRS.name)
+            if pairs and pairs.matrix:
+                yield _heat_map(item, pairs)
 
 
 _BESIDE = {"latency": ", with what torch takes on the host to start a message"}
@@ -330,11 +330,11 @@ def _worst(one: derive.Distance) -> str:
     return f"{one.worst_from} to {one.worst_to}"
 
 
-def _heat_map(item: CaseResult, known: derive.PairsRecord) -> chart.HeatMap:
+def _heat_map(item: CaseResult, pairs: derive.PairsRecord) -> chart.HeatMap:
     """Return the matrix of a case as colours; a rank and itself have none."""
     work, case = pairs_of(item.case), item.case
     values = np.array([[np.nan if value is None else value for value in line]
-                       for line in known.matrix], dtype=np.float64)
+                       for line in pairs.matrix], dtype=np.float64)
     limits = Range(float(np.nanmin(values)), float(np.nanmax(values)))
     show, unit = _LOOKS[work.what]
     wide = chart.is_wide([limits], _WIDE)
@@ -401,9 +401,9 @@ class HardwarePresenter(Presenter[HardwareWork, Values]):
             yield from _TESTS[test].tables(f"{title}: {test}", same, derived)
 
     def overviews(self, items: Items, derived: Records) -> Iterator[Table | chart.Chart | Line]:
-        for test, same in _by_test(items).items():
+        for test, of_test in _by_test(items).items():
             yield from map(Line, _TESTS[test].definitions)
-            yield from _TESTS[test].charts(same, derived)
+            yield from _TESTS[test].charts(of_test, derived)
         yield from chart.rooflines_shown(ROOFLINE_OF, _rooflines(items, derived))
 
     def row(self, item: CaseResult, record: Values | None) -> dict[str, Any]:

@@ -82,10 +82,10 @@ def resolution(units: int) -> int:
 def next_batch(search: Search, ends: Sequence[tuple[int, bool]]) -> int | None:
     """Return the batch that is tried next, after these and whether each fitted; None: none."""
     units = [(batch // search.unit, is_ok) for batch, is_ok in ends]
-    found = next_units([one for one, is_ok in units if is_ok],
-                       [one for one, is_ok in units if not is_ok],
-                       max(search.first // search.unit, 1), MOST_SAMPLES // search.unit)
-    return None if found is None else found * search.unit
+    units_next = next_units([one for one, is_ok in units if is_ok],
+                            [one for one, is_ok in units if not is_ok],
+                            max(search.first // search.unit, 1), MOST_SAMPLES // search.unit)
+    return None if units_next is None else units_next * search.unit
 
 
 def bracket_of(tries: Sequence[Mapping[str, Any]]) -> tuple[int, Mapping[str, Any] | None]:

@@ -53,10 +53,10 @@ Options = Mapping[Training, str]
 
 
 def _charts(
-    form: chart.BarChart, known: Sequence[tuple[tuple[str, ...], CaseResult, Values]],
+    form: chart.BarChart, measured: Sequence[tuple[tuple[str, ...], CaseResult, Values]],
     bar_of: Callable[[CaseResult, Values, Options], chart.Bar],
 ) -> Iterator[chart.BarChart]:
-    for key, alike in grouped((one[0], one[1:]) for one in known).items():
+    for key, alike in grouped((one[0], one[1:]) for one in measured).items():
         options = distinguishing_options(work_of(item.case).training for item, _ in alike)
         for number, part in in_parts(alike, MOST_BARS):
             yield replace(
@@ -269,11 +269,11 @@ class MemoryPresenter(Presenter[MemoryWork, Values]):
     def plan_table(
         self, title: str, cases: Sequence[Case], *, listed: bool, hardware: Mapping[str, Any],
     ) -> Table:
-        found = self._trainings.plan_table(title, [first_training(case) for case in cases],
+        table = self._trainings.plan_table(title, [first_training(case) for case in cases],
                                            listed=listed, hardware={})
         if not any(work_of(case).search for case in cases):
-            return found
-        return replace(found, notes=(*found.notes, Line(_FIRST_TRIED, "quiet")))
+            return table
+        return replace(table, notes=(*table.notes, Line(_FIRST_TRIED, "quiet")))
 
     def dry_run_lines(self, work: MemoryWork, calls: Sequence[CountedCall] | None) -> Iterable[str]:
         yield from self._trainings.dry_run_lines(work.training, calls)

@@ -164,13 +164,13 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
     def at_peak(self) -> dict[str, int]:
         first = self._storages.first
         copied = {first(one) for one in (*self._weights, *self._gradients)}
-        found = dict.fromkeys(PARTS, 0)
+        of_parts = dict.fromkeys(PARTS, 0)
         for number, size in self._most[1]:
             parts = zip(PARTS, (self._weights, self._gradients, self._states), strict=False)
             is_activation = number in self._kept and first(number) not in copied
-            found[next((part for part, numbers in parts if number in numbers),
-                       "activations" if is_activation else "temporary")] += size
-        return found
+            of_parts[next((part for part, numbers in parts if number in numbers),
+                          "activations" if is_activation else "temporary")] += size
+        return of_parts
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None,

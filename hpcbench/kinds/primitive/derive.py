@@ -143,10 +143,10 @@ def _limits(item: CaseResult, flops: Values, hardware: Mapping[str, Any]) -> Val
     ceilings = ceilings_of(item, of.dtype, hardware)
     demand = Demand(of.flops, product_bytes(of, ranks) if of.flops else 0, carried_bytes(item.case),
                     len(of.calls) if of.wire_bytes else 0)
-    found = roofline(demand, median_s(item) or 0.0, ceilings)
+    bound = roofline(demand, median_s(item) or 0.0, ceilings)
     shares = {f"of_{one.source}_product": flops[PER_RANK.name] / one.rate
               for one in ceilings if flops and one.limit == COMPUTE}
-    return {**shares, **roofline_values(found), ROOF.name: found}
+    return {**shares, **roofline_values(bound), ROOF.name: bound}
 
 
 def work(item: CaseResult, values: Values) -> CallWork | None:
@@ -206,9 +206,9 @@ def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResu
     return nearest(item, candidates)
 
 
-def _comparisons(item: CaseResult, same: Sequence[CaseResult]) -> Values:
+def _comparisons(item: CaseResult, alike: Sequence[CaseResult]) -> Values:
     """Return the times of the parts alone and the numbers over passes, and why some are missing."""
-    partners = {name: partner(name, item, same) for name in (*PARTS, BASE)}
+    partners = {name: partner(name, item, alike) for name in (*PARTS, BASE)}
     missing = {name: reason for name, other in partners.items()
                if (reason := why_unpaired(name, "problem", item, other))}
     compute, communicate, base = (
@@ -228,12 +228,12 @@ def _comparisons(item: CaseResult, same: Sequence[CaseResult]) -> Values:
 
 
 def _values(
-    item: CaseResult, same: Sequence[CaseResult], hardware: Mapping[str, Any],
+    item: CaseResult, alike: Sequence[CaseResult], hardware: Mapping[str, Any],
 ) -> Values:
     of, time_s = primitive_of(item.case), median_s(item) or 0.0
     flops = flop_rates(of, time_s)
     return {**flops, **communication_rates(of, time_s), **_limits(item, flops, hardware),
-            **(_comparisons(item, same) if does_both(of) else {})}
+            **(_comparisons(item, alike) if does_both(of) else {})}
 
 
 class PrimitiveDeriver(Deriver):
@@ -253,8 +253,8 @@ class PrimitiveDeriver(Deriver):
         values = record or {}
         yield from over_measured("its FLOP rate", values.get(OF_MEASURED.name))
         yield SentBytes(carried_bytes(item.case) * item.case.world_size)
-        if found := work(item, values):
-            yield found
+        if done := work(item, values):
+            yield done
 
     def problems(
         self, item: CaseResult, time_s: float, nodes: Mapping[int, str],

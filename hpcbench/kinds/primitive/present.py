@@ -307,7 +307,7 @@ def _where(item: CaseResult) -> str:
 
 
 def rooflines(items: Items, derived: Records) -> list[Shown]:
-    shown = [(item, found) for item in items if (found := ROOF.value(
+    shown = [(item, bound) for item in items if (bound := ROOF.value(
         item, derived.get(item.case.case_id)))]
     titles = distinct_names([(_short_title(item), _details(item)) for item, _ in shown])
     return [Shown(title, item.case.case_id, found)
@@ -470,8 +470,8 @@ class PrimitivePresenter(Presenter[Primitive, Values]):
     def overviews(self, items: Items, derived: Records) -> Iterator[Table | Chart | Line]:
         yield from map(Line, DEFINITIONS)
         problems = grouped((_key(item), item) for item in items if item.statistics is not None)
-        for key, same in problems.items():
-            yield from _charts(key, same, derived)
+        for key, of_problem in problems.items():
+            yield from _charts(key, of_problem, derived)
         yield from rooflines_shown("primitives", rooflines(items, derived),
                                    of=any(item.status == "ok" for item in items))
 

@@ -106,12 +106,12 @@ class ReplayPresenter(Presenter[Replay, Values]):
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Items, derived: Records,
     ) -> Mapping[str, object]:
-        found = [{"case_id": item.case.case_id, **{name: row[name] for name in fields_of(METRICS)},
+        shown = [{"case_id": item.case.case_id, **{name: row[name] for name in fields_of(METRICS)},
                   "recorded_calls": replay_of(item).recorded_calls,
                   "signature": replay_of(item).signature,
                   "left_out": list(replay_of(item).left_out)}
                  for item, row in zip(items, rows, strict=True)]
-        return {"replays": found} if found else {}
+        return {"replays": shown} if shown else {}
 
 
 def calls_text(work: Replay) -> str:

@@ -246,23 +246,23 @@ def _communicators(
     """Return the group of each recorded one that has this rank. Collective.
 
     The first of all ranks is the group under test."""
-    found, is_free = dict[tuple[int, tuple[int, ...]], Any](), True
+    communicators, is_free = dict[tuple[int, tuple[int, ...]], Any](), True
     for division in divisions_of(sequence, place.world_size):
         if is_free and len(division.lines) == 1:
             group, is_free = place.group, False
         else:
             group = open_lines(place.group, division.lines, place.number)
-        found |= {one: group for one in division.groups if place.number in one[1]}
-    return found
+        communicators |= {one: group for one in division.groups if place.number in one[1]}
+    return communicators
 
 
 def _buffers(
     sequence: CallSequence, place: Place,
 ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    found = buffer_elements(sequence, place.number)
+    elements = buffer_elements(sequence, place.number)
     return {name: (torch.zeros(gives, dtype=DTYPES[name], device=place.device),
                    torch.zeros(gets, dtype=DTYPES[name], device=place.device))
-            for name, (gives, gets) in found.items()}
+            for name, (gives, gets) in elements.items()}
 
 
 class ReplayRunner(Runner):

@@ -147,10 +147,10 @@ def fitting(
 
 def _shortened(label: str, labels: Sequence[str], most: int) -> str:
     """Keep a label's beginning, and the part around its first difference from the most similar."""
-    same = max((len(commonprefix([label, other])) for other in labels if other != label),
-               default=0)
+    common = max((len(commonprefix([label, other])) for other in labels if other != label),
+                 default=0)
     head = most // 3
-    start = min(max(same - most // 6, 0), len(label) - (most - head - len(DOTS)))
+    start = min(max(common - most // 6, 0), len(label) - (most - head - len(DOTS)))
     if start <= head:
         return label[:most - len(DOTS)] + DOTS
     rest = label[start:]

@@ -143,13 +143,13 @@ class PairsOperation:
 
     def check(self) -> WrongMessages | None:
         place = self.place
-        found = [(rank, wrong) for rank in range(place.world_size) if rank != place.rank
-                 for wrong in (compare(self._places.last_of(rank),
-                                       self._of(place.global_rank(rank))),)
-                 if wrong is not None]
-        if not found:
+        wrong_ranks = [(rank, wrong) for rank in range(place.world_size) if rank != place.rank
+                       for wrong in (compare(self._places.last_of(rank),
+                                             self._of(place.global_rank(rank))),)
+                       if wrong is not None]
+        if not wrong_ranks:
             return None
-        return WrongMessages(sum(wrong.n_wrong for _, wrong in found), *found[0])
+        return WrongMessages(sum(wrong.n_wrong for _, wrong in wrong_ranks), *wrong_ranks[0])
 
     def answer(self) -> dict[str, Any]:
         """Return this rank's times of each round, a value for each row, and its node."""

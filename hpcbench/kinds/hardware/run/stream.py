@@ -82,10 +82,10 @@ class StreamOperation:
         """Compare every element, then wipe, so that the next check sees a new result."""
         got = self.output.to("cpu")
         expected = self._expected(self._count)
-        found = mismatch(got, expected, lambda piece: got[piece] == expected[piece])
+        wrong = mismatch(got, expected, lambda piece: got[piece] == expected[piece])
         if self._work.kernel != "read_modify_write":
             self.output.fill_(0)  # no element of a result is 0
-        return found
+        return wrong
 
     def answer(self) -> dict[str, Any]:
         return {"stream": {"array_bytes": self._bytes, "cache_bytes": self._cache_bytes,

@@ -83,11 +83,11 @@ def _signals(terms: int, limit: int, power: int) -> tuple[int, int]:
 
     ``limit`` is the largest result of a part, ``power`` how many right operands make it. Ones alone
     would hide an exchange of ranks' parts, so they are taken only where there is nothing else."""
-    found = {size: count for size in _SIGNALS
-             if (count := _count(terms, limit // (_left(size) * size**power)))}
-    size = next((size for size, count in found.items() if count >= min(terms, _MANY) and size > 1),
-                2 if 2 in found else max(found, default=0))
-    return size, found.get(size, 0)
+    counts = {size: count for size in _SIGNALS
+              if (count := _count(terms, limit // (_left(size) * size**power)))}
+    size = next((size for size, count in counts.items() if count >= min(terms, _MANY) and size > 1),
+                2 if 2 in counts else max(counts, default=0))
+    return size, counts.get(size, 0)
 
 
 def _count(terms: int, most: int) -> int:

@@ -28,36 +28,37 @@ class PrimitiveHost:
         return installed().primitives
 
     def cases(
-        self, title: str, block: Block, job: PlanRequest, one: DeclaredFunction, file: FunctionFile,
+        self, title: str, block: Block, job: PlanRequest, func: DeclaredFunction,
+        file: FunctionFile,
     ) -> Iterator[Case]:
         """Yield the cases of the function, and of the implementations beside it."""
-        primitive = installed().primitives[one.compare]
-        if one.points:
-            raise ConfigError(f"{file.place(one)}: points: a function compared with a primitive "
+        primitive = installed().primitives[func.compare]
+        if func.points:
+            raise ConfigError(f"{file.place(func)}: points: a function compared with a primitive "
                               "has axes only")
-        own = {name: _option_values(name, values, one, file) for name, values in one.axes.items()
+        own = {name: _option_values(name, values, func, file) for name, values in func.axes.items()
                if name not in _PROBLEM and name not in primitive.options}
         spec = ImplementationSpec(
-            one.name, f"{file.title}:{one.line}", {one.compare: file.path}, options={
+            func.name, f"{file.title}:{func.line}", {func.compare: file.path}, options={
                 name: Values(values[0], values) for name, values in own.items()})
         common = block.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={
             "kind", "file", "function"})
-        raw = {**common, "kind": "primitive", "primitive": one.compare, "implementations": {
-            one.name: {name: list(values) for name, values in own.items()},
-            **{name: {} for name in one.beside or ("torch",)}},
-            "options": {name: list(one.axes[name]) for name in primitive.options
-                        if name in one.axes},
-            **{name: list(one.axes[name]) for name in _PROBLEM if name in one.axes}}
-        yield from cases_of_file(f"{title}-{one.compare}", PrimitiveBlock.of_plain(
-            raw, file.place(one)), job, spec, file)
+        raw = {**common, "kind": "primitive", "primitive": func.compare, "implementations": {
+            func.name: {name: list(values) for name, values in own.items()},
+            **{name: {} for name in func.beside or ("torch",)}},
+            "options": {name: list(func.axes[name]) for name in primitive.options
+                        if name in func.axes},
+            **{name: list(func.axes[name]) for name in _PROBLEM if name in func.axes}}
+        yield from cases_of_file(f"{title}-{func.compare}", PrimitiveBlock.of_plain(
+            raw, file.place(func)), job, spec, file)
 
 
 def _option_values(
-    name: str, values: Sequence[Value], one: DeclaredFunction, file: FunctionFile,
+    name: str, values: Sequence[Value], func: DeclaredFunction, file: FunctionFile,
 ) -> tuple[Option, ...]:
     """Return the values of an option of an implementation. Raises ConfigError for others."""
-    found = tuple(value for value in values if isinstance(value, (str, int)))
-    if len(found) != len(values) or name not in one.parameters:
-        raise ConfigError(f"{file.place(one)}: {name}: of a primitive it must be a parameter of "
+    plain = tuple(value for value in values if isinstance(value, (str, int)))
+    if len(plain) != len(values) or name not in func.parameters:
+        raise ConfigError(f"{file.place(func)}: {name}: of a primitive it must be a parameter of "
                           "the function, and text, a whole number, True or False")
-    return found
+    return plain

@@ -400,14 +400,14 @@ class PrimitiveRegistry:
 
 def load_registry() -> PrimitiveRegistry:
     """Return the registry of our own and every plug-in's."""
-    found = Named[Spec]("{}", _OURS, ENTRY_POINTS, (PrimitiveSpec, ImplementationSpec),
-                        names=_names)
-    specs = tuple(found.values())
+    registry = Named[Spec]("{}", _OURS, ENTRY_POINTS, (PrimitiveSpec, ImplementationSpec),
+                           names=_names)
+    specs = tuple(registry.values())
     return PrimitiveRegistry(
         {spec.name: spec for spec in specs if isinstance(spec, PrimitiveSpec)},
         grouped((ALIASES.get(spec.name, spec.name), spec) for spec in specs
                 if isinstance(spec, ImplementationSpec)),
-        ALIASES, ELSEWHERE, found.offers)
+        ALIASES, ELSEWHERE, registry.offers)
 
 
 def _names(spec: Spec) -> list[str]:

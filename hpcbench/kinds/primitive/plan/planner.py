@@ -104,11 +104,11 @@ def _choices(
         spec = registry.implementation(name, primitive.name)
         absent = registry.absent(name, primitive.name)
         why = f"no {name} of {primitive.name}: {absent}" if absent else ""
-        known = (options_of(primitive, spec) if spec else
-                 {**primitive.options, **registry.elsewhere.get(name, {})})
+        allowed = (options_of(primitive, spec) if spec else
+                   {**primitive.options, **registry.elsewhere.get(name, {})})
         for axes in sets:
             own = {key: axes.get(key, block.options.get(key, (values.default,)))
-                   for key, values in known.items()}
+                   for key, values in allowed.items()}
             for order, backend, values in product(
                     _orders(block, axes, primitive), axes.get("backend", (None,)),
                     product(*own.values())):
@@ -148,9 +148,9 @@ def block_problems(block: PrimitiveBlock, registry: PrimitiveRegistry) -> Iterat
 
 
 def _bad_shapes(block: PrimitiveBlock, primitives: Sequence[PrimitiveSpec]) -> Iterator[str]:
-    for key, known in (("model", MODELS), ("layer", LAYERS)):
-        yield from (f"{key}: {unknown_name(name, known)}" for name in getattr(block, key) or ()
-                    if name not in known)
+    for key, allowed in (("model", MODELS), ("layer", LAYERS)):
+        yield from (f"{key}: {unknown_name(name, allowed)}" for name in getattr(block, key) or ()
+                    if name not in allowed)
     if block.model is not None:
         yield from (f"model: {primitive.name} takes its shape from no layer; give m, n and k"
                     for primitive in primitives if not primitive.layers)

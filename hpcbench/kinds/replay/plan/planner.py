@@ -199,8 +199,8 @@ def _reasons(sequence: CallSequence) -> tuple[str, ...]:
 
 def _workload(work: Replay, sequence: CallSequence) -> Replay:
     sizes = dict[str, int]()
-    for one in sequence.forms:
-        sizes[one.dtype] = sizes.get(one.dtype, 0) + one.size_bytes
+    for form in sequence.forms:
+        sizes[form.dtype] = sizes.get(form.dtype, 0) + form.size_bytes
     return replace(
         work, dtype=max(sizes, key=lambda name: sizes[name], default="uint8"),
         n_calls=sequence.n_calls, recorded_calls=sequence.recorded_calls,

@@ -129,8 +129,8 @@ def unfit_record(record: TrafficRecord, ranks: int, *, alone: bool = False) -> s
     if ranks > record.world_size:
         return (f"world_size {ranks} is more than the {record.world_size} recorded ranks: give "
                 f"world_size {record.world_size}")
-    known = {one.rank for one in record.order}
-    if lacking := [rank for rank in range(ranks) if rank not in known]:
+    recorded = {one.rank for one in record.order}
+    if lacking := [rank for rank in range(ranks) if rank not in recorded]:
         return (f"rank {lacking[0]} has no record, so its order is unknown: record all ranks"
                 + ", or give the record itself to run, which replays each call isolated"
                 * (not alone))
@@ -139,7 +139,7 @@ def unfit_record(record: TrafficRecord, ranks: int, *, alone: bool = False) -> s
 
 def sequence_of(record: TrafficRecord, request: Request) -> CallSequence:
     """Return the calls of the ranks, for whom `unfit_record` has to give None."""
-    found = [_form(record, index, request) for index in range(len(record.signatures))]
+    formed = [_form(record, index, request) for index in range(len(record.signatures))]
     orders = {one.rank: one for one in record.order if one.rank < request.ranks}
     keys = {rank: tuple(_keys(orders[rank])) for rank in sorted(orders)}
     callers = defaultdict[Key, dict[int, int]](dict)
@@ -149,7 +149,7 @@ def sequence_of(record: TrafficRecord, request: Request) -> CallSequence:
                 callers[key][rank] = place
     left_out, complete = Counter[str](), list[tuple[int, Key]]()
     for key, places in callers.items():
-        form = found[key[0]]
+        form = formed[key[0]]
         if isinstance(form, str):
             left_out[form] += 1
         elif {*places} != {*form.callers}:
@@ -164,7 +164,7 @@ def sequence_of(record: TrafficRecord, request: Request) -> CallSequence:
     waits = gaps if request.gaps != "together" else {
         rank: _gaps(own, _without_waits(orders[rank]), {*kept}) for rank, own in keys.items()}
     used = sorted({key[0] for key in kept})
-    forms = {index: form for index in used if isinstance(form := found[index], Form)}
+    forms = {index: form for index in used if isinstance(form := formed[index], Form)}
     return CallSequence(
         tuple(forms.values()),
         _ranks(waits, {index: number for number, index in enumerate(forms)}, request.gaps),
@@ -194,13 +194,13 @@ def _gaps(
     """Return the ns from each kept call's issue back to that of the kept one before it.
 
     0 of the first; None where the record does not know."""
-    found, gap = dict[Key, int | None](), None
+    gaps, gap = dict[Key, int | None](), None
     for key, since in zip(own, gap_ns, strict=True):
         gap = None if gap is None or since is None else gap + since
         if key in kept:
-            found[key] = gap if found else 0
+            gaps[key] = gap if gaps else 0
             gap = 0
-    return found
+    return gaps
 
 
 def _ranks(
@@ -228,26 +228,27 @@ def _recorded_ns(gaps: Iterable[Mapping[Key, int | None]]) -> int | None:
 
 def _form(record: TrafficRecord, index: int, request: Request) -> Form | str:
     """Return the form of a signature on the ranks of the run, or why it is left out."""
-    one = record.signatures[index]
-    recorded = record.groups[one.group].ranks
-    known = collectives().get(one.collective)
+    signature = record.signatures[index]
+    recorded = record.groups[signature.group].ranks
+    spec = collectives().get(signature.collective)
     folded = len(recorded) == record.world_size and request.ranks < record.world_size
     ranks = tuple(range(request.ranks)) if folded else recorded
-    if known is None or known.is_plugin:
-        return f"{one.collective} is no collective here"
-    if known.moves_data and one.dtype not in DTYPE_BYTES:
-        return f"dtype {one.dtype} is none of hpcbench"
+    if spec is None or spec.is_plugin:
+        return f"{signature.collective} is no collective here"
+    if spec.moves_data and signature.dtype not in DTYPE_BYTES:
+        return f"dtype {signature.dtype} is none of hpcbench"
     form = Form(
-        one.collective, str(one.dtype) if known.moves_data else "uint8",
-        (one.operator or "sum") if known.has_op else None, one.root or 0,
-        one.group, ranks, (), pair=one.pair, size_bytes=one.bytes if known.moves_data else 0)
+        signature.collective, str(signature.dtype) if spec.moves_data else "uint8",
+        (signature.operator or "sum") if spec.has_op else None, signature.root or 0,
+        signature.group, ranks, (), pair=signature.pair,
+        size_bytes=signature.bytes if spec.moves_data else 0)
     missing = _missing(form, request, folded=folded)
-    if missing or not known.moves_data:
+    if missing or not spec.moves_data:
         return missing or form
-    uneven = one.is_uneven(len(recorded))
+    uneven = signature.is_uneven(len(recorded))
     if uneven and folded:
         return f"parts of different sizes on {request.ranks} ranks instead of all that sent them"
-    return _sized(form, one, request, uneven=uneven)
+    return _sized(form, signature, request, uneven=uneven)
 
 
 def _missing(form: Form, request: Request, *, folded: bool) -> str:
@@ -265,16 +266,16 @@ def _missing(form: Form, request: Request, *, folded: bool) -> str:
     return "calls of a rank alone send nothing" if len(form.ranks) < 2 else ""
 
 
-def _sized(form: Form, one: Signature, request: Request, *, uneven: bool) -> Form | str:
+def _sized(form: Form, signature: Signature, request: Request, *, uneven: bool) -> Form | str:
     """Return the form with its parts, or why it is left out."""
-    size, count = len(form.ranks), one.bytes // DTYPE_BYTES[form.dtype]
-    if one.collective == "all_to_all" and uneven:
-        if not one.rows:
+    size, count = len(form.ranks), signature.bytes // DTYPE_BYTES[form.dtype]
+    if signature.collective == "all_to_all" and uneven:
+        if not signature.rows:
             return NO_SPLITS
-        made = replace(form, parts=(0,), rows=one.rows)
+        made = replace(form, parts=(0,), rows=signature.rows)
     elif uneven:
-        made = replace(form, parts=tuple(part or 0 for part in one.parts))
-    elif one.collective in _WHOLE:
+        made = replace(form, parts=tuple(part or 0 for part in signature.parts))
+    elif signature.collective in _WHOLE:
         made = replace(form, parts=(count,))
     else:
         made = replace(form, parts=(count // size,) * size)
@@ -288,14 +289,14 @@ def _sized(form: Form, one: Signature, request: Request, *, uneven: bool) -> For
 
 def buffer_elements(sequence: CallSequence, rank: int | None = None) -> dict[str, tuple[int, int]]:
     """Return by dtype the most elements that a rank gives and gets; None: the most of all ranks."""
-    found = dict[str, tuple[int, int]]()
+    elements = dict[str, tuple[int, int]]()
     for form in sequence.forms:
         for position, caller in enumerate(form.ranks):
             if rank in (None, caller):
-                gives, gets = found.get(form.dtype, (0, 0))
+                gives, gets = elements.get(form.dtype, (0, 0))
                 given, got = form.elements(position)
-                found[form.dtype] = max(gives, given), max(gets, got)
-    return found
+                elements[form.dtype] = max(gives, given), max(gets, got)
+    return elements
 
 
 def most_in_flight(sequence: CallSequence) -> int:
@@ -331,9 +332,9 @@ def unequal_order(sequence: CallSequence) -> str | None:
 
     They would never match: backends match the calls of a group by their order."""
     first = dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]]()
-    for one in sequence.ranks:
+    for of_rank in sequence.ranks:
         own = defaultdict[tuple[int, tuple[int, ...]], list[tuple[int, int]]](list)
-        for call in _numbered(one, sequence.forms):
+        for call in _numbered(of_rank, sequence.forms):
             own[sequence.forms[call[0]].group, sequence.forms[call[0]].callers].append(call)
         for group, calls in own.items():
             if first.setdefault(group, calls) != calls:
@@ -341,14 +342,14 @@ def unequal_order(sequence: CallSequence) -> str | None:
     return None
 
 
-def _numbered(one: RankCalls, forms: Sequence[Form]) -> list[tuple[int, int]]:
+def _numbered(calls: RankCalls, forms: Sequence[Form]) -> list[tuple[int, int]]:
     """Return each call of a rank as its form, and which call of the form it is."""
     counts = Counter[int]()
-    found = []
-    for form in one.forms:
-        found.append((form, counts[form]))
+    numbered = []
+    for form in calls.forms:
+        numbered.append((form, counts[form]))
         counts[form] += 1
-    return found
+    return numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,16 +363,16 @@ class ReplayGroups:
 
 def divisions_of(sequence: CallSequence, world_size: int) -> tuple[ReplayGroups, ...]:
     """Return the communicators of a sequence, in as few divisions as they fit in order."""
-    found = list[list[tuple[int, tuple[int, ...]]]]()
+    divisions = list[list[tuple[int, tuple[int, ...]]]]()
     for group in dict.fromkeys((form.group, form.ranks) for form in sequence.forms):
-        free = next((one for one in found if not any(
+        free = next((one for one in divisions if not any(
             {*group[1]} & {*ranks} for _, ranks in one)), None)
         if free is None:
-            found.append(free := [])
+            divisions.append(free := [])
         free.append(group)
     everyone = {*range(world_size)}
     rests = [tuple(sorted(everyone.difference(*(ranks for _, ranks in one))))
-             for one in found]
+             for one in divisions]
     return tuple(
         ReplayGroups(tuple(one), (*(ranks for _, ranks in one), *((rest,) if rest else ())))
-        for one, rest in zip(found, rests, strict=True))
+        for one, rest in zip(divisions, rests, strict=True))

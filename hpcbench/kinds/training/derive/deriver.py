@@ -103,8 +103,8 @@ def _exchange(item: CaseResult, samples: CaseSamples) -> RankWork | None:
         return None
     stamps = stalls.stamps_of(item, samples)
     after_s, ready_s = stamps.phase_s["exchange"] - stamps.wait_s, stamps.late_s + stamps.ready_s
-    medians = [tuple(map(tuple, found.tolist())) for times in (after_s, ready_s)
-               if (found := pass_medians(times, stamps.passes)) is not None]
+    medians = [tuple(map(tuple, median.tolist())) for times in (after_s, ready_s)
+               if (median := pass_medians(times, stamps.passes)) is not None]
     if len(medians) < 2:
         return None
     return RankWork(EXCHANGE, stamps.ranks, medians[0], (0,) * len(stamps.ranks), "", medians[1])
@@ -266,11 +266,11 @@ class TrainingDeriver(Deriver):
 
     def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
         exposed, partners = slow_ranks.exposures(items), slow_ranks.paired(items)
-        scaled, same = rates.scaling(items), fingerprints.same_programs(items)
+        scaled, counterparts = rates.scaling(items), fingerprints.same_programs(items)
         others = fingerprints.counterparts(items)
         return {case_id: {
             **_alone(item, hardware, exposed.get(case_id, {})), **scaled.get(case_id, {}),
-            IS_PARTNER.name: case_id in partners, SAME_PROGRAM.name: same.get(case_id),
+            IS_PARTNER.name: case_id in partners, SAME_PROGRAM.name: counterparts.get(case_id),
             COUNTERPART.name: others.get(case_id)}
             for item in items for case_id in [item.case.case_id]}
 
@@ -286,8 +286,8 @@ class TrainingDeriver(Deriver):
     def settled(self, values: Values, of_kind: Records) -> Values:
         """Return the values without what comparisons refuse, and beside the base of its scaling."""
         def holds(what: str, rank: int, own: Values = values) -> bool:
-            found = clear(own.get(COMPARISONS.name) or (), what)
-            return found is not None and found.rank == rank
+            slower = clear(own.get(COMPARISONS.name) or (), what)
+            return slower is not None and slower.rank == rank
 
         late, alone, stalled = (values[one.name] for one in (LATE_RANK, SLOW_ALONE, STALLS))
         if stalled is not None:
@@ -334,11 +334,12 @@ class TrainingDeriver(Deriver):
                 } if definition else {}
             for text in rates.violations(replace(computed, utilisations=shares)):
                 yield Violation("HB149", text)
-        found = list(rates.differences(item.case, item.detail))
-        if found:
-            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            yield Violation("HB157", f"{found[0]}{more}: the numbers that are measured stand; what "
-                          "is predicted of its traffic does not hold here: report it",
+        problems = list(rates.differences(item.case, item.detail))
+        if problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            yield Violation("HB157", f"{problems[0]}{more}: the numbers that are measured stand; "
+                            "what "
+"is predicted of its traffic does not hold here: report it",
                           rejects=False)
 
 

@@ -83,25 +83,26 @@ def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
     known = {item.case.case_id: recorded for item in items if item.statistics
              if (recorded := next((left["fingerprints"] for left in item.detail.values()
                                if "fingerprints" in left), None)) is not None}
-    found = {case_id: Counterpart(missing=str(recorded["missing"]))
-             for case_id, recorded in known.items() if "missing" in recorded}
+    counterparts_found = {case_id: Counterpart(missing=str(recorded["missing"]))
+                          for case_id, recorded in known.items() if "missing" in recorded}
     groups = grouped((_key(item), item.case) for item in items
-                     if item.case.case_id in known and item.case.case_id not in found)
+                     if item.case.case_id in known and item.case.case_id not in counterparts_found)
     for cases in groups.values():
-        found |= _of_group(cases, known)
-    return found
+        counterparts_found |= _of_group(cases, known)
+    return counterparts_found
 
 
-def disagreement(found: Counterpart) -> str:
-    share = ("" if found.share is None else
-             f", by up to {three_digits(found.share)} times what is allowed")
-    differs = f"{found.n_wrong} of {found.n_compared} comparisons of the timed model"
-    if found.on_ranks:
-        return (f"{differs} differ among the ranks' copies{share}, first {found.what} of "
-                f"{found.name}: gradients or weights are not exchanged as they should be")
-    return (f"{differs} are not those of {found.words} ({found.case_id}){share}, first "
-            f"{found.what} of {found.name}: one of both computes something else; its times stand, "
-            "but do not use them before you know which")
+def disagreement(counterpart: Counterpart) -> str:
+    share = ("" if counterpart.share is None else
+             f", by up to {three_digits(counterpart.share)} times what is allowed")
+    differs = f"{counterpart.n_wrong} of {counterpart.n_compared} comparisons of the timed model"
+    if counterpart.on_ranks:
+        return (f"{differs} differ among the ranks' copies{share}, first {counterpart.what} of "
+                f"{counterpart.name}: gradients or weights are not exchanged as they should be")
+    return (f"{differs} are not those of {counterpart.words} ({counterpart.case_id}){share}, first "
+            f"{counterpart.what} of {counterpart.name}: one of both computes something else; "
+            "its times stand, "
+"but do not use them before you know which")
 
 
 def _key(item: CaseResult) -> tuple[object, ...]:
@@ -115,53 +116,53 @@ def _layout(case: Case) -> tuple[object, ...]:
     return work.strategy, dict(work.options).get("over"), work.dp, work.tp, work.pp
 
 
-def _of_group(cases: Sequence[Case], known: Mapping[str, Recorded]) -> dict[str, Counterpart]:
+def _of_group(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> dict[str, Counterpart]:
     broken = _wrong({case.case_id: _judged(list(_errors(
-        known[case.case_id], known[case.case_id], of_copies=True)), on_ranks=True)
+        recorded[case.case_id], recorded[case.case_id], of_copies=True)), on_ranks=True)
         for case in cases})
     sound = [case for case in cases if case.case_id not in broken]
     if not sound:
         return broken
-    found = _of_sound(sound, known)
-    if broken and all(one.missing for one in found.values()):
+    counterparts = _of_sound(sound, recorded)
+    if broken and all(one.missing for one in counterparts.values()):
         text = ", ".join(_strategy_text(case) for case in cases if case.case_id in broken)
-        found = {case_id: Counterpart(missing=f"the copies of {text} differ (HB158)")
-                 for case_id in found}
-    return found | broken
+        counterparts = {case_id: Counterpart(missing=f"the copies of {text} differ (HB158)")
+                        for case_id in counterparts}
+    return counterparts | broken
 
 
 def _wrong(found: Mapping[str, Counterpart]) -> dict[str, Counterpart]:
     return {case_id: one for case_id, one in found.items() if one.n_wrong}
 
 
-def _of_sound(cases: Sequence[Case], known: Mapping[str, Recorded]) -> dict[str, Counterpart]:
+def _of_sound(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> dict[str, Counterpart]:
     first = next((case for case in cases if alone_by(training_of(case))), cases[0])
-    found = _beside(first, cases, known)
-    other = next((case for case in cases if found[case.case_id].n_wrong
+    counterparts = _beside(first, cases, recorded)
+    other = next((case for case in cases if counterparts[case.case_id].n_wrong
                   and _layout(case) != _layout(first)), None)
-    again = _beside(other, cases, known) if other else found
-    return again if len(_wrong(again)) < len(_wrong(found)) else found
+    again = _beside(other, cases, recorded) if other else counterparts
+    return again if len(_wrong(again)) < len(_wrong(counterparts)) else counterparts
 
 
 def _beside(
-    base: Case, cases: Sequence[Case], known: Mapping[str, Recorded],
+    base: Case, cases: Sequence[Case], recorded: Mapping[str, Recorded],
 ) -> dict[str, Counterpart]:
     """Compare all with a base; those laid out as it with one of the others, if one agrees."""
     others = [case for case in cases if _layout(case) != _layout(base)]
-    found = {case.case_id: compared(case, base, known) for case in others}
-    agree = [case for case in others if not found[case.case_id].n_wrong]
+    counterparts = {case.case_id: compared(case, base, recorded) for case in others}
+    agree = [case for case in others if not counterparts[case.case_id].n_wrong]
     other = next(iter([*agree, *others]), None)
-    return found | {case.case_id: compared(case, other, known) for case in cases
-                    if case.case_id not in found}
+    return counterparts | {case.case_id: compared(case, other, recorded) for case in cases
+                           if case.case_id not in counterparts}
 
 
-def compared(case: Case, other: Case | None, known: Mapping[str, Recorded]) -> Counterpart:
+def compared(case: Case, other: Case | None, recorded: Mapping[str, Recorded]) -> Counterpart:
     if other is None:
         work = training_of(case)
         return Counterpart(missing=(
             "no other layout of the run takes a step of the same samples, which are "
             f"{work.global_batch} of {work.seq_length} tokens"))
-    own, theirs = known[case.case_id], known[other.case_id]
+    own, theirs = recorded[case.case_id], recorded[other.case_id]
     if own[WEIGHTS].keys() != theirs[WEIGHTS].keys():
         return Counterpart(missing=f"{_strategy_text(other)} names its parameters otherwise")
     return _judged(list(_errors(own, theirs)), case_id=other.case_id, words=_strategy_text(other))

@@ -232,15 +232,15 @@ def differences(case: Case, detail: Mapping[str, Any]) -> Iterator[str]:
     if not is_predicted(work) or not work.trains:
         return
     stages = stages_of(work)
-    for rank, one in _by_rank(detail).items():
-        if "calls" not in one or rank % work.tp:
+    for rank, of_rank in _by_rank(detail).items():
+        if "calls" not in of_rank or rank % work.tp:
             continue
         expected = {part.collective: (part.count, part.size_bytes)
                     for part in predict_stage(work, stages[rank // work.tp % len(stages)]).calls}
-        found = {name: (count, size) for name, (count, size, _) in one["calls"].items()}
-        for name in sorted({*expected, *found}):
-            if found.get(name) != expected.get(name):
-                yield (f"rank {rank} called {_text(name, found)} in a step, predicted was "
+        counted = {name: (count, size) for name, (count, size, _) in of_rank["calls"].items()}
+        for name in sorted({*expected, *counted}):
+            if counted.get(name) != expected.get(name):
+                yield (f"rank {rank} called {_text(name, counted)} in a step, predicted was "
                        f"{_text(name, expected)}")
 
 
@@ -292,8 +292,8 @@ def rooflines(
         call.collective for call in needs.of_ranks[0].calls} <= {"all_reduce"}
     if phase_s and meets_once and work.tp * work.pp == 1:
         parts += _phases(work, needs.hardware_flops, exchanged, moved, phase_s)
-    found = (roofline(demand, time_s, ceilings, name) for name, time_s, demand in parts)
-    return tuple(one for one in found if one is not None)
+    bounds = (roofline(demand, time_s, ceilings, name) for name, time_s, demand in parts)
+    return tuple(one for one in bounds if one is not None)
 
 
 def _phases(

@@ -321,12 +321,12 @@ def _groups(items: Iterable[CaseResult]) -> Iterable[list[CaseResult]]:
     return groups.values()
 
 
-def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Values:
+def _exposure(item: CaseResult, alike: Sequence[CaseResult]) -> Values:
     """Return the values with t, t(off), t(only) of the same pass: ``exposed_s`` t - t(off),
     ``exposed_share`` of t, ``communication_overhead`` t / t(off) - 1, ``overlap_efficiency``
     (t(off) + t(only) - t) / min(t(off), t(only))."""
     partners = {name: nearest(item, (
-        other for other in same if training_of(other.case).communication == name))
+        other for other in alike if training_of(other.case).communication == name))
         for name in (OFF, ONLY)}
     missing = {name: reason for name, other in partners.items()
                if (reason := why_unpaired(name, "training", item, other))}

@@ -272,9 +272,9 @@ def from_stamps(item: CaseResult, samples: CaseSamples) -> Values:
         stamps = stamps_of(item, samples)
         step_s, before_s, late_s = stamps.step_s, stamps.ready_s, stamps.late_s
         after_s = stamps.phase_s.get("optimizer", np.zeros_like(step_s))
-    found = scaling_laws.of_steps_that_meet(before_s, after_s, step_s.max(axis=0), late_s)
-    return {} if found is None else _efficiencies(
-        STAMPS, tuple((before_s + after_s).mean(axis=1).tolist()), found)
+    solved = scaling_laws.of_steps_that_meet(before_s, after_s, step_s.max(axis=0), late_s)
+    return {} if solved is None else _efficiencies(
+        STAMPS, tuple((before_s + after_s).mean(axis=1).tolist()), solved)
 
 
 def from_partner(item: CaseResult, steps: slow_ranks.OwnSteps) -> Values:
@@ -282,8 +282,8 @@ def from_partner(item: CaseResult, steps: slow_ranks.OwnSteps) -> Values:
     if item.statistics is None or len(steps.own_s) < 2:
         return {}
     useful_s = tuple(own.median for own in steps.own_s)
-    found = scaling_laws.of_two_factors(useful_s, item.statistics.median_s)
-    return {} if found is None else _efficiencies(WITHOUT, useful_s, found)
+    solved = scaling_laws.of_two_factors(useful_s, item.statistics.median_s)
+    return {} if solved is None else _efficiencies(WITHOUT, useful_s, solved)
 
 
 def beside_base(own: Values, base: Values) -> Values:

@@ -237,9 +237,9 @@ def block_problems(block: TrainingBlock) -> Iterator[str]:
 def _bad_ranks(block: TrainingBlock) -> Iterator[str]:
     if block.lora_rank is None:
         return
-    known = registry()
-    having = [name for name, spec in known.items() if _RANK in spec.options]
-    if not set(having) & set(block.strategies) and set(block.strategies) <= set(known):
+    strategies = registry()
+    having = [name for name, spec in strategies.items() if _RANK in spec.options]
+    if not set(having) & set(block.strategies) and set(block.strategies) <= set(strategies):
         yield (f"lora_rank: {' and '.join(block.strategies)} trains no adapters; take lora_rank "
                f"away, or name {' or '.join(having)}")
     for name in having:

@@ -202,8 +202,8 @@ def _smaller(work: Training, budget: int) -> Iterator[Setting]:
     batches = range(work.batch_size - 1, 0, -1)
     for setting in ({"checkpointing": "full"}, whole, sharded):
         other = changed(work, setting)
-        for found in _mildest(other, budget, "batch_size", batches) if other else ():
-            yield {**found, **setting}
+        for milder in _mildest(other, budget, "batch_size", batches) if other else ():
+            yield {**milder, **setting}
             return
 
 

@@ -97,12 +97,12 @@ def span_texts(works: Sequence[Training]) -> Iterator[str]:
 def distinguishing_options(works: Iterable[Training]) -> Mapping[Training, str]:
     """Return for each training the options that not all of its strategy have at their default."""
     texts = dict[Training, str]()
-    for name, same in grouped((work.strategy, work) for work in works).items():
+    for name, of_strategy in grouped((work.strategy, work) for work in works).items():
         spec = strategy(name)
         usual = {key: option.default for key, option in spec.options.items()} if spec else {}
-        shared, _ = vary((usual | dict(work.options)).items() for work in same)
+        shared, _ = vary((usual | dict(work.options)).items() for work in of_strategy)
         texts |= {work: options_text([option for option in work.options if option not in shared
-                                      or option not in usual.items()]) for work in same}
+                                      or option not in usual.items()]) for work in of_strategy}
     return texts
 
 
@@ -119,14 +119,14 @@ def parity_text(item: CaseResult, values: Values) -> str | None:
     return "ok" if share is None else f"{three_digits(100 * share)}%"
 
 
-def counterpart_text(found: Counterpart) -> str:
-    if found.missing:
-        return f"compared with no other strategy: {found.missing}"
-    if found.on_ranks:
+def counterpart_text(counterpart: Counterpart) -> str:
+    if counterpart.missing:
+        return f"compared with no other strategy: {counterpart.missing}"
+    if counterpart.on_ranks:
         return "copies on the ranks differ (HB158)"
-    if found.n_wrong:
-        return f"differs from that of {found.words} (HB158)"
-    return f"compared with that of {found.words}, by weights, gradients and the first update"
+    if counterpart.n_wrong:
+        return f"differs from that of {counterpart.words} (HB158)"
+    return f"compared with that of {counterpart.words}, by weights, gradients and the first update"
 
 
 MOST_CASES, MOST_RANKS = 3, 8  # tables, and rows of each: a profile is at most a screen
@@ -325,8 +325,8 @@ def charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     """Yield the charts of the trainings that have statistics, and train: one a model and ranks."""
     groups = grouped((_key(item), item) for item in items
                      if item.statistics is not None and training_of(item.case).trains)
-    for key, same in groups.items():
-        yield from _charts(key, same, derived)
+    for key, alike in groups.items():
+        yield from _charts(key, alike, derived)
 
 
 def _key(item: CaseResult) -> Key:
@@ -423,34 +423,35 @@ _CAPTION = (
 def stall_charts(items: Items, derived: Records) -> Iterator[chart.BarChart]:
     """Yield one chart of the trainings with findings, those that wait most; or none."""
     named = titles(items)
-    known = [(item, steps, stalls) for item in items if item.timing
-             and (steps := item.timing.steps)
-             and (stalls := stalls_of(item, derived))
-             and [*findings(item, stalls)]]
-    known.sort(key=lambda one: -_stalled(one[2]))
-    if not known:
+    measured = [(item, steps, stalls) for item in items if item.timing
+                and (steps := item.timing.steps)
+                and (stalls := stalls_of(item, derived))
+                and [*findings(item, stalls)]]
+    measured.sort(key=lambda one: -_stalled(one[2]))
+    if not measured:
         return
     sections = tuple(chart.BarSection(named[item.case.case_id], tuple(
         _stall_bar(steps, stalls, rank) for rank in sorted(sorted(
             stalls.ranks, key=lambda rank: -stalls.ready_s[stalls.ranks.index(rank)])[:MOST_BARS])))
-        for item, steps, stalls in known[:MOST_CASES])
+        for item, steps, stalls in measured[:MOST_CASES])
     looks = {look for section in sections for bar in section.bars for _, look in bar.segments}
     yield chart.BarChart(
         title="Who waits for whom: the step of each rank", file_stem="stalls",
         subtitle="ready: from the begin of the step to the rank's own last gradient",
         notes=(_CAPTION,), x=chart.Axis("time in the step", Show.MS, "ms"), columns=_COLUMNS,
-        case_ids=tuple(item.case.case_id for item, _, _ in known[:MOST_CASES]), sections=sections,
+        case_ids=tuple(item.case.case_id for item, _, _ in measured[:MOST_CASES]),
+        sections=sections,
         legend=tuple(look for look in (*PHASES.values(), WAITING, IN_NO_PHASE) if look in looks))
 
 
 def _stall_bar(steps: Steps, stalls: Stalls, rank: int) -> chart.Bar:
-    at, known = steps.ranks.index(rank), stalls.ranks.index(rank)
+    at, of_stalls = steps.ranks.index(rank), stalls.ranks.index(rank)
     segments = [(phase.median_s[at], PHASES.get(phase.name, IN_NO_PHASE))
                 for phase in steps.phases if phase.name != _EXCHANGE]
     for phase in (phase for phase in steps.phases if phase.name == _EXCHANGE):
-        waits_s = min(stalls.wait_s[known], phase.median_s[at])
+        waits_s = min(stalls.wait_s[of_stalls], phase.median_s[at])
         place = [look for _, look in segments].index(PHASES["backward"]) + 1
         segments[place:place] = [(waits_s, WAITING),
                                  (phase.median_s[at] - waits_s, PHASES[_EXCHANGE])]
-    return chart.Bar(f"rank {rank}", (steps.step_s[at], stalls.ready_s[known]),
+    return chart.Bar(f"rank {rank}", (steps.step_s[at], stalls.ready_s[of_stalls]),
                      (*segments, (steps.other_s[at], IN_NO_PHASE)))

@@ -298,13 +298,13 @@ def sums(name: str, parameter: torch.Tensor, value: torch.Tensor) -> torch.Tenso
 
 
 def _sums(own: torch.Tensor, of_rows: torch.Tensor, of_columns: torch.Tensor) -> torch.Tensor:
-    found = torch.zeros(1 + PROJECTIONS, dtype=torch.float64, device=of_rows.device)
+    sums_of_rows = torch.zeros(1 + PROJECTIONS, dtype=torch.float64, device=of_rows.device)
     height = max(1, _CHUNK // own.shape[1])
     for part, signs in zip(own.split(height), of_rows.split(height), strict=True):
         wide = part.to(of_rows.device, torch.float64)
-        found[0] += wide.square().sum()
-        found[1:] += ((wide @ of_columns) * signs).sum(0)
-    return found
+        sums_of_rows[0] += wide.square().sum()
+        sums_of_rows[1:] += ((wide @ of_columns) * signs).sum(0)
+    return sums_of_rows
 
 
 def whole_copies(rows: torch.Tensor) -> tuple[list[list[float]], int]:
@@ -334,9 +334,9 @@ def _gathered(table: torch.Tensor, place: Place) -> torch.Tensor:
     if place.world_size == 1:
         return table[None]
     own = table.to(in_fp64(place.device)).flatten()
-    found = own.new_empty(place.world_size * own.numel())
-    all_gather_tensor(found, own, group=place.group)
-    return found.cpu().view(place.world_size, *table.shape)
+    gathered = own.new_empty(place.world_size * own.numel())
+    all_gather_tensor(gathered, own, group=place.group)
+    return gathered.cpu().view(place.world_size, *table.shape)
 
 
 def _signs(name: str, dimension: int, extent: int) -> torch.Tensor:

@@ -155,18 +155,18 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
         missing["calls"] = "what compiled blocks call is no operation that torch shows"
     if spec.compile:
         missing |= dict.fromkeys(("flops", "activations"), _COMPILED)
-    found: dict[str, Any] = {"missing": missing}
+    counted: dict[str, Any] = {"missing": missing}
     if "calls" not in missing:
         parts = (traffic.calls(one.collective, one.ranks, [one.size_bytes])
                  for one in counter.calls)
-        found["calls"] = {one.collective: [one.count, one.size_bytes, one.wire_bytes]
-                          for one in traffic.together(parts)}  # as predictions have them
+        counted["calls"] = {one.collective: [one.count, one.size_bytes, one.wire_bytes]
+                            for one in traffic.together(parts)}  # as predictions have them
     if "flops" not in missing:
-        found["flops"] = counter.flops - counter.scores_again_flops
-        found["scores_again_flops"] = counter.scores_again_flops
+        counted["flops"] = counter.flops - counter.scores_again_flops
+        counted["scores_again_flops"] = counter.scores_again_flops
     if "activations" not in missing:
-        found |= {"activations": counter.activations, "activations_of": _ACTIVATIONS}
-    return found
+        counted |= {"activations": counter.activations, "activations_of": _ACTIVATIONS}
+    return counted
 
 
 Found = TypeVar("Found")
@@ -219,12 +219,12 @@ class TrainingOperation:
         strategy = self._strategy
         if not self._has_twin or why_no_fingerprints(strategy):
             return None
-        found, phases = Fingerprints(strategy), phase_clock(self.place.device)
+        fingerprints, phases = Fingerprints(strategy), phase_clock(self.place.device)
         phases.begin()
         strategy.forward_backward(self._loader.batch(0, *strategy.share), phases)
-        found.record_gradients()
+        fingerprints.record_gradients()
         strategy.discard()
-        return found
+        return fingerprints
 
     def prepare(self) -> None:
         self._phases.resolve()
@@ -321,12 +321,12 @@ class TrainingOperation:
 
 
 def checksum(modules: Iterable[nn.Module]) -> int:
-    found = 0
+    crc = 0
     for module in modules:
         for parameter in module.parameters():
             data = parameter.detach().to("cpu").contiguous().view(-1).view(torch.uint8)
-            found = zlib.crc32(data.numpy(), found)
-    return found
+            crc = zlib.crc32(data.numpy(), crc)
+    return crc
 
 
 def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:

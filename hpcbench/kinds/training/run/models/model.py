@@ -45,12 +45,12 @@ def counted_normals(key: int, count: int, device: torch.device) -> torch.Tensor:
 
     Each is the sum of the four 16-bit parts of a hash of its place, within 3.5 deviations: the same
     on every device."""
-    found = torch.empty(count, device=device)
+    drawn = torch.empty(count, device=device)
     for first in range(0, count, _PIECE):
-        piece = found[first:first + _PIECE]
+        piece = drawn[first:first + _PIECE]
         piece.copy_(_sums(key, first, len(piece), device))
     deviation = math.sqrt(4 * (_SIXTEEN**2 - 1) / 12)
-    return found.mul_(1 / deviation)
+    return drawn.mul_(1 / deviation)
 
 
 def _sums(key: int, first: int, count: int, device: torch.device) -> torch.Tensor:
