@@ -49,7 +49,7 @@ from hpcbench.statistics.hypothesis_tests import (
     shift_of,
     shifts_in_launches,
 )
-from hpcbench.statistics.order import Interval
+from hpcbench.statistics.order import Interval, median
 from hpcbench.units import grouped, plural
 
 FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
@@ -75,9 +75,9 @@ class CaseComparison:
     Attributes:
         key: common to both sides: the id of the case, or all its parameters but one.
         label: name of the case on the second side.
-        first_s, second_s: each side's median as `show` has it; of several files that over launches.
-        ratio: the quotient of medians over launches, or the geometric mean over pairs where
-            ``in_launch``; ``low`` to ``high`` is its 95 % interval, None where there are too few.
+        first_s, second_s: each side's median over launches; of one file's pairs as `show` has it.
+        ratio: the quotient of both, or the geometric mean over pairs where ``in_launch``;
+            ``low`` to ``high`` is its 95 % interval, None where there are too few.
         launches: how many of ``unit`` there are on each side.
         jobs: from how many results files on each side.
         in_launch: whether passes of the same launch were compared in pairs.
@@ -88,7 +88,7 @@ class CaseComparison:
         phases: where the time of a step went, if it has phases.
         imported: whether each side has times that another program printed.
         protocol: what differs in how the sides were measured.
-        ends_s: ends of the interval of each side's median, if that is of one file."""
+        ends_s: ends of the interval of each side's median, if that is one of `show`."""
 
     key: str
     label: str
@@ -115,11 +115,6 @@ class CaseComparison:
     @property
     def interval(self) -> Interval:
         return Interval(self.ratio, self.low, self.high)
-
-    @property
-    def is_of_times(self) -> bool:
-        """Return whether the ratio is the quotient of the two times."""
-        return math.isclose(self.ratio, self.second_s / self.first_s, rel_tol=_ROUNDING)
 
     @property
     def most_false(self) -> float:
@@ -242,20 +237,22 @@ def launches_needed(family: int) -> int:
 def _compared(
     key: str, first: CaseOfSide, second: CaseOfSide, *, in_launch: bool,
 ) -> CaseComparison:
-    a, b = (np.log(np.array(side.launch_s)) for side in (first, second))
-    shift, chance = shift_of(a, b)
+    a, b = (np.array(side.launch_s) for side in (first, second))
+    shift, chance = shift_of(np.log(a), np.log(b))
     ends = shift.map(math.exp)
     several = min(len(a), len(b)) > 1
     reason = _of_single(first, second, several=several)
     if in_launch and any(first.passes_s) and any(second.passes_s):
         reason = "no pass has both"
-    over_a, over_b = math.exp(np.median(a)), math.exp(np.median(b))
+    times = over = median(a), median(b)
+    ends_s: tuple[tuple[float, float] | None, ...] = (None, None)
+    if (in_launch or len(a) == len(b) == 1) and first.time_s and second.time_s:
+        times, ends_s = (first.time_s, second.time_s), (first.ends_s, second.ends_s)
     return CaseComparison(
-        key, second.case.label, first.time_s or over_a, second.time_s or over_b, over_b / over_a,
-        ends.low, ends.high,
+        key, second.case.label, *times, over[1] / over[0], ends.low, ends.high,
         (len(a), len(b)), chance=chance if several else None, reason=reason,
         phases=tuple(phase_changes(first, second)), jobs=(first.jobs, second.jobs),
-        imported=(first.is_imported, second.is_imported), ends_s=(first.ends_s, second.ends_s),
+        imported=(first.is_imported, second.is_imported), ends_s=ends_s,
         protocol=protocol_between(first, second, in_launch=in_launch))
 
 

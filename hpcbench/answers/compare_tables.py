@@ -37,8 +37,7 @@ MEANINGS = {
 _CHANGE = Column("change", "change", Show.PERCENT, "%", "second over first, less 1", "less")
 _TIMES = Column("change", "times as long", Show.RATIO, "", "second over first", "less")
 _BY_PAIRS = ("by pairs", "mean over pairs of a pass, not the quotient of two medians")
-_OF_LAUNCHES = ("of launches", "of medians over launches, not of all samples")
-DISAGREE, _LAUNCHES_DISAGREE = "medians and pairs disagree", "medians and launches disagree"
+DISAGREE = "medians and pairs disagree"
 _SHOWN = 20
 _PHASES_SHOWN = 2
 _DIFFERENCES_SHOWN = 8
@@ -57,7 +56,7 @@ def comparison_table(result: SideComparison, *, full: bool = False) -> Table:
     change, notes = _change(rows, is_paired=is_paired, in_times=in_times)
     columns = (
         Column("case", "case"),
-        *(Column(name, heading, Show.US, "us", f"{side}: median; of several files over launches")
+        *(Column(name, heading, Show.US, "us", f"{side}: median over launches")
           for name, heading, side in zip(("first", "second"), names, (result.first, result.second),
                                          strict=True)),
         change, replace(change, name="interval", title="95 % CI", unit="" if in_times else "%",
@@ -84,12 +83,12 @@ def comparison_table(result: SideComparison, *, full: bool = False) -> Table:
 def _change(
     cases: Sequence[CaseComparison], *, is_paired: bool, in_times: bool,
 ) -> tuple[Column, tuple[Line, ...]]:
-    """Return the column of changes, labelled by what it is of where that is not the quotient of
-    the times beside it, and the note that says so."""
+    """Return the column of changes, labelled where it is by pairs, not the quotient of the times
+    beside it, and the note that says so."""
     column = _TIMES if in_times else _CHANGE
-    if not is_paired and all(case.is_of_times for case in cases):
+    if not is_paired:
         return column, ()
-    unit, meaning = _BY_PAIRS if is_paired else _OF_LAUNCHES
+    unit, meaning = _BY_PAIRS
     times = "medians of all samples, as in hpcbench show" if all(
         case.jobs == (1, 1) for case in cases) else (
         "medians as in hpcbench show, of several files over launches")
@@ -231,8 +230,7 @@ def _row(
     phases = case.phases[:_PHASES_SHOWN] if case.verdict in (SLOWER, FASTER) else ()
     contrary = case.verdict == INCONCLUSIVE and (
         (case.second_s - case.first_s) * (case.ratio - 1) < 0)
-    why = [*filter(None, (case.reason, DISAGREE if contrary and case.in_launch else
-                          _LAUNCHES_DISAGREE if contrary else "")), *(
+    why = [*filter(None, (case.reason, DISAGREE if contrary else "")), *(
         f"{phase.name} is {100 * phase.share:.0f} % of the change" for phase in phases)]
     change = case.interval if in_times else case.interval.map(lambda ratio: ratio - 1)
     return Row((
