@@ -79,10 +79,11 @@ from hpcbench.measurement.loop import (
     measure,
     of_one_rank,
     slowest_rank,
+    total_wrong,
 )
 from hpcbench.measurement.runner import opened, runner_of
 from hpcbench.operations.arrival import TOGETHER
-from hpcbench.operations.place import AnyOperation, CanSlowDown, Place, Stepping, close, total_wrong
+from hpcbench.operations.place import AnyOperation, CanSlowDown, Place, Stepping, close
 from hpcbench.plan.case import Case, stray_case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.profiling.profiled_cases import RankProfile, write_rank_file

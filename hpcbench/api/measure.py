@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -18,7 +18,14 @@ import numpy as np
 
 from hpcbench.api.measurement import Measurement
 from hpcbench.api.ranks import CommonClock, Ranks, SharedFailures, common_clock, open_ranks
-from hpcbench.api.saved import append, identified, own_noise, program_record, saved_path
+from hpcbench.api.saved import (
+    append,
+    identified,
+    own_noise,
+    program_record,
+    saved_path,
+    with_checks,
+)
 from hpcbench.config.axes import Checks
 from hpcbench.errors import MeasureError, how_to_install
 from hpcbench.measurement import loop
@@ -264,8 +271,8 @@ class UserCalls:
     name: str
 
     def check(self) -> object | None:
-        """Return why the result is wrong, or None."""
-        return checked(self.checker)[1] or None if self.checker else None
+        """Return the mismatch of the last result, or None."""
+        return checked(self.checker) if self.checker else None
 
 
 def _measured(
@@ -298,8 +305,8 @@ def _measured(
         _on_all(ranks, lambda: None if saved is None else append(saved, case, records, noise))
     bound_ns = None if clock.model is None else float(sum(sorted(
         bound for *_, bound in gathered)[-2:]))
-    wrong = tuple(f"rank {rank}: {text}" for rank, (_, found, _) in enumerate(gathered)
-                  for text in found)
+    wrong = tuple(f"rank {rank}: {mismatch.words}" for rank, (_, found, _) in enumerate(gathered)
+                  for mismatch in found if isinstance(mismatch, loop.Wrong))
     return _result(request, case, records, bound_ns, wrong)
 
 
@@ -389,10 +396,10 @@ def _records(
     case: Case, gathered: Sequence[tuple[Samples, list[object], float]], stop_reason: str,
 ) -> dict[int, Record]:
     """Return the records of all ranks, which agree on whether the result is right."""
-    status = "wrong" if any(wrong for _, wrong, _ in gathered) else "ok"
-    return {rank: replace(program_record(case, rows, stop_reason), status=status,
-                          n_wrong=len(wrong) if case.validate else -1)
-            for rank, (rows, wrong, _) in enumerate(gathered)}
+    return with_checks(
+        {rank: program_record(case, rows, stop_reason)
+         for rank, (rows, _, _) in enumerate(gathered)},
+        [loop.total_wrong(wrong, checked=case.validate) for _, wrong, _ in gathered])
 
 
 def _result(

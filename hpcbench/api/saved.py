@@ -135,10 +135,28 @@ def _records_of(
     wrong[0, 0] = -1 if item.n_wrong is None else item.n_wrong
     if by_launch is not None and np.shape(by_launch) == wrong.T.shape:
         wrong = np.array(by_launch).T
-    return {rank: [replace(
-        program_record(item.case, columns[row, samples.launch == launch], reasons[at]),
-        launch=launch, status="wrong" if wrong[row, at] > 0 else "ok", n_wrong=int(wrong[row, at]))
-        for at, launch in enumerate(launches)] for row, rank in enumerate(samples.ranks)}
+    bad, by_launch_again = np.flatnonzero((wrong > 0).any(axis=0)), []
+    for at, launch in enumerate(launches):
+        texts = [str(item.detail.get(str(rank), {}).get("wrong", "")) if at in bad[:1] else ""
+                 for rank in samples.ranks]  # the file has those of the first wrong launch
+        by_launch_again.append(with_checks({rank: replace(program_record(
+            item.case, columns[row, samples.launch == launch], reasons[at]), launch=launch)
+            for row, rank in enumerate(samples.ranks)},
+            [*zip(wrong[:, at].tolist(), texts, strict=True)]))
+    return {rank: [of_launch[rank] for of_launch in by_launch_again] for rank in samples.ranks}
+
+
+def with_checks(
+    records: Mapping[int, Record], found: Sequence[tuple[int, str]],
+) -> dict[int, Record]:
+    """Return the records of one launch with what the checks of each rank found (`total_wrong`); all
+    ranks agree on the status, and blame the first that is wrong."""
+    first = next((rank for rank, (count, _) in zip(records, found, strict=True) if count > 0), -1)
+    reason = next((f"rank {first}: {text}" for count, text in found if count > 0 and text), "")
+    return {rank: replace(record, n_wrong=count, blamed_rank=first, reason=reason,
+                          status="ok" if first < 0 else "wrong",
+                          detail={"wrong": text} if text else {})
+            for (rank, record), (count, text) in zip(records.items(), found, strict=True)}
 
 
 def program_record(case: Case, rows: Samples, stop_reason: str) -> Record:

@@ -14,12 +14,12 @@ import ctypes
 import inspect
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -350,6 +350,32 @@ class Surroundings:
     corruptions: Mapping[int, Callable[[], None]] = field(default_factory=dict)
     wrong_operations: Mapping[int, TimedOperation] = field(default_factory=dict)
     late_s: float = 0.0
+
+
+@runtime_checkable
+class Wrong(Protocol):
+    """The mismatch of a result: how many elements, and the first of them in words."""
+
+    @property
+    def n_wrong(self) -> int:
+        """Return the number of wrong elements."""
+
+    @property
+    def words(self) -> str:
+        """Return the mismatch in words."""
+
+
+def total_wrong(counts: Sequence[object], *, checked: bool) -> tuple[int, str]:
+    """Return how many elements all checks found wrong, -1 without a check, and the first.
+
+    The text is on the first wrong call, with the sum where several calls are wrong."""
+    if not checked:
+        return -1, ""
+    mismatches = [item for item in counts if isinstance(item, Wrong)]
+    total = sum(item.n_wrong for item in mismatches)
+    text = mismatches[0].words if mismatches else ""
+    several = f" ({total} in {len(mismatches)} calls)" if len(mismatches) > 1 else ""
+    return total, text + several
 
 
 @dataclass(frozen=True, slots=True)

@@ -479,12 +479,22 @@ def wrong_elements(returned: Any) -> tuple[int, str]:
                     "result is right, else False, the number of wrong elements, or a text")
 
 
-def checked(check: Callable[[], object]) -> tuple[int, str]:
-    """Return what a check finds, as `wrong_elements`; an AssertionError is one wrong element."""
+@dataclass(frozen=True)
+class WrongResult:
+    """A wrong result, found by the function's own check (`measurement.loop.Wrong`)."""
+
+    n_wrong: int
+    words: str
+
+
+def checked(check: Callable[[], object]) -> WrongResult | None:
+    """Return what a check finds wrong, as `wrong_elements`; an AssertionError is one wrong element.
+    """
     try:
-        return wrong_elements(check())
+        count, text = wrong_elements(check())
     except AssertionError as error:
-        return 1, cut(first_line(str(error))) or "an assertion of the check failed"
+        count, text = 1, cut(first_line(str(error))) or "an assertion of the check failed"
+    return WrongResult(count, text) if count else None
 
 
 def _main() -> None:

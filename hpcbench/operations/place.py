@@ -123,19 +123,6 @@ class Reporting(Protocol):
 
 
 @runtime_checkable
-class Wrong(Protocol):
-    """The mismatch of a result: how many elements, and the first of them in words."""
-
-    @property
-    def n_wrong(self) -> int:
-        """Return the number of wrong elements."""
-
-    @property
-    def words(self) -> str:
-        """Return the mismatch in words."""
-
-
-@runtime_checkable
 class CanSlowDown(Protocol):
     """An operation whose samples can be made to take longer, for tests."""
 
@@ -160,19 +147,6 @@ def close(operation: AnyOperation, *, with_report: bool = True) -> dict[str, Any
     reported = operation.answer() if with_report else {}
     operation.close()
     return reported
-
-
-def total_wrong(counts: Sequence[object], *, checked: bool) -> tuple[int, str]:
-    """Return how many elements all checks found wrong, -1 without a check, and the first.
-
-    The text is on the first wrong call, with the sum where several calls are wrong."""
-    if not checked:
-        return -1, ""
-    mismatches = [item for item in counts if isinstance(item, Wrong)]
-    total = sum(item.n_wrong for item in mismatches)
-    text = mismatches[0].words if mismatches else ""
-    several = f" ({total} in {len(mismatches)} calls)" if len(mismatches) > 1 else ""
-    return total, text + several
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from hpcbench.api.measure import Host, MeasureRequest
 from hpcbench.api.measurement import Measurement
 from hpcbench.api.ranks import Ranks, SharedFailures, open_ranks
 from hpcbench.errors import MeasureError
+from hpcbench.operations.functions import WrongResult
 from launcher import ROOT
 from test_shared_control import controls
 
@@ -273,7 +274,7 @@ def test_times_of_three_ranks_by_hand(
         rows = np.stack([value[0]] * 3)
         rows[:, :, 0] = 10**12 + 10**6 * np.arange(rows.shape[1]) + starts[:, None]
         rows[:, :, 1] = rows[:, :, 0] + (ends - starts)[:, None]
-        return list(zip(rows, [[], ["late"], []], bounds_ns, strict=True))
+        return list(zip(rows, [[], [WrongResult(1, "late")], []], bounds_ns, strict=True))
 
     alone = open_ranks(None)
     monkeypatch.setattr("hpcbench.api.measure.open_ranks", lambda group: replace(

@@ -34,9 +34,9 @@ from hpcbench.measurement.loop import (
     measure,
     of_one_rank,
     slowest_rank,
+    total_wrong,
     wait_until,
 )
-from hpcbench.operations.place import total_wrong
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, UNTIMED, Flag

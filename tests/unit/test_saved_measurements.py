@@ -9,15 +9,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hpcbench
 from hpcbench.answers.verdict import AMBER, RED, verdict_of
 from hpcbench.api import saved
 from hpcbench.errors import FileError
+from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import new_results, open_results
-from hpcbench.trace.schema import Noise
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Noise
 from hpcbench.views.columns import any_results
 from hpcbench.views.table import WithInterval
 from launcher import ROOT
@@ -175,3 +177,37 @@ def test_programs_that_measure_at_the_same_time_all_have_a_launch(tmp_path: Path
     assert [process.wait(timeout=60) for process in started] == [0, 0, 0]
     (item,) = read(tmp_path).cases
     assert item.timing is not None and len(item.timing.launch_medians_s) == 3
+
+
+def test_wrong_elements_are_counted_by_elements_and_keep_their_text(tmp_path: Path) -> None:
+    """Also after another case and a right launch: the file is written anew each time."""
+    found = hpcbench.measure(step, check=lambda: 3, iterations=10, name="bad", save=tmp_path)
+    bad = [read(tmp_path).cases[0]]
+    hpcbench.measure(step, iterations=6, name="other", save=tmp_path)
+    bad.append(read(tmp_path).cases[0])
+    total = 3 * len(found.wrong)
+    for item in bad:
+        assert (item.status, item.n_wrong, item.blamed_rank) == ("wrong", total, 0) and total > 3
+        assert f"({total} in" in item.reason and item.detail["0"]["wrong"] in item.reason
+
+
+def test_launches_with_one_wrong_rank_of_two_are_read_as_written(tmp_path: Path) -> None:
+    rows = np.array([[10, 20, *[0] * (len(SAMPLE_COLUMNS) - 2)]] * 3)
+    case = saved.identified(replace(
+        saved_case(tmp_path), case_id="", world_size=2, iterations=3, min_iterations=3, warmup=0))
+    record = saved.program_record(case, rows, "planned")
+    wrong = saved.with_checks({0: record, 1: record}, [(0, ""), (6, "the check found 6")])
+    path, kept = tmp_path / "two.h5", []
+    for other in (case, saved.identified(replace(case, case_id="", iterations=4))):
+        saved.append(path, other, wrong, [])
+        kept.append(read(path))
+    for results in kept:
+        item = results.cases[0]
+        assert (item.n_wrong, item.blamed_rank, set(item.detail)) == (6, 1, {"1"})
+        assert item.reason.startswith("rank 1: ")
+        assert [one.code for one in results.findings if case.case_id in one.message] == ["HB126"]
+
+
+def saved_case(folder: Path) -> Case:
+    hpcbench.measure(step, check=lambda: True, iterations=6, save=folder / "own.h5")
+    return read(folder / "own.h5").cases[0].case

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.kinds.function.plan import FunctionCall
@@ -12,6 +11,7 @@ from hpcbench.measurement.runner import Runner
 from hpcbench.operations.context import Context, called, output_of
 from hpcbench.operations.functions import (
     TimedCall,
+    WrongResult,
     checked,
     lines_of,
     load_functions,
@@ -19,14 +19,6 @@ from hpcbench.operations.functions import (
 )
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
-
-
-@dataclass(frozen=True)
-class WrongResult:
-    """A wrong result, found by the function's own check."""
-
-    n_wrong: int
-    words: str
 
 
 class FunctionOperation:
@@ -45,8 +37,7 @@ class FunctionOperation:
 
     def check(self) -> WrongResult | None:
         assert self._call.check is not None
-        count, text = checked(self._call.check)
-        return WrongResult(count, text) if count else None
+        return checked(self._call.check)
 
     def answer(self) -> dict[str, Any]:
         """Return the values that the function reports of one call on this rank."""
