@@ -351,8 +351,8 @@ def time_of(way: TaskSetting) -> float:
 def recommend_answers(picks: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer]:
     """Yield the answers for each key of each kind, the clear ones first."""
     if not picks:
-        yield Answer(CANNOT_TELL, "fastest setting: nothing to compare; give a key, such as "
-                     "backend or strategy, several values")
+        yield Answer(CANNOT_TELL, "fastest setting: nothing to compare; give a key that does "
+                     "the same work in another way, such as backend or strategy, several values")
     subjects = _subjects(picks)
     for (_, key), of_key in grouped(((one.kind, one.key), one) for one in picks).items():
         command = command_line("compare", ",".join(run.path for run in runs), "--by", key)

@@ -13,6 +13,7 @@ from hpcbench.config.axes import CHECKED
 from hpcbench.kinds.collective.plan import Collective
 from hpcbench.plan.case import Case, Plan, case_id
 from hpcbench.plan.points import Option
+from hpcbench.plan.workload import Workload
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import (
     Canary,
@@ -106,7 +107,7 @@ def in_launches(case: Case, *launches_s: Sequence[float]) -> CaseResult:
 
 
 def make_case(
-    workload: Collective | Primitive | None = None, *, index: int = 0, block: str = "quick",
+    workload: Workload | None = None, *, index: int = 0, block: str = "quick",
     backend: str = "gloo", device: str = "cpu", world_size: int = 4, **changes: Any,
 ) -> Case:
     workload = workload or make_workload(world_size=world_size)
@@ -114,7 +115,7 @@ def make_case(
         case_id="", index=index, block=block, kind="collective", backend=backend, device=device,
         world_size=world_size, env=(), mode="isolated", warmup=5, iterations=20,
         check=CHECKED, timeout_s=60.0, wakeup_s=1.0, workload=workload, skip=None, needs=(),
-        estimate_s=0.5, memory_bytes=2 * workload.size_bytes,
+        estimate_s=0.5, memory_bytes=2 * int(getattr(workload, "size_bytes", 0)),
     )
     case = replace(case, **changes)
     identity = f"{index} {case.block} {case.label} {case.workload} {case.iterations}"

@@ -51,14 +51,14 @@ MUTATIONS: dict[str, tuple[str, Change, set[str], int]] = {
     "time": (TEXT, replaced("64.50", "46.50"), {"rate"}, 21),
     "algbw and busbw": (TEXT, lambda text: text.replace("243.50", "253.50").replace(
         "426.13", "443.63"), {"rate", "average"}, 22),
-    "average": (TEXT, replaced("121.163", "125.163"), {"average"}, 22),
+    "average": (TEXT, replaced("121.163", "125.163"), {"average"}, 24),
     "a size that falls": (TEXT, replaced("         128            32 ",
                                          "       32768          8192 "), {"order", "rate"}, 20),
     "wrong elements": (TEXT, replaced("56.90       0", "56.90      12"), {"wrong"}, 21),
-    "out of bounds": (TEXT, replaced("values : 0 OK", "values : 3 FAILED"), {"wrong"}, 1),
-    "below the least": (TEXT, replaced("121.163", "121.163 FAILED"), {"failed"}, 1),
+    "out of bounds": (TEXT, replaced("values : 0 OK", "values : 3 FAILED"), {"wrong"}, 23),
+    "below the least": (TEXT, replaced("121.163", "121.163 FAILED"), {"failed"}, 24),
     "test failure": (TEXT, replaced("# Out", "node1: Test NCCL failure common.cu:958\n# Out"),
-                     {"failed"}, 1),
+                     {"failed"}, 23),
     "cut": (TEXT, lambda text: text[:text.index("# Out of")], {"cut"}, 1),
     "cut in a row": (TEXT, lambda text: text[:text.index("  427.06")], {"cut", "columns"}, 22),
     "columns of before 2.13": (TEXT, lambda text: text.replace(

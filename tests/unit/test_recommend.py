@@ -21,6 +21,7 @@ from hpcbench.answers.recommend import (
     spans_text,
 )
 from hpcbench.cli import app
+from hpcbench.kinds.hardware.plan.test import Stream
 from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.views.chart import Scale
 from results_factory import (
@@ -233,3 +234,14 @@ def test_an_option_is_compared_where_its_values_have_options_of_their_own(
     assert (each["options.over"].certainty, each["options.over"].value) == (certainty, "data")
     (ranking,) = (one for one in found.rankings if one.key == "options.over")
     assert {rival.value for rival in ranking.rivals} == {"data", "fsdp"}
+
+
+def test_threads_of_stream_are_ways_of_one_task() -> None:
+    """Size and kernel are the task; a number of threads is a way, of which one is the fastest."""
+    items = [in_passes(make_case(
+        Stream("fp32", kernel, 2**20, threads), index=at, kind="hardware"), *(
+            1e-3 * (1 + threads) * a * b for a, b in zip(DRIFT, JITTER["mpi"], strict=True)))
+        for at, (kernel, threads) in enumerate((k, n) for k in ("copy", "triad") for n in (1, 2))]
+    found = asked(items).preferences
+    assert [(one.key, one.value, one.against) for one in found] == [("threads", "1", "2")] * 2
+    assert [one.paired.ratio for one in found] == pytest.approx([1.5] * 2)

@@ -220,7 +220,7 @@ def _average(table: CommTable) -> Iterator[BrokenRule]:
         return
     mean = _mean(printed)
     if not table.average.may_be(mean.low, mean.high):
-        yield _of(table, "average", table.rows[-1].line,
+        yield _of(table, "average", table.lines.get("average", table.rows[-1].line),
                   f"the table says {table.average.value:g} GB/s on average; its {len(printed)} "
                   f"busbw have a mean of {mean.value:.6g} GB/s")
 
@@ -293,11 +293,13 @@ def _wrongs(table: CommTable) -> Iterator[BrokenRule]:
             what = f"{sum(wrong)} wrong elements" if wrong else "validation failed"
             yield _of(table, "wrong", row.line, f"{what} at size {row.size_bytes} B")
     if table.out_of_bounds:
-        yield _of(table, "wrong", table.line, f"{table.out_of_bounds} values are out of bounds")
+        yield _of(table, "wrong", table.lines.get("out_of_bounds", table.line),
+                  f"{table.out_of_bounds} values are out of bounds")
 
 
 def _ends(table: CommTable) -> Iterator[BrokenRule]:
-    yield from (_of(table, "failed", table.line, one) for one in table.failures)
+    yield from (_of(table, "failed", table.lines.get(one, table.line), one)
+                for one in table.failures)
     if table.is_cut:
         yield _of(table, "cut", table.line, f"no final lines after {len(table.rows)} rows: the "
                                             "output was cut off or the program ended early")

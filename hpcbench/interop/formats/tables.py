@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
@@ -112,7 +113,8 @@ class CommTable:
         backend: the library that a title names: mpi or nccl; "" where it names none.
         device: cpu or cuda, for memory of a GPU of any vendor; "" where it is not stated.
         communicator: the id of the communicator whose single operations these are, "" of means.
-        rank: the rank that reports them, None where not stated."""
+        rank: the rank that reports them, None where not stated.
+        lines: of ``average``, ``out_of_bounds`` and each of ``failures``, where they have one."""
 
     program: str
     path: str
@@ -142,6 +144,7 @@ class CommTable:
     device: str = ""
     communicator: str = ""
     rank: int | None = None
+    lines: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ class NcclTables:
             return ended
         if builder is None and len(self._open) == MOST_TABLES:
             raise self._file.error(number, f"more than {MOST_TABLES} processes print tables")
-        failures: dict[str, None] = {}
+        failures: dict[str, int] = {}
         if builder is not None and builder.begins_another(kind):
             failures = {} if builder.has_rows else builder.failures
             ended, builder = builder.finished(), None
@@ -146,7 +146,8 @@ class _NcclTable:
     rows: list[CommRow] = field(default_factory=list)
     n_refused: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
-    failures: dict[str, None] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
 
     @property
     def has_rows(self) -> bool:
@@ -196,18 +197,20 @@ class _NcclTable:
             self._take_names(text)
         elif kind == "outside":
             self.stated = replace(self.stated, out_of_bounds=int(text))
+            self.lines["out_of_bounds"] = number
         elif kind == "average":
-            self._take_average(text.split())
+            self._take_average(number, text.split())
         else:
-            self.failures["the log has a line of a test failure"] = None
+            self.failures["the log has a line of a test failure"] = number
 
-    def _take_average(self, words: Sequence[str]) -> None:
+    def _take_average(self, number: int, words: Sequence[str]) -> None:
         try:
             self.stated = replace(self.stated, average=printed_or_none(words[0]))
         except ValueError:
             return
+        self.lines["average"] = number
         if words[1:2] == ["FAILED"]:
-            self.failures[f"the average {words[0]} GB/s is below NCCL_TESTS_MIN_BW"] = None
+            self.failures[f"the average {words[0]} GB/s is below NCCL_TESTS_MIN_BW"] = number
 
     def _take_names(self, text: str) -> None:
         self.layout = layout_of([word for word in text.split()
@@ -247,7 +250,7 @@ class _NcclTable:
             stated, collective=our_name(self.program) or stated.collective, rows=tuple(self.rows),
             ranks=len(self.devices) // len(groups) if groups else None,
             devices=tuple(self.devices), failures=tuple(self.failures),
-            damaged=tuple(self.damaged),
+            damaged=tuple(self.damaged), lines={**self.lines, **self.failures},
             is_cut=self.has_heading and None in (stated.average, stated.out_of_bounds),
             timed_rates="cputime" not in half and self.program != "hypercube",
             is_uneven=self.program == "alltoallv")

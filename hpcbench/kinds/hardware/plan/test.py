@@ -16,7 +16,7 @@ from hpcbench.plan.case import Case, PlanRequest
 from hpcbench.plan.order import CASE_S, device_kind
 from hpcbench.plan.points import CommonPoint, Draft, least_calls, too_large
 from hpcbench.plan.support import resolve_device, unfit_world
-from hpcbench.plan.workload import Features, Label, Workload
+from hpcbench.plan.workload import Choice, Features, Label, Workload
 from hpcbench.records import dataclass
 from hpcbench.units import format_bytes
 
@@ -101,6 +101,13 @@ class Stream(HardwareWork):
         parts += [f"threads={self.threads or 'all'}"] if not self.memory else [self.memory]
         parts += [f"numa={self.numa_node}"] if self.numa_node >= 0 else []
         return Label(self.test, [*parts, f"ranks={world_size}"])
+
+    def choice(self) -> Choice:
+        """Return the arrays and the kernel as the task; how they are reached is the setting."""
+        axes = self.to_json()
+        setting = {"threads": self.threads or "all", "memory": self.memory,
+                   "numa_node": self.numa_node if self.numa_node >= 0 else "not bound"}
+        return Choice(axes, {name: axes[name] for name in axes if name not in setting}, setting)
 
     def moved_bytes(self, array_bytes: int) -> int:
         return ARRAYS[self.kernel] * array_bytes
