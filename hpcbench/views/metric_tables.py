@@ -60,7 +60,8 @@ def passes_column(
     column: Column, name: str,
     cell: Callable[[OverPasses | None], Cell] = columns.over_passes_cell,
 ) -> ShownColumn:
-    """Return a column of a number over passes (`metrics_over_passes`): its median and its ends."""
+    """Return a column of a number over passes (`metrics_over_passes`): its median, and its
+    range, not an interval, which the column's unit names."""
     return ShownColumn(column, lambda _, values: cell(values.get(f"{name}_passes")))
 
 

@@ -31,11 +31,13 @@ MOST_BARS = 24
 FUNCTION = of_case(Column("function", "function"), lambda item: call_of(item).function)
 TYPE = of_case(Column("dtype", "type"), lambda item: call_of(item).dtype)
 RESULTS = (TYPE, TIME, INTERVAL, *RATES, passes_column(
-    Column("speedup", "speed-up", Show.RATIO, "", "time p50 of the baseline over this one", "more",
+    Column("speedup", "speed-up", Show.RATIO, "range",
+           "time of the baseline over this one, median and range of passes", "more",
            optional=True), SPEEDUP), WRONG, *OUTCOME)
 DEFINITION = (
     "functions: per rank = flops or bytes that the function states of a call on a rank / time p50;",
-    "  speed-up = time p50 of the baseline / time p50, at the same arguments that all have")
+    "  speed-up = median over passes (their range) of time of the baseline / time, at the same "
+    "arguments that all have")
 
 
 class FunctionPresenter(Presenter[FunctionCall, Values]):

@@ -262,11 +262,12 @@ RESULTS = (
     metric_column(BUSBW, detail=True),
     passes_column(Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less",
                          first_to_go=True), EXPOSED, middle_cell),
-    passes_column(Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part",
-                         "more", first_to_go=True), OVERLAP),
+    passes_column(Column("overlap", "overlap", Show.WHOLE_PERCENT, "%, range",
+                         "of the shorter part", "more", first_to_go=True), OVERLAP),
     passes_column(Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part",
                          "less", detail=True), TIMES_LONGEST, middle_cell),
-    passes_column(Column("speedup", "x torch", Show.RATIO, "", "t(torch) / t", "more"), SPEEDUP),
+    passes_column(Column("speedup", "x torch", Show.RATIO, "range", "t(torch) / t", "more"),
+                  SPEEDUP),
     WRONG, *OUTCOME)
 
 

@@ -110,16 +110,17 @@ RESULTS: Shown = (
     *(_share(name, title, detail=name not in charts.WAITS, first_to_go=True)
       for name, title in charts.SHORT.items()),
     _share(deriver.OTHER, "other", better="less", detail=True),
-    *(passes_column(Column(name, title, show, "ms" if show is Show.MS else "%", meaning, better,
+    *(passes_column(Column(name, title, show, unit, meaning, better,
                            optional=True, detail=name != "exposed_share",
                            first_to_go=name == "exposed_share"), name, cell)
-      for name, title, show, meaning, better, cell in (
-          ("exposed_s", "exposed", Show.MS, "t - t(off)", "less", columns.middle_cell),
-          ("exposed_share", "exposed", Show.PERCENT, "of t", "less", columns.over_passes_cell),
-          ("communication_overhead", "overhead", Show.PERCENT, "t / t(off) - 1", "less",
+      for name, title, show, unit, meaning, better, cell in (
+          ("exposed_s", "exposed", Show.MS, "ms", "t - t(off)", "less", columns.middle_cell),
+          ("exposed_share", "exposed", Show.PERCENT, "%, range", "of t", "less",
+           columns.over_passes_cell),
+          ("communication_overhead", "overhead", Show.PERCENT, "%", "t / t(off) - 1", "less",
            columns.middle_cell),
-          ("overlap_efficiency", "overlap", Show.WHOLE_PERCENT, "of the shorter part", "more",
-           columns.over_passes_cell))),
+          ("overlap_efficiency", "overlap", Show.WHOLE_PERCENT, "%, range", "of the shorter part",
+           "more", columns.over_passes_cell))),
     _peak("memory", grows=False), _peak("process growth", grows=True, detail=True),
     of_case(Column("memory_predicted", "planned", Show.MIB, "MiB",
                    "memory predicted of tensors, most of any rank; kind memory measures its parts",
