@@ -613,6 +613,8 @@ def test_csv_has_a_row_for_each_case_and_marks_bad_ones() -> None:
         if case["status"] == "ok":
             assert float(row["median_s"]) == case["median_s"]
             assert row["reason"] == ""
+            low_s = case["ci_low_s"] if case["ci_reliable"] else None
+            assert row["ci_low_s"] == ("" if low_s is None else str(low_s)), "reliable ones only"
         else:
             assert row["median_s"] == row["busbw_bytes_per_s"] == "" and row["reason"]
     assert "nan" not in {value for row in rows for value in row.values()}

@@ -26,6 +26,7 @@ from hpcbench.interop.formats.export.cases import (
 from hpcbench.reduce.kind_facts import CASE_COLUMNS, CaseColumn, row_of
 from hpcbench.texts import as_field, to_json
 
+_ENDS = "ci_low_s", "ci_high_s"  # those of an unreliable interval are not exported
 _LIBRARIES = ("torch", "mpi", "nccl")
 OF_RUN: Mapping[str, type] = MappingProxyType({
     "run_id": str, "run": str, "started_at": str, "job_ranks": int, "nodes": int,
@@ -80,6 +81,8 @@ def _row(
 ) -> dict[str, Any]:
     info = run.results.run
     values = row_of(case.item) | dict(case.columns)
+    if not values["ci_reliable"]:
+        values |= dict.fromkeys(_ENDS)
     row = {column.name: column.read(column.plain(values.get(column.name))) for column in columns}
     return {"run_id": info.run_id, "run": info.name, "started_at": info.started_at,
             "job_ranks": info.world_size, "nodes": len(info.nodes),
