@@ -214,12 +214,23 @@ def test_communication_is_a_share_of_the_recorded_span(isolated: Path) -> None:
     found = explained(isolated, replace(traffic, order=orders))
     assert found.span_s == pytest.approx(39 * 20e-6 + 10e-6)
     assert found.of_span == pytest.approx(400e-6 / 790e-6)
-    assert "51 % of the span of 790 us" in found.answers[0].sentence
+    assert "in a span of 790 us" in found.answers[0].sentence
     bound, *_ = found.answers[0].evidence
     assert "at most 51 %" in bound and "communication: [on, off]" in bound
     without_span = explained(isolated, traffic)
     assert without_span.of_span is None
     assert len(without_span.answers[0].evidence) == len(found.answers[0].evidence) - 1
+
+
+def test_the_share_of_the_span_is_the_mean_ranks_calls_in_its_span(isolated: Path) -> None:
+    """Calls of rank 0 overlap: they last 1.5 times its span, those of rank 1 half of it."""
+    traffic = record(duration_ns=lambda rank, call: 10_000 if rank else 30_000)
+    orders = tuple(replace(one, gap_ns=(None, *(20_000,) * 39)) for one in traffic.order)
+    overlapping = explained(isolated, replace(traffic, order=orders))
+    calls_s, span_s = 40 * 20e-6, (39 * 20 + 20) * 1e-6
+    assert overlapping.forms[0].time_s == pytest.approx(calls_s)
+    assert overlapping.span_s == pytest.approx(span_s)
+    assert overlapping.of_span == pytest.approx(calls_s / span_s)
 
 
 @pytest.mark.parametrize("traffic", [

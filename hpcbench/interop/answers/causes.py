@@ -134,7 +134,7 @@ def causes(runs: Sequence[Run], options: TopicOptions) -> Causes:
     ordered = tuple(sorted(forms, key=lambda one: -one.time_s))
     shares, (span_s, of_span) = _shares(ordered), span_of(record)
     return Causes(ordered, shares, span_s, of_span, (_answer(
-        record, ordered, shares, span_text(span_s, of_span), exposed_text(of_span)),))
+        record, ordered, shares, span_text(span_s), exposed_text(of_span)),))
 
 
 def _recorded(record: TrafficRecord) -> list[CallTimes]:
@@ -308,7 +308,7 @@ def _shares(forms: Sequence[CallCause]) -> Mapping[str, float]:
 
 
 def _answer(
-    record: TrafficRecord, forms: Sequence[CallCause], shares: Mapping[str, float], of_span: str,
+    record: TrafficRecord, forms: Sequence[CallCause], shares: Mapping[str, float], in_span: str,
     exposed: str,
 ) -> Answer:
     label = "communication"
@@ -324,8 +324,7 @@ def _answer(
     words = ", ".join(f"{100 * share:.0f} % {name}" for name, share in ordered if share >= 0.005)
     late = sorted({rank for one in forms for rank in one.late})
     by = f"; rank {rank_list(late)} arrives last" if late else ""
-    recorded = f"{three_digits(seconds)} s recorded" + (f", {of_span}" if of_span else "")
-    return Answer(CLEAR, f"{label}: {words} of {recorded}{by}", (
+    return Answer(CLEAR, f"{label}: {words} of {three_digits(seconds)} s recorded{in_span}{by}", (
         *filter(None, (exposed,)),
         *(f"{one.form}: {' + '.join(one.parts) or one.missing or one.cause}"
           for one in forms[:8])))
@@ -337,10 +336,13 @@ def _tables(result: Causes) -> Iterator[Table]:
         return
     table = plain_table("recorded calls against isolated ones", (
         Column("form", "call"), Column("calls", "calls", Show.COUNT),
-        Column("share", "time", Show.PERCENT, "%", "of the recorded time of all calls"),
-        Column("transfer", "recorded", Show.US, "us", "mean transfer of a call", "less"),
+        Column("share", "time", Show.PERCENT, "%",
+               "of the recorded time of all calls: transfer and waiting"),
+        Column("transfer", "transfer", Show.US, "us", "least duration of its ranks, mean of calls",
+               "less"),
         Column("isolated", "isolated", Show.US, "us", "the same, measured alone", optional=True),
-        Column("waiting", "waiting", Show.US, "us", "mean waiting of a rank in a call", "less"),
+        Column("waiting", "waiting", Show.US, "us",
+               "what a rank takes longer than the transfer, mean", "less"),
         Column("arrival", "arrival", Show.WHOLE_PERCENT, "%",
                "of its time: waiting for late ranks", optional=True),
         Column("arrival_interval", "95 % CI", Show.WHOLE_PERCENT, "%", optional=True),

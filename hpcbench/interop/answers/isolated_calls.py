@@ -151,22 +151,26 @@ def even_sizes(signature: Signature) -> tuple[int, int]:
 
 
 def span_of(record: TrafficRecord) -> tuple[float | None, float | None]:
-    """Return the recorded span in s and the share of it in calls: means of ranks with all gaps."""
-    spans, shares = [], []
+    """Return the recorded span in s, and the share of it in calls: their time over it, both
+    means of the ranks with all gaps. Calls at once count each, as records do not tell when an
+    issued call begins; at most 1."""
+    spans_s, calls_s = [], []
     for order in record.order:
         if not order.gap_ns or None in order.gap_ns[1:] or None in order.duration_ns:
             continue
         durations = np.array(order.duration_ns, float)
         issued = np.cumsum(np.array([0, *order.gap_ns[1:]], float))
-        spans.append(float((issued + durations).max()) / 1e9)
-        shares.append(min(float(durations.sum()) / 1e9 / spans[-1], 1.0) if spans[-1] else 0.0)
-    return (float(np.mean(spans)), float(np.mean(shares))) if spans else (None, None)
+        spans_s.append(float((issued + durations).max()) / 1e9)
+        calls_s.append(float(durations.sum()) / 1e9)
+    if not spans_s:
+        return None, None
+    span_s = float(np.mean(spans_s))
+    return span_s, min(float(np.mean(calls_s)) / span_s, 1.0) if span_s else 0.0
 
 
-def span_text(span_s: float | None, of_span: float | None) -> str:
-    """Return ``64 % of the span of 176 ms``; "" where that is not known."""
-    return "" if span_s is None or of_span is None else (
-        f"{100 * of_span:.0f} % of the span of {format_seconds(span_s)}")
+def span_text(span_s: float | None) -> str:
+    """Return `` in a span of 176 ms``; "" where that is not known."""
+    return "" if span_s is None else f" in a span of {format_seconds(span_s)}"
 
 
 def exposed_text(of_span: float | None) -> str:
@@ -175,8 +179,8 @@ def exposed_text(of_span: float | None) -> str:
     A record has no compute, so it does not tell what of its communication was hidden."""
     return "" if of_span is None else (
         f"exposed communication is not known from records: at most {100 * of_span:.0f} % of the "
-        "span, with the start-up that import --skip-first N leaves out; to measure it, run a "
-        "training with communication: [on, off]")
+        "span, by the sum of the mean rank's calls, with the start-up that import --skip-first N "
+        "leaves out; to measure it, run a training with communication: [on, off]")
 
 
 def of_most_nodes(runs: Sequence[Run]) -> list[Run]:

@@ -320,13 +320,11 @@ def _step(alternative: Alternative) -> str:
 def _tables(result: WhatIf) -> Iterator[Table]:
     if not result.time_s:
         return
-    of_span = span_text(result.span_s, result.of_span)
-    span = f": {of_span}" if of_span else ""
     env = " ".join(f"{name}={value}" for name, value in result.env)
     present = f", present: {env}" if env else ""
     table = plain_table(
         "recorded communication of the mean rank, "
-        f"{format_seconds(result.time_s)}{span}{present}", (
+        f"{format_seconds(result.time_s)}{span_text(result.span_s)}{present}", (
             Column("alternative", "alternative"),
             Column("time", "time", Show.MS, "ms", "predicted communication", "less"),
             Column("change", "change", Show.PERCENT, "%", "of the recorded time", "less"),
