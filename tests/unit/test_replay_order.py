@@ -13,7 +13,7 @@ import pytest
 
 from hpcbench.config.load import load_config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.replay.derive import recorded_s
+from hpcbench.kinds.replay.derive import ENDS, ReplayDeriver, recorded_s
 from hpcbench.kinds.replay.plan.planner import Replay, ReplayPlanner, memory_bytes
 from hpcbench.kinds.replay.plan.sequence import (
     CallSequence,
@@ -25,6 +25,7 @@ from hpcbench.kinds.replay.plan.sequence import (
     unequal_order,
     unfit_record,
 )
+from hpcbench.kinds.replay.present import ReplayPresenter
 from hpcbench.operations.traffic import (
     CallGroup,
     RankOrder,
@@ -33,6 +34,9 @@ from hpcbench.operations.traffic import (
     traffic_text,
 )
 from hpcbench.plan.expand import make_plan
+from hpcbench.reduce.results import CaseResult, Statistics
+from hpcbench.views.columns import UNRELIABLE
+from hpcbench.views.table import Range
 
 ALL = 0
 
@@ -218,3 +222,18 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as raised:
             make_plan(load_config(path), 2)
         assert "traffic.json" in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("reliable", [False, True])
+def test_the_ratio_has_an_interval_where_the_time_has_one(tmp_path: Path, reliable: bool) -> None:
+    """The record took 12 ms."""
+    case = make_plan(load_config(sweep(tmp_path, job([call()], {0: TWICE, 1: TWICE}))), 2).cases[0]
+    item = CaseResult(case, "ok", "", None, "cpu", 0, Statistics(
+        6, 12e-3, None, 12e-3, 12e-3, 12e-3, None, None, 24e-3, 12e-3, 24e-3, reliable), {})
+    derived = ReplayDeriver().derive([item], {})
+    assert [derived[case.case_id][one.name] for one in ENDS] == [1.0, 2.0]
+    (table,) = ReplayPresenter().tables("", [item], derived)
+    cells = dict(zip([column.name for column in table.columns], table.groups[0].rows[0].cells,
+                     strict=True))
+    assert (cells["interval"], cells["ratio_interval"]) == (
+        (Range(12e-3, 24e-3), Range(1.0, 2.0)) if reliable else (UNRELIABLE, UNRELIABLE))

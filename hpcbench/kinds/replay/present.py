@@ -51,8 +51,12 @@ def _form(work: Replay) -> str | None:
         (f"#{work.signature}", *work.collectives, work.dtype))
 
 
-def _ends(low: float | None, high: float | None) -> Cell:
-    return None if low is None or high is None else Range(low, high)
+def _ratio_ends(item: CaseResult, values: Values) -> Cell:
+    """Return the ends of the ratio's interval where that of the time can be trusted."""
+    of_time, ends = columns.interval_cell(item.statistics), [
+        values[one.name] for one in ENDS if one.name in values]
+    return Range(*ends) if isinstance(of_time, Range) and len(ends) == 2 else (
+        of_time if ends else None)
 
 
 RESULTS = (
@@ -65,7 +69,7 @@ RESULTS = (
     _own(lambda work: work.size_bytes, "bytes", "bytes", Show.COUNT),
     TIME, INTERVAL, RECORDED, RATIO,
     ShownColumn(Column("ratio_interval", "95 % CI", Show.RATIO, "", "of the ratio", optional=True),
-                lambda _, values: _ends(*(values.get(one.name) for one in ENDS))),
+                _ratio_ends),
     WRONG, *OUTCOME)
 DEFINITION = (
     "replay: gaps recorded = each rank's own, together = of each call the shortest of its ranks",
