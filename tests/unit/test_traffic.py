@@ -450,3 +450,18 @@ def test_the_first_calls_can_be_left_out_on_all_their_ranks(tmp_path: Path) -> N
         assert sum(one.count for one in record.signatures) == 5 - skipped - 1
     with pytest.raises(FileError, match="no call is left; the rank with most has 5"):
         import_traffic(paths, tmp_path / "none.json", skip_first=5)
+
+
+@pytest.mark.parametrize(("names", "skipped", "start"), [
+    ("grb" + "ar" * 9, 0, 3),  # r is of the start, too, but recurs
+    ("grb" + "ar" * 9, 1, 3), ("grb" + "ar" * 9, 3, 0), ("ar" * 9 + "g", 0, 0), ("gbra", 0, 0),
+    ("rgb" + "ar" * 9 + "b", 0, 2)])
+def test_import_says_from_which_call_on_calls_recur(
+    tmp_path: Path, names: str, skipped: int, start: int,
+) -> None:
+    words = {"g": "all_gather", "b": "broadcast", "a": "all_reduce", "r": "reduce"}
+    calls = [entry(number, words[name], 8) for number, name in enumerate(names)]
+    paths = [flight(tmp_path, rank, calls) for rank in (0, 1)]
+    lines, _ = import_traffic(paths, tmp_path / "traffic.json", skip_first=skipped)
+    assert [line.split("--skip-first ")[1].split()[0] for line in lines
+            if "--skip-first" in line] == [str(start)] * bool(start)

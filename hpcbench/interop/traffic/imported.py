@@ -27,6 +27,8 @@ KNOWN = ("flight records of torch (JSON)", "Kineto", "PyTorch execution traces",
 _OF_RANK = re.compile(r"(?<![a-z])rank[-_.]?(\d{1,7})|^(\d{1,7})(?=\.)", re.IGNORECASE)
 """``trace_rank_3.json``, ``3.json``: any other number may be a process, a model or a time."""
 _MOST_RANKS_SHOWN = 8
+FEWEST_REPEATS = 3
+"""Calls of a form, on average, that show a loop, beside which a job's start is seen."""
 
 
 def import_traffic(
@@ -63,7 +65,8 @@ def import_traffic(
                         for call in record.calls]
     traffic = matched(records, names, skip_first)
     write_traffic(traffic, output)
-    return (*_lines(traffic, output), *hang_lines(records)), (*left_out, *traffic.notes)
+    return ((*_lines(traffic, output), *_start_lines(traffic, skip_first), *hang_lines(records)),
+            (*left_out, *traffic.notes))
 
 
 def _with_calls(file: ForeignFile) -> list[RankRecord]:
@@ -139,6 +142,25 @@ def _lines(traffic: TrafficRecord, output: Path) -> Iterator[str]:
             yield f"rank {index.rank}: {plural(len(index.signature), 'call')}, {lost}{open_}"
     if traffic.missing:
         yield f"no record of rank {rank_list(traffic.missing)}"
+
+
+def _start_lines(traffic: TrafficRecord, skipped: int) -> Iterator[str]:
+    """Yield how many first calls are the job's start, in which `skipped` are left out already."""
+    if count := max((_start_of(one.signature) for one in traffic.order if not one.dropped),
+                    default=0):
+        yield (f"each form of call from call {skipped + count + 1} on recurs in the second half: "
+               f"--skip-first {skipped + count} leaves out the job's start")
+
+
+def _start_of(forms: Sequence[int]) -> int:
+    """Return the number of a rank's first calls up to the last one whose form its second half
+    lacks; 0 where those that follow have a form less than `FEWEST_REPEATS` times on average."""
+    half = len(forms) // 2
+    later = {*forms[half:]}
+    count = max((place + 1 for place, form in enumerate(forms[:half]) if form not in later),
+                default=0)
+    rest = forms[count:]
+    return count if len(rest) >= FEWEST_REPEATS * len({*rest}) else 0
 
 
 def write_traffic(record: TrafficRecord, path: Path) -> None:
