@@ -72,6 +72,7 @@ def print_results(
         return
     winners = winners_among(one.record for one in advice)
     tables = [with_fastest(table, winners) for table in tables]
+    definitions = [*definition_lines(results)]
     title = results.plan.config.get("title")
     print_lines(chain(
         [Sentence(lines.header_line(results), 2, "bold")],
@@ -79,7 +80,8 @@ def print_results(
         lines.run_lines(results) if full else chain(
             fault_lines(results), note_lines(results.plan)),
         map(Sentence, how_lines(results)) if full or explain else (),
-        (Sentence(line, 4) for line in definition_lines(results)) if explain else (),
+        (Sentence(line, 4) for line in chain(
+            definitions, lines.column_lines(tables, definitions))) if explain else (),
         [Text(), Sentence(title, style="bold")] if title else [],
         tables, _problem_lines(results),
         detail_lines(results) if full else (),

@@ -381,6 +381,16 @@ def definition_lines(results: Results) -> Iterator[str]:
         yield f"flag {flag_meaning(flag)}"
 
 
+def column_lines(tables: Iterable[Table], definitions: Iterable[str]) -> Iterator[str]:
+    """Yield the meaning of each column that the ``definitions`` do not name; those of flags do not
+    count."""
+    text = "\n".join(line for line in definitions if not line.startswith("flag "))
+    yield from dict.fromkeys(
+        f"column {column.title}: {column.meaning}"
+        for table in tables for column in table.without_empty().columns
+        if column.meaning and not re.search(rf"(?<!\w){re.escape(column.title)}(?!\w)", text))
+
+
 def _left_out(results: Results) -> str:
     counts = {item.timing.all_count for item in results.cases if item.timing}
     auto = "samples before the steady state are left out"

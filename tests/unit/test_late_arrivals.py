@@ -32,6 +32,7 @@ from hpcbench.reduce.arrival import (
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, LateArrivals, Results
 from hpcbench.reduce.results_file import open_results
+from hpcbench.report.results_lines import column_lines
 from hpcbench.report.summary import case_rows
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record
@@ -268,6 +269,10 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
     told = diagnose([Run("run", results, MemorySamples(results))], TopicOptions())
     assert late.case.case_id not in {one.case_id for one in told.checks if one.is_clear}
     (table,) = arrival_tables(results)
+    explained = column_lines([table], ["flag delay: ranks", "from"])
+    assert [line.split(":")[0] for line in explained] == [f"column {name}" for name in (
+        "delay", "missed", "from last", "own entry", "absorbed", "95 % CI")]
+    assert len([*column_lines([table], ["from last = the time", "95 % CI = of"])]) == 4
     assert len(table.notes) == 2
     assert [row.cells[1] for row in table.groups[0].rows] == ["together", "last:100us"]
     assert case_rows(results)[1]["absorbed_share"] == pytest.approx(absorbed)
