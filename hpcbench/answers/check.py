@@ -193,12 +193,14 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The outcome, its reasons in a fixed order, and the numbers of limits and cases checked."""
+    """The outcome, its reasons in a fixed order, and the numbers of limits and cases checked.
+    ``held``: each value that holds its limit, or change that the baseline allows, is GOOD."""
 
     outcome: str
     reasons: tuple[Reason, ...]
     n_limits: int
     n_cases: int
+    held: tuple[Reason, ...] = ()
 
     def exit_code(self, style: str) -> int:
         return STYLES[style][self.outcome]
@@ -227,10 +229,13 @@ def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
 
 
 def concluded(reasons: Sequence[Reason], n_limits: int, n_cases: int) -> CheckResult:
-    """Return the outcome of the reasons; each is reported once."""
-    in_order = sorted(dict.fromkeys(reasons), key=lambda reason: SEVERITY.index(reason.outcome))
+    """Return the outcome of the reasons, of which GOOD ones are held; each is reported once."""
+    once = [*dict.fromkeys(reasons)]
+    in_order = sorted((reason for reason in once if reason.outcome != GOOD),
+                      key=lambda reason: SEVERITY.index(reason.outcome))
     outcome = in_order[0].outcome if in_order else GOOD
-    return CheckResult(outcome, tuple(in_order), n_limits, n_cases)
+    return CheckResult(outcome, tuple(in_order), n_limits, n_cases,
+                       tuple(reason for reason in once if reason.outcome == GOOD))
 
 
 _ALL = "docs/results-file.md#columns"
@@ -317,8 +322,8 @@ def _of_case(
 def _beyond(
     limit: Limit, item: CaseResult, value: float, column: CaseColumn,
 ) -> Iterator[Reason]:
-    """Yield a reason for each end of the limit that the value, with its interval, exceeds or may.
-    """
+    """Yield a reason for each end of the limit: SLOW or CANNOT_TELL where the value, with its
+    interval, exceeds it or may, else GOOD."""
     unit, scale = _unit(limit, column)
     low, high = interval_of(item.statistics, column, value)
     shown = f"{limit.metric} {digits(value / scale, 4)} {unit}"
@@ -333,10 +338,13 @@ def _beyond(
             yield Reason(CANNOT_TELL, item.case.label,
                          f"{shown}, {text}; undecided: the limit lies inside the interval",
                          item.case.case_id)
+        else:
+            yield Reason(GOOD, item.case.label, f"{shown}, {text}", item.case.case_id)
 
 
 def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iterator[Reason]:
-    """Yield SLOW where the medians of all launches are beyond the limit, CANNOT_TELL for some.
+    """Yield SLOW where the medians of all launches are beyond the limit, CANNOT_TELL for some, GOOD
+    for none.
 
     A single launch is SLOW only if its whole interval is beyond the limit."""
     unit, scale = _unit(limit, column)
@@ -349,9 +357,8 @@ def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iter
                    f"{len(beyond)} of {len(times)} beyond, {text}")
         is_proven = len(beyond) == len(times) and (
             ends is None or min(sign * end for end in ends) > edge)
-        if beyond:
-            yield Reason(SLOW if is_proven else CANNOT_TELL, item.case.label, message,
-                         item.case.case_id)
+        outcome = GOOD if not beyond else SLOW if is_proven else CANNOT_TELL
+        yield Reason(outcome, item.case.label, message, item.case.case_id)
 
 
 def _unit(limit: Limit, column: CaseColumn) -> tuple[str, float]:
@@ -461,7 +468,7 @@ def check_file(results: Sequence[Path], limits: Path) -> CheckResult:
         checks = [check_limits(one, allowed) for one in side.results]
     except ConfigError as error:
         raise ConfigError(*(f"{limits}: {line}" for line in error.args)) from None
-    reasons = _of_files(results, (one.reasons for one in checks))
+    reasons = _of_files(results, ((*one.reasons, *one.held) for one in checks))
     return concluded(reasons, len(allowed), sum(one.n_cases for one in checks))
 
 
@@ -509,6 +516,8 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
             reasons.append(Reason(CANNOT_TELL, case.label,
                                   f"{change}: {undecided}" if is_shown else undecided,
                                   ids[case.key]))
+        else:
+            reasons.append(Reason(GOOD, case.label, f"{change}: {case.verdict}", ids[case.key]))
     return concluded(reasons, 0, len(result.cases))
 
 

@@ -236,9 +236,10 @@ _NAMED = 3
 
 
 def reason_lines(checked: CheckResult, *, full: bool = False) -> Iterator[str]:
-    """Yield a line for each reason; not ``full``: one for many cases undecided for the same."""
+    """Yield a line for each reason, ``full`` also for each value that holds; else one for many
+    cases undecided for the same."""
     groups = grouped(((one.text, one.file) if one.outcome == UNDECIDED and not full else one, one)
-                     for one in checked.reasons)
+                     for one in (*checked.reasons, *(checked.held if full else ())))
     for alike in groups.values():
         where = f" in {alike[0].file}" if alike[0].file else ""
         if len(alike) > _NAMED:

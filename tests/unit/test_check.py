@@ -38,6 +38,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.kind_facts import CaseColumn
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import open_results
+from hpcbench.report.answer_lines import reason_lines
 from results_factory import flagged, in_launches, make_case, make_results, not_ok, ok
 
 FILE = RESULTS["collective"]
@@ -234,6 +235,19 @@ def test_the_command(tmp_path: Path) -> None:
     document = json.loads(hpcbench(*words, "--json").stdout)
     assert document["schema"] == "hpcbench.check" and document["reasons"]
     assert hpcbench(*words, "--exit-style", "nagios").returncode == 2, "slow outranks missing"
+
+
+@pytest.mark.parametrize("of", ["interval", "launches"])
+def test_cases_that_hold_their_limit_are_named_with_value_and_limit(of: str) -> None:
+    run = make_results((in_launches(make_case(), [2e-3] * 9, [4e-3] * 9),))
+    limit = Limit(metric="median_s", max=9, unit="ms", of=of)
+    checked = check_limits(run, [limit])
+    (held,) = checked.held
+    assert (checked.outcome, checked.reasons, held.outcome) == ("good", (), "good")
+    value = {"interval": "median_s 3 ms (2..4)", "launches": "median_s 4 ms"}[of]
+    assert held.text.startswith(value) and held.text.endswith("limit max 9 ms")
+    assert held.what == run.cases[0].case.label
+    assert [*reason_lines(checked)] == [] and len([*reason_lines(checked, full=True)]) == 1
 
 
 def test_each_of_several_results_is_named(tmp_path: Path) -> None:
