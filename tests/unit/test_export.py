@@ -12,7 +12,7 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -25,8 +25,10 @@ import pytest
 from bad_input_process import hpcbench
 from golden import EXPECTED, RESULTS, ROOT
 from hpcbench import __version__
+from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.errors import FileError, HpcbenchError, UsageError
 from hpcbench.interop.formats.export.cases import (
+    Exported,
     ExportedRun,
     ExportRequest,
     exported_run,
@@ -41,7 +43,7 @@ from hpcbench.interop.formats.imported import import_files
 from hpcbench.interop.formats.imported_rows import UserFacts
 from hpcbench.interop.formats.lint import Linting
 from hpcbench.operations.arrival import ArrivalPattern
-from hpcbench.reduce.results import PRINTED_MEDIAN_FOLD
+from hpcbench.reduce.results import PRINTED_MEDIAN_FOLD, Finding
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.stack import counts
 from hpcbench.trace.clock import ClockModel
@@ -312,6 +314,30 @@ def test_an_own_table_is_read_as_the_cases_that_it_was_made_of(
     assert (item.case.workload, item.case.arrival) == (work, ArrivalPattern("last", 250_000))
 
 
+@pytest.mark.parametrize("form", [as_text, as_json])
+def test_what_must_not_be_quoted_is_not_to_be_quoted_as_a_table(
+    form: Callable[..., Exported], opened: ExportedRun, tmp_path: Path,
+) -> None:
+    """Injected faults, and cores that other processes used, as often as it is exported."""
+    noise = Finding("HB144", "note", "other processes used 82 % to 86 % of each core: tails", 0.86)
+    run = replace(opened, cases=opened.measured[:1], results=replace(
+        opened.results, run=replace(opened.results.run, faults=("slow",)), findings=(
+            noise, Finding("HB143", "note", "rank 1: less", 0.2), Finding("HB130", "note", "x"))))
+    for name in ("first", "second"):
+        content = form([run], ExportRequest()).content
+        told = re.findall("# hpcbench: other processes used 82 % to 86 % of each core\n",
+                          content.decode())
+        assert len(told) == (form is as_text)
+        (tmp_path / name).write_bytes(content)
+        import_files([tmp_path / name], tmp_path / f"{name}.h5", UserFacts())
+        with open_results(tmp_path / f"{name}.h5") as file:
+            run, own = exported_run(file), file.results
+            assert (own.run.faults, own.findings[0]) == (("slow",), noise)
+            assert [one.code for one in own.findings] == ["HB144", "HB143"]
+            assert verdict_of(own).state == RED == verdict_of(replace(
+                own, run=replace(own.run, faults=()))).state
+
+
 def test_what_was_measured_in_one_place_only_is_one_case_again(tmp_path: Path) -> None:
     text, _ = export("collective", "nccl-tests", ALL_REDUCE)
     cases = [case for case in ok_cases("collective") if case["label"].startswith("all_reduce gloo")]
@@ -384,6 +410,14 @@ def test_json_is_what_the_analyser_reads() -> None:
     assert data["config"]["iterations"] == cases[0]["n"]
     assert data["average_bus_bandwidth"]["okay"] == "unchecked"
     assert data["out_of_bounds"] == {"count": 0, "okay": "true"}
+
+
+def test_iterations_of_a_batch_are_its_calls(opened: ExportedRun) -> None:
+    case = opened.measured[0]
+    run = replace(opened, cases=(replace(case, item=replace(case.item, case=replace(
+        case.item.case, mode="pipelined", batch=5))),))
+    assert json.loads(as_json([run], ExportRequest()).content)["config"]["iterations"] == 5
+    assert re.search(r"(?<!p )(?<!g )iters: 5 ", as_text([run], ExportRequest()).content.decode())
 
 
 def test_each_iteration_of_a_batch_is_a_call(opened: ExportedRun) -> None:

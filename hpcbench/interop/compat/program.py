@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import sys
@@ -38,7 +37,6 @@ LEAST = "NCCL_TESTS_MIN_BW"
 KEPT_IN = "HPCBENCH_OUTPUT"
 """Variable with the folder that keeps the results; without it they are gone with the program."""
 _FIRST_GPU = "NCCL_TESTS_DEVICE"
-_FOREIGN_LOAD = re.compile("other processes used [^:,]*")
 _ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 _QUICK: Mapping[str, Mapping[str, Any]] = {
     "measure": {"order": "planned", "canary": False, "noise_check_s": 0.2},
@@ -190,8 +188,6 @@ class _Job:
 
         with open_results(folder) as results:
             run = exported_run(results)
-            remarks += tuple(match[0] for one in results.results.findings if one.code == "HB144"
-                             if (match := _FOREIGN_LOAD.search(one.message)))
             table = own_table(run, Launched(
                 self.words, typed(self.options), remarks, self.least_busbw))
             say_all(own_text(run, table))

@@ -99,5 +99,5 @@ def _results(gathered: Gathered, names: Sequence[str]) -> Results:
         name=name, run_id=identity, plan_hash=plan.plan_hash, world_size=ranks,
         ranks_present=tuple(range(ranks)),
         nodes=tuple(sorted(gathered.nodes)), started_at="", versions={}, environment={},
-        hpcbench_version=__version__, imported=programs)
-    return with_records(Results(run, plan, items, ()))
+        hpcbench_version=__version__, faults=tuple(gathered.faults), imported=programs)
+    return with_records(Results(run, plan, items, tuple(gathered.findings)))

@@ -32,7 +32,7 @@ from hpcbench.interop.formats.tables import PROGRAM as OWN
 from hpcbench.interop.formats.tables import CommRow, CommTable, PrintedForm, row_key
 from hpcbench.kinds.collective.plan import Collective
 from hpcbench.operations.collectives import DTYPE_BYTES, CollectiveSpec, collectives
-from hpcbench.reduce.results import OPERATION_FOLD, PRINTED_MEDIAN_FOLD
+from hpcbench.reduce.results import OPERATION_FOLD, PRINTED_MEDIAN_FOLD, Finding
 from hpcbench.units import plural
 
 KIND = "collective"
@@ -64,6 +64,9 @@ def take_collectives(
         gathered.notes[f"{table.path}: a table states backend {place.backend}: --backend "
                        f"{given.backend} is not used"] = None
     gathered.programs[_printed_by(table)] = None
+    if table.own is not None:
+        gathered.faults.update(dict.fromkeys(table.own.faults))
+        gathered.findings.update((Finding(**one.model_dump()), None) for one in table.own.findings)
     gathered.nodes.update(dict.fromkeys(one.host for one in table.devices))
     wrong = contradicting(table, judged)
     for row in table.rows:

@@ -21,7 +21,7 @@ from hpcbench.plan.case import Case, case_id, planned_canary
 from hpcbench.plan.support import resolve_device
 from hpcbench.plan.workload import Workload
 from hpcbench.records import dataclass
-from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Timing
+from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Finding, Timing
 from hpcbench.reduce.timing import order_statistics
 from hpcbench.units import plural
 
@@ -104,13 +104,16 @@ def mean_of(time_s: float, line: int, calls: int = 1, n_wrong: int | None = None
 
 @dataclass(slots=True)
 class Gathered:
-    """Results of cases by id, programs, nodes, how many rows were left out and why, and notes."""
+    """Results of cases by id, programs, nodes, how many rows were left out and why, and notes;
+    ``faults`` and ``findings`` of runs of hpcbench."""
 
     items: dict[str, CaseResult] = field(default_factory=dict)
     programs: dict[str, None] = field(default_factory=dict)
     nodes: dict[str, None] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     notes: dict[str, None] = field(default_factory=dict)
+    faults: dict[str, None] = field(default_factory=dict)
+    findings: dict[Finding, None] = field(default_factory=dict)
     _seen: set[tuple[RowPlace, Workload]] = field(default_factory=set)
 
     def add(self, place: RowPlace, work: Workload, measured: PrintedTimes) -> None:

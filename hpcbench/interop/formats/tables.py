@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationError
 
 from hpcbench import __version__
 from hpcbench.config.section import Backend, Cache, Count, Device, Mode, Section, Text, Warmup
@@ -221,6 +221,20 @@ _SEARCHED = re.compile("time|Avg|Rank|NVIDIA|Out of bounds|out-of-place|FAILED|T
 """Words by which readers find headers, totals and failures: values hold them escaped."""
 
 
+def _plain(number: Any) -> Any:
+    """Return the value of a number that was read from JSON with its digits (`Printed`)."""
+    return number[0] if isinstance(number, list) and number else number
+
+
+class OwnFinding(Section):
+    """A finding on the run, by the fields of `reduce.results.Finding`."""
+
+    code: Annotated[str, Field(pattern=r"^HB\d{3}$")]
+    scope: Literal["run", "note"]
+    message: Annotated[str, Field(max_length=MOST_TEXT)]
+    share: Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(_plain)] = None
+
+
 def _arrival(value: Any) -> ArrivalPattern:
     return value if isinstance(value, ArrivalPattern) else ArrivalPattern.from_text(str(value))
 
@@ -230,7 +244,8 @@ class OwnTable(Section):
 
     ``printed_by`` are the programs that printed imported times, ``is_mean``: means of ``batch``
     calls, 1 where it is not known, in place of medians. ``only_in_place`` and
-    ``only_out_of_place`` are rows (`row_key`) that were measured once, and fill both halves."""
+    ``only_out_of_place`` are rows (`row_key`) that were measured once, and fill both halves.
+    ``faults`` and ``findings`` are those by which the run is not to be quoted."""
 
     backend: Backend
     device: Device
@@ -247,6 +262,8 @@ class OwnTable(Section):
     is_mean: bool = False
     only_in_place: tuple[Text, ...] = ()
     only_out_of_place: tuple[Text, ...] = ()
+    faults: tuple[Text, ...] = ()
+    findings: tuple[OwnFinding, ...] = ()
 
     @property
     def case_fields(self) -> dict[str, Any]:

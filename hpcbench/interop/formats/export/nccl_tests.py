@@ -6,6 +6,7 @@ Comments of ours hold none of the words by which readers find rows, headers and 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from statistics import fmean, pstdev
@@ -25,7 +26,13 @@ from hpcbench.interop.formats.export.cases import (
     plain_number,
 )
 from hpcbench.interop.formats.reading.names import PROGRAMS, TYPES
-from hpcbench.interop.formats.tables import MOST_TEXT, OwnTable, own_line, row_key
+from hpcbench.interop.formats.tables import (
+    MOST_TEXT,
+    OwnFinding,
+    OwnTable,
+    own_line,
+    row_key,
+)
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import DEFAULT_MODE
 from hpcbench.records import dataclass
@@ -261,7 +268,8 @@ def _text(run: ExportedRun, table: PerfTable) -> Iterator[str]:
            f"{config['validation']} graph: {config['graph']} unalign: 0")
     yield "# " + own_line(f"{table.title}; {_what(run)}", _facts(run, table),
                           run_id=run.results.run.run_id)
-    yield from (f"# hpcbench: {one}" for one in (table.launched.remarks if table.launched else ()))
+    remarks = table.launched.remarks if table.launched else ()
+    yield from (f"# hpcbench: {one}" for one in (*remarks, *_load(run)))
     if table.cases:
         yield from _measured(run, table)
     else:
@@ -294,6 +302,27 @@ def _what(run: ExportedRun) -> str:
     return f"imported from {' and '.join(programs)}" if programs else "medians"
 
 
+_OF_QUOTING = ("HB128", "HB143", "HB144")
+"""Findings for which a run is not quoted, beside those of scope ``run``."""
+_FOREIGN_LOAD = re.compile("other processes used [^:,(]*")
+
+
+def _load(run: ExportedRun) -> Iterator[str]:
+    """Yield how much of the cores other processes used."""
+    yield from (match[0].rstrip() for finding in run.results.findings if finding.code == "HB144"
+                if (match := _FOREIGN_LOAD.search(finding.message)))
+
+
+def _against_quoting(run: ExportedRun) -> Iterator[OwnFinding]:
+    """Yield the findings by which a run is not quoted, of each code the one of the most lost."""
+    of_code = grouped((one.code, one) for one in run.results.findings
+                      if one.scope == "run" or one.code in _OF_QUOTING)
+    for findings in of_code.values():
+        worst = max(findings, key=lambda one: one.share or 0)
+        yield OwnFinding(code=worst.code, scope="run" if worst.scope == "run" else "note",
+                         message=worst.message[:MOST_TEXT], share=worst.share)
+
+
 def _facts(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
     """Return what the rows do not say, as plain JSON values (`tables.OwnTable`)."""
     if not table.cases:
@@ -309,6 +338,8 @@ def _facts(run: ExportedRun, table: PerfTable) -> dict[str, Any]:
         asynchronous=bool(columns.get("asynchronous")),
         printed_by=" and ".join(run.results.run.imported)[:MOST_TEXT],
         is_mean=any(item.timing and item.timing.fold == PRINTED_FOLD for item in items),
+        faults=tuple(one[:MOST_TEXT] for one in run.results.run.faults),
+        findings=tuple(_against_quoting(run)),
         only_in_place=tuple(_key_text(row) for row in table.rows if row.out_of_place is None),
         only_out_of_place=tuple(_key_text(row) for row in table.rows if row.in_place is None))
     return facts.model_dump(exclude_defaults=True)
@@ -373,11 +404,12 @@ def _config(table: PerfTable) -> dict[str, Any]:
 def _config_of(table: PerfTable) -> dict[str, int]:
     """Return the settings that a program would need, as far as cases show them."""
     cases, sizes = [case.item.case for case in table.cases], table.sizes
+    batch = min(case.batch for case in cases)  # nccl-tests' iterations are calls back to back
     taken = [row.first.item.statistics.n for row in table.rows if row.first.item.statistics]
     return {
         "minimum_bytes": sizes[0], "maximum_bytes": sizes[-1],
         **_step(sizes), "warmup_iters": cases[0].warmup,
-        "iterations": min(taken, default=cases[0].iterations),
+        "iterations": batch if batch > 1 else min(taken, default=cases[0].iterations),
         "aggregated_iterations": 1, "validation": int(any(case.validate for case in cases)),
         "graph": int(cases[0].cuda_graph)}
 
