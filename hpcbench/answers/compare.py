@@ -28,6 +28,8 @@ from hpcbench.answers.compare_inputs import (
     cases_of,
     differences,
     differs_from_nearest,
+    own_key,
+    paired_keys,
     pairs_by_launch,
     phase_changes,
     protocol_between,
@@ -383,13 +385,17 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
     if len(texts) != 1:
         raise UsageError(f"--by {key} compares inside one side; give one, not {len(texts)}")
     side = read_side(texts[0])
+    key = own_key(side, key)
     values = split_by(side, key)
     labels = tuple(f"{key}={value}" for value in values)
     first, *others = values.values()
     results = compare_each(first, others, labels, smallest, in_launch=True)
     is_printed = any(one.run.imported for one in side.results)
     results = _with_nearest(results, first, others, (key, *(UNSTATED if is_printed else ())))
-    _refuse_nothing(results)
+    if not any(one.cases for one in results):  # sides may differ in their own options alone
+        results = tuple(sorted(results, key=lambda one: (
+            one.first.split()[0] == one.second.split()[0])))
+        _refuse_nothing(results, offered=paired_keys(side))
     return Compared(labels, results, (), in_launch=True)
 
 
@@ -413,14 +419,18 @@ def nearest_text(found: SideComparison) -> str:
     return ", ".join(f"{one.key} ({', '.join(one.values)})" for one in found.nearest)
 
 
-def _refuse_nothing(results: Sequence[SideComparison], texts: Sequence[str] = ()) -> None:
-    """Raise UsageError where no case is compared; ``texts`` name the two sides."""
+def _refuse_nothing(
+    results: Sequence[SideComparison], texts: Sequence[str] = (), offered: Sequence[str] = (),
+) -> None:
+    """Raise UsageError where no case is compared; ``texts`` name the two sides, ``offered`` the
+    keys by which there are pairs."""
     if any(one.cases for one in results):
         return
     result = results[0]
     label, why = result.unmatched[0] if result.unmatched else ("there is none", "")
     keys = [each.key for each in result.nearest]
-    remedy = "; measure it with the same values" if keys else ""
+    remedy = f"; there are pairs by {', '.join(offered)}" if offered else (
+        "; measure it with the same values" if keys else "")
     if texts and not any("=" in text for text in texts) and "backend" in keys:
         by = command_line("compare", ",".join(texts), "--by", "backend")
         remedy = f"; {by} compares these" if keys == ["backend"] else (
@@ -429,4 +439,4 @@ def _refuse_nothing(results: Sequence[SideComparison], texts: Sequence[str] = ()
         f"nothing to compare between {result.first} and {result.second}: "
         "no case has times on both; "
         f"first: {label} {why}".rstrip()
-        + (f", where the nearest case differs in {nearest_text(result)}{remedy}" if keys else ""))
+        + (f", where the nearest case differs in {nearest_text(result)}" if keys else "") + remedy)

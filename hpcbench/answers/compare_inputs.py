@@ -288,6 +288,30 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     the fastest implementation in most tasks comes first. Cases that differ in their number of
     calls or checks alone are distinguished by it, imported ones by their block. Raises UsageError
     where no case has such a key, or all have the same value."""
+    values = _split(side, key)
+    if len(values) < 2:
+        offered = paired_keys(side)
+        raise UsageError(
+            f"--by {unknown_name(key, offered)}" if offered else
+            f"--by {key}: no two cases of {side.label} differ in one key alone, so there is "
+            "nothing to compare")
+    return _paired_first(_fastest_first(values) if key == IMPLEMENTATION else values)
+
+
+def own_key(side: Side, key: str) -> str:
+    """Return the key of cases that ``key`` names: an option needs no ``options.`` before it."""
+    names = {name for found in cases_of(side).values() for name in parameters(found.case)}
+    return f"{OPTION}{key}" if key not in names and f"{OPTION}{key}" in names else key
+
+
+def paired_keys(side: Side) -> list[str]:
+    """Return the keys by which `split_by` has times of one task on two sides or more."""
+    return [key for key in varying(side) if any(count > 1 for count in Counter(
+        rest for cases in _split(side, key).values() for rest, found in cases.items()
+        if found.launch_s).values())]
+
+
+def _split(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
     alike = [(value, rest, found) for cases in _same_tasks(side, key).values()
              for value, rest, found in _labelled(cases, key)]
     if key == IMPLEMENTATION:
@@ -302,13 +326,7 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
             f" iterations={case.iterations} warmup={case.warmup} batch={case.batch}"
             f" {case.check.text}")
         values.setdefault(value, {})[rest + more] = measured
-    if len(values) < 2:
-        varied = varying(side)
-        raise UsageError(
-            f"--by {unknown_name(key, varied)}" if varied else
-            f"--by {key}: the cases of {side.label} differ in no key, so there is nothing to "
-            "compare")
-    return _paired_first(_fastest_first(values) if key == IMPLEMENTATION else values)
+    return values
 
 
 def _paired_first(values: dict[str, dict[str, CaseOfSide]]) -> dict[str, dict[str, CaseOfSide]]:

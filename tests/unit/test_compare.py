@@ -41,6 +41,8 @@ from hpcbench.answers.compare_inputs import (
     change_text,
     differences,
     differs_from_nearest,
+    own_key,
+    paired_keys,
     read_side,
     split_by,
 )
@@ -63,6 +65,7 @@ from results_factory import (
     make_case,
     make_results,
 )
+from training_cases import make_training, make_training_case
 
 SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
 
@@ -518,6 +521,25 @@ def test_inside_a_file_by_a_key_and_as_a_figure(tmp_path: Path) -> None:
     assert sides.comparisons[0].first == sides.sides[0]
 
 
+def test_keys_are_offered_by_which_there_are_pairs(tmp_path: Path) -> None:
+    """Ranks differ, but only together with an option, which needs no ``options.`` before it."""
+    def qlora(ranks: int, over: str, **own: int) -> CaseResult:
+        work = make_training("qlora", dp=ranks, options=(("over", over), *own.items()))
+        return in_passes(make_training_case(work), 1e-3, 1e-3, 1e-3)
+
+    run = measured("A", qlora(2, "data", bucket_mb=25), qlora(2, "fsdp", reshard=True),
+                   qlora(1, "single"))
+    assert paired_keys(run) == ["options.over"] and own_key(run, "over") == "options.over"
+    path = str(tmp_path / "results.h5")
+    with new_results(Path(path)) as writer:
+        writer.finish(run.results[0])
+    assert compare_by([path], "over", 0.03).comparisons[0].cases
+    with pytest.raises(UsageError, match="world_size=2 .*world_size=1:.* pairs by options.over"):
+        compare_by([path], "world_size", 0.03)
+    with pytest.raises(UsageError, match="allowed: options.over$"):
+        compare_by([path], "bakend", 0.03)
+
+
 def test_an_implementation_is_the_fastest_only_of_tasks_that_others_have() -> None:
     one, rest = CaseOfSide(case(), (1.0,)), {f"{at}": CaseOfSide(case(), (9.0,)) for at in range(3)}
     slow, fast = {"x": replace(one, launch_s=(2.0,)), **rest}, {"x": one}
@@ -579,7 +601,7 @@ def test_a_file_is_not_two_runs(command: list[str]) -> None:
 @pytest.mark.parametrize(("words", "said"), [
     (("{mixed}",), "compare needs two sides"),
     (("{collective}", "{training}"), "nothing to compare between"),
-    (("{mixed}", "--by", "bakend"), '"bakend" is not known; did you mean'),
+    (("{mixed}", "--by", "stratgy"), 'did you mean "strategy"? allowed: strategy'),
     (("{mixed}", "{training}", "--by", "backend"), "compares inside one side"),
     (("{mixed}", "/nowhere"), "no such file"),
     (("old=", "{training}"), "names no results file"),
