@@ -113,6 +113,8 @@ def test_a_plan_has_the_least_step_and_its_cost_at_the_declared_rates(
     expected = predict(training_of(plan.cases[0]))
     unit = expected.hardware_flops / 1e12 if "peak_flops" in hardware else (
         expected.carried_on(plan.cases[0].library) / 2e6)
+    named = "device_type" if "device_type" in hardware else "peak_flops"
+    assert [f"hardware.{named}" in line.text for line in table.notes] == [True] * (step_s is None)
     if step_s is None:
         assert row.get("least_step_s") is None and row.get("least_cost_per_1000_samples") is None
     else:

@@ -13,7 +13,12 @@ from hpcbench.kinds.training.derive import deriver
 from hpcbench.kinds.training.derive.rates import step_cost
 from hpcbench.kinds.training.derive.slow_ranks import NO_STEPS
 from hpcbench.kinds.training.plan.any_model import RESNETS, AnyShape, parameters_of
-from hpcbench.kinds.training.plan.predict import least_step_s, predict, predict_stage
+from hpcbench.kinds.training.plan.predict import (
+    is_predicted,
+    least_step_s,
+    predict,
+    predict_stage,
+)
 from hpcbench.kinds.training.plan.spec import registry, strategies
 from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import (
@@ -115,8 +120,9 @@ def training_plan_table(
         unit = f"{hardware.get('currency') or 'units'}/1K samples"
         columns = tuple(replace(column, unit=unit) if column.name == LEAST_COST else column
                         for column in _CASE_COLUMNS)
-        return Table(title, columns, (Group("", rows),), notes=tuple(
-            Line(f"#{case.index} {case.note}", "warning") for case in cases if case.note))
+        return Table(title, columns, (Group("", rows),), notes=(*(
+            Line(f"#{case.index} {case.note}", "warning") for case in cases if case.note),
+            *_unpriced(cases, hardware)))
     groups = grouped((
         (training_of(case).model, charts.strategy_text(training_of(case)), case.backend, case.env,
          case.device, case.world_size, cells.batch_text(case), case.needs), case) for case in cases)
@@ -124,6 +130,27 @@ def training_plan_table(
     return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),),
                  notes=tuple(Line(f"{plural(count, 'case')}: {note}", "warning")
                              for note, count in tried.items()))
+
+
+def _unpriced(cases: Sequence[Case], hardware: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield why cases have no least cost, where a price is declared."""
+    if hardware.get("price_per_device_hour") is None:
+        return
+    reasons = Counter(_no_least_step(case, hardware) for case in cases
+                      if least_step_s(training_of(case), case, hardware) is None)
+    yield from (Line(f"no least cost of {plural(count, 'case')}: {reason}")
+                for reason, count in reasons.items())
+
+
+def _no_least_step(case: Case, hardware: Mapping[str, Any]) -> str:
+    work, device = training_of(case), hardware.get("device_type")
+    if device not in (None, case.device):
+        return f"hardware.device_type is {device}, not {case.device}"
+    if not is_predicted(work):
+        return "what a step computes is not predicted"
+    if work.dtype in (hardware.get("peak_flops") or {}):
+        return "hardware.network_bandwidth_gbps or num_devices is not declared, or nothing crosses"
+    return f"hardware.peak_flops has no {work.dtype}"
 
 
 def _calls_text(calls: Iterable[CountedCall]) -> str:
