@@ -15,12 +15,12 @@
 #     HPCBENCH_CONFIG=my.json bash jobs/k8s/run.sh 2      # any sweep, by mpijob.yaml
 #
 # HPCBENCH_IMAGE         the image, of jobs/k8s/Dockerfile; must be set
-# HPCBENCH_CONFIG        the sweep; default: jobs/mistral7b_qlora.yaml
+# HPCBENCH_CONFIG        the sweep; default: jobs/mistral7b_qlora.yaml, the QLoRA job, on nodes with A10
 # HPCBENCH_ARGUMENTS     further arguments of run, one line, split at blanks
 # HPCBENCH_MPI           mpich (default) or openmpi: the MPI that the image was built with
-# HPCBENCH_SLOTS         ranks on each node; default 1
+# HPCBENCH_SLOTS         ranks on each node; default 1; of the QLoRA job hardware.num_devices, too
 # HPCBENCH_CPUS          cores that a node's pod asks for, for each rank: write the cores of a node / its
-#                        GPUs, less what Kubernetes keeps; default 2
+#                        GPUs, less what Kubernetes keeps; default 2, of the QLoRA job 8
 # HPCBENCH_GPU           the resource of which a node's pod takes as many; default nvidia.com/gpu; none
 # HPCBENCH_NAMESPACE     default: that of kubectl's context
 # HPCBENCH_NAME          of job and results folder; default: hpcbench- and the time
@@ -30,8 +30,8 @@
 #                        default 1800
 # HPCBENCH_TIME_LIMIT    seconds after which the running case is finished and what there is
 #                        reported (exit 3); default 7200, of the QLoRA job 3 hours for each number of
-#                        nodes above 1. Finishing may take 10 minutes and a quarter of the limit; then
-#                        mpirun is killed, and what was recorded is copied (exit 137)
+#                        ranks above 1 (2, 4 and so on). Finishing may take 10 minutes and a quarter of
+#                        the limit; then mpirun is killed, and what was recorded is copied (exit 137)
 # HPCBENCH_UNCHECKED     checks to leave out: nodes (the job waits for nodes and GPUs to become free,
 #                        or for an autoscaler), policies (network policies), or both: 'nodes policies'
 # HPCBENCH_MANIFEST      a manifest of yours in place of mpijob.yaml or mistral7b_qlora_a10.yaml
@@ -62,12 +62,11 @@ settle() {
     if [ "${1:-}" = --render ]; then render=yes && shift; fi
     [ $# = 1 ] || [ $# = 4 ] || fail "give NODES, or NODES BATCH SEQ STEPS (--help explains)"
     nodes=$1 batch=${2:-} seq=${3:-} steps=${4:-}
-    slots=${HPCBENCH_SLOTS:-1} cpus=${HPCBENCH_CPUS:-2} gpu=${HPCBENCH_GPU:-nvidia.com/gpu}
+    slots=${HPCBENCH_SLOTS:-1} cpus=${HPCBENCH_CPUS:-} gpu=${HPCBENCH_GPU:-nvidia.com/gpu}
     start_limit=${HPCBENCH_START_LIMIT:-1800} time_limit=${HPCBENCH_TIME_LIMIT:-}
     number NODES "$nodes"
     if [ $# = 4 ]; then number BATCH "$batch" && number SEQ "$seq" && number STEPS "$steps"; fi
     number HPCBENCH_SLOTS "$slots"
-    number HPCBENCH_CPUS "$cpus"
     number HPCBENCH_START_LIMIT "$start_limit"
     ranks=$((nodes * slots))
     namespace=${HPCBENCH_NAMESPACE:-} claim=${HPCBENCH_CLAIM:-} image=${HPCBENCH_IMAGE:-}
@@ -88,21 +87,23 @@ settle() {
         *) fail "HPCBENCH_MPI is '$HPCBENCH_MPI': mpich or openmpi" ;;
     esac
     choose_sweep
+    number HPCBENCH_CPUS "$cpus"
     number HPCBENCH_TIME_LIMIT "$time_limit"
     patience=$((2 * start_limit + time_limit + 600 + time_limit / 4)) # the last two: of launcher.sh
     lifetime=$((patience + 1800))                                     # what is left is for copying
 }
 
-# Set $sweep, $manifest, $arguments and, where none is given, $time_limit: of the QLoRA job, or those of
-# a sweep of the user's.
+# Set $sweep, $manifest, $arguments and, where none is given, $cpus and $time_limit: of the QLoRA job, or
+# those of a sweep of the user's.
 choose_sweep() {
-    local worlds=() world=2 further=()
-    arguments=()
-    if [ -n "${HPCBENCH_CONFIG:-}" ]; then
+    local worlds=() world=2 further=() qlora=$here/../mistral7b_qlora.yaml
+    arguments=() sweep=${HPCBENCH_CONFIG:-$qlora}
+    if ! [ "$sweep" -ef "$qlora" ]; then
         [ -z "$batch" ] || fail "BATCH SEQ STEPS are the QLoRA job's: use HPCBENCH_ARGUMENTS instead"
-        sweep=$HPCBENCH_CONFIG manifest=$here/mpijob.yaml time_limit=${time_limit:-7200}
+        manifest=$here/mpijob.yaml cpus=${cpus:-2} time_limit=${time_limit:-7200}
     else
-        sweep=$here/../mistral7b_qlora.yaml manifest=$here/mistral7b_qlora_a10.yaml
+        manifest=$here/mistral7b_qlora_a10.yaml cpus=${cpus:-8}
+        if [ "$slots" -gt 1 ]; then arguments+=(--set "hardware.num_devices=$slots"); fi
         while [ $world -lt "$ranks" ]; do worlds+=("$world") && world=$((2 * world)); done
         if [ "$ranks" -gt 1 ]; then
             worlds+=("$ranks")
@@ -140,7 +141,7 @@ render() {
     text=$(<"$manifest")
     # the sweep last: what it says of its own is not ours to fill in
     for word in "NAME=$name" "RUN=$run" "IMAGE=$image" "NODES=$nodes" "SLOTS=$slots" \
-        "CPUS=$((slots * cpus))" \
+        "CPUS=$((slots * cpus))" "QLORA_MEMORY=$((slots * 32))Gi" \
         "RANKS=$ranks" "MPI_IMPLEMENTATION=$mpi" "SWEEP_FILE=sweep.$suffix" \
         "ARGUMENTS=${list%, }]" "WORKER_LIMITS=$limits" "RESULTS_VOLUME=$volume" \
         "START_LIMIT=$start_limit" "TIME_LIMIT=$time_limit" \

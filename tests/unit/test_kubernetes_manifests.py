@@ -131,17 +131,33 @@ def test_nodes_batch_sequence_and_steps_change_the_qlora_sweep(
 
 def test_the_a10_manifest_is_the_generic_one_but_for_its_nodes() -> None:
     """So neither goes stale when the other is changed."""
-    config = {"HPCBENCH_CONFIG": str(ROOT / "jobs" / "mistral7b_qlora.yaml"),
-              "HPCBENCH_NAME": "x"}
-    generic = rendered("4", **config)
-    a10 = rendered("4", **config, HPCBENCH_MANIFEST=str(FOLDER / "mistral7b_qlora_a10.yaml"))
+    generic = rendered("4", HPCBENCH_NAME="x", HPCBENCH_MANIFEST=str(FOLDER / "mpijob.yaml"))
+    a10 = rendered("4", HPCBENCH_NAME="x")
     worker = pod(a10[1], "Worker")
     assert worker.pop("nodeSelector") == {"nvidia.com/gpu.product": "NVIDIA-A10"}
-    worker["containers"][0]["resources"]["requests"] = {"cpu": "2", "memory": "4Gi"}
+    requests = worker["containers"][0]["resources"]["requests"]
+    assert requests == {"cpu": "8", "memory": "32Gi"}
+    requests["memory"] = "4Gi"
     for documents in (generic, a10):  # the time of day
         for document in documents:
             document["metadata"].pop("labels")
     assert generic == a10
+
+
+def test_the_qlora_job_by_the_name_of_its_sweep_on_nodes_of_several_gpus() -> None:
+    """Two nodes of 4 GPUs: the plan is of such nodes, and every limit, core and byte of a rank's.
+    """
+    of_nodes = {"HPCBENCH_NAME": "x", "HPCBENCH_SLOTS": "4"}
+    jobs = [rendered("2", **of_nodes)[1], rendered(
+        "2", **of_nodes, HPCBENCH_CONFIG=str(FOLDER / ".." / "mistral7b_qlora.yaml"))[1]]
+    for job in jobs:  # the time of day
+        job["metadata"].pop("labels")
+    assert jobs[0] == jobs[1]
+    launcher, = pod(jobs[0], "Launcher")["containers"]
+    assert {"hardware.num_devices=4", "benchmarks.1.world_size=[2,4,8]"} <= {*launcher["args"]}
+    assert {"name": "HPCBENCH_TIME_LIMIT", "value": str(3 * 3 * 3600)} in launcher["env"]
+    worker, = pod(jobs[0], "Worker")["containers"]
+    assert worker["resources"]["requests"] == {"cpu": "32", "memory": "128Gi"}
 
 
 def changed(documents: Any, *path: str | int, value: Any) -> Any:
