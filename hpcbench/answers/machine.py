@@ -418,16 +418,20 @@ def whole_hosts(found: Sequence[SlowRank], hosts: Sequence[str]) -> dict[str, li
             if host and len(same) > 1 and len(same) == list(hosts).count(host)}
 
 
+LINKS, RANKS = "slow links", "slow ranks"
+
+
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """The outcome for one matrix, or the rates of all ranks; ``missing`` is why there is none,
-    ``remedy`` what it takes."""
+    """The outcome for one matrix, or the rates of all ranks (``about`` RANKS); ``missing`` is why
+    there is none, ``remedy`` what it takes."""
 
     label: str
     parts: tuple[SlowPart, ...] = ()
     detectable: float | None = None
     missing: str = ""
     remedy: str = ""
+    about: str = LINKS
 
 
 def machine(runs: Sequence[Run], options: TopicOptions) -> Machine:
@@ -440,7 +444,7 @@ def machine(runs: Sequence[Run], options: TopicOptions) -> Machine:
              *(_of_ranks(run, rates, chance) for run, rates in rated)]
     parts = tuple(sorted((part for look in checks for part in look.parts),
                          key=lambda part: -part.drop))
-    return Machine(parts, len(checks), with_command(_answers(checks, parts), runs, "machine"))
+    return Machine(parts, len(checks), with_command(_answers(checks), runs, "machine"))
 
 
 def _rates(run: Run) -> list[RankRates]:
@@ -485,11 +489,11 @@ def _of_ranks(run: Run, cases: Sequence[RankRates], chance: float) -> _Checked:
     needed = math.ceil(1 - math.log(chance / 2) / math.log(ranks))  # (1 / ranks) in each, of ranks
     if ranks >= MIN_RANKS and len(passes) < needed:
         return _Checked(label, missing=f"{plural(len(passes), 'pass')} of cases show no "
-                        "slow rank for sure", remedy=f"use {needed}")
+                        "slow rank for sure", remedy=f"use {needed}", about=RANKS)
     slow = slow_ranks(np.array([case.rates for case in cases]),
                       np.array(passes).reshape(-1, ranks), chance)
     if slow.detectable is None:
-        return _Checked(label, missing="needs 4 ranks or more")
+        return _Checked(label, missing="needs 4 ranks or more", about=RANKS)
     hosts = next((_hosts(item) for item in run.results.cases
                   if item.case.world_size == run.results.run.world_size and item.detail), [])
     whole = whole_hosts(slow.found, hosts) if hosts else {}
@@ -502,7 +506,7 @@ def _of_ranks(run: Run, cases: Sequence[RankRates], chance: float) -> _Checked:
                               max(highs)))
     parts += [SlowPart(label, f"rank {one.rank}", one.drop.value, *one.drop.ends)
               for one in slow.found if one.rank not in of_hosts]
-    return _Checked(label, tuple(parts), slow.detectable)
+    return _Checked(label, tuple(parts), slow.detectable, about=RANKS)
 
 
 def _passes_needed(cells: Cells, chance: float) -> int:
@@ -511,12 +515,23 @@ def _passes_needed(cells: Cells, chance: float) -> int:
     return math.ceil(math.log(2 * links / chance) / math.log(links))
 
 
-def _answers(
-    checks: Sequence[_Checked], parts: Sequence[SlowPart],
+def _answers(checks: Sequence[_Checked]) -> Iterator[Answer]:
+    of_parts = grouped((look.about, look) for look in checks)
+    is_any = any(look.parts for look in checks)
+    for about in sorted(of_parts, key=lambda one: not any(look.parts for look in of_parts[one])):
+        yield from _answers_about(about, of_parts[about], is_any=is_any)
+    if not checks:
+        yield cannot_tell(LINKS, "not measured: add {kind: hardware, test: pairs}")
+
+
+def _answers_about(
+    about: str, checks: Sequence[_Checked], *, is_any: bool,
 ) -> Iterator[Answer]:
-    for part in parts:
+    """Yield the answers of checks of links, or of ranks; ``is_any``: whether any part is slow."""
+    for part in sorted((part for look in checks for part in look.parts),
+                       key=lambda part: -part.drop):
         yield Answer(
-            CLEAR, f"slow links: {part.what} is {_percent(part.drop)} slower than the others "
+            CLEAR, f"{about}: {part.what} is {_percent(part.drop)} slower than the others "
             f"(CI {100 * part.low:.1f} to {100 * part.high:.1f})",
             (part.label, f"false alarms in at most {CHANCE:.0%} of reports",
              "fix: measure again with the hosts in another order; if it stays, check that cable, "
@@ -524,17 +539,15 @@ def _answers(
     able = sorted(((look.detectable, look.label) for look in checks
                    if look.detectable is not None and not look.parts), reverse=True)
     seen = [one for one in able if one[0] <= MOST_UNSEEN]
-    if seen and not parts:
-        yield Answer(NONE, f"slow links: none ({plural(len(seen), 'check')}; each would show a "
+    if seen and not is_any:
+        yield Answer(NONE, f"{about}: none ({plural(len(seen), 'check')}; each would show a "
                      f"drop of {_percent(seen[0][0])} that lasts all passes)", (seen[0][1],))
     if blind := able[:len(able) - len(seen)]:
-        yield cannot_tell("slow links", f"noise hides any drop below {_percent(blind[0][0])}",
+        yield cannot_tell(about, f"noise hides any drop below {_percent(blind[0][0])}",
                           (label for _, label in blind[:MOST_NAMED]), remedy="use more passes")
     for (why, remedy), count in Counter(
             (look.missing, look.remedy) for look in checks if look.missing).items():
-        yield cannot_tell("slow links", f"{plural(count, 'check')}: {why}", remedy=remedy)
-    if not checks:
-        yield cannot_tell("slow links", "not measured: add {kind: hardware, test: pairs}")
+        yield cannot_tell(about, f"{plural(count, 'check')}: {why}", remedy=remedy)
 
 
 def _percent(share: float) -> str:

@@ -323,14 +323,17 @@ def _distinct_problems(outcomes: Outcomes, context: OutcomeContext) -> Iterator[
     keys_by_problem = grouped(
         (problem, key) for key, outcome in outcomes.items() for problem in outcome.problems)
     for problem, keys in keys_by_problem.items():
-        prefix = f"{_pass_names(keys, context)}: " if len(outcomes) > 1 else ""
+        each = "each of " if len(keys) > 1 else ""  # its numbers are of one pass
+        prefix = f"{each}{_pass_names(keys, context)}: " if len(outcomes) > 1 else ""
         yield replace(problem, message=prefix + problem.message)
 
 
 def _pass_names(keys: Iterable[PassKey], context: OutcomeContext) -> str:
-    """Return ``pass 0-1``, or ``launch 1 pass 0-1`` where there are several launches."""
-    return ", ".join((f"launch {launch} " if context.launches > 1 else "")
-                     + f"pass {rank_list(indices)}" for launch, indices in grouped(keys).items())
+    """Return ``pass 1-2``, or ``launch 2 pass 1-2`` where there are several launches; from 1, as
+    progress has them."""
+    return ", ".join((f"launch {launch + 1} " if context.launches > 1 else "")
+                     + f"pass {rank_list(index + 1 for index in indices)}"
+                     for launch, indices in grouped(keys).items())
 
 
 def _result(case: Case, decisive: PassOutcome, outcomes: Outcomes) -> CaseResult:
@@ -366,8 +369,8 @@ def _by_pass(
     used = {key: _newest_whole(case, numbers, context) for key, numbers in attempts.items()}
     problems += [
         Violation("HB139", f"{_pass_names([key], context)}: {len(numbers)} attempts, "
-                f"{'the newest ' * (used[key] == max(numbers))}({used[key]}) is used, the traces "
-                "keep the others", rejects=False)
+                f"{'the newest ' * (used[key] == max(numbers))}({used[key] + 1}) is used, the "
+                "traces keep the others", rejects=False)
         for key, numbers in sorted(attempts.items()) if len(numbers) > 1]
     return {key: numbers[used[key]] for key, numbers in attempts.items()}, problems
 
@@ -393,12 +396,12 @@ def _misplaced(
     case: Case, rank: int, record: Record, context: OutcomeContext, *, twice: bool
 ) -> Iterator[Violation]:
     if twice:
-        yield Violation("HB113", f"rank {rank}: two records of pass {record.pass_index}, launch "
-                      f"{record.launch}, attempt {record.attempt + 1}: which one holds is unknown; "
-                      "run the case again")
+        yield Violation("HB113", f"rank {rank}: two records of pass {record.pass_index + 1}, "
+                      f"launch {record.launch + 1}, attempt {record.attempt + 1}: which one "
+                      "holds is unknown; run the case again")
     if not (0 <= record.pass_index < context.passes and 0 <= record.launch < context.launches):
-        yield Violation("HB116", f"rank {rank}: a record of launch {record.launch}, pass "
-                      f"{record.pass_index}, planned are {plural(context.launches, 'launch')} "
+        yield Violation("HB116", f"rank {rank}: a record of launch {record.launch + 1}, pass "
+                      f"{record.pass_index + 1}, planned are {plural(context.launches, 'launch')} "
                       f"of {plural(context.passes, 'pass')}; run the case again")
     if rank >= case.world_size and record.status not in ("skipped", "not_run"):
         yield Violation("HB112", f"rank {rank} took part, but the case is for ranks 0 to "

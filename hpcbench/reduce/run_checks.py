@@ -294,10 +294,10 @@ def order_findings(plan: Plan, executed: ExecutedOrder) -> Iterator[Finding]:
     if out_of_order:
         turn, label, position, expected = out_of_order[0]
         yield Finding("HB135", "note", f"{len(out_of_order)} times a case was not run in its "
-                      f"place, first {label} in launch {turn.launch}, pass {turn.pass_index}: as "
-                      f"number {position} of its workers instead of {expected}: drift of the "
-                      "machine may meet some cases only; run again, or set measure.order=planned "
-                      "to say so")
+                      f"place, first {label} in launch {turn.launch + 1}, pass "
+                      f"{turn.pass_index + 1}: as number {position} of its workers instead of "
+                      f"{expected}: drift of the machine may meet some cases only; run again, "
+                      "or set measure.order=planned to say so")
 
 
 def _misplaced(

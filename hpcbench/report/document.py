@@ -146,7 +146,8 @@ def _table(table: Table) -> str:
     rules = [":--"] * grouped + [":--" if column.show is Show.TEXT else "--:"
                                  for column in table.columns]
     lines = [f"\n**{escaped(table.title)}**\n", *(
-        f"{escaped(note.text)}  " for note in table.lead), "", _row(heads), _row(rules)]
+        f"{escaped(note.text)}  " for note in table.lead),
+        *(("", _row(heads), _row(rules)) if table.rows else ())]
     for group in table.groups:
         for number, row in enumerate(group.rows):
             lead = [escaped(group.heading) if number == 0 else ""] * grouped

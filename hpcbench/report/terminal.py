@@ -142,10 +142,10 @@ def table_lines(table: Table, width: int | None = None) -> Iterator[Text]:
     yield Text()
     yield Sentence(table.title, len(GAP), "bold", width)
     yield from (tone_line(line, width) for line in table.lead)
-    if any(column.span for column in table.columns):
+    if texts and any(column.span for column in table.columns):
         yield Text(_spans(table.columns, widths), style="dim")
     yield from (Text(line, style="dim") for line in _aligned(table.columns, widths, titles)
-                if line)
+                if line and texts)
     lines = (_cell_lines(table.columns, widths, cells) for cells in texts)
     for group in table.groups:
         if group.heading:

@@ -96,7 +96,7 @@ def one_more(samples: Samples) -> Samples:
 @pytest.mark.parametrize(("code", "edit", "place"), [
     ("HB112", lambda rank, record: () if rank == 1 else (record,), "on rank 1"),
     ("HB113", lambda rank, record: (record,) * (1 + (rank == 2)),
-     "two records of pass 0, launch 0, attempt 1"),
+     "two records of pass 1, launch 1, attempt 1"),
     ("HB114", on_rank(1, status="skipped", reason="no device", n_wrong=-1, samples=no_samples()),
      "ok on rank 0, 2, skipped on rank 1"),
     ("HB115", on_rank(1, mode="pipelined"), "pipelined on rank 1, expected barrier_start"),
@@ -107,7 +107,7 @@ def one_more(samples: Samples) -> Samples:
     ("HB116", cell(5, FLAGS, Flag.WARMUP), "rank 1: 3 warm-ups and 19 timed"),
     ("HB116", lambda rank, record: [replace(record, samples=no_samples())], "planned 20"),
     ("HB116", lambda rank, record: [with_rows(record, record.samples.rows()[:2])], "planned 20"),
-    ("HB116", lambda rank, record: (record, replace(record, pass_index=4)), "launch 0, pass 4"),
+    ("HB116", lambda rank, record: (record, replace(record, pass_index=4)), "launch 1, pass 5"),
     ("HB117", beside(7, 1, 7, 0, -18), "rank 1 iteration 7: ends 18 ns before"),
     ("HB117", beside(7, 1, 8, 0, 5), "rank 1 iteration 7: ends 5 ns after"),
     ("HB118", partial(window, begin_ns=9), "rank 1 iteration 0: 9 ns outside"),
@@ -129,7 +129,7 @@ def test_a_pass_with_a_problem_rejects_the_case_and_is_named(tmp_path: Path) -> 
     results = reduced(
         tmp_path, lambda rank, record: () if (rank, record.pass_index) == (1, 2) else (record,),
         replace(PLAN, passes=3))
-    assert_rejected(results, "HB112", "pass 2: no record of it on rank 1")
+    assert_rejected(results, "HB112", "pass 3: no record of it on rank 1")
 
 
 def test_hb112_record_of_a_rank_that_is_no_member(tmp_path: Path) -> None:
@@ -189,6 +189,10 @@ def test_hb126_wrong_result_reported_as_ok(tmp_path: Path) -> None:
     case = results.cases[1]
     assert (case.status, case.n_wrong, case.statistics) == ("wrong", 3, None)
     assert exit_code(results) is ExitCode.FINDINGS
+    results = reduced(tmp_path / "two", on_rank(1, n_wrong=3), replace(PLAN, passes=2))
+    (finding,) = only(results, "HB126")
+    assert "each of pass 1-2: rank 1: 3 wrong elements" in finding.message
+    assert results.cases[1].n_wrong == 6
 
 
 @pytest.mark.parametrize(("sums", "ranks"), [
@@ -232,7 +236,7 @@ def test_hb139_newest_attempt_is_used(tmp_path: Path) -> None:
 
     results = reduced(tmp_path, edit, sealed=True)  # journals alone are no whole run
     (finding,) = only(results, "HB139")
-    assert "pass 0: 2 attempts, the newest (1) is used" in finding.message
+    assert "pass 1: 2 attempts, the newest (2) is used" in finding.message
     assert results.cases[1].status == "ok" and exit_code(results) is ExitCode.OK
 
 
@@ -260,7 +264,7 @@ def test_hb141_pass_that_was_not_run(tmp_path: Path) -> None:
     plan = replace(PLAN, passes=2)
     results = reduced(tmp_path, lambda rank, record: [] if record.pass_index else [record], plan)
     (finding,) = only(results, "HB141")
-    assert "pass 1 of 2" in finding.message
+    assert "pass 2 of 2" in finding.message
     assert [item.status for item in results.cases] == ["ok", "ok"]
     assert [item.statistics.n for item in results.cases if item.statistics] == [40, 20]
     known = [[median is not None for median in item.timing.pass_medians_s]

@@ -355,7 +355,7 @@ def test_hb135_not_in_the_order_of_the_seed(tmp_path: Path) -> None:
 
     write_synthetic_run(tmp_path / "run", plan, change=change)
     assert_noted(reduce_folder(tmp_path / "run"), "HB135", "2 times", first.label,
-                 "launch 1, pass 1", "number 1 of its workers instead of 0")
+                 "launch 2, pass 2", "number 1 of its workers instead of 0")
 
 
 @pytest.mark.parametrize("order", ["shuffled", "planned"])

@@ -39,7 +39,7 @@ def test_a_size_that_does_not_fit_names_the_largest_that_does(collective: str) -
         "memory_per_device_gb": 0.1, "device_type": "cpu"}}
     large, *_ = make_plan(check_config(config, "test"), ranks).cases
     assert large.skip is not None
-    named = parse_bytes(large.skip.rpartition("; ")[2].removesuffix(" fits"))
+    named = parse_bytes(large.skip.rpartition(f"; {collective} of ")[2].removesuffix(" fits"))
     share = large.memory_bytes / large.workload.size_bytes  # type: ignore[attr-defined]
     assert share * named <= 1e8 < 2 * share * named
 

@@ -56,6 +56,12 @@ def test_values_line_up_below_titles_and_units() -> None:
         "  one row lacks it"]
 
 
+def test_a_table_without_rows_has_no_head() -> None:
+    table = replace(make_table(), groups=())
+    assert [line.plain for line in table_lines(table)] == [
+        "", "block x", "what it means", "  one row lacks it"]
+
+
 def test_a_terminal_wraps_sentences_below_their_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one they take 100 columns; it is the stream on which they are printed that is one."""
     line = tone_line(Line("a rank delays the others by 19 % of a call", topic="stragglers"))

@@ -268,7 +268,7 @@ def advice(work: Collective, available_bytes: int) -> str:
     ranks = work.size_bytes // (work.count * DTYPE_BYTES[work.dtype])
     needed = rank_bytes(work.collective, work.in_place, ranks, work.size_bytes)
     largest = int(work.size_bytes * available_bytes / needed)
-    return f"{format_bytes(2 ** (largest.bit_length() - 1))} fits" if (
+    return f"{work.collective} of {format_bytes(2 ** (largest.bit_length() - 1))} fits" if (
         0 < largest < work.size_bytes) else ""
 
 
