@@ -29,6 +29,7 @@ from hpcbench.launch.messages import REQUESTS, DryRunRequest, decoded, encoded
 from hpcbench.operations.functions import (
     MOST_WRONG,
     TimedCall,
+    WrongResult,
     checked,
     line_in,
     load_functions,
@@ -367,8 +368,9 @@ def test_what_a_check_says_at_length_is_cut_with_a_count() -> None:
     def fails() -> None:
         raise AssertionError("a" * 5_000_000)
 
-    for found in (wrong_elements("a" * 5_000_000), checked(fails)):
-        assert found == (1, "a" * MOST_CHARACTERS + "... 4,999,700 more characters")
+    text = "a" * MOST_CHARACTERS + "... 4,999,700 more characters"
+    assert wrong_elements("a" * 5_000_000) == (1, text)
+    assert checked(fails) == WrongResult(1, text)
 
 
 def test_the_line_of_an_error_is_the_innermost_of_the_file(tmp_path: Path) -> None:
