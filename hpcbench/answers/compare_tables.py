@@ -38,6 +38,8 @@ _CHANGE = Column("change", "change", Show.PERCENT, "%", "second over first, less
 _TIMES = Column("change", "times as long", Show.RATIO, "", "second over first", "less")
 _BY_PAIRS = ("by pairs", "mean over pairs of a pass, not the quotient of two medians")
 DISAGREE = "medians and pairs disagree"
+_OVER_LAUNCHES = ", medians over launches"
+"""`hpcbench show` has those of all samples."""
 _SHOWN = 20
 _PHASES_SHOWN = 2
 _DIFFERENCES_SHOWN = 8
@@ -76,7 +78,8 @@ def comparison_table(result: SideComparison, *, full: bool = False) -> Table:
     hidden = len(result.cases) - len(rows)
     notes += (Line(f"{plural(hidden, 'case')} not shown: hpcbench compare -v shows all", "quiet"),
               ) if hidden else ()
-    table = Table(f"{result.second} against {result.first}", columns, groups, notes=notes)
+    over = "" if is_paired or all(case.launches == (1, 1) for case in rows) else _OVER_LAUNCHES
+    table = Table(f"{result.second} against {result.first}{over}", columns, groups, notes=notes)
     return table if full else _without_shared(table, at_most(result.launches_needed[1]))
 
 

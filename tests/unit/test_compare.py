@@ -223,6 +223,7 @@ def test_a_row_has_one_statistic_whichever_side_has_several_launches() -> None:
     table = comparison_table(found)
     assert [column.title for column in table.columns[1:3]] == ["before", "after"]
     assert table.columns[3].unit == "%" and table.rows[0].cells[1:3] == (2.0, 3.0)
+    assert table.title.endswith(", medians over launches")
     for first, second in ((Side("B", sides[0].results * 2), sides[1]),
                           (sides[0], Side("B", sides[1].results * 3))):
         (case,) = matched(first, second).cases
