@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
+
 from hpcbench.records import dataclass
 from hpcbench.reduce.results import CaseResult, Statistics, Timing
-from hpcbench.statistics.order import MIN_N_P5_P95
+from hpcbench.statistics.order import MIN_N_P5_P95, median
 from hpcbench.units import grouped
 
 Range = tuple[float, float]
@@ -69,7 +71,7 @@ class SampleCounts:
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpread:
-    """How far the medians of a case's launches are apart: the middle case, and the widest."""
+    """How far the medians of a case's launches are apart: the median over cases, and the widest."""
 
     middle: float
     widest: float
@@ -106,7 +108,9 @@ def launch_spreads(items: Iterable[CaseResult]) -> LaunchSpread | None:
     spreads = sorted(
         ((spread, item) for item in items if item.timing is not None
          and (spread := launch_spread(item.timing)) is not None), key=lambda pair: pair[0])
-    return LaunchSpread(spreads[len(spreads) // 2][0], *spreads[-1]) if spreads else None
+    if not spreads:
+        return None
+    return LaunchSpread(median(np.array([spread for spread, _ in spreads])), *spreads[-1])
 
 
 def start_ups(items: Iterable[CaseResult]) -> Iterator[StartUp]:
