@@ -179,8 +179,9 @@ def exposed_text(of_span: float | None) -> str:
     A record has no compute, so it does not tell what of its communication was hidden."""
     return "" if of_span is None else (
         f"exposed communication is not known from records: at most {100 * of_span:.0f} % of the "
-        "span, by the sum of the mean rank's calls, with the start-up that import --skip-first N "
-        "leaves out; to measure it, run a training with communication: [on, off]")
+        "span, by the sum of the mean rank's calls, those of the start included unless "
+        "import --skip-first N left them out; to measure it, run a training with "
+        "communication: [on, off]")
 
 
 def of_most_nodes(runs: Sequence[Run]) -> list[Run]:

@@ -336,8 +336,8 @@ class Recorder:
             elif self._pid == 0 and os.environ.get(COMMAND) == str(os.getpid()) and (
                     _is_first_of(_RANKS)) and (
                     not _has_records(self._folder)):
-                _note("no process of this command called torch.distributed's init_process_group: "
-                      "nothing is recorded")
+                _note("no process of this command opened a group by torch.distributed's "
+                      "init_process_group: nothing is recorded")
 
     def _write(self, reason: str) -> tuple[int, int, float]:
         """Write the file; return calls, those that the ring lost, and the seconds it took."""
