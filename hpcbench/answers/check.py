@@ -173,6 +173,8 @@ def _refuse_unclean(side: Side) -> None:
 GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
     "good", "slow", "wrong", "missing", "crashed", "cannot_tell")
 SEVERITY = (CRASHED, WRONG, SLOW, MISSING, CANNOT_TELL, GOOD)
+FEWEST_BEYOND = 2
+"""Launches, all beyond a limit, that make a case SLOW."""
 """The overall outcome is the first of these that occurs: missing results hide no proven failure."""
 _OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": MISSING,
               "not_run": MISSING}
@@ -343,20 +345,20 @@ def _beyond(
 
 
 def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iterator[Reason]:
-    """Yield SLOW where the medians of all launches are beyond the limit, CANNOT_TELL for some, GOOD
-    for none.
+    """Yield SLOW where the medians of all launches are beyond the limit, CANNOT_TELL for some, or
+    of a single launch, GOOD for none.
 
-    A single launch is SLOW only if its whole interval is beyond the limit."""
+    Of healthy launches a share 1 - q may be beyond a learned limit: n of n are by (1 - q)^n."""
     unit, scale = _unit(limit, column)
     times = launch_times(item)
-    ends = _ends_of_median(item.statistics) if len(times) == 1 else None
     for edge, sign, text in _edges(limit, column):
         beyond = [time_s for time_s in times if sign * time_s > edge]
         worst = max(times) if sign > 0 else min(times)
         message = (f"{limit.metric} {digits(worst / scale, 4)} {unit} in the worst launch, "
                    f"{len(beyond)} of {len(times)} beyond, {text}")
-        is_proven = len(beyond) == len(times) and (
-            ends is None or min(sign * end for end in ends) > edge)
+        is_proven = len(beyond) == len(times) >= FEWEST_BEYOND
+        if beyond and len(times) < FEWEST_BEYOND:
+            message += "; one launch decides nothing: use --launches 5, or other jobs"
         outcome = GOOD if not beyond else SLOW if is_proven else CANNOT_TELL
         yield Reason(outcome, item.case.label, message, item.case.case_id)
 

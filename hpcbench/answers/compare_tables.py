@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hpcbench.answers.answer import range_of, with_ends
 from hpcbench.answers.compare import (
+    FALSE_SHARE,
     FASTER,
     INCONCLUSIVE,
     LAUNCHES,
@@ -24,7 +25,7 @@ from hpcbench.answers.compare import (
 )
 from hpcbench.answers.compare_inputs import TIMES_FROM, SideDifference, change_text
 from hpcbench.reduce.results_file import FILE_NAME
-from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES
+from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES, least_chance
 from hpcbench.statistics.order import Interval
 from hpcbench.units import grouped, in_launches, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
@@ -210,13 +211,14 @@ def needed_line(result: SideComparison) -> str:
                 "it is probably the "
 "same run")
     every, single = result.launches_needed
-    if not each or min(map(min, each)) >= single:
+    chances = [least_chance(*counts) for counts in each]
+    if all(chance <= FALSE_SHARE / len(each) for chance in chances):
         return ""
     spans = [(min(counts), max(counts)) for counts in zip(*each, strict=True)]
     there = " and ".join(dict.fromkeys(
         str(low) if low == high else f"{low} to {high}" for low, high in spans))
     decides = "decides" if there == "1" else "decide"
-    few = max(map(min, each)) < every
+    few = min(chances) > FALSE_SHARE
     fewer = few and every < single
     enough = f"; {every} are enough if all {len(each)} cases change" if fewer else ""
     more = "logs of other jobs" if any(any(case.imported) for case in decidable) else (

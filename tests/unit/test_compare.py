@@ -306,6 +306,10 @@ def test_too_few_launches_state_once_how_many_decide() -> None:
     assert "the same run" in needed_line(compare(sides[0], sides[0], ("A", "B")))
     imported = {key: replace(one, is_imported=True) for key, one in sides[0].items()}
     assert "--launches" not in needed_line(compare(imported, sides[1], ("A", "B")))
+    uneven = [{f"{at}": CaseOfSide(case(), tuple(by + at / 100 for at in range(n)))
+               for at in range(2)} for by, n in ((1.0, 11), (9.0, 3))]
+    found = compare(*uneven, ("A", "B"))
+    assert {one.verdict for one in found.cases} == {SLOWER} and not needed_line(found)
 
 
 def test_why_passes_of_one_launch_do_not_decide() -> None:
