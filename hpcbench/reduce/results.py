@@ -341,7 +341,7 @@ class LateArrivals:
     own_entry_low_s: Annotated[float | None, "ends of its interval"] = None
     own_entry_high_s: Annotated[float | None, "ends of its interval"] = None
     absorbed_share: Annotated[
-        float | None, "1 - (own_entry_s - that of together) / lateness_s"] = None
+        float | None, "1 - (own_entry_s - that of the same ranks together) / lateness_s"] = None
     absorbed_low: Annotated[float | None, "ends of its interval"] = None
     absorbed_high: Annotated[float | None, "ends of its interval"] = None
     own_by_rank_s: tuple[float | None, ...] = ()

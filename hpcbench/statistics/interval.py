@@ -280,6 +280,8 @@ def _states(
     thresholds = np.append(n * np.arange(1, 20) / 20, widest + 0.5)
     upper = ranked > thresholds[:, np.newaxis]
     changed = _within(upper[:, 1:] != upper[:, :-1], segments)
+    if not changed.size:  # passes of one sample: none has a neighbour
+        return None
     plain = 2 / math.pi * math.asin(max(0.0, correlation))
     found = []
     for share, of_changes, changes in zip(

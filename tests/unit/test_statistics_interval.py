@@ -226,3 +226,9 @@ def test_passes_that_differ_do_not_pass_for_dependence() -> None:
 def test_one_pass_and_empty_passes_do_not_differ() -> None:
     values = np.arange(30.0)
     assert not passes_differ(values, [30]) and not passes_differ(values, [0, 30, 0])
+
+
+@pytest.mark.parametrize("n", [6, 10, 30])
+def test_passes_of_one_sample_have_an_interval_without_a_warning(n: int) -> None:
+    values = np.random.default_rng(0).lognormal(size=n)
+    assert median_interval(values, 0.95, (1,) * n) is not None

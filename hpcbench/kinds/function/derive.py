@@ -46,7 +46,8 @@ METRICS = (
          of=lambda item: settings(call_of(item).shown.items())),
     word("file_sha256", "first 16 hex digits of the SHA-256 of its file",
          of=lambda item: call_of(item).sha256),
-    *RATES, *metrics_over_passes(SPEEDUP, "time of the baseline over this time"))
+    *RATES, *metrics_over_passes(
+        SPEEDUP, "time of the baseline over this time in a pass, median over passes"))
 
 
 class FunctionDeriver(Deriver):

@@ -105,7 +105,7 @@ METRICS = (
     *metrics_over_passes(EXPOSED, "communication that no product hides"),
     *metrics_over_passes(OVERLAP, "share of the shorter part that passed under the longer one"),
     *metrics_over_passes(TIMES_LONGEST, "time over that of the longer part alone"),
-    *metrics_over_passes(SPEEDUP, "time of torch over this time"),
+    *metrics_over_passes(SPEEDUP, "time of torch over this time in a pass, median over passes"),
     NOT_COMPARED, OF_MEASURED, OF_DECLARED, *ROOFLINE, ROOF)
 
 
