@@ -65,7 +65,6 @@ from results_factory import (
     make_case,
     make_results,
 )
-from training_cases import make_training, make_training_case
 
 SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
 
@@ -528,6 +527,8 @@ def test_inside_a_file_by_a_key_and_as_a_figure(tmp_path: Path) -> None:
 
 def test_keys_are_offered_by_which_there_are_pairs(tmp_path: Path) -> None:
     """Ranks differ, but only together with an option, which needs no ``options.`` before it."""
+    from training_cases import make_training, make_training_case
+
     def qlora(ranks: int, over: str, **own: int) -> CaseResult:
         work = make_training("qlora", dp=ranks, options=(("over", over), *own.items()))
         return in_passes(make_training_case(work), 1e-3, 1e-3, 1e-3)
