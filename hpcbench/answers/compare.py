@@ -231,9 +231,14 @@ def launches_needed(family: int) -> int:
 
     They are more than MOST_LAUNCHES if that many cannot."""
     k = FEWEST_LAUNCHES
-    while k <= MOST_LAUNCHES and least_chance(k, k) > FALSE_SHARE / family:
+    while k <= MOST_LAUNCHES and not can_decide((k, k), family):
         k += 1
     return k
+
+
+def can_decide(launches: tuple[int, int], family: int) -> bool:
+    """Return whether so many launches of each side can show one change among ``family`` cases."""
+    return least_chance(*launches) <= FALSE_SHARE / family
 
 
 def _compared(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from hpcbench.answers.answer import range_of, with_ends
 from hpcbench.answers.compare import (
-    FALSE_SHARE,
     FASTER,
     INCONCLUSIVE,
     LAUNCHES,
@@ -20,12 +19,13 @@ from hpcbench.answers.compare import (
     CaseComparison,
     SideComparison,
     at_most,
+    can_decide,
     nearest_text,
     scope_of,
 )
 from hpcbench.answers.compare_inputs import TIMES_FROM, SideDifference, change_text
 from hpcbench.reduce.results_file import FILE_NAME
-from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES, least_chance
+from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES
 from hpcbench.statistics.order import Interval
 from hpcbench.units import grouped, in_launches, plural
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
@@ -211,14 +211,13 @@ def needed_line(result: SideComparison) -> str:
                 "it is probably the "
 "same run")
     every, single = result.launches_needed
-    chances = [least_chance(*counts) for counts in each]
-    if all(chance <= FALSE_SHARE / len(each) for chance in chances):
+    if all(can_decide(counts, len(each)) for counts in each):
         return ""
     spans = [(min(counts), max(counts)) for counts in zip(*each, strict=True)]
     there = " and ".join(dict.fromkeys(
         str(low) if low == high else f"{low} to {high}" for low, high in spans))
     decides = "decides" if there == "1" else "decide"
-    few = min(chances) > FALSE_SHARE
+    few = not any(can_decide(counts, 1) for counts in each)
     fewer = few and every < single
     enough = f"; {every} are enough if all {len(each)} cases change" if fewer else ""
     more = "logs of other jobs" if any(any(case.imported) for case in decidable) else (

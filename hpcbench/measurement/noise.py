@@ -50,13 +50,13 @@ def measure_noise(seconds: float = 0.5) -> dict[str, Any]:
     ``seconds`` is fixed work.
 
     Of a short job a quiet core is looked at for half as long: all ranks spin, and wait for it."""
-    lost = None
-    if seconds <= _SURE_S:
-        lost = look_for_detours(0.75 * seconds / 2)
-        seconds /= 1 + (lost.stolen_share <= _QUIET_SHARE)
-    if lost is None or lost.stolen_share > _QUIET_SHARE:
-        lost = look_for_detours(0.75 * seconds)
-    return {"detours": asdict(lost), "fixed_work": asdict(repeat_fixed_work(0.25 * seconds))}
+    look_s, work_s = 0.75 * seconds, 0.25 * seconds
+    lost = look_for_detours(look_s / 2) if seconds <= _SURE_S else None
+    if lost is not None and lost.stolen_share <= _QUIET_SHARE:
+        work_s /= 2
+    else:
+        lost = look_for_detours(look_s)
+    return {"detours": asdict(lost), "fixed_work": asdict(repeat_fixed_work(work_s))}
 
 
 def look_for_detours(seconds: float = 0.5, now_ns: Clock = time.perf_counter_ns) -> Noise:
