@@ -41,6 +41,8 @@ _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DO
 WIDTH, WIDEST_NAME, MOST_VALUES = 110, 30, 16
 _ABSENT = re.compile(r"(, else 0|, separated by spaces)?(; (NaN|-1|empty)\b[^;]*)?$")
 _ELSEWHERE = re.compile("Instead of that of|of this kind|as backend has")
+NAMED = ("hardware", "function", "memory", "replay")
+"""Kinds whose columns have names only on the page of results."""
 Row = tuple[str, str]
 """A name with its default or units, and the meaning."""
 
@@ -152,10 +154,6 @@ def _option(option: Any) -> Row:
     return ", ".join((*option.opts, *option.secondary_opts)), text
 
 
-def attributes(of_file: Mapping[str, str]) -> Iterator[str]:
-    return block(of_file.items())
-
-
 def _with_units(name: str, units: str) -> str:
     """Return the name with its units, unless it is a pure number or ends with them."""
     ending = units.lower().replace("flop/", "flops/").replace("/", "_per_")
@@ -163,7 +161,10 @@ def _with_units(name: str, units: str) -> str:
 
 
 def datasets(found: Contents, without: Collection[str], short: Collection[str]) -> Iterator[str]:
-    """Yield groups and datasets but telemetry; of the groups ``short`` the names of columns."""
+    """Yield groups and datasets but telemetry; of the groups ``short`` the names of columns.
+
+    Of numbered values and bits there are the names: the file has their meanings.
+    """
     rows: list[Row] = []
     for name, what in found.items():
         group, _, column = name.partition("/")
@@ -173,9 +174,9 @@ def datasets(found: Contents, without: Collection[str], short: Collection[str]) 
             head, text = rows[-1]
             rows[-1] = head, f"{text}{', ' if ' columns ' in text else '; columns '}{column}"
             continue
-        rows.append((_with_units(f"/{name}", what.units), what.text))
-        numbered = (line.partition(" ") for line in (*what.values, *what.bits))
-        rows += [(f"  {number}", text) for number, _, text in numbered]
+        numbered = [line.partition(":")[0] for line in (*what.values, *what.bits)]
+        text = f"{what.text}: {', '.join(numbered)}" if numbered else what.text
+        rows.append((_with_units(f"/{name}", what.units), text))
     return block(rows)
 
 
@@ -186,11 +187,12 @@ def results() -> Iterator[str]:
 
 def columns() -> Iterator[str]:
     """Yield the columns of all cases, then those of several kinds, then those of each, without
-    those that are keys of blocks, or predictions of others."""
+    those that are keys of blocks, or predictions of others; of NAMED the names only."""
     given = {key for section in schema.BLOCKS.values() for key in _keys_of(section)}
     given |= {f"{one.name}_predicted" for spec in kinds().values()
               for one in deriver_of(spec).columns}
-    yield from block(_described_columns(COLUMNS))
+    yield from block(_described_columns(
+        column for column in COLUMNS if column.name not in _keys_of(Block)))
     yield from block(_described_columns(OF_ARRIVALS), "Runs with late ranks (`arrival`)")
     who: dict[CaseColumn, list[str]] = defaultdict(list)
     for kind, spec in kinds().items():
@@ -198,12 +200,13 @@ def columns() -> Iterator[str]:
             who[column].append(kind)
     groups: dict[str, list[CaseColumn]] = defaultdict(list)
     for column, of_kinds in sorted(who.items(), key=lambda pair: -len(pair[1])):
-        groups[", ".join(of_kinds)].append(column)
-    for title, found in groups.items():
-        rows = [*_described_columns(column for column in found
-                                    if column.name not in given and column.is_scalar)]
-        if rows:
-            yield from block(rows, f"{'Kinds' if ',' in title else 'Kind'} {title}")
+        if column.name not in given and column.is_scalar:
+            groups[", ".join(of_kinds)].append(column)
+    for title in [name for name in groups if name not in NAMED]:
+        yield from block(_described_columns(groups[title]),
+                         f"{'Kinds' if ',' in title else 'Kind'} {title}")
+    yield from block(((kind, ", ".join(column.name for column in groups[kind]))
+                      for kind in NAMED), "Other kinds; the file has the meanings")
 
 
 def _described_columns(found: Iterable[CaseColumn]) -> Iterator[Row]:
@@ -259,7 +262,6 @@ LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "functions": partial(public, "Context", "Case", "benchmark"),
     "measure": partial(public, "measure", "Measurement"),
     "python": partial(public, "Runs", "LoadedCase", "LoadedRun"),
-    "attributes": partial(attributes, results_file.ATTRIBUTES),
 }
 
 

@@ -1,4 +1,4 @@
-"""The questions in SQL of docs/other-tools.md, about fifty runs whose answers are known."""
+"""The question in SQL of docs/other-tools.md, about fifty runs whose answer is known."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ from launcher import ROOT
 from results_factory import make_results, model_time_s, not_ok, ok, sweep
 
 PAGE = (ROOT / "docs/other-tools.md").read_text(encoding="utf-8")
-QUESTIONS = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
+(QUESTION,) = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 FIRST = datetime(2026, 9, 1, 2, tzinfo=timezone.utc)
-NIGHTS, BROKEN_AT, SLOW_FROM = 50, 30, 37
+NIGHTS, BROKEN_AT = 50, 30
 CASES = tuple(
     replace(case, workload=replace(case.workload, in_place=True))
     for case in sweep(collectives=("all_reduce",), sizes=(4096, 2**20), world_sizes=(2,)))
-SLOW, BROKEN = CASES[1], CASES[2]
+BROKEN = CASES[2]
 
 
 def night_result(case: Case, night: int) -> CaseResult:
-    """Return the case in one night: SLOW on one host of two, BROKEN since a new torch."""
+    """Return the case in one night: BROKEN since a new torch."""
     if case is BROKEN and night >= BROKEN_AT:
         return not_ok(case, "wrong", "3 wrong elements on rank 1", blamed_rank=1, n_wrong=3)
-    slower = 1.5 if case is SLOW and night >= SLOW_FROM and night % 2 else 1.0
-    return ok(case, model_time_s(case) * slower * (1 + 0.001 * (night % 5)))
+    return ok(case, model_time_s(case) * (1 + 0.001 * (night % 5)))
 
 
 def fifty_runs() -> Iterator[ExportedRun]:
@@ -58,13 +57,11 @@ def columns_read(query: str) -> set[str]:
     return set(re.findall(r"(?<![\w.])[a-z]\w*\b(?!\()", re.sub(r"\b(\w+)\.", "", plain))) - own
 
 
-def test_the_columns_of_the_questions_are_in_the_tables() -> None:
+def test_the_columns_of_the_question_are_in_the_tables() -> None:
     runs = [*fifty_runs()]
     names = as_csv(runs, ExportRequest()).content.decode().split("\n")[0].split(",")
-    assert len(QUESTIONS) == 3
-    for query in QUESTIONS:
-        read = columns_read(query)
-        assert {"started_at", "status"} <= read <= set(names), read - set(names)
+    read = columns_read(QUESTION)
+    assert {"started_at", "status"} <= read <= set(names), read - set(names)
     assert set(re.findall(r"`(\w+)`", PAGE.partition("behind `run_id`")[2].partition(";")[0])) <= {
         *names}
 
@@ -74,7 +71,7 @@ def test_the_file_has_them_too_with_what_a_run_is(tmp_path: Path) -> None:
         "pyarrow.parquet", reason="pyarrow is not installed")
     (tmp_path / "runs.parquet").write_bytes(as_parquet([*fifty_runs()], ExportRequest()).content)
     table = parquet.read_table(tmp_path / "runs.parquet")
-    assert set().union(*map(columns_read, QUESTIONS)) <= set(table.column_names)
+    assert columns_read(QUESTION) <= set(table.column_names)
     first = table.to_pylist()[0]
     assert (first["hosts"], first["torch"], first["mpi"], first["nccl"]) == (
         "node1", "2.12.0", "MPICH 5.0.2", None)
@@ -82,31 +79,26 @@ def test_the_file_has_them_too_with_what_a_run_is(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def answers(tmp_path: Path) -> list[list[tuple[Any, ...]]]:
-    """What DuckDB answers to each question, run where the file lies."""
+def answer(tmp_path: Path) -> list[tuple[Any, ...]]:
+    """What DuckDB answers to the question, run where the file lies."""
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     (tmp_path / "runs.parquet").write_bytes(as_parquet([*fifty_runs()], ExportRequest()).content)
     before = Path.cwd()
     os.chdir(tmp_path)
     try:
-        return [duckdb.sql(query).fetchall() for query in QUESTIONS]
+        rows: list[tuple[Any, ...]] = duckdb.sql(QUESTION).fetchall()
+        return rows
     finally:
         os.chdir(before)
 
 
-def test_duckdb_finds_what_was_planted(answers: list[list[tuple[Any, ...]]]) -> None:
-    best, slower, broken = answers
-    assert [row[:3:2] for row in best] == [
+def test_duckdb_finds_what_was_planted(answer: list[tuple[Any, ...]]) -> None:
+    assert [row[:3:2] for row in answer] == [
         (4096, "mpi"), (4096, "gloo"), (2**20, "mpi"), (2**20, "mpi")]
-    assert [row[:2] for row in slower] == [("node2", SLOW.label)]
-    since, last_ok = ((FIRST + timedelta(days=night)).date()
-                      for night in (BROKEN_AT, BROKEN_AT - 1))
-    assert broken == [(BROKEN.label, NIGHTS - BROKEN_AT, NIGHTS, last_ok, since, "wrong",
-                       "2.13.0")]
 
 
-def test_the_page_shows_these_answers(answers: list[list[tuple[Any, ...]]]) -> None:
-    shown = re.findall(r"```text\n[^,]*,.*\n((?:.+\n)+)```", PAGE)
-    assert [row.split(",") for answer in shown for row in answer.splitlines()] == [
-        [str(value) for value in row] for answer in answers for row in answer]
+def test_the_page_shows_this_answer(answer: list[tuple[Any, ...]]) -> None:
+    (shown,) = re.findall(r"```text\n[^,]*,.*\n((?:.+\n)+)```", PAGE)
+    assert [row.split(",") for row in shown.splitlines()] == [
+        [str(value) for value in row] for row in answer]
