@@ -83,8 +83,6 @@ def _headings() -> Mapping[str, Sequence[str]]:
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = _Commands()
-_IN_ONE_LINE = "Other tools"
-"""The group that the program's help, a screen of 24 lines, names in one."""
 _MOST_NAMES = 30
 """Columns of an option's names and value in a help; longer ones have a line of their own."""
 _OF_SEVERAL: Mapping[str, str] = MappingProxyType({
@@ -96,7 +94,7 @@ _WRONG_USAGE: Any = typer.BadParameter.__mro__[1]
 
 
 class _Summary(TyperGroup):
-    """The program's help in 24 lines of 80 columns."""
+    """The program's help in 24 lines of 80 columns: commands not our own share a line."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -121,8 +119,8 @@ class _Summary(TyperGroup):
         lines = [f"Usage: {ctx.command_path} [--version] [--install-completion] COMMAND ...",
                  str(self.help)]
         for title, names in _headings().items():
-            if title == _IN_ONE_LINE and names:
-                lines.append(f"{title} (docs/other-tools.md): {', '.join(names)}")
+            if names and not _OWN.get(title):  # the screen has 24 lines
+                lines.append(f"{title}: {', '.join(names)}")
             elif names:
                 lines += [f"{title}:", *_rows(((
                     name, help_and_examples(COMMANDS[name])[0].split("\n")[0])

@@ -8,7 +8,7 @@ _COMMANDS, _DIALECTS, _ANSWERS = (
     f"hpcbench.interop.{folder}" for folder in ("commands", "dialects", "answers"))
 
 COMMANDS = (
-    CommandSpec("anonymize", f"{_COMMANDS}.export:anonymize", heading="Read results"),
+    CommandSpec("anonymize", f"{_COMMANDS}.export:anonymize"),
     CommandSpec("record", f"{_COMMANDS}.traffic:record"),
     CommandSpec("export", f"{_COMMANDS}.export:export"),
     CommandSpec("import", f"{_COMMANDS}.imports:import_"),

@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
-INTEROP = f"{PACKAGE}.interop"
+PARTS = ("interop", "fleet")
+"""Folders behind a wall."""
 BASE = ("hpcbench", "registry", "errors", "import_path", "limits", "records", "texts", "units")
 INTERFACES = ("kinds", "kinds.registry")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
@@ -80,6 +81,13 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
                         "profiling"),
     "interop.anonymize": (*READING, "report", "interop.pseudonyms"),
     "interop.pseudonyms": BASE,
+    # many nodes and many weeks, behind the same wall
+    "fleet": (), "fleet.offers": ("registry",),
+    "fleet.commands": (*MACHINE, "commands", "reduce", "answers", "views", "report", "gen_config",
+                       "fleet.*"),
+    "fleet.history": (*READING, "reduce", "answers", "views", "report"),
+    "fleet.hunt": (*MACHINE, "launch", "reduce", "answers", "views", "report", "validation"),
+    "fleet.soak": (*MACHINE, "launch", "reduce", "answers", "views", "report", "run", "worker"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "answers", "kinds.*.plan", "kinds.*.run",
                 "kinds.*.derive", "kinds.*.present"),
@@ -97,7 +105,7 @@ def unit_of(name: str) -> str:
     parts = name.split(".")[1:]
     if not parts:
         return PACKAGE
-    if parts[0] == "interop":
+    if parts[0] in PARTS:
         return ".".join(parts[:2])
     if parts[0] != "kinds":
         return parts[0]
@@ -124,15 +132,15 @@ def forbidden_imports() -> Iterator[tuple[str, str]]:
 
 
 def walls_broken() -> Iterator[tuple[str, str]]:
-    """Yield what the core names of what it can be without, as an import or as the text of one."""
+    """Yield what names, as an import or as the text of one, a part that it can be without."""
     for module in modules().values():
-        if module.name.startswith((INTEROP, "hpcbench.compat")):
-            continue
+        own = f"{module.name}.".replace("hpcbench.compat.", "hpcbench.interop.")
+        walled = [part for part in PARTS if not own.startswith(f"{PACKAGE}.{part}.")]
         names = [(one.target, one.line) for one in module.imports]
         names += [(node.value, node.lineno) for node in module.nodes
                   if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         yield from ((f"{module.file}: {name}", f"line {line}") for name, line in names
-                    if re.match(rf"{INTEROP}\b", name))
+                    if re.match(rf"{PACKAGE}\.({'|'.join(walled)})\b", name))
 
 
 def package_imports() -> Iterator[tuple[Module, Import]]:

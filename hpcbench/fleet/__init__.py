@@ -1,0 +1,1 @@
+"""Many nodes and many weeks: an optional part; nothing outside imports it."""

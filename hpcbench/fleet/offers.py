@@ -1,0 +1,12 @@
+"""What this part offers, as the packages of others do: named by ``entry_points.txt`` beside it."""
+
+from __future__ import annotations
+
+from hpcbench.registry import CommandSpec
+
+_COMMANDS = "hpcbench.fleet.commands"
+HEADING = "Many nodes, many weeks"
+
+COMMANDS = (
+    CommandSpec("history", f"{_COMMANDS}.history:history", heading=HEADING),
+)
