@@ -1,12 +1,13 @@
 """What a hunt plans, measures and finds: records that planning, execution and judgement share.
 
 Planning says who meets (`Round`), execution measures it and returns facts (`Fact`), and planning
-goes on from all facts so far, until there is no further round; judgement reads the facts alone:
+goes on from them, until there is no further round; judgement reads all facts:
 
-    done, facts = [], []
-    while (step := next_round(job, done, facts)) is not None:   # hpcbench/fleet/hunt/plan.py
-        facts += execute(step)
-        done.append(step)
+    facts = hunt(job, execute)               # hpcbench/fleet/hunt/plan.py; execute(Round) -> facts
+    verdicts = judge(job, facts, limits)     # hpcbench/fleet/hunt/judge.py
+
+`execute` is called for one round after the other, on the rank that plans. What it raises ends the
+hunt: facts that it kept until then can be judged, and what is missing is untested.
 
 Numbers are in SI units: seconds, bytes, bytes per second, FLOP per second, hertz."""
 
