@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -186,24 +185,22 @@ def check(
         hpcbench check new/results.h5 --baseline old1 --baseline old2 --exit-style slurm
         hpcbench check --learn run1 run2 run3 -o limits.yaml"""
     from hpcbench.answers.check import STYLES, UNREADABLE, check_baseline, check_file, write_limits
-    from hpcbench.report.answer_lines import PREFIX, print_checked, print_checked_json
-    from hpcbench.texts import masked
+    from hpcbench.report.answer_lines import print_checked, print_checked_json, print_unreadable
 
     if style not in STYLES:
         raise UsageError(f"--exit-style {style}: allowed are {', '.join(STYLES)}")
+    if learn and limits is None and not baseline:
+        _say_learned(*write_limits(results, output, share))
+        return
     try:
-        if sum((limits is not None, bool(baseline), learn)) != 1:
+        if learn or (limits is None) != bool(baseline):
             raise UsageError("give one: --limits FILE, --baseline RESULTS or --learn")
-        if learn:
-            _say_learned(*write_limits(results, output, share))
-            return
         checked = (check_file(results, limits) if limits is not None
                    else check_baseline(results, baseline or [], smallest))
     except Exception as error:  # an error of any kind is no evidence against a node
-        if style == "ci":
+        if style == "ci" and not isinstance(error, UsageError):
             raise
-        problem = f"{type(error).__name__}: " * (not isinstance(error, UsageError)) + str(error)
-        say(f"{PREFIX} UNREADABLE {masked(problem, os.environ)}", sys.stderr)
+        print_unreadable(error, as_json=as_json)
         raise typer.Exit(UNREADABLE[style]) from None
     if as_json:
         print_checked_json(checked)

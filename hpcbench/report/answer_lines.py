@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -43,7 +45,7 @@ from hpcbench.operations.traffic import read_traffic
 from hpcbench.reduce.results_file import ResultsFile, each_once, open_results
 from hpcbench.registry import TopicSpec, offered
 from hpcbench.report.terminal import Sentence, print_document, print_lines
-from hpcbench.texts import Verbosity, say, valid
+from hpcbench.texts import Verbosity, masked, say, valid
 from hpcbench.units import grouped, plural, with_sizes
 from hpcbench.views.labels import short_labels, shortened
 from hpcbench.views.table import Table
@@ -260,6 +262,14 @@ def print_checked(checked: CheckResult, *, quiet: bool, full: bool) -> None:
     reasons = f", {plural(len(checked.reasons), 'reason')}" if checked.reasons else ""
     say(f"{PREFIX} RESULT {checked.outcome.upper()}: {limits}"
         f"{plural(checked.n_cases, 'case')}{reasons}")
+
+
+def print_unreadable(error: Exception, *, as_json: bool) -> None:
+    """Print to stderr why nothing could be checked; the outcome last, as of what was checked."""
+    problem = f"{type(error).__name__}: " * (not isinstance(error, UsageError)) + str(error)
+    say(f"{PREFIX} UNREADABLE {masked(problem, os.environ)}", sys.stderr)
+    if not as_json:
+        say(f"{PREFIX} RESULT UNREADABLE")
 
 
 def print_checked_json(checked: CheckResult) -> None:

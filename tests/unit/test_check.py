@@ -266,6 +266,9 @@ def test_each_of_several_results_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("words", "code", "said"), [
     (("{file}",), 2, "give one: --limits"),
     (("{file}", "--limits", "/nowhere"), 2, "/nowhere: No such file"),
+    (("/nowhere", "--limits", "/nowhere"), 2, "HPCBENCH_CHECK UNREADABLE /nowhere"),
+    (("/nowhere", "--baseline", "{file}", "-q"), 2, "HPCBENCH_CHECK UNREADABLE /nowhere"),
+    (("/nowhere", "--baseline", "{file}", "--json"), 2, "HPCBENCH_CHECK UNREADABLE /nowhere"),
     (("/nowhere", "--limits", "/nowhere", "--exit-style", "slurm"), 0, "UNREADABLE"),
     (("/nowhere", "--limits", "/nowhere", "--exit-style", "nagios"), 3, "UNREADABLE"),
     (("{file}", "--learn"), 2, "name it with -o"),
@@ -276,6 +279,8 @@ def test_bad_input_is_one_line(words: tuple[str, ...], code: int, said: str) -> 
     done = hpcbench(*(word.format(file=FILE) for word in words))
     assert done.returncode == code and said in done.stderr, done
     assert len(done.stderr.splitlines()) == 1 and not Path("/tmp/never-written.yaml").exists()
+    is_result = "UNREADABLE" in done.stderr and "--json" not in words
+    assert done.stdout == "HPCBENCH_CHECK RESULT UNREADABLE\n" * is_result
 
 
 def test_a_run_beside_itself_is_inconclusive_with_one_launch() -> None:
