@@ -189,6 +189,7 @@ def _progress(
         progress.slow_reason = slow_reason(attempt.topology, os.cpu_count(), stolen_share)
         pace = pace_of(attempt.history, stolen_share, todo)
         progress.pace = pace.factor
+        progress.launch_s, progress.launches_left = attempt.launch_s(), attempt.launches_left()
         progress.name_among(attempt.runnable())  # a resumed run names them as before
         for line in opening_lines(attempt, todo, folders, pace):
             progress.message(line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from hpcbench.launch.probe import JobMachine, Resolution
 from hpcbench.launch.session import RankIdentity
 from hpcbench.launch.worker_group import CaseOutcome, Rendezvous
 from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
-from hpcbench.plan.order import History, Turn, case_budget_s, turns
+from hpcbench.plan.order import History, Turn, case_budget_s, launch_s, turns
 from hpcbench.records import dataclass
 from hpcbench.telemetry.sampler import Sampler
 from hpcbench.trace.columns import TELEMETRY_NOTE
@@ -70,10 +70,22 @@ class RunAttempt(PlannedRun):
         return [case for case in self.plan.cases if case.case_id in self.resolution.devices
                 and self.history.quarantine(case) is None]
 
-    def runs_left(self) -> list[Case]:
+    def turns_left(self) -> list[tuple[Turn, Sequence[Case]]]:
+        """Return each pass that has cases left, with them."""
         cases = self.runnable()
-        return [case for turn in turns(self.plan.launches, self.plan.passes)
-                for case in self.history.left(cases, turn)]
+        left = ((turn, self.history.left(cases, turn))
+                for turn in turns(self.plan.launches, self.plan.passes))
+        return [(turn, those) for turn, those in left if those]
+
+    def runs_left(self) -> list[Case]:
+        return [case for _, cases in self.turns_left() for case in cases]
+
+    def launches_left(self) -> int:
+        return len({turn.launch for turn, _ in self.turns_left()})
+
+    def launch_s(self) -> float:
+        """Return the assumed seconds until a launch has workers."""
+        return launch_s(self.runnable(), inline=self.config.launch.inline)
 
     def is_done(self) -> bool:
         """Return whether there is nothing to run and nothing to record."""

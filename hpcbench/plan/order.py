@@ -44,6 +44,8 @@ tenth of the memory bandwidth of an A100; `kinds.training.run.models.model.drawn
 WORKERS_S: Mapping[str, float] = MappingProxyType({"cpu": 0.0, "cuda": 4.0})
 """Seconds of new workers, for each generation in each pass. CPU: they are forked within
 milliseconds. CUDA: assumed, 1 to 3 s for a context, 1 to 2 s for a communicator of NCCL."""
+LAUNCH_S = 3.0
+"""Assumed of each launch: its template imports torch. Measured, 2 ranks on 2 free cores."""
 
 MOST_OF_TIMEOUT = 0.5
 """Share of a case's time limit for its timed loop: set-up, checks and a slow sample come on top."""
@@ -74,6 +76,12 @@ def workers_s(cases: Iterable[Case]) -> float:
     """Return the assumed seconds of new workers in one pass over these cases, in their order."""
     return sum(max(WORKERS_S[device_kind(case.device)] for case in generation.cases)
                for generation in generations(cases))
+
+
+def launch_s(cases: Iterable[Case], *, inline: bool) -> float:
+    """Return the assumed seconds until a launch has workers; 0 if all cases run in the ranks' own
+    processes."""
+    return 0.0 if inline or all(case.backend in INLINE_BACKENDS for case in cases) else LAUNCH_S
 
 
 def device_kind(device: str) -> str:

@@ -445,16 +445,18 @@ def _were_ok(attempts: Attempts, plan: Plan) -> frozenset[str]:
 
 
 def _pace(attempts: Attempts, plan: Plan) -> float | None:
-    """Return the time from rank 0's first case to its last / their estimates, of the newest attempt
-    that ran any."""
+    """Return the time from rank 0's first case of a launch to its last / their estimates, of the
+    newest attempt that ran any."""
     estimates = {case.case_id: case.estimate_s for case in plan.cases}
     for intake in reversed(attempts.intakes):
         ran = [record for record in (intake.sources[0].records(samples=False)
                                      if 0 in intake.sources else ())
                if record.status not in ("skipped", "not_run")]
         if planned_s := sum(estimates.get(record.case_id, 0.0) for record in ran):
-            return float(max(record.end_ns for record in ran)
-                         - min(record.begin_ns for record in ran)) / 1e9 / planned_s
+            launches = grouped((record.launch, record) for record in ran).values()
+            return sum(max(record.end_ns for record in those)
+                       - min(record.begin_ns for record in those)
+                       for those in launches) / 1e9 / planned_s
     return None
 
 

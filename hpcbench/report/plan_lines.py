@@ -23,9 +23,11 @@ from hpcbench.kinds.registry import catalogue, kinds
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import DEFAULT_MODE, Case, Plan, case_to_json
 from hpcbench.plan.order import (
+    LAUNCH_S,
     MOST_OF_TIMEOUT,
     assumed_rates,
     case_budget_s,
+    launch_s,
     within_timeout_s,
     workers_s,
 )
@@ -150,7 +152,11 @@ def _estimated(seconds: float) -> str:
 def plan_estimate_s(plan: Plan) -> float:
     """Return how long all passes and launches may take: estimates of cases, and new workers."""
     runs = [case for case in plan.cases if case.skip is None]
-    return _pass_s(runs) * plan.passes * plan.launches
+    return _pass_s(runs) * plan.passes * plan.launches + _starts_s(plan, runs)
+
+
+def _starts_s(plan: Plan, runs: Sequence[Case]) -> float:
+    return plan.launches * launch_s(runs, inline=plan.config.get("launch", {}).get("inline", False))
 
 
 def _pass_s(cases: Sequence[Case]) -> float:
@@ -196,7 +202,8 @@ def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     text = _total_text(plan)
     text += f" ({_estimated(depends)} of that only if all needs are met)" if depends else ""
     most = f"; memory at most {round_bytes(memory)} per rank" if memory else ""
-    rates = "; ".join(assumed_rates(runs, plan.config.get("hardware", {})))
+    start = [f"{LAUNCH_S:g} s a launch to start workers"] * bool(_starts_s(plan, runs))
+    rates = "; ".join([*assumed_rates(runs, plan.config.get("hardware", {})), *start])
     return f"{text}{most}" + f"; assumed: {rates}" * bool(rates)
 
 

@@ -271,14 +271,15 @@ LEAST_LEFT_S = 1.0
 QUIET_S = 10.0
 """A log gets a line of how far the sweep is when nothing was printed for so long ..."""
 FAR_OFF = 1.5
-"""A first pass this many times longer, or shorter, than its estimate corrects the estimate of the
-whole, if that changes by `QUIET_S` or more."""
+"""If all is this many times longer, or shorter, by the first pass than by the plan, the estimate is
+corrected, if it changes by `QUIET_S` or more."""
 QUIET_SHARE = 0.02
 """... or for this share of the time that is left, if that is longer."""
 
 
 class _FirstPass(NamedTuple):
-    """The first pass (launch, pass) so far: its time, its estimate, and that of the rest."""
+    """The first pass (launch, pass) so far: the time of its cases, their estimate, and that of the
+    rest."""
 
     turn: tuple[int, int]
     took_s: float
@@ -301,8 +302,9 @@ class Progress:
     A context manager; what it prints goes to ``stream`` (default: standard output as it is now).
     With ``every_run`` a log has a line for each run of a case, by its whole label, not only for the
     last one. ``clock`` returns seconds. ``slow_reason``, if set, is why cases may take longer than
-    planned; ``pace``: times of the plan's estimate that are expected; ``earlier``: statuses of each
-    case's runs in earlier attempts, by its id. ``said`` is what a case's last line calls it, by the
+    planned; ``pace``: times of the plan's estimate that are expected; ``launches_left`` take
+    ``launch_s`` each to start workers, until one is timed, which the first, begun before, is not;
+    ``earlier``: statuses of each case's runs in earlier attempts, by its id. ``said`` is what a case's last line calls it, by the
     same function as the results do."""
 
     def __init__(
@@ -322,10 +324,12 @@ class Progress:
         self._measured_s = 0.0
         self._spent_s = 0.0
         self._clock = clock
-        self._begun_s = self._printed_s = clock()
+        self._begun_s = self._ended_s = self._printed_s = clock()
         self._first_pass: _FirstPass | None = None
         self.slow_reason = ""
         self.pace = 1.0
+        self.launch_s, self.launches_left = 0.0, launches
+        self._starts_s: dict[int, float] = {}
         self.earlier: Mapping[str, Iterable[str]] = {}
         self.said: dict[str, str] = {}
         self._runs: defaultdict[str, list[_Run]] = defaultdict(list)
@@ -366,6 +370,11 @@ class Progress:
         ``seconds`` is how long all of it took, set-up and checks included; ``launch`` and
         ``pass_index`` count from 0."""
         self._correct((launch, pass_index))
+        if launch not in self._starts_s:
+            start_s = self._clock() - self._ended_s - seconds
+            self._starts_s[launch] = max(0.0, start_s) if self.launch_s else 0.0
+            self.launches_left -= 1
+        self._ended_s = self._clock()
         self._count(case, status, seconds)
         if self._first_pass and self._first_pass.turn == (launch, pass_index):
             self._first_pass = _FirstPass(
@@ -404,9 +413,10 @@ class Progress:
             return
         self._first_pass = first._replace(planned_s=0.0)  # printed once
         planned_s, left_s = self.pace * planned_s, self.pace * left_s
-        ratio = took_s / planned_s
-        planned_all_s, all_s = planned_s + left_s, took_s + ratio * left_s
-        if max(ratio, 1 / ratio) < FAR_OFF or abs(all_s - planned_all_s) < QUIET_S:
+        ratio, starts_s = took_s / planned_s, sum(self._starts_s.values()) + self._starts_left_s()
+        planned_all_s, all_s = planned_s + left_s + starts_s, took_s + ratio * left_s + starts_s
+        off = all_s / planned_all_s
+        if max(off, 1 / off) < FAR_OFF or abs(all_s - planned_all_s) < QUIET_S:
             return
         why = f" (perhaps as {self.slow_reason})" if ratio > 1 and self.slow_reason else ""
         self.message(f"{self._which(*its_turn)}took {rough_time(took_s)}, {digits(ratio, 2)} times "
@@ -414,8 +424,14 @@ class Progress:
                      f"{rough_time(planned_all_s)}")
 
     def _elapsed_s(self) -> float:
-        """Return the seconds since the first case, those between cases included."""
-        return max(self._spent_s, self._clock() - self._begun_s)
+        """Return the seconds since the first case, those between cases of a launch included."""
+        return max(self._spent_s,
+                   self._clock() - self._begun_s - sum(self._starts_s.values()))
+
+    def _starts_left_s(self) -> float:
+        """Return how long later launches take to start workers: as the newest, not the first."""
+        *_, newest_s = self._starts_s.values()
+        return self.launches_left * (newest_s if len(self._starts_s) > 1 else self.launch_s)
 
     def _count(self, case: Case, status: str, seconds: float) -> None:
         self._done += 1
@@ -490,4 +506,4 @@ class Progress:
     def _seconds_left(self) -> float | None:
         if not self._measured_s or not self._left_s:
             return None
-        return self._left_s * self._elapsed_s() / self._measured_s
+        return self._left_s * self._elapsed_s() / self._measured_s + self._starts_left_s()

@@ -162,6 +162,21 @@ def test_after_the_first_pass_an_estimate_that_is_far_off_is_corrected_once_with
     assert not corrections(took_s=1.0, estimate_s=0.1)
 
 
+def test_the_time_left_counts_the_start_of_each_launch_as_assumed_then_as_the_newest() -> None:
+    log, now_s, case = Log(), [0.0], replace(make_case(), estimate_s=1.0)
+    with Progress((case,) * 8, log, passes=2, launches=4, clock=lambda: now_s[0]) as progress:
+        progress.launch_s = 3.0
+        left = []
+        for launch in range(4):
+            now_s[0] += 7.0
+            for pass_index in range(2):
+                now_s[0] += 1.0
+                progress.case_done(case, "ok", "", 1.0, launch=launch, pass_index=pass_index)
+                left.append(progress.time_left())
+    assert left == [f"about {seconds} s left" for seconds in (16, 15, 19, 18, 10, 9, 1)] + [""]
+    assert "in all" not in log.getvalue()
+
+
 def test_with_every_run_a_log_has_a_line_for_each() -> None:
     log, case = Log(), make_case()
     with Progress((case,) * 2, log, passes=2, every_run=True) as progress:
