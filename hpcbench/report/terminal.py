@@ -430,8 +430,9 @@ class Progress:
 
     def _starts_left_s(self) -> float:
         """Return how long later launches take to start workers: as the newest, not the first."""
-        *_, newest_s = self._starts_s.values()
-        return self.launches_left * (newest_s if len(self._starts_s) > 1 else self.launch_s)
+        _, *later_s = self._starts_s.values()
+        newest_s = later_s[-1] if later_s else self.launch_s
+        return self.launches_left * newest_s
 
     def _count(self, case: Case, status: str, seconds: float) -> None:
         self._done += 1
