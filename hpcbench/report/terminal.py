@@ -304,8 +304,8 @@ class Progress:
     last one. ``clock`` returns seconds. ``slow_reason``, if set, is why cases may take longer than
     planned; ``pace``: times of the plan's estimate that are expected; ``launches_left`` take
     ``launch_s`` each to start workers, until one is timed, which the first, begun before, is not;
-    ``earlier``: statuses of each case's runs in earlier attempts, by its id. ``said`` is what a case's last line calls it, by the
-    same function as the results do."""
+    ``earlier``: statuses of each case's runs in earlier attempts, by its id. ``said`` is what a
+    case's last line calls it, by the same function as the results do."""
 
     def __init__(
         self, cases: Sequence[Case], stream: TextIO | None = None, *, passes: int = 1,
