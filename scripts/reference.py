@@ -43,6 +43,7 @@ _ABSENT = re.compile(r"(, else 0|, separated by spaces)?(; (NaN|-1|empty)\b[^;]*
 _ELSEWHERE = re.compile("Instead of that of|of this kind|as backend has")
 NAMED = ("hardware", "function", "memory", "replay")
 """Kinds whose columns have names only on the page of results."""
+NAMED_KEYS = ("hardware", "memory", "replay")
 Row = tuple[str, str]
 """A name with its default or units, and the meaning."""
 
@@ -110,15 +111,14 @@ def section_of(section: type[Section]) -> Iterator[str]:
 def block_keys(kind: str) -> Iterator[str]:
     """Yield the keys that blocks of a kind alone have; of memory those that trainings lack.
 
-    Of hardware there are the names only: a page of its own has the meanings.
+    Of NAMED_KEYS there are the names only: pages of their own have the meanings.
     """
     classes = schema.BLOCKS
-    if kind == "hardware":
-        own = _keys_of(classes[kind]) - _keys_of(Block)
-        names = [name for name in schema.keys_of(classes[kind]) if name in own]
-        return block([("keys", ", ".join(names))])
-    shared = classes["training"] if kind == "memory" else Block
-    return block(keys(classes[kind], _keys_of(shared)))
+    shared = _keys_of(classes["training"] if kind == "memory" else Block)
+    if kind in NAMED_KEYS:
+        own = [name for name in schema.keys_of(classes[kind]) if name not in shared]
+        return block([("keys", ", ".join(own))])
+    return block(keys(classes[kind], shared))
 
 
 def _keys_of(section: type[Section]) -> set[str]:
@@ -126,32 +126,10 @@ def _keys_of(section: type[Section]) -> set[str]:
 
 
 def commands() -> Iterator[str]:
-    """Yield each command with the names of its flags, then flags of several and whose they are."""
+    """Yield each command with what it does."""
     found = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    who: dict[Row, list[str]] = defaultdict(list)
-    for name in COMMANDS:
-        for option in found[name].params:
-            if option.name != "help":
-                who[_option(option)].append(name)
-    for name in COMMANDS:
-        help_text = " ".join((found[name].help or "").partition("\n\n")[0].split())
-        own = [flag for (flag, _), names in who.items() if names == [name]]
-        flags = f" Flags: {'; '.join(f'`{flag}`' for flag in own)}." if own else ""
-        yield fill(f"**`{name}`** {help_text}{flags}", WIDTH, break_long_words=False,
-                   break_on_hyphens=False) + "\n"
-    several: dict[str, list[str]] = defaultdict(list)
-    for (flag, _), names in who.items():
-        if len(names) > 1:
-            several["all" if len(names) == len(COMMANDS) else ", ".join(names)].append(flag)
-    yield from block((", ".join(flags), of_commands) for of_commands, flags in several.items())
-
-
-def _option(option: Any) -> Row:
-    """Return the names of a flag or argument, and the first sentence of its help."""
-    text = re.split(r"(?<=[^.][.]) ", option.help or "")[0]
-    if not option.opts[0].startswith("-"):
-        return (option.metavar or option.name or "").upper(), text
-    return ", ".join((*option.opts, *option.secondary_opts)), text
+    yield from block((name, " ".join((found[name].help or "").partition("\n\n")[0].split()))
+                     for name in COMMANDS)
 
 
 def _with_units(name: str, units: str) -> str:
@@ -219,19 +197,31 @@ def _described_columns(found: Iterable[CaseColumn]) -> Iterator[Row]:
 def public(*names: str) -> Iterator[str]:
     """Yield a block for each public name of hpcbench: its arguments and attributes, its methods."""
     for name in names:
-        one = getattr(hpcbench, name, None) or getattr(load, name)
-        first, *_ = _paragraphs(one)
-        methods = [(f"{name}({', '.join([*inspect.signature(method).parameters][1:])})",
-                    _plain(_paragraphs(method)[0]))
-                   for name, method in vars(one).items() if inspect.isclass(one)
-                   and inspect.isfunction(method) and not name.startswith("_")]
-        described = [row for text in _paragraphs(one) for row in _described(text)]
-        yield from block([*described, *methods],
-                         f"`hpcbench.{name}`: {_plain(first).rstrip('.')}")
+        member = _public(name)
+        yield from block(_members(member),
+                         f"`hpcbench.{name}`: {_plain(_paragraphs(member)[0]).rstrip('.')}")
 
 
-def _paragraphs(one: object) -> list[str]:
-    return (inspect.getdoc(one) or "").split("\n\n")
+def public_names(*names: str) -> Iterator[str]:
+    """Yield one block of public names of hpcbench with the names of what each has."""
+    yield from block((name, ", ".join(member for member, _ in _members(_public(name))))
+                     for name in names)
+
+
+def _public(name: str) -> object:
+    return getattr(hpcbench, name, None) or getattr(load, name)
+
+
+def _members(member: object) -> list[Row]:
+    methods = [(f"{name}({', '.join([*inspect.signature(method).parameters][1:])})",
+                _plain(_paragraphs(method)[0]))
+               for name, method in vars(member).items() if inspect.isclass(member)
+               and inspect.isfunction(method) and not name.startswith("_")]
+    return [*(row for text in _paragraphs(member) for row in _described(text)), *methods]
+
+
+def _paragraphs(member: object) -> list[str]:
+    return (inspect.getdoc(member) or "").split("\n\n")
 
 
 def _described(text: str) -> Iterator[Row]:
@@ -261,7 +251,7 @@ LISTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "columns": columns,
     "functions": partial(public, "Context", "Case", "benchmark"),
     "measure": partial(public, "measure", "Measurement"),
-    "python": partial(public, "Runs", "LoadedCase", "LoadedRun"),
+    "python": partial(public_names, "Runs", "LoadedCase", "LoadedRun"),
 }
 
 
