@@ -138,29 +138,26 @@ def _with_units(name: str, units: str) -> str:
     return _aside(name, "" if units in (PURE, TEXT) or name.endswith(f"_{ending}") else units)
 
 
-def datasets(found: Contents, without: Collection[str], short: Collection[str]) -> Iterator[str]:
-    """Yield groups and datasets but telemetry; of the groups ``short`` the names of columns.
+def datasets(found: Contents, without: Collection[str]) -> Iterator[str]:
+    """Yield groups and datasets but telemetry, without what the page says of absent values.
 
     Of numbered values and bits there are the names: the file has their meanings.
     """
     rows: list[Row] = []
     for name, what in found.items():
         group, _, column = name.partition("/")
-        if name == ROOT or group == TELEMETRY or name in without:
-            continue
-        if column and group in short:
-            head, text = rows[-1]
-            rows[-1] = head, f"{text}{', ' if ' columns ' in text else '; columns '}{column}"
+        if name == ROOT or group == TELEMETRY or name in without or (group == "clock" and column):
             continue
         numbered = [line.partition(":")[0] for line in (*what.values, *what.bits)]
-        text = f"{what.text}: {', '.join(numbered)}" if numbered else what.text
+        text = re.sub("; where a case has no such value.*?NaN", "", what.text)
+        text += f": {', '.join(numbered)}" if numbered else ""
         rows.append((_with_units(f"/{name}", what.units), text))
     return block(rows)
 
 
 def results() -> Iterator[str]:
     found = results_file.contents(KindColumns())
-    return datasets(found, {f"cases/{column.name}" for column in COLUMNS}, {"clock"})
+    return datasets(found, {f"cases/{column.name}" for column in COLUMNS})
 
 
 def columns() -> Iterator[str]:
