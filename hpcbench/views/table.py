@@ -11,7 +11,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from hpcbench.plan.case import Case, Plan
+from hpcbench.operations.arrival import TOGETHER
+from hpcbench.plan.case import DEFAULT_MODE, Case, Plan
 from hpcbench.plan.points import Option, Values
 from hpcbench.records import dataclass
 from hpcbench.reduce.metric import Show as Show
@@ -193,8 +194,11 @@ class Table:
             group, timed="" if group.timed == _USUAL_TIMED else group.timed,
             rows=tuple(replace(row, cells=tuple(map(_middle, row.cells))) for row in group.rows))
             for group in table.groups)
+        columns = tuple(replace(column, unit=column.unit.removesuffix(RANGE).removesuffix(", "))
+                        for column in table.columns)
         return replace(
-            table, groups=groups, title=", ".join([self.title, *map(str, filter(None, words))]),
+            table, columns=columns, groups=groups,
+            title=", ".join([self.title, *map(str, filter(None, words))]),
             notes=tuple(note for note in self.notes if note.tone != "quiet"))
 
     def shared_above(self) -> Table:
@@ -222,6 +226,8 @@ class Table:
 
 
 MISSING = "-"
+RANGE = "range"
+"""The end of a column's unit whose cells are a middle and a range."""
 _USUAL_TIMED = "isolated, fold global"
 
 
@@ -485,6 +491,13 @@ def mode_text(item: CaseResult) -> str:
     mode, fold = mode_and_fold(item)
     text = mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
     return text + _special_text(item.case)
+
+
+def punctual_mode_text(item: CaseResult) -> str:
+    """Return `mode_text` without late ranks, "" for the usual one."""
+    case = replace(item.case, arrival=TOGETHER)
+    text = mode_text(replace(item, case=case))
+    return "" if text == DEFAULT_MODE else text.removeprefix(f"{DEFAULT_MODE}, ")
 
 
 def _special_text(case: Case) -> str:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hpcbench.answers.winners import with_fastest
 from hpcbench.config.axes import UNCHECKED
 from hpcbench.errors import job_command_line
+from hpcbench.operations.arrival import ArrivalPattern
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.checks import RESUME
 from hpcbench.reduce.results import Finding, Usage
@@ -20,7 +21,7 @@ from hpcbench.report.console import print_results
 from hpcbench.report.plan_lines import print_plan
 from hpcbench.report.results_lines import brief_tables_of
 from hpcbench.views.columns import any_profile, any_results
-from hpcbench.views.table import Table, format_number
+from hpcbench.views.table import RANGE, Column, Group, Range, Row, Show, Table, format_number
 from results_factory import (
     all_ok,
     flagged,
@@ -290,6 +291,21 @@ def test_the_range_of_few_launches_stands_in_place_of_an_interval_that_none_has(
         if isinstance(table, Table):
             titles = [column.title for column in table.brief().without_empty().columns]
             assert titles.count("launches") == 1 and "95 % CI" not in titles
+
+
+def test_headings_of_a_brief_table_are_those_of_its_cells() -> None:
+    cases = tuple(replace(case, mode="isolated") for case in sweep(("all_reduce",), ("gloo",)))
+    late = tuple(replace(case, case_id=f"{case.case_id}l", arrival=ArrivalPattern("last", 10**6))
+                 for case in cases)
+    (table,) = brief_tables_of(make_results(tuple(map(ok, (*cases, *late)))))
+    titles = [column.title for column in table.columns]
+    assert "arrival" in titles and "mode" not in titles
+    (alike,) = brief_tables_of(make_results(tuple(map(ok, late))))
+    assert "arrival" not in [column.title for column in alike.columns]
+    assert alike.title.count("last rank late by 1ms") == 1
+    column = Column("overlap", "overlap", Show.PERCENT, f"%, {RANGE}")
+    ranged = Table("", (column,), (Group("", (Row((Range(1.0, 3.0, 2.0),)),)),))
+    assert [ranged.brief().columns[0].unit, ranged.brief().rows[0].cells] == ["%", (2.0,)]
 
 
 def test_a_backend_stands_beside_the_first_one_and_the_clearly_fastest_is_named() -> None:

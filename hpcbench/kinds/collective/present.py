@@ -89,6 +89,7 @@ from hpcbench.views.table import (
     iterations_text,
     launches_title,
     mode_text,
+    punctual_mode_text,
     time_texts,
 )
 
@@ -390,8 +391,7 @@ _AXES: Mapping[str, Callable[[CaseResult], Cell]] = {
     "type": lambda item: _type(item.case),
     "ranks": lambda item: plural(item.case.world_size, "rank"),
     "device": lambda item: " ".join(filter(None, (device_type(item), device_memory_text(item)))),
-    "mode": lambda item: "" if mode_text(item) == "isolated" else mode_text(
-        item).removeprefix("isolated, "),
+    "mode": punctual_mode_text, "arrival": lambda item: item.case.arrival.words,
     "op": lambda item: "" if collective_of(item.case).op == "sum" else collective_of(
         item.case).op or "",
     "root": lambda item: f"root {collective_of(item.case).root}" if collective_of(
@@ -401,7 +401,7 @@ _AXES: Mapping[str, Callable[[CaseResult], Cell]] = {
     "env": lambda item: env_text(item.case),
 }
 """Axes in which rows of a brief table may differ, beside collective, size and backend."""
-_OF_TITLE = ("ranks", "type", "device", "mode")
+_OF_TITLE = ("ranks", "type", "device", "mode", "arrival")
 """Axes that the title names where all rows have the same; others differ within a collective."""
 
 

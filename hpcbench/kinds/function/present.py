@@ -24,14 +24,24 @@ from hpcbench.views.metric_tables import (
     result_tables,
 )
 from hpcbench.views.presenter import Presenter, Words
-from hpcbench.views.table import Cell, Column, Line, Range, Show, Table, backend_text, device_type
+from hpcbench.views.table import (
+    RANGE,
+    Cell,
+    Column,
+    Line,
+    Range,
+    Show,
+    Table,
+    backend_text,
+    device_type,
+)
 
 Items = Sequence[CaseResult]
 MOST_BARS = 24
 FUNCTION = of_case(Column("function", "function"), lambda item: call_of(item).function)
 TYPE = of_case(Column("dtype", "type"), lambda item: call_of(item).dtype)
 RESULTS = (TYPE, TIME, INTERVAL, *RATES, passes_column(
-    Column("speedup", "speed-up", Show.RATIO, "range",
+    Column("speedup", "speed-up", Show.RATIO, RANGE,
            "time of the baseline over this one, median and range of passes", "more",
            optional=True), SPEEDUP), WRONG, *OUTCOME)
 DEFINITION = (

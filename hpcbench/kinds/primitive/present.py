@@ -86,6 +86,7 @@ from hpcbench.views.metric_tables import (
 from hpcbench.views.presenter import Presenter, Words
 from hpcbench.views.table import (
     MISSING,
+    RANGE,
     Column,
     Group,
     Line,
@@ -262,11 +263,11 @@ RESULTS = (
     metric_column(BUSBW, detail=True),
     passes_column(Column("exposed", "exposed", Show.US, "us", "t - t(compute_only)", "less",
                          first_to_go=True), EXPOSED, middle_cell),
-    passes_column(Column("overlap", "overlap", Show.WHOLE_PERCENT, "%, range",
+    passes_column(Column("overlap", "overlap", Show.WHOLE_PERCENT, f"%, {RANGE}",
                          "of the shorter part", "more", first_to_go=True), OVERLAP),
     passes_column(Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part",
                          "less", detail=True), TIMES_LONGEST, middle_cell),
-    passes_column(Column("speedup", "x torch", Show.RATIO, "range", "t(torch) / t", "more"),
+    passes_column(Column("speedup", "x torch", Show.RATIO, RANGE, "t(torch) / t", "more"),
                   SPEEDUP),
     WRONG, *OUTCOME)
 

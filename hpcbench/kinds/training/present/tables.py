@@ -37,6 +37,7 @@ from hpcbench.views.metric_tables import (
     passes_column,
 )
 from hpcbench.views.table import (
+    RANGE,
     Cell,
     Column,
     Group,
@@ -115,12 +116,12 @@ RESULTS: Shown = (
                            first_to_go=name == "exposed_share"), name, cell)
       for name, title, show, unit, meaning, better, cell in (
           ("exposed_s", "exposed", Show.MS, "ms", "t - t(off)", "less", columns.middle_cell),
-          ("exposed_share", "exposed", Show.PERCENT, "%, range", "of t", "less",
+          ("exposed_share", "exposed", Show.PERCENT, f"%, {RANGE}", "of t", "less",
            columns.over_passes_cell),
           ("communication_overhead", "overhead", Show.PERCENT, "%", "t / t(off) - 1", "less",
            columns.middle_cell),
-          ("overlap_efficiency", "overlap", Show.WHOLE_PERCENT, "%, range", "of the shorter part",
-           "more", columns.over_passes_cell))),
+          ("overlap_efficiency", "overlap", Show.WHOLE_PERCENT, f"%, {RANGE}",
+           "of the shorter part", "more", columns.over_passes_cell))),
     _peak("memory", grows=False), _peak("process growth", grows=True, detail=True),
     of_case(Column("memory_predicted", "planned", Show.MIB, "MiB",
                    "memory predicted of tensors, most of any rank; kind memory measures its parts",
