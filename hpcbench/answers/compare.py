@@ -15,7 +15,9 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations, permutations
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -30,26 +32,24 @@ from hpcbench.answers.compare_inputs import (
     differs_from_nearest,
     own_key,
     paired_keys,
-    pairs_by_launch,
     phase_changes,
     protocol_between,
     read_side,
     split_by,
     unmatched,
 )
+from hpcbench.answers.tasks import FEWEST, LAUNCHES, Paired, compared_tasks, paired
 from hpcbench.errors import UsageError, command_line
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results_file import without_latest
 from hpcbench.statistics.hypothesis_tests import (
     MOST_PASSES,
-    Shift,
     benjamini_hochberg,
     chosen,
     least_chance,
     pairs_wanted,
     shift_of,
-    shifts_in_launches,
 )
 from hpcbench.statistics.order import Interval, median
 from hpcbench.units import grouped, plural
@@ -57,9 +57,8 @@ from hpcbench.units import grouped, plural
 FALSE_SHARE, NEAR, SMALLEST = 0.05, 0.01, 0.03
 FEWEST_LAUNCHES, MOST_LAUNCHES = 4, 50
 """Fewer launches a side give no interval of 95 %, and more are not requested."""
-FEWEST, ENOUGH_PASSES = 3, 9
-"""Fewer pairs decide nothing; the second is the least that is then requested."""
-PASSES, LAUNCHES = "passes", "launches"
+ENOUGH_PASSES = 9
+"""The fewest that are requested where fewer than FEWEST decide nothing."""
 _ROUNDING = 1e-9
 SLOWER, FASTER, SAME, INCONCLUSIVE = "slower", "faster", "same", "inconclusive"
 VERDICTS = (SLOWER, FASTER, INCONCLUSIVE, SAME)
@@ -84,7 +83,8 @@ class CaseComparison:
         jobs: from how many results files on each side.
         in_launch: whether passes of the same launch were compared in pairs.
         n_launches: in how many launches both were measured, where ``in_launch``.
-        chance, false_share: the p-value, and after Benjamini and Hochberg.
+        chance, false_share: the p-value, and after Benjamini and Hochberg, of ``tested``
+            comparisons.
         verdict: one of VERDICTS; ``reason`` is why it is inconclusive.
         more_launches: launches of each side that would probably suffice; None if not requested.
         phases: where the time of a step went, if it has phases.
@@ -113,6 +113,7 @@ class CaseComparison:
     ends_s: tuple[tuple[float, float] | None, ...] = (None, None)
     unit: str = LAUNCHES
     n_launches: int = 1
+    tested: int = 0
 
     @property
     def interval(self) -> Interval:
@@ -192,33 +193,48 @@ def compare(
 def compare_each(
     first: Mapping[str, CaseOfSide], others: Sequence[Mapping[str, CaseOfSide]],
     labels: Sequence[str], smallest: float = SMALLEST, *, in_launch: bool = False,
+    of_tasks: Mapping[tuple[str, str], Paired] = MappingProxyType({}),
 ) -> tuple[SideComparison, ...]:
     """Return the comparison of each other side with the first, all of them one family.
 
     ``smallest`` is the smallest effect that matters, as a share. ``in_launch``: the sides are of
-    the same launches, so that medians of the same pass are compared and counted as the ways of
-    `recommend` (`chosen`, `shifts_in_launches`)."""
+    the same launches, so that medians of the same pass are compared, as the ways of `recommend`;
+    ``of_tasks`` has those ways by their case ids. The others are a family of their own."""
     keys = [(at, key) for at, second in enumerate(others) for key in first
             if key in second and first[key].launch_s and second[key].launch_s]
-    pairs = {(at, key): each for at, key in keys
-             if in_launch and (each := pairs_by_launch(first[key], others[at][key]))}
-    shifts = dict(zip(pairs, shifts_in_launches([*pairs.values()]), strict=True))
-    made = [(at, _in_pairs(each, shifts[at, key], len(pairs[at, key])) if (at, key) in shifts
-             else each) for at, key in keys
-            for each in [_compared(key, first[key], others[at][key], in_launch=in_launch)]]
-    ways = Counter(key for _, key in keys)
-    chances = [chosen(1 + ways[case.key], case.chance) if in_launch else case.chance
-               for _, case in made if case.chance is not None]
+    ways = grouped((key, (at, found)) for at, side in enumerate((*others, first))
+                   for key, found in side.items() if found.launch_s)
+    pairs = _pairs_of(ways, of_tasks) if in_launch else {}
+    made = [(at, _in_pairs(each, pair) if pair else each) for at, key in keys
+            for each in [_compared(key, first[key], others[at][key], in_launch=in_launch)]
+            for pair in [pairs.get((key, len(others), at))]]
+    chances = [chosen(len(ways[case.key]), case.chance) if in_launch else case.chance
+               for _, case in made if not case.in_launch and case.chance is not None]
     shares = iter(benjamini_hochberg(chances))
     sizes = Counter(at for at, _ in keys)
-    judged = grouped((at, _judged(replace(
-        case, false_share=None if case.chance is None else next(shares)),
-        smallest, sizes[at], len(chances))) for at, case in made)
+    judged = grouped((at, _judged(
+        case if case.in_launch or case.chance is None else replace(
+            case, false_share=next(shares), tested=len(chances)), smallest, sizes[at]))
+        for at, case in made)
     return tuple(SideComparison(
         labels[0], labels[1 + at], smallest, tuple(judged.get(at, ())),
         tuple(unmatched(first, second, (labels[0], labels[1 + at]), in_launch=in_launch)),
         (launches_needed(1), launches_needed(max(sizes[at], 1))))
         for at, second in enumerate(others))
+
+
+def _pairs_of(
+    ways: Mapping[str, Sequence[tuple[int, CaseOfSide]]],
+    of_tasks: Mapping[tuple[str, str], Paired],
+) -> dict[tuple[str, int, int], Paired]:
+    """Return each two sides of a key by their numbers, the second beside the first."""
+    known = {(key, a, b): of_tasks[pair] for key, of in ways.items()
+             for (a, one), (b, other) in permutations(of, 2)
+             if (pair := (one.case.case_id, other.case.case_id)) in of_tasks}
+    rest = {key: {at: found.passes_s for at, found in of} for key, of in ways.items()
+            if not all((key, a, b) in known for (a, _), (b, _) in combinations(of, 2))}
+    each = zip(rest, paired([*rest.values()]), strict=True)
+    return {(key, *pair): one for key, of in each for pair, one in of.items()} | known
 
 
 def at_most(launches: int) -> str:
@@ -263,20 +279,16 @@ def _compared(
         protocol=protocol_between(first, second, in_launch=in_launch))
 
 
-def _in_pairs(case: CaseComparison, shift: Shift, n_launches: int) -> CaseComparison:
+def _in_pairs(case: CaseComparison, pair: Paired) -> CaseComparison:
     """Return a comparison by pairs of a pass: what slows the machine for a while slows both."""
-    ratio, several = shift.interval.map(math.exp), shift.n >= FEWEST
-    unit = LAUNCHES if shift.of_launches else PASSES
     return replace(
-        case, ratio=ratio.value, low=ratio.low if several else None,
-        high=ratio.high if several else None, launches=(shift.n, shift.n), in_launch=True,
-        chance=shift.chance if several else None, unit=unit, n_launches=n_launches,
-        reason="" if several else f"fewer than {FEWEST} {unit} have both")
+        case, ratio=pair.ratio, low=pair.low, high=pair.high, launches=(pair.n, pair.n),
+        in_launch=True, chance=pair.chance, false_share=pair.false_share, tested=pair.tested,
+        unit=pair.unit, n_launches=pair.n_launches,
+        reason="" if pair.chance is not None else f"fewer than {FEWEST} {pair.unit} have both")
 
 
-def _judged(
-    case: CaseComparison, smallest: float, family: int, tested: int,
-) -> CaseComparison:
+def _judged(case: CaseComparison, smallest: float, family: int) -> CaseComparison:
     if case.low is not None and case.high is not None and case.chance is not None:
         if not case.low * (1 - _ROUNDING) <= case.ratio <= case.high * (1 + _ROUNDING):
             return replace(case, reason="launches of a side have several levels: the "
@@ -290,29 +302,29 @@ def _judged(
                 return replace(case, verdict=FASTER)
     wanted = _launches_wanted(case, smallest, max(family, 1)) if case.takes_launches else None
     return replace(case, more_launches=wanted,
-                   reason=case.reason or _unclear(case, smallest, tested))
+                   reason=case.reason or _unclear(case, smallest))
 
 
-def _unclear(case: CaseComparison, smallest: float, tested: int) -> str:
-    """Return why a case that is one of ``tested`` comparisons has no verdict."""
+def _unclear(case: CaseComparison, smallest: float) -> str:
     if case.low is None or case.high is None:
         return "too few launches for an interval"
-    passes = f"; use {_pairs_wanted(case, smallest, tested)} {case.unit}" if case.in_launch else ""
+    passes = f"; use {_pairs_wanted(case, smallest)} {case.unit}" if case.in_launch else ""
     if case.low <= 1 <= case.high:
         return f"the interval includes 0 % and a change that matters{passes}"
     if case.false_share is not None and case.false_share <= case.most_false:
         return f"the interval includes changes too small to matter{passes}"
     return (f"not significant, with at most {100 * case.most_false:.0f} % false, among "
-            f"{plural(tested, 'comparison')}{passes}")
+            f"{plural(case.tested, 'comparison')}{passes}")
 
 
-def _pairs_wanted(case: CaseComparison, smallest: float, tested: int) -> str:
+def _pairs_wanted(case: CaseComparison, smallest: float) -> str:
     """Return how many passes, or launches, would probably decide, as text."""
     assert case.low is not None and case.high is not None
     ratio = case.ratio
-    wanted = pairs_wanted(Interval(ratio, case.low, case.high).map(math.log),
-                          case.launches[0], _room(case, smallest),
-                          case.most_false / tested if max(ratio, 1 / ratio) >= 1 + smallest else 1)
+    is_apart = max(ratio, 1 / ratio) >= 1 + smallest
+    wanted = pairs_wanted(
+        Interval(ratio, case.low, case.high).map(math.log), case.launches[0],
+        _room(case, smallest), case.most_false / case.tested if is_apart else 1)
     return f"over {MOST_PASSES}" if wanted is None else str(max(wanted, ENOUGH_PASSES))
 
 
@@ -394,7 +406,10 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
     values = split_by(side, key)
     labels = tuple(f"{key}={value}" for value in values)
     first, *others = values.values()
-    results = compare_each(first, others, labels, smallest, in_launch=True)
+    of_tasks = {(task.ways[a].case_id, task.ways[b].case_id): pair
+                for task, pairs in compared_tasks(side.results, key)
+                for (a, b), pair in pairs.items()}
+    results = compare_each(first, others, labels, smallest, in_launch=True, of_tasks=of_tasks)
     is_printed = any(one.run.imported for one in side.results)
     results = _with_nearest(results, first, others, (key, *(UNSTATED if is_printed else ())))
     if not any(one.cases for one in results):  # sides may differ in their own options alone

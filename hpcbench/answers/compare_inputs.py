@@ -82,9 +82,15 @@ class CaseOfSide:
                      for time_s in launch) if len(self.launch_s) == 1 else ()
 
 
-def pairs_by_launch(first: CaseOfSide, second: CaseOfSide) -> list[npt.NDArray[np.float64]]:
+PassesOfFiles = Sequence[Sequence[PassTimes]]
+"""The medians of a case's passes in seconds, (file, launch, pass); a file without it is empty."""
+
+
+def pairs_by_launch(
+    first_s: PassesOfFiles, second_s: PassesOfFiles,
+) -> list[npt.NDArray[np.float64]]:
     """Return the `log_ratios` of passes that two cases of the same files have in common."""
-    return [logs for of_file in zip(first.passes_s, second.passes_s, strict=False)
+    return [logs for of_file in zip(first_s, second_s, strict=False)
             for logs in log_ratios(*of_file)]
 
 

@@ -11,8 +11,6 @@ from hpcbench.answers.answer import range_of, with_ends
 from hpcbench.answers.compare import (
     FASTER,
     INCONCLUSIVE,
-    LAUNCHES,
-    PASSES,
     SAME,
     SLOWER,
     VERDICTS,
@@ -24,6 +22,7 @@ from hpcbench.answers.compare import (
     scope_of,
 )
 from hpcbench.answers.compare_inputs import TIMES_FROM, SideDifference, change_text
+from hpcbench.answers.tasks import LAUNCHES, PASSES
 from hpcbench.reduce.results_file import FILE_NAME
 from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES
 from hpcbench.statistics.order import Interval

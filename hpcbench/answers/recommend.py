@@ -1,24 +1,16 @@
 """Which setting is the fastest for which task, and by how much, where that is clear.
 
-A task is work that a run did in several ways: cases that differ in one key, and in its options. Two
-ways are compared in pairs that were measured close together: the medians of the same pass, so that
-a disturbance for a while slows both. The result holds in these launches. Where they differ by more
-than their passes explain, and from eight on, each launch is one number, the mean over its passes
-(`shifts_in_launches`).
-
-The fastest way of each task is compared with each other way of it. Because it was chosen as the
-fastest, a p-value counts for all pairs of ways (`chosen`). All comparisons of a report are one
-family (Benjamini and Hochberg, a share of `FALSE_ALARMS`), so that of 100 reports of equal ways at
-most one names any. A slower way also takes at least `SMALLEST` more, and its interval excludes
+The fastest way of each task is shown beside each other way of it. Because it was chosen as the
+fastest, all pairs of ways are counted: those of one key are one family (Benjamini and Hochberg, a
+share of `FALSE_ALARMS`), so that of 100 reports of equal ways at most one names any of a key
+(`tasks.paired`). A slower way also takes at least `SMALLEST` more, and its interval excludes
 `NEAR`."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hpcbench.answers.answer import (
     CANNOT_TELL,
@@ -36,23 +28,28 @@ from hpcbench.answers.answer import (
     range_of,
     with_ends,
 )
-from hpcbench.answers.compare import FEWEST, LAUNCHES, NEAR, PASSES, SMALLEST
+from hpcbench.answers.compare import NEAR, SMALLEST
 from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET
 from hpcbench.answers.compare_tables import DISAGREE
+from hpcbench.answers.tasks import (
+    FEWEST,
+    PASSES,
+    Paired,
+    Task,
+    TaskSetting,
+    compared_tasks,
+    short,
+    time_of,
+)
 from hpcbench.errors import command_line
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
-from hpcbench.reduce.records import log_ratios, passes_by_launch
-from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen, shifts_in_launches
-from hpcbench.statistics.order import Interval
 from hpcbench.units import grouped, in_launches, plural, size_text
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart, Scale, is_wide
 from hpcbench.views.columns import median_cell
-from hpcbench.views.labels import own_words, vary, without_shared
+from hpcbench.views.labels import own_words, without_shared
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
-RANKS = "world_size"
 ENOUGH = math.ceil(math.log2(2 / FALSE_ALARMS))
 """Pairs of one comparison that decide it if all are on one side (sign test)."""
 SPANS = 3
@@ -60,37 +57,16 @@ _BYTES = re.compile(r"\d+B")
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
-    """How many times as long the second of two ways takes: ``ratio`` is the geometric mean over
-    ``n`` pairs of ``unit`` (PASSES, LAUNCHES), ``low`` to ``high`` its 95 % interval; ``chance``:
-    how likely equal ways are so far apart, None for fewer than FEWEST pairs. ``n_launches``: those
-    in which both were measured."""
-
-    ratio: float
-    low: float | None
-    high: float | None
-    chance: float | None
-    n: int
-    unit: str
-    n_launches: int
-
-    @property
-    def interval(self) -> Interval:
-        return Interval(self.ratio, self.low, self.high)
-
-
-@dataclass(frozen=True, slots=True)
 class Rival:
-    """A way that is not the fastest: its time, ``paired`` beside the fastest. ``false_share`` is
-    after Benjamini and Hochberg; ``is_clear``, whether it is clearly slower. ``case_id`` is its
-    case, of the first run that has it; ``ends_s`` are those of its interval."""
+    """A way that is not the fastest: its time, ``paired`` beside the fastest, and whether it is
+    clearly slower. ``case_id`` is its case, of the first run that has it; ``ends_s`` are those of
+    its interval."""
 
     value: str
     name: str
     case_id: str
     time_s: float
     paired: Paired
-    false_share: float | None = None
     is_clear: bool = False
     ends_s: tuple[float, float] | None = None
 
@@ -143,36 +119,25 @@ class Recommendations:
 
 def recommend(runs: Sequence[Run], options: TopicOptions) -> Recommendations:
     """Return the best settings in these runs; cases of different runs are not compared."""
-    passes = [run.results.plan.passes for run in runs]
-    rankings = _judged([_ranking(*one) for one in _ordered([*tasks_of(runs)], passes)])
+    rankings = tuple(_ranking(*one) for one in compared_tasks([run.results for run in runs]))
     preferences = tuple(map(_preference, rankings))
     return Recommendations(rankings, preferences, tuple(
         cores_first(recommend_answers(preferences, runs), runs)))
 
 
-def _ordered(
-    tasks: Sequence[Task], passes: Sequence[int],
-) -> list[tuple[Task, tuple[Paired, ...]]]:
-    """Return the tasks with their ways from fast to slow by pairs, and the others beside the first.
+def _ranking(task: Task, pairs: Mapping[tuple[int, int], Paired]) -> Ranking:
+    """Return the ways from fast to slow by pairs.
 
     The one with the lowest median may be behind by pairs: it was lucky in its passes."""
-    firsts = [min(task.ways, key=time_of) for task in tasks]
+    ways = task.ways
+    at = min(range(len(ways)), key=lambda at: time_of(ways[at]))
     for _ in range(2):  # where no pass is missing, ratios to any way give the same order
-        each = iter(paired([(first, way) for task, first in zip(tasks, firsts, strict=True)
-                            for way in task.ways if way is not first], passes))
-        beside = [sorted(((next(each), way) for way in task.ways if way is not first),
-                         key=lambda one: one[0].ratio)
-                  for task, first in zip(tasks, firsts, strict=True)]
-        order = [*zip(tasks, firsts, beside, strict=True)]
-        firsts = [others[0][1] if others[0][0].ratio < 1 else first for _, first, others in order]
-    return [(replace(task, ways=(first, *(way for _, way in others))),
-             tuple(one for one, _ in others)) for task, first, others in order]
-
-
-def _ranking(task: Task, beside: Sequence[Paired]) -> Ranking:
-    best, *others = task.ways
-    rivals = tuple(Rival(way.value, way.name, way.case_id, time_of(way), one, ends_s=_ends_of(way))
-                   for way, one in zip(others, beside, strict=True))
+        best = ways[at]
+        beside = sorted(((pairs.get((at, of), Paired(time_of(way) / time_of(best))), of, way)
+                         for of, way in enumerate(ways) if of != at), key=lambda one: one[0].ratio)
+        at = beside[0][1] if beside[0][0].ratio < 1 else at
+    rivals = tuple(Rival(way.value, way.name, way.case_id, time_of(way), one,
+                         is_clearly_slower(one), _ends_of(way)) for one, _, way in beside)
     return Ranking(task.kind, task.name, task.key, best.value, best.name, best.case_id,
                    time_of(best), rivals, _ends_of(best))
 
@@ -183,24 +148,9 @@ def _ends_of(way: TaskSetting) -> tuple[float, float] | None:
     return ends_of(cells[0]) if len(cells) == 1 else None
 
 
-def _judged(rankings: Sequence[Ranking]) -> tuple[Ranking, ...]:
-    """Return the rankings with their rivals judged, as one family of tests."""
-    chances = [chosen(len(one.rivals) + 1, rival.paired.chance) for one in rankings
-               for rival in one.rivals if rival.paired.chance is not None]
-    shares = iter(benjamini_hochberg(chances))
-    return tuple(replace(one, rivals=tuple(
-        rival if rival.paired.chance is None else _decided(rival, next(shares))
-        for rival in one.rivals)) for one in rankings)
-
-
-def _decided(rival: Rival, share: float) -> Rival:
-    return replace(rival, false_share=share, is_clear=is_clearly_slower(rival.paired, share))
-
-
-def is_clearly_slower(found: Paired, false_share: float) -> bool:
-    """Return whether the second way is clearly slower; ``false_share`` is the adjusted p-value."""
-    return (false_share <= FALSE_ALARMS and found.ratio >= 1 + SMALLEST
-            and found.interval.ends[0] > 1 + NEAR)
+def is_clearly_slower(found: Paired) -> bool:
+    return (found.false_share is not None and found.false_share <= FALSE_ALARMS
+            and found.ratio >= 1 + SMALLEST and found.interval.ends[0] > 1 + NEAR)
 
 
 def _hides(found: Paired) -> bool:
@@ -219,133 +169,6 @@ def _preference(ranking: Ranking) -> Preference:
         CANNOT_TELL if few else NONE if tied else CLEAR,
         tuple(dict.fromkeys((ranking.value, *(rival.value for rival in tied)))),
         ranking.key.startswith(ENV) and UNSET in {ranking.value, *(one.value for one in others)})
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCase:
-    """A case with times, its task as text, and its setting."""
-    run: int
-    item: CaseResult
-    task: str
-    setting: Mapping[str, Any]
-
-    def value(self, key: str) -> str | None:
-        return str(self.setting[key]) if key in self.setting else (
-            UNSET if key.startswith(ENV) else None)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSetting:
-    """One way to do a task: the ``value`` of its key, and ``name`` with options that differ;
-    ``items`` are its cases by the number of their run."""
-
-    value: str
-    name: str
-    items: Mapping[int, CaseResult]
-
-    @property
-    def case_id(self) -> str:
-        return next(iter(self.items.values())).case.case_id
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A task done in ways that differ in ``key``; ``name``: the words that labels share."""
-
-    kind: str
-    name: str
-    key: str
-    ways: tuple[TaskSetting, ...]
-
-
-def tasks_of(runs: Sequence[Run]) -> Iterator[Task]:
-    """Yield the tasks with times for at least two values of a key, all other keys being the same.
-
-    Options are free, since each value has its own; beside an option those that some of its values
-    lack, as bucket_mb is only of over=data. More or fewer ranks: where the kind allows it."""
-    for across_ranks in (False, True):
-        done = [*_done(runs, across_ranks=across_ranks)]
-        keys = dict.fromkeys(key for one in done for key in one.setting)
-        for key in keys if not across_ranks else [RANKS]:
-            yield from _tasks(done, key)
-
-
-def _done(runs: Sequence[Run], *, across_ranks: bool) -> Iterator[TaskCase]:
-    """Yield the cases with times that have a task to compare."""
-    for at, run in enumerate(runs):
-        for item in run.results.cases:
-            case, timing, choice = item.case, item.timing, item.case.workload.choice()
-            if (item.status != "ok" or item.statistics is None or timing is None
-                    or choice.task is None or case.kind in run.results.missing_kinds
-                    or case.sends_nothing or (across_ranks and not choice.any_ranks)):
-                continue
-            task = {"kind": case.kind, "device": case.device, "mode": case.mode,
-                    "arrival": case.arrival.text, "fold": timing.fold, **choice.task}
-            setting = {"backend": case.backend, "cuda_graph": case.cuda_graph, **choice.setting,
-                       **{f"{ENV}{name}": value for name, value in case.env}}
-            (setting if across_ranks else task)[RANKS] = case.world_size
-            yield TaskCase(at, item, _text(task), setting)
-
-
-def _tasks(done: Iterable[TaskCase], key: str) -> Iterator[Task]:
-    def others(case: TaskCase, kept: Container[str] = ()) -> str:
-        return _text({name: value for name, value in case.setting.items() if name != key and (
-            name in kept or not name.startswith(OPTION))})
-
-    groups = grouped(((one.task, others(one)), one) for one in done if one.value(key) is not None)
-    for alike in groups.values():
-        names = grouped((one.value(key), name) for one in alike for name in one.setting).values()
-        kept = set.intersection(*map(set, names)) if key.startswith(OPTION) else set[str]()
-        for cases in grouped((others(one, kept), one) for one in alike).values():
-            if len({one.value(key) for one in cases}) > 1:
-                yield _task(cases, key)
-
-
-def _task(cases: Sequence[TaskCase], key: str) -> Task:
-    """Return the task of cases that differ in a key; of cases planned twice the first counts."""
-    options = [name for name in dict.fromkeys(name for one in cases for name in one.setting)
-               if name.startswith(OPTION) and name != key
-               and len({one.value(name) for one in cases} - {None}) > 1]
-    ways = []
-    for alike in grouped((_text(one.setting), one) for one in cases).values():
-        value = alike[0].value(key) or ""
-        words = [f"{short(name)}={alike[0].value(name)}" for name in options
-                 if name in alike[0].setting]
-        ways.append(TaskSetting(value, " ".join([value, *words]),
-                                {one.run: one.item for one in reversed(alike)}))
-    shared, _ = vary(one.item.case.label.split() for one in cases)
-    return Task(cases[0].item.case.kind, " ".join(shared), key, tuple(ways))
-
-
-def _text(values: Mapping[str, Any]) -> str:
-    return repr(sorted(values.items()))
-
-
-def paired(pairs: Sequence[tuple[TaskSetting, TaskSetting]], passes: Sequence[int]) -> list[Paired]:
-    """Return, of each pair, the second way beside the first; ``passes``: of a launch, by number of
-    the run. All pairs of a report share the machine, and so how passes depend on one another."""
-    ratios = [Paired(time_of(second) / time_of(first), None, None, None, 0, PASSES, 0)
-              for first, second in pairs]
-    rows = [[logs for run, item in first.items.items() if run in second.items
-             for logs in log_ratios(*(passes_by_launch(one, passes[run])
-                                      for one in (item, second.items[run])))]
-            for first, second in pairs]
-    places = [at for at, row in enumerate(rows) if row]
-    for at, shift in zip(places, shifts_in_launches([rows[at] for at in places]), strict=True):
-        ratio, n_launches = shift.interval.map(math.exp), len(rows[at])
-        unit = LAUNCHES if shift.of_launches else PASSES
-        ratios[at] = Paired(ratio.value, ratio.low, ratio.high, shift.chance, shift.n, unit,
-                            n_launches)
-        if shift.n < FEWEST:
-            ratios[at] = replace(ratios[at], low=None, high=None, chance=None)
-    return ratios
-
-
-def time_of(way: TaskSetting) -> float:
-    """Return the geometric mean of the times of a way over its runs, in seconds."""
-    logs = [math.log(item.statistics.median_s) for item in way.items.values()
-            if item.statistics is not None]
-    return math.exp(sum(logs) / len(logs))
 
 
 def recommend_answers(picks: Sequence[Preference], runs: Sequence[Run]) -> Iterator[Answer]:
@@ -469,11 +292,6 @@ def _where(alike: Sequence[Preference]) -> str:
     one = min((one.paired for one in alike), key=lambda found: found.n_launches)
     return (in_launches(one.n_launches) if one.unit == PASSES else
             f"over {plural(one.n_launches, 'launch')}")
-
-
-def short(key: str) -> str:
-    """Return a key without ``env.`` or ``options.``, as a sweep file has it."""
-    return key.removeprefix(ENV).removeprefix(OPTION)
 
 
 def spans_text(names: Sequence[str], most: int = SPANS) -> str:

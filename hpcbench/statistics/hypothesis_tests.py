@@ -183,6 +183,8 @@ def tail_of_two(t: float, n: int, correlation: float) -> float:
     tails."""
     if not math.isfinite(t) or t <= 0:
         return 0.0 if t > 0 else 0.5
+    if not correlation:
+        return t_tail(t, n - 1)
     centre = np.eye(n) - 1 / n
     return _chance_above_0(
         np.full((n, n), n ** -2.0) - t * t / (n * (n - 1)) * centre, n, correlation, 1) / 2
@@ -306,36 +308,47 @@ LAUNCHES_DIFFER = 0.05
 _ROUNDING = 1e-9
 
 
-def shifts_in_launches(rows: Sequence[Sequence[Values]]) -> list[Shift]:
+def shifts_in_launches(
+    rows: Sequence[Sequence[Values]], weights: Sequence[float] = (),
+) -> list[Shift]:
     """Return the mean of each row of differences, which are those of the passes of each launch.
+
+    ``weights``: as how many independent rows each counts where rows bear on one another, 1 if not
+    given; of all pairs of k ways 2 / k each, since k - 1 of them determine the others.
 
     Passes are the unit, and the mean is of these launches, unless launches differ by more than
     their passes explain: then, and from `DECIDING_LAUNCHES` on, each launch is one number. A few
     differing launches so decide nothing, and alike ones decide no less than one
     (`benchmarks/noise.py`)."""
+    weights = weights or [1.0] * len(rows)
     whole = [len(row) >= DECIDING_LAUNCHES or differs
-             for row, differs in zip(rows, launches_differ(rows), strict=True)]
+             for row, differs in zip(rows, launches_differ(rows, weights), strict=True)]
     values = [np.array([part.mean() for part in row]) if is_whole else np.concatenate(row)
               for row, is_whole in zip(rows, whole, strict=True)]
     found: dict[int, Shift] = {}
     for of_launches in (False, True):
         places = [at for at, is_whole in enumerate(whole) if is_whole is of_launches]
-        shifts = shifts_of([values[at] for at in places], independent=of_launches)
+        shifts = shifts_of([values[at] for at in places], [weights[at] for at in places],
+                           independent=of_launches)
         found.update((at, replace(shift, n=values[at].size, of_launches=of_launches))
                      for at, shift in zip(places, shifts, strict=True))
     return [found[at] for at in range(len(rows))]
 
 
-def launches_differ(rows: Sequence[Sequence[Values]]) -> list[bool]:
+def launches_differ(
+    rows: Sequence[Sequence[Values]], weights: Sequence[float] = (),
+) -> list[bool]:
     """Return in which rows of differences launches differ by more than their passes explain: by an
     analysis of variance of the row, or of all rows (Fisher's sum of logarithms), as what lasts for
     a launch probably does in more than one row."""
     chances = [_chance_of_launches(row) for row in rows]
-    several = [max(chance, 1e-300) for chance in chances if chance is not None]
+    several = [(weight, math.log(max(chance, 1e-300))) for weight, chance in zip(
+        weights or [1.0] * len(rows), chances, strict=True) if chance is not None]
     if not several:
         return [False] * len(rows)
     together = distributions().chdtrc(
-        2 * len(several), -2 * float(np.log(several).sum())) < LAUNCHES_DIFFER
+        2 * sum(weight for weight, _ in several),
+        -2 * sum(weight * log for weight, log in several)) < LAUNCHES_DIFFER
     return [chance is not None and bool(together or chance < LAUNCHES_DIFFER)
             for chance in chances]
 
@@ -356,7 +369,9 @@ def _chance_of_launches(parts: Sequence[Values]) -> float | None:
         *degrees, max(between, 0.0) / degrees[0] / (within / degrees[1])))
 
 
-def shifts_of(rows: Sequence[Values], *, independent: bool = False) -> list[Shift]:
+def shifts_of(
+    rows: Sequence[Values], weights: Sequence[float] = (), *, independent: bool = False,
+) -> list[Shift]:
     """Return the mean of each row of differences (pass,), against 0. None is empty.
 
     Both settings of a difference run in each pass, in an order drawn anew, so noise that follows
@@ -369,8 +384,9 @@ def shifts_of(rows: Sequence[Values], *, independent: bool = False) -> list[Shif
     found: dict[int, Shift] = {}
     for n in {row.size for row in rows}:
         places = [at for at, row in enumerate(rows) if row.size == n]
-        found.update(zip(places, _shifts(np.stack([rows[at] for at in places]), independent),
-                         strict=True))
+        counted = np.array([weights[at] if weights else 1.0 for at in places])
+        found.update(zip(places, _shifts(np.stack([rows[at] for at in places]), counted,
+                                         independent), strict=True))
     return [found[at] for at in range(len(rows))]
 
 
@@ -393,19 +409,22 @@ def pairs_wanted(shift: Interval, n: int, room: float, chance: float) -> int | N
     return None
 
 
-def _shifts(rows: Times, independent: bool) -> Iterator[Shift]:
-    count, n = rows.shape
+def _shifts(rows: Times, weights: Values, independent: bool) -> Iterator[Shift]:
+    n = rows.shape[1]
     if n == 1:
         yield from (Shift(Interval(float(mean)), 1.0) for mean in rows[:, 0])
         return
-    largest, likely = (0.0, 0.0) if independent else _correlations(rows)
+    largest, likely = (0.0, 0.0) if independent else _correlations(rows, weights)
     means, variances = rows.mean(axis=1), rows.var(axis=1, ddof=1)
     known, signs = correlated_passes(n, largest), chance_of_one_side(n, likely)
-    for mean, variance in zip(means.tolist(), variances.tolist(), strict=True):
-        others = (float(variances.sum()) - variance) / max(count - 1, 1)
+    whole, rest = float(variances @ weights), float(weights.sum()) - 1
+    for mean, variance, weight in zip(
+            means.tolist(), variances.tolist(), weights.tolist(), strict=True):
         own = 2 * tail_of_two(_far(mean, variance / n), n, largest)
-        by_others = 1.0 if count == 1 else 2 * t_tail(
-            _far(mean, others / n * known.inflation), known.degrees * (count - 1))
+        by_others = 1.0
+        if rest > _ROUNDING:
+            others = max(0.0, whole - weight * variance) / (rest + 1 - weight)
+            by_others = 2 * t_tail(_far(mean, others / n * known.inflation), known.degrees * rest)
         half = _quantile_of_two(0.025, n, largest) * math.sqrt(variance / n)
         yield Shift(Interval(mean, mean - half, mean + half),
                     min(1.0, max(own, min(signs, by_others))))
@@ -415,7 +434,7 @@ def _far(mean: float, variance: float) -> float:
     return abs(mean) / math.sqrt(variance) if variance > 0 else (math.inf if mean else 0.0)
 
 
-def _correlations(rows: Times) -> tuple[float, float]:
+def _correlations(rows: Times, counted: Values) -> tuple[float, float]:
     """Return the largest correlation of neighbouring passes compatible with rows (row, pass), and
     the likely one; 0 unless any is significant. Rows count alike, or by their variance: a row that
     stays in one state shows nothing of how long states last."""
@@ -425,9 +444,11 @@ def _correlations(rows: Times) -> tuple[float, float]:
     vary, largest, likely = squares > 0, 0.0, 0.0
     if n < MIN_PASSES or not vary.any():
         return largest, likely
-    for weights in (squares[vary], np.ones(int(vary.sum()))):
-        seen = float((products[vary] / squares[vary]) @ weights / weights.sum())
-        count = max(1, int(weights.sum() ** 2 / (weights @ weights) + 1e-9))
+    squares, products, counted = squares[vary], products[vary], counted[vary]
+    for size in (squares, np.ones(squares.size)):
+        weights = size * counted
+        seen = float((products / squares) @ weights / weights.sum())
+        count = max(1, int(weights.sum() ** 2 / (weights @ size) + 1e-9))
         least, middle, most = (_largest(seen, n, count, (OF_TWO_RANKS, chance))
                                for chance in (1 - CHANCE_CORRELATION, 0.5, FALSE_CORRELATION))
         if least > 0:

@@ -51,10 +51,11 @@ from hpcbench.answers.recommend import recommend
 from hpcbench.cli import app
 from hpcbench.config.axes import Checks
 from hpcbench.errors import UsageError
+from hpcbench.kinds.hardware.plan.test import Stream
 from hpcbench.plan.case import Case, planned_canary
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import each_once, new_results
-from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen, least_chance, shift_of
+from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, least_chance, shift_of
 from hpcbench.statistics.order import Interval
 from hpcbench.views.table import Range
 from results_factory import (
@@ -64,6 +65,7 @@ from results_factory import (
     in_passes,
     make_case,
     make_results,
+    make_workload,
 )
 
 SAMPLES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8, unique=True)
@@ -334,16 +336,63 @@ def test_ways_in_one_launch_have_the_error_rate_that_recommendations_have() -> N
     assert 9 < int(found.reason.split()[-2]) < 20
 
 
-def test_values_of_a_key_are_one_family_as_in_recommendations() -> None:
+def test_values_of_a_key_are_one_family_whichever_pairs_are_shown() -> None:
     """The share of false ones is of all pairs of ways, of which those with the first are shown."""
     random = np.random.default_rng(5)
-    first, *others = ({key: CaseOfSide(case(), (1.0,), ((tuple(
-        random.lognormal(0.01 * at, 0.02, 9)),),)) for key in ("a", "b")} for at in range(4))
-    found = compare_each(first, others, "ABCD", in_launch=True)
-    every = [one for side in found for one in side.cases]
-    assert [one.false_share for one in every] == pytest.approx(
-        benjamini_hochberg([chosen(4, one.chance or 0.0) for one in every]))
-    assert [(side.first, side.second) for side in found] == [("A", "B"), ("A", "C"), ("A", "D")]
+    sides = {name: {key: CaseOfSide(case(), (1.0,), ((tuple(
+        random.lognormal(0.01 * at, 0.02, 9)),),)) for key in ("a", "b")}
+        for at, name in enumerate("ABCD")}
+    pairs = {}
+    for name, first in sides.items():
+        others = [other for other in sides if other != name]
+        found = compare_each(first, [sides[other] for other in others], [name, *others],
+                             in_launch=True)
+        assert [(side.first, side.second) for side in found] == [(name, one) for one in others]
+        pairs |= {(one.key, frozenset((name, side.second))): (one.chance, one.false_share)
+                  for side in found for one in side.cases}
+    chances, shares = zip(*pairs.values(), strict=True)
+    assert len(shares) == 12 and shares == pytest.approx(benjamini_hochberg(chances))
+
+
+def test_advise_and_compare_have_one_interval_and_verdict_of_a_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a run that varies two keys, of which the passes of one depend on one another."""
+    random = np.random.default_rng(5)
+
+    def series(correlation: float, factor: float) -> CaseResult:
+        logs = 0.2 * random.standard_normal(9)
+        for at in range(1, 9):
+            logs[at] += correlation * logs[at - 1]
+        return in_passes(case(), *(factor * 1e-3 * np.exp(logs)))
+
+    cases = {make_case(make_workload(size_bytes=size), backend=name, index=at): series(0.9, 1 + at)
+             for size in (1024, 4096, 2**20) for at, name in enumerate(("gloo", "mpi", "ucc"))}
+    cases |= {make_case(Stream("fp32", kernel, 2**20, threads), index=at, kind="hardware"):
+              series(0.0, 4 / threads) for kernel in ("copy", "triad")
+              for at, threads in enumerate((1, 2, 8))}
+    run = make_results(tuple(replace(of, case=each) for each, of in cases.items()))
+    run = replace(run, plan=replace(run.plan, passes=9))
+    advised = {(one.case_id, rival.case_id): rival for one in recommend(
+        [Run("A", run, MemorySamples(run))], TopicOptions()).rankings for rival in one.rivals}
+    monkeypatch.setattr("hpcbench.answers.compare.read_side", lambda _: Side("A", (run,)))
+    widths, n_common = {}, 0
+    for key in ("backend", "threads"):
+        sides = [*split_by(Side("A", (run,)), key).values()]
+        for at, side in enumerate(compare_by(["A"], key, 0.03).comparisons, 1):
+            for one in side.cases:
+                pair = [sides[of][one.key].case.case_id for of in (0, at)]
+                widths[key] = one.interval.ends[1] / one.interval.ends[0]
+                for ids, sign in ((pair, 1), (pair[::-1], -1)):
+                    if rival := advised.get((ids[0], ids[1])):
+                        n_common += 1
+                        known = rival.paired
+                        ends = sorted(end ** sign for end in known.interval.ends)
+                        assert one.interval.ends == pytest.approx(ends)
+                        assert (one.chance, one.false_share, one.launches[0], one.tested) == (
+                            known.chance, known.false_share, known.n, known.tested)
+                        assert (one.verdict in (SLOWER, FASTER)) == rival.is_clear
+    assert n_common >= 6 and widths["backend"] > 4 * widths["threads"], "not of unlike comparisons"
 
 
 def test_single_launches_are_at_most_suspect() -> None:

@@ -68,7 +68,8 @@ def test_a_clear_winner_is_named_with_its_ratio_and_interval() -> None:
     found = asked([timed("gloo"), timed("mpi", 1.5)])
     (answer,) = found.answers
     (rival,) = found.rankings[0].rivals
-    assert rival.paired.chance and rival.false_share == pytest.approx(rival.paired.chance)
+    pair = rival.paired
+    assert pair.chance and pair.false_share == pytest.approx(pair.chance) and pair.tested == 1
     assert answer.certainty == CLEAR and answer.command == "hpcbench compare FILE --by backend"
     assert "backend: gloo fastest" in answer.sentence
     assert rival.paired.interval.ends == pytest.approx((1.49, 1.51), abs=0.005)

@@ -1,10 +1,9 @@
 """Where an algorithm and a protocol beat NCCL's own choice: the content of a tuner's table.
 
 A case that sets NCCL_ALGO and NCCL_PROTO is compared with the case of the same work that sets
-neither, in pairs measured close together (`recommend.paired`). As there, a chance counts as often
-as there are ways, all comparisons of a table are one family, and of 100 tables of equal choices at
-most one has a line. Tables know no dtype, operator or mode, so a choice must gain in all that were
-measured."""
+neither, in pairs measured close together (`tasks.paired`). As there, all pairs of ways of a table
+are one family, and of 100 tables of equal choices at most one has a line. Tables know no dtype,
+operator or mode, so a choice must gain in all that were measured."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from types import MappingProxyType
 from typing import Any
 
 from hpcbench.answers.answer import Run
-from hpcbench.answers.compare import FEWEST, LAUNCHES, SMALLEST
-from hpcbench.answers.recommend import Paired, TaskSetting, is_clearly_slower, paired
+from hpcbench.answers.compare import SMALLEST
+from hpcbench.answers.recommend import is_clearly_slower
+from hpcbench.answers.tasks import FEWEST, LAUNCHES, Paired, TaskSetting, paired, time_of
 from hpcbench.errors import UsageError
 from hpcbench.operations.arrival import TOGETHER
 from hpcbench.records import dataclass
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, chosen
 from hpcbench.trace.schema import UNKNOWN
 from hpcbench.units import grouped, plural
 
@@ -227,29 +226,27 @@ Gains = Mapping[tuple[TunedCalls, int, str], Judged]
 
 def _gains(swept: Sequence[SweptCase], passes: Sequence[int]) -> Gains:
     """Return all comparisons, judged as one family; also of variants where none could be made."""
-    ways = {key: _compared(same) for key, same in grouped(
+    ways = {key: _ways(same) for key, same in grouped(
         ((one.calls, one.size, one.variant), one) for one in swept if not one.unfit).items()
         if any(one.choice for one in same)}
-    each = iter(paired([pair for of in ways.values() for pair in of.values()], passes))
-    compared = {key: {choice: next(each) for choice in of} for key, of in ways.items()}
-    chances = [chosen(len(of) + 1, one.chance) for of in compared.values()
-               for one in of.values() if one.chance is not None]
-    shares = iter(benjamini_hochberg(chances))
-    return {key: {choice: (one, one.chance is not None and is_clearly_slower(one, next(shares)))
-                  for choice, one in of.items()} for key, of in compared.items()}
+    pairs = paired([{choice: way.passes_s(passes) for choice, way in of.items()}
+                    for of in ways.values()])
+    gains = {key: {choice: of_task.get((choice, None), Paired(time_of(of[None]) / time_of(way)))
+                   for choice, way in of.items() if choice is not None}
+             for (key, of), of_task in zip(ways.items(), pairs, strict=True)}
+    return {key: {choice: (one, is_clearly_slower(one)) for choice, one in of.items()}
+            for key, of in gains.items()}
 
 
-def _compared(of_task: Sequence[SweptCase]) -> dict[TunedChoice, tuple[TaskSetting, TaskSetting]]:
-    """Return each choice that went wrong in no run, with NCCL's own choice."""
+def _ways(of_task: Sequence[SweptCase]) -> dict[TunedChoice | None, TaskSetting]:
+    """Return NCCL's own choice and each one that went wrong in no run; none without the own."""
     bad = {one.choice for one in of_task if one.item.status in BAD}
     ways = {choice: TaskSetting("", "", {one.run: one.item for one in reversed(alike)})
             for choice, alike in grouped(
                 (one.choice, one) for one in of_task if not one.unmeasured).items()
             if choice not in bad}
-    default = ways.pop(None, None)
-    return {} if default is None else {
-        choice: (way, default) for choice, way in ways.items()
-        if choice is not None and _folds(way) == _folds(default)}
+    return {choice: way for choice, way in ways.items()
+            if None in ways and _folds(way) == _folds(ways[None])}
 
 
 def _folds(way: TaskSetting) -> set[str]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from hpcbench import __version__
 from hpcbench.answers.answer import Run
 from hpcbench.answers.compare import SMALLEST
-from hpcbench.answers.recommend import Paired
+from hpcbench.answers.tasks import Paired
 from hpcbench.errors import UsageError, command_line, job_command_line, shell_line
 from hpcbench.interop.answers.tuner import TunedRange, TunerTable, tuner_table
 from hpcbench.interop.formats.export.cases import Exported, LeftOut, joined, left_out_lines
