@@ -412,6 +412,9 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
     results = compare_each(first, others, labels, smallest, in_launch=True, of_tasks=of_tasks)
     is_printed = any(one.run.imported for one in side.results)
     results = _with_nearest(results, first, others, (key, *(UNSTATED if is_printed else ())))
+    results = tuple(replace(one, unmatched=tuple(unmatched(
+        first, second, (one.first, one.second), in_launch=True, by=(key,)))) if one.cases else one
+        for one, second in zip(results, others, strict=True))
     if not any(one.cases for one in results):  # sides may differ in their own options alone
         results = tuple(sorted(results, key=lambda one: (
             one.first.split()[0] == one.second.split()[0])))

@@ -205,6 +205,16 @@ def differs_from_nearest(
     return min(every, key=len, default=())
 
 
+def _where_nearest(case: Case, others: Iterable[Case], may_differ: Collection[str]) -> str:
+    """Return what the nearest case of its kind differs in, as the end of a sentence."""
+    of_kind = [one for one in others if one.kind == case.kind]
+    names = [one.key for one in (
+        differs_from_nearest(case, of_kind, (*may_differ, *UNSTATED))
+        or differs_from_nearest(case, of_kind, may_differ))]
+    return f", where the nearest differs in {', '.join(names)}" if names else (
+        "" if of_kind else ", which has no case of its kind")
+
+
 TIMES_FROM = 10
 """A change of so many times is no longer given in %."""
 
@@ -258,9 +268,10 @@ def why_absent(case: CaseOfSide, alike: Sequence[CaseOfSide]) -> str:
 
 def unmatched(
     first: Mapping[str, CaseOfSide], second: Mapping[str, CaseOfSide], labels: Sequence[str], *,
-    in_launch: bool,
+    in_launch: bool, by: Collection[str] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Yield the label of each case that is not compared, and why."""
+    """Yield the label of each case that is not compared, and why; where sides differ ``by`` a key,
+    with what else the nearest case differs in."""
     for mine, other, here, there in ((first, second, labels[0], labels[1]),
                                      (second, first, labels[1], labels[0])):
         alike = {} if in_launch or mine.keys() <= other.keys() else grouped(
@@ -268,7 +279,9 @@ def unmatched(
         for key, case in mine.items():
             if key not in other:
                 absent = why_absent(case, alike.get(label_of(case.case), ()))
-                yield case.case.label, (f"{absent} in {there}" if case.launch_s else
+                beside = _where_nearest(case.case, (one.case for one in other.values()), by) if (
+                    by and case.launch_s) else ""
+                yield case.case.label, (f"{absent} in {there}{beside}" if case.launch_s else
                                         f"{case.problem} in {here}")
             elif not case.launch_s and other[key].problem != case.problem:
                 yield case.case.label, f"{case.problem} in {here}"

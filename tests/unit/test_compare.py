@@ -395,6 +395,25 @@ def test_advise_and_compare_have_one_interval_and_verdict_of_a_pair(
     assert n_common >= 6 and widths["backend"] > 4 * widths["threads"], "not of unlike comparisons"
 
 
+def test_a_case_without_a_partner_is_said_to_differ_from_the_nearest_beside_others_that_have_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, log = (make_results(tuple(in_passes(case, 1e-3, 1e-3, 1e-3) for case in cases))
+                for cases in ([*(make_case(backend=name, warmup=5, batch=20, index=at)
+                                 for at, name in enumerate(("gloo", "mpi"))),
+                               make_case(make_workload(size_bytes=64), backend="gloo", index=2),
+                               make_case(Stream("fp32", "copy", 2**20, 1), backend="gloo",
+                                         index=3, kind="hardware")],
+                              [make_case(backend="gloo", warmup=1, batch=5, index=4)]))
+    log = replace(log, run=replace(log.run, imported=("other",)))
+    monkeypatch.setattr("hpcbench.answers.compare.read_side", lambda _: Side("A", (log, own)))
+    (found,) = compare_by(["A"], "backend", 0.03).comparisons
+    assert len(found.cases) == 1
+    assert [why.removeprefix("not in backend=mpi") for _, why in found.unmatched] == [
+        ", where the nearest differs in warmup, batch",
+        ", where the nearest differs in requested_bytes", ", which has no case of its kind"]
+
+
 def test_single_launches_are_at_most_suspect() -> None:
     passes = ((1.0, 1.01, 0.99), (1.2, 1.21, 1.19))
     suspect = compared((1.0,), (1.2,), passes=passes)
