@@ -25,7 +25,6 @@ from hpcbench.answers.compare import (
     LOOKS,
     SAME,
     SLOWER,
-    at_most,
     compare,
     scope_of,
 )
@@ -160,8 +159,9 @@ def _refuse_unclean(side: Side) -> None:
     bad = bad or [f"{results.run.run_id}: {timed[missing]} has no time, and has one in other runs"
                   for results in side.results for missing in timed.keys() - {
                       item.case.case_id for item in results.cases if item.status == "ok"}]
-    bad = bad or [f"{results.run.run_id}: {reason.what}: {reason.text}" for results in side.results
-                  for item in results.cases if item.status == "ok" for reason in unchecked(item)]
+    bad = bad or [f"{results.run.run_id}: {reason.what}: {reason.sentence}"
+                  for results in side.results for item in results.cases
+                  if item.status == "ok" for reason in unchecked(item)]
     bad = bad or [f"{results.run.run_id}: ranks are missing" for results in side.results
                   if len(results.run.ranks_present) < results.run.world_size]
     bad = bad or [f"{results.run.run_id}: faults were injected" for results in side.results
@@ -183,7 +183,7 @@ _OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": 
 @dataclass(frozen=True, slots=True)
 class Reason:
     """A reason not to pass: the outcome, the case or limit (``what``), and the numbers; ``file`` is
-    the results that it is of, where several are checked."""
+    the results that it is of, where several are checked, ``remedy`` what to do."""
 
     outcome: str
     what: str
@@ -191,6 +191,11 @@ class Reason:
     case_id: str | None = None
     rank: int | None = None
     file: str = ""
+    remedy: str = ""
+
+    @property
+    def sentence(self) -> str:
+        return "; ".join(filter(None, (self.text, self.remedy)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,15 +514,13 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
             reasons.append(Reason(SLOW, case.label, change, ids[case.key]))
         elif case.verdict == SLOWER:
             reasons.append(Reason(CANNOT_TELL, case.label, f"{change}: the times are not of one "
-                                  "kind; measure both sides alike", ids[case.key]))
+                                  "kind", ids[case.key], remedy="measure both sides alike"))
         elif case.verdict not in (FASTER, SAME):
-            more = "" if case.more_launches is None else (
-                f"; use {at_most(case.more_launches)} launches a side")
-            undecided = f"undecided; {case.reason}{more}"
+            undecided = f"undecided; {case.reason}"
             is_shown = min(case.launches) > 1 or case.reason.startswith(LOOKS)
             reasons.append(Reason(CANNOT_TELL, case.label,
                                   f"{change}: {undecided}" if is_shown else undecided,
-                                  ids[case.key]))
+                                  ids[case.key], remedy=case.remedy))
         else:
             reasons.append(Reason(GOOD, case.label, f"{change}: {case.verdict}", ids[case.key]))
     return concluded(reasons, 0, len(result.cases))

@@ -85,7 +85,7 @@ class CaseComparison:
         n_launches: in how many launches both were measured, where ``in_launch``.
         chance, false_share: the p-value, and after Benjamini and Hochberg, of ``tested``
             comparisons.
-        verdict: one of VERDICTS; ``reason`` is why it is inconclusive.
+        verdict: one of VERDICTS; ``reason`` is why it is inconclusive, ``remedy`` what decides.
         more_launches: launches of each side that would probably suffice; None if not requested.
         phases: where the time of a step went, if it has phases.
         imported: whether each side has times that another program printed.
@@ -105,6 +105,7 @@ class CaseComparison:
     false_share: float | None = None
     verdict: str = INCONCLUSIVE
     reason: str = ""
+    remedy: str = ""
     more_launches: int | None = None
     phases: tuple[PhaseChange, ...] = ()
     jobs: tuple[int, int] = (1, 1)
@@ -301,20 +302,21 @@ def _judged(case: CaseComparison, smallest: float, family: int) -> CaseCompariso
             if case.ratio <= 1 / (1 + smallest) and case.high < 1 / (1 + NEAR):
                 return replace(case, verdict=FASTER)
     wanted = _launches_wanted(case, smallest, max(family, 1)) if case.takes_launches else None
-    return replace(case, more_launches=wanted,
-                   reason=case.reason or _unclear(case, smallest))
+    passes = f"use {_pairs_wanted(case, smallest)} {case.unit}" if (
+        case.in_launch and not case.reason) else ""
+    return replace(case, more_launches=wanted, reason=case.reason or _unclear(case),
+                   remedy=passes if wanted is None else f"use {at_most(wanted)} launches a side")
 
 
-def _unclear(case: CaseComparison, smallest: float) -> str:
+def _unclear(case: CaseComparison) -> str:
     if case.low is None or case.high is None:
         return "too few launches for an interval"
-    passes = f"; use {_pairs_wanted(case, smallest)} {case.unit}" if case.in_launch else ""
     if case.low <= 1 <= case.high:
-        return f"the interval includes 0 % and a change that matters{passes}"
+        return "the interval includes 0 % and a change that matters"
     if case.false_share is not None and case.false_share <= case.most_false:
-        return f"the interval includes changes too small to matter{passes}"
+        return "the interval includes changes too small to matter"
     return (f"not significant, with at most {100 * case.most_false:.0f} % false, among "
-            f"{plural(case.tested, 'comparison')}{passes}")
+            f"{plural(case.tested, 'comparison')}")
 
 
 def _pairs_wanted(case: CaseComparison, smallest: float) -> str:

@@ -233,7 +233,8 @@ def _row(
     phases = case.phases[:_PHASES_SHOWN] if case.verdict in (SLOWER, FASTER) else ()
     contrary = case.verdict == INCONCLUSIVE and (
         (case.second_s - case.first_s) * (case.ratio - 1) < 0)
-    why = [*filter(None, (case.reason, DISAGREE if contrary else "")), *(
+    remedy = case.remedy if case.in_launch else ""  # else in a column of its own
+    why = [*filter(None, (case.reason, remedy, DISAGREE if contrary else "")), *(
         f"{phase.name} is {100 * phase.share:.0f} % of the change" for phase in phases)]
     change = case.interval if in_times else case.interval.map(lambda ratio: ratio - 1)
     return Row((

@@ -240,17 +240,18 @@ _NAMED = 3
 def reason_lines(checked: CheckResult, *, full: bool = False) -> Iterator[str]:
     """Yield a line for each reason, ``full`` also for each value that holds; else one for many
     cases undecided for the same."""
-    groups = grouped(((one.text, one.file) if one.outcome == UNDECIDED and not full else one, one)
-                     for one in (*checked.reasons, *(checked.held if full else ())))
+    groups = grouped((
+        (one.sentence, one.file) if one.outcome == UNDECIDED and not full else one, one)
+        for one in (*checked.reasons, *(checked.held if full else ())))
     for alike in groups.values():
         where = f" in {alike[0].file}" if alike[0].file else ""
         if len(alike) > _NAMED:
             yield (f"{PREFIX} {UNDECIDED.upper()} {plural(len(alike), 'case')}{where}: "
-                   f"{alike[0].text}")
+                   f"{alike[0].sentence}")
             continue
         for reason in alike:
             rank = f" [rank {reason.rank}]" if reason.rank is not None else ""
-            yield f"{PREFIX} {reason.outcome.upper()} {reason.what}{rank}{where}: {reason.text}"
+            yield f"{PREFIX} {reason.outcome.upper()} {reason.what}{rank}{where}: {reason.sentence}"
 
 
 def print_checked(checked: CheckResult, *, quiet: bool, full: bool) -> None:

@@ -290,7 +290,8 @@ def test_pairs_that_contradict_the_medians_are_named_in_an_undecided_row() -> No
     found = compare(*sides, ("A", "B"))
     texts = []
     for ratio in (0.9, 2.0):
-        one = replace(found.cases[0], in_launch=True, verdict=INCONCLUSIVE, ratio=ratio, reason="")
+        one = replace(found.cases[0], in_launch=True, verdict=INCONCLUSIVE, ratio=ratio, reason="",
+                      remedy="")
         texts.append(comparison_table(replace(found, cases=(one,)), full=True).rows[0].cells[-1])
     assert texts == [DISAGREE, None]
 
@@ -321,11 +322,12 @@ def test_why_passes_of_one_launch_do_not_decide() -> None:
     del first["small"]
     wide = compare(first, second, ("A", "B"), in_launch=True).cases
     assert [one.verdict for one in wide] == [INCONCLUSIVE] * 2 and (wide[0].low or 0) > 1
-    assert [one.reason for one in wide] == [
-        "not significant, with at most 1 % false, among 2 comparisons; use 9 passes",
-        "the interval includes 0 % and a change that matters; use over 200 passes"]
+    assert [(one.reason, one.remedy) for one in wide] == [
+        ("not significant, with at most 1 % false, among 2 comparisons", "use 9 passes"),
+        ("the interval includes 0 % and a change that matters", "use over 200 passes")]
     small = compared((1.0,), (1.0,), in_launch=True, passes=((1.0,) * 12, passes["small"]))
-    assert small.reason == "the interval includes changes too small to matter; use over 200 passes"
+    assert (small.reason, small.remedy) == (
+        "the interval includes changes too small to matter", "use over 200 passes")
 
 
 def test_ways_in_one_launch_have_the_error_rate_that_recommendations_have() -> None:
@@ -333,7 +335,7 @@ def test_ways_in_one_launch_have_the_error_rate_that_recommendations_have() -> N
     found = compared((1.0,), (1.6,), in_launch=True, passes=((1.0,) * 9, factors.tolist()))
     assert found.low and found.low > 1.01 and found.false_share is not None
     assert 0.01 < found.false_share <= 0.05 and found.verdict == INCONCLUSIVE
-    assert 9 < int(found.reason.split()[-2]) < 20
+    assert 9 < int(found.remedy.split()[-2]) < 20
 
 
 def test_values_of_a_key_are_one_family_whichever_pairs_are_shown() -> None:
