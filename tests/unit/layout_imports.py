@@ -86,7 +86,8 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "fleet.commands": (*MACHINE, "commands", "reduce", "answers", "views", "report", "gen_config",
                        "fleet.*"),
     "fleet.history": (*READING, "reduce", "answers", "views", "report"),
-    "fleet.hunt": (*MACHINE, "launch", "reduce", "answers", "views", "report", "validation"),
+    "fleet.hunt": (*MACHINE, "launch", "telemetry", "reduce", "answers", "views", "report",
+                   "validation"),
     "fleet.soak": (*MACHINE, "launch", "reduce", "answers", "views", "report", "run", "worker"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "answers", "kinds.*.plan", "kinds.*.run",
