@@ -100,16 +100,9 @@ def three_digits(value: float) -> str:
 
 
 def digits(value: float, count: int) -> str:
-    """Return a plain decimal, never an exponent, with so many significant digits."""
-    return f"{Decimal(f'{value:.{count}g}'):f}"
-
-
-_EXPONENT = re.compile(r"\b\d+(?:\.\d+)?e[+-]\d+\b")
-
-
-def without_exponents(text: str) -> str:
-    """Return a text with its numbers as plain decimals: ``1230000`` for ``1.23e+06``."""
-    return _EXPONENT.sub(lambda number: f"{Decimal(number[0]):f}", text)
+    """Return a plain decimal, never an exponent, with so many significant digits, or ``nan``."""
+    text = f"{value:.{count}g}"
+    return f"{Decimal(text):f}" if "e" in text else text
 
 
 def seconds_unit(seconds: float) -> tuple[float, str]:

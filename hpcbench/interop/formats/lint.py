@@ -39,7 +39,7 @@ from hpcbench.interop.formats.tables import (
 from hpcbench.operations.collectives import collectives
 from hpcbench.records import dataclass
 from hpcbench.texts import say
-from hpcbench.units import plural, without_exponents
+from hpcbench.units import digits, plural
 
 RULES: Mapping[str, str] = {
     "factor": "busbw is algbw times the factor of the collective and n",
@@ -92,8 +92,8 @@ def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[BrokenRule]
         for row, half in _halves(table):
             rate = half.busbw or half.algbw
             if rate is not None and rate.low > link_gbs:
-                yield _of(table, "link", row.line, f"{rate.value:g} GB/s is above the declared "
-                                                   f"link of {link_gbs:g} GB/s")
+                yield _of(table, "link", row.line, f"{rate} GB/s is above the declared "
+                                                   f"link of {digits(link_gbs, 6)} GB/s")
 
 
 def contradicting(table: CommTable, judged: ImpliedRanks) -> set[int]:
@@ -107,7 +107,7 @@ def contradicting(table: CommTable, judged: ImpliedRanks) -> set[int]:
 def _of(
     table: CommTable | ProductTable | MatrixTable, rule: str, line: int, message: str,
 ) -> BrokenRule:
-    return BrokenRule(rule, table.path, line, without_exponents(message))
+    return BrokenRule(rule, table.path, line, message)
 
 
 def _halves(table: CommTable) -> Iterator[tuple[CommRow, PrintedForm]]:
@@ -137,8 +137,8 @@ def _factors(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
         if span is None:  # algbw is 0 to its digits: busbw is at most the greatest factor times it
             if has_factor(table.collective) and half.busbw.low > half.algbw.high * factor_of(
                     table.collective)(MOST_RANKS):
-                yield _of(table, "factor", row.line, f"busbw {half.busbw.value:g} GB/s at algbw "
-                                                     f"{half.algbw.value:g} GB/s")
+                yield _of(table, "factor", row.line, f"busbw {half.busbw} GB/s at algbw "
+                                                     f"{half.algbw} GB/s")
             continue
         least, most = span
         if least <= most and least <= high and low <= most:
@@ -146,10 +146,11 @@ def _factors(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
         factor = factor_of(table.collective)(table.ranks) if table.ranks else None
         expected = (f"{table.collective} of n = {judged.text} has another factor"
                     if factor is None else
-                    f"{half.algbw.value:g} x {factor:.4g} = {half.algbw.value * factor:.4g} GB/s "
-                    f"for {table.collective} of n = {table.ranks}")
-        yield _of(table, "factor", row.line, f"busbw {half.busbw.value:g} GB/s at algbw "
-                                             f"{half.algbw.value:g} GB/s: {expected}")
+                    f"{half.algbw} x {digits(factor, 4)} = "
+                    f"{digits(half.algbw.value * factor, 4)} GB/s for {table.collective} "
+                    f"of n = {table.ranks}")
+        yield _of(table, "factor", row.line, f"busbw {half.busbw} GB/s at algbw "
+                                             f"{half.algbw} GB/s: {expected}")
 
 
 def _sizes(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
@@ -187,7 +188,7 @@ def _parts(size_bytes: int, part: int, open_bytes: int) -> tuple[int, int]:
 def _odd(table: CommTable) -> Iterator[BrokenRule]:
     """Yield values that no measurement has: no number, or a time that is not above 0."""
     for row, half in _halves(table):
-        odd = [*half.odd, *([f"time {half.time_us.value:g} us"]
+        odd = [*half.odd, *([f"time {half.time_us} us"]
                             if half.time_us is not None and half.time_us.value <= 0 else [])]
         for value in odd:
             yield _of(table, "rate", row.line, f"{value} at size {row.size_bytes} B")
@@ -204,13 +205,13 @@ def _rates(table: CommTable) -> Iterator[BrokenRule]:
                 moved.append(row.size_bytes * (table.ranks or 1))
             if not any(rate.may_be(one / time.high / 1e3, one / time.low / 1e3) for one in moved):
                 yield _of(table, "rate", row.line,
-                          f"algbw {rate.value:g} GB/s, but {moved[-1]} B / {time.value:g} us = "
-                          f"{moved[-1] / time.value / 1e3:.4g} GB/s")
+                          f"algbw {rate} GB/s, but {moved[-1]} B / {time} us = "
+                          f"{digits(moved[-1] / time.value / 1e3, 4)} GB/s")
         if rate and (messages := row.messages_per_s) and not rate.may_be(
                 messages.low * row.size_bytes / 1e9, messages.high * row.size_bytes / 1e9):
             yield _of(table, "rate", row.line,
-                      f"{rate.value * 1e3:g} MB/s, but {messages.value:g} messages/s x "
-                      f"{row.size_bytes} B = {messages.value * row.size_bytes / 1e6:.4g} MB/s")
+                      f"{rate.scaled(1e3)} MB/s, but {messages} messages/s x {row.size_bytes} B = "
+                      f"{digits(messages.value * row.size_bytes / 1e6, 4)} MB/s")
 
 
 def _average(table: CommTable) -> Iterator[BrokenRule]:
@@ -221,8 +222,8 @@ def _average(table: CommTable) -> Iterator[BrokenRule]:
     mean = _mean(printed)
     if not table.average.may_be(mean.low, mean.high):
         yield _of(table, "average", table.lines.get("average", table.rows[-1].line),
-                  f"the table says {table.average.value:g} GB/s on average; its {len(printed)} "
-                  f"busbw have a mean of {mean.value:.6g} GB/s")
+                  f"the table says {table.average} GB/s on average; its {len(printed)} "
+                  f"busbw have a mean of {mean} GB/s")
 
 
 def _mean(numbers: Sequence[Printed]) -> Printed:
@@ -274,7 +275,7 @@ def _spreads(table: CommTable) -> Iterator[BrokenRule]:
             printed = [one for one in ordered if one is not None]
             if any(one.low > other.high for one, other in zip(printed, printed[1:], strict=False)):
                 yield _of(table, "spread", row.line, "these do not rise: "
-                          + ", ".join(f"{one.value:g}" for one in printed) + " us")
+                          + ", ".join(map(str, printed)) + " us")
                 break
 
 
@@ -316,25 +317,24 @@ def _lint_matrix(table: MatrixTable, link_gbs: float | None) -> Iterator[BrokenR
                               ("max", table.greatest, most), ("average", table.average,
                                                               _mean(cells))):
         if said is not None and not said.may_be(is_so.low, is_so.high):
-            yield _of(table, "average", 1, f"{table.name}: {name} {said.value:g}, but that of its "
-                                           f"{len(cells)} values is {is_so.value:.6g}")
+            yield _of(table, "average", 1, f"{table.name}: {name} {said}, but that of its "
+                                           f"{len(cells)} values is {is_so}")
     if link_gbs is not None and "GB/s" in table.description and most.low > link_gbs:
-        yield _of(table, "link", 1, f"{table.name}: {most.value:g} GB/s is above the declared "
-                                    f"link of {link_gbs:g} GB/s")
+        yield _of(table, "link", 1, f"{table.name}: {most} GB/s is above the declared "
+                                    f"link of {digits(link_gbs, 6)} GB/s")
 
 
 def _lint_products(table: ProductTable) -> Iterator[BrokenRule]:
     for row in table.rows:
         low, mean, high = row.least_ms, row.mean_ms, row.greatest_ms
         if low.low > mean.high or mean.low > high.high:
-            yield _of(table, "spread", row.line, f"these do not rise: {low.value:g}, "
-                                                 f"{mean.value:g}, {high.value:g} ms")
+            yield _of(table, "spread", row.line, f"these do not rise: {low}, {mean}, {high} ms")
         work = 2 * row.m * row.n * row.k / 1e9
         if low.low > 0 and not row.tflops.may_be(work / high.high, work / low.low):
             yield _of(table, "rate", row.line,
-                      f"{row.tflops.value:g} TFLOPS, but 2 x {row.m} x {row.n} x {row.k} in "
-                      f"{low.value:g} to {high.value:g} ms is {work / high.value:.4g} to "
-                      f"{work / low.value:.4g}")
+                      f"{row.tflops} TFLOPS, but 2 x {row.m} x {row.n} x {row.k} in "
+                      f"{low} to {high} ms is {digits(work / high.value, 4)} to "
+                      f"{digits(work / low.value, 4)}")
         if row.passed is False:
             yield _of(table, "wrong", row.line, f"{row.implementation}: validation failed")
 
@@ -343,7 +343,7 @@ def _lint_node(node: NodeTable, link_gbs: float | None) -> Iterator[BrokenRule]:
     for name, value in node.metrics.items():
         if is_code(name) and value.value:
             yield BrokenRule("failed", node.path, node.line, f"{node.node}: a benchmark ended with "
-                                                            f"return code {value.value:g}")
+                                                            f"return code {value}")
     for table in comm_tables(node):
         yield from _lint_comm(table, link_gbs)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from hpcbench.units import digits
+
 _NUMBER = re.compile(r"([-+]?)(\d+)(?:\.(\d*))?(?:[eE]([-+]?\d{1,3}))?")
 _ROUNDING = 1e-9
 """Share by which the last bits of a sum or product of doubles may be off."""
@@ -12,7 +14,7 @@ _ROUNDING = 1e-9
 
 _GREATEST = 1e300
 _MOST_DIGITS, _TOO_MUCH = 19, 10**18
-_HALVES = tuple(10.0 ** -digits / 2 * (1 + 1e-6) for digits in range(_MOST_DIGITS))
+_HALVES = tuple(10.0 ** -decimals / 2 * (1 + 1e-6) for decimals in range(_MOST_DIGITS))
 
 
 class Printed(NamedTuple):
@@ -22,6 +24,9 @@ class Printed(NamedTuple):
 
     value: float
     half: float
+
+    def __str__(self) -> str:
+        return digits(self.value, 6)
 
     @property
     def low(self) -> float:

@@ -45,7 +45,7 @@ from hpcbench.kinds.training.run.strategies.base import GradientExchange, Strate
 from hpcbench.measurement.process import KernelFiles, granted_cores
 from hpcbench.operations.place import Place
 from hpcbench.operations.token_file import TokenFile
-from hpcbench.units import round_bytes, without_exponents
+from hpcbench.units import digits, round_bytes
 
 _HEAD_DIM = 8
 _TOKENS = 16
@@ -191,9 +191,8 @@ class Disparity:
     def words(self) -> str:
         if self.what == "losses" and self.got in _NOT_FINITE:
             return f"the loss is {self.got}: the training diverged, or a step is wrong"
-        return without_exponents(
-            f"{self.n_wrong} of {self.n_compared} {self.what} are not those of a single process, "
-            f"first {self.first}: got {self.got}, expected {self.expected}")
+        return (f"{self.n_wrong} of {self.n_compared} {self.what} are not those of a single "
+                f"process, first {self.first}: got {self.got}, expected {self.expected}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,13 +306,13 @@ def _comparisons(
         # is there something to learn: a chain of packed weights may give no gradient
         norm = math.sqrt(sum(float(item.norm()) ** 2 for item in got.values()))
         yield "norms of all gradients of adapters", [_Comparison(
-            "norm", 0.0 if norm > 0 else math.inf, 1.0, f"{norm:.6g}", "more than 0")]
+            "norm", 0.0 if norm > 0 else math.inf, 1.0, digits(norm, 6), "more than 0")]
         yield "adapters after a step", list(_kept(before, weights, same=False))
         yield "frozen weights after a step", list(_kept(frozen, strategy.frozen(), same=True))
 
 
 def _loss(got: float, expected: float, allowed: float) -> _Comparison:
-    return _Comparison("loss", abs(got - expected), allowed, f"{got:.8g}", f"{expected:.8g}")
+    return _Comparison("loss", abs(got - expected), allowed, digits(got, 8), digits(expected, 8))
 
 
 def _gradients(
@@ -357,8 +356,10 @@ def _equal(
     ours = got.to(torch.float64)
     allowed = bound.relative * norm + bound.floor * math.sqrt(expected.numel())
     error = float((ours - expected).norm())
-    return _Comparison(name, error, allowed, f"norm {float(ours.norm()):.6g}, off by {error:.2g}",
-                       f"norm {float(expected.norm()):.6g}, off by {allowed:.2g} at most")
+    return _Comparison(
+        name, error, allowed,
+        f"norm {digits(float(ours.norm()), 6)}, off by {digits(error, 2)}",
+        f"norm {digits(float(expected.norm()), 6)}, off by {digits(allowed, 2)} at most")
 
 
 def _projected(
@@ -371,8 +372,8 @@ def _projected(
     ours = got.to(torch.float64)
     product, square = float((ours * expected).sum()), float((ours * ours).sum())
     error = abs(product - square) if square else math.inf
-    return _Comparison(name, error, bound.relative * norm * norm, f"<p, p> = {square:.6g}",
-                       f"<p, g> = {product:.6g} of a projection p of the gradient g")
+    return _Comparison(name, error, bound.relative * norm * norm, f"<p, p> = {digits(square, 6)}",
+                       f"<p, g> = {digits(product, 6)} of a projection p of the gradient g")
 
 
 def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comparison]:
@@ -385,8 +386,8 @@ def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comp
             theirs.abs() + before[name].abs() + (theirs - before[name]).abs())
         at = int((errors / allowed.clamp_min(1e-300)).argmax())
         yield _Comparison(name, float(errors.flatten()[at]), float(allowed.flatten()[at]),
-                          f"{float(got[name].flatten()[at]):.9g} (element {at})",
-                          f"{float(theirs.flatten()[at]):.9g}")
+                          f"{digits(float(got[name].flatten()[at]), 9)} (element {at})",
+                          digits(float(theirs.flatten()[at]), 9))
 
 
 def _kept(before: Tensors, after: Tensors, *, same: bool) -> Iterator[_Comparison]:
