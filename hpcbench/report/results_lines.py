@@ -382,13 +382,13 @@ def definition_lines(results: Results) -> Iterator[str]:
 
 
 def column_lines(tables: Iterable[Table], definitions: Iterable[str]) -> Iterator[str]:
-    """Yield the meaning of each column that the ``definitions`` do not name; those of flags do not
-    count."""
+    """Yield the meaning of each column that the ``definitions`` do not give as ``TITLE = ...``;
+    those of flags do not count."""
     text = "\n".join(line for line in definitions if not line.startswith("flag "))
     yield from dict.fromkeys(
         f"column {column.title}: {column.meaning}"
         for table in tables for column in table.without_empty().columns
-        if column.meaning and not re.search(rf"(?<!\w){re.escape(column.title)}(?!\w)", text))
+        if column.meaning and not re.search(rf"(?<!\w){re.escape(column.title)}( =|:)", text))
 
 
 def _left_out(results: Results) -> str:

@@ -269,7 +269,7 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
     told = diagnose([Run("run", results, MemorySamples(results))], TopicOptions())
     assert late.case.case_id not in {one.case_id for one in told.checks if one.is_clear}
     (table,) = arrival_tables(results)
-    explained = column_lines([table], ["flag delay: ranks", "from"])
+    explained = column_lines([table], ["flag delay: ranks", "time = without delay"])
     assert [line.split(":")[0] for line in explained] == [f"column {name}" for name in (
         "delay", "missed", "from last", "own entry", "absorbed", "95 % CI")]
     assert len([*column_lines([table], ["from last = the time", "95 % CI = of"])]) == 4
