@@ -24,6 +24,7 @@ from hpcbench.reduce.checks import MOST_OF_PEAK
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import digits, grouped, plural, size_text, three_digits
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart
+from hpcbench.views.columns import BUSBW
 from hpcbench.views.table import Column, Row, Show, Table
 
 LEAST_COUNTED, MOST_COUNTED = 0.1, 1.25
@@ -188,7 +189,7 @@ def bandwidth_tables(truth: BandwidthTruth) -> Iterator[Table]:
               if (share := case.counted_share) is not None and share >= LEAST_COUNTED}
     yield plain_table("bandwidth against links and counters", (
         Column("case", "case"),
-        Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more"),
+        BUSBW,
         Column("of_link", "of link", Show.PERCENT, "%", "of what the declared links allow",
                optional=True),
         Column("of_best", "of backend's best", Show.PERCENT, "%", "of the highest of the backend"),

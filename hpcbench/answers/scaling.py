@@ -38,6 +38,7 @@ from hpcbench.statistics.scaling_laws import Law
 from hpcbench.units import digits, format_seconds, grouped, plural, three_digits
 from hpcbench.views.chart import PLAIN, Axis, ChartPoint, LineChart, Panel, Scale
 from hpcbench.views.chart import Curve as TimeSeries
+from hpcbench.views.columns import BUSBW
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 
 POOR_FIT = 0.1
@@ -303,8 +304,7 @@ def _moved_table(all_series: Sequence[ScalingSeries]) -> Table:
     paired = any(one.in_launch for series in all_series for one in series.members)
     columns = (
         Column("size", "size"), Column("ranks", "ranks", Show.COUNT),
-        Column("nodes", "nodes", Show.COUNT), Column("time", "time", Show.US, "us"),
-        Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more"),
+        Column("nodes", "nodes", Show.COUNT), Column("time", "time", Show.US, "us"), BUSBW,
         Column("share", "of base", Show.PERCENT, f"%{BY_PAIRS}" if paired else "%",
                "bus bandwidth over that of fewest ranks", "more", optional=True),
         Column("interval", _INTERVAL, Show.PERCENT, "%", optional=True),

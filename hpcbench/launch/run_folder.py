@@ -26,13 +26,15 @@ from hpcbench.launch.session import RankIdentity, Session, from_root, on_all, on
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.order import History
 from hpcbench.records import dataclass
-from hpcbench.texts import from_json, path_of, say, to_json
+from hpcbench.texts import path_of, say, to_json
 from hpcbench.trace.container import (
     LATEST,
+    PLAN_FILE,
     attempt_folder,
     attempt_folders,
     attempt_of,
     is_suite,
+    planned_ranks,
     sync_folder,
     whole_file,
 )
@@ -79,16 +81,9 @@ def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> Run
         folder.traces.mkdir(parents=True)
         for name, text in _plan_files(plan).items():
             (folder.path / name).write_text(text)
-        stays = plan.world_size == 1 and _is_of_several_ranks(folder.path.parent / LATEST)
+        stays = plan.world_size == 1 and (planned_ranks(folder.path.parent / LATEST) or 1) > 1
         notes = convenience_notes(folder.path, is_named=path is not None, stays=stays)
     return replace(folder, notes=notes)
-
-
-def _is_of_several_ranks(run: Path) -> bool:
-    """Return whether a run there has several ranks; not where its plan cannot be read."""
-    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
-        return bool(from_json((run / "plan.json").read_bytes()).get("world_size") > 1)
-    return False
 
 
 @contextlib.contextmanager
@@ -129,7 +124,7 @@ def resume_folder(path: Path, plan: Plan, history: History) -> RunFolder:
     folder = RunFolder(path, history.run_id, history.attempt)
     try:
         folder.traces.mkdir(parents=True)
-        if plan.plan_hash not in (path / "plan.json").read_text():
+        if plan.plan_hash not in (path / PLAN_FILE).read_text():
             for name in ("config", "plan"):
                 kept = path / f"{name}-before-attempt{history.attempt}.json"
                 kept.write_bytes((path / f"{name}.json").read_bytes())
@@ -147,7 +142,7 @@ def resume_folder(path: Path, plan: Plan, history: History) -> RunFolder:
 
 def _plan_files(plan: Plan) -> dict[str, str]:
     return {"config.json": to_json(plan.config, indent=1) + "\n",
-            "plan.json": to_json(plan_to_json(plan)) + "\n"}
+            PLAN_FILE: to_json(plan_to_json(plan)) + "\n"}
 
 
 def point_latest_to(path: Path) -> None:

@@ -237,9 +237,6 @@ def as_notes(findings: Iterable[Finding]) -> list[Finding]:
     return [replace(item, scope="note") for item in findings if item.code != "HB101"]
 
 
-PLAN_FILE = "plan.json"
-
-
 @dataclass(frozen=True, slots=True)
 class Attempts:
     """The traces of each attempt, the newest last, and the findings about all of them."""
@@ -344,21 +341,21 @@ def is_fresh(folder: Path) -> bool:
     if not folder.is_dir():
         raise FileError(f"{folder}: is no folder; --resume takes the results folder of a run, or a "
                         "new one")
-    if (folder / PLAN_FILE).is_file():
+    if (folder / container.PLAN_FILE).is_file():
         return False
     if container.is_suite(folder):
         raise FileError(f"{folder}: is the folder of a suite: "
                         f"{job_command_line('N', 'suite', '--resume', folder)}; or give the "
                         "folder of one of its members")
     if any(folder.iterdir()):
-        raise FileError(f"{folder}: holds files but no {PLAN_FILE}, so it is no results folder of "
-                        "`hpcbench run`; --resume takes one, or a new or empty folder")
+        raise FileError(f"{folder}: holds files but no {container.PLAN_FILE}, so it is no results "
+                        "folder of `hpcbench run`; --resume takes one, or a new or empty folder")
     return True
 
 
 def read_plan(folder: Path) -> Plan:
     """Return the plan of the run in a folder. Raises TraceError, or OSError if it has none."""
-    path = folder / PLAN_FILE
+    path = folder / container.PLAN_FILE
     return plan_from_text(path.read_bytes(), path)
 
 

@@ -23,6 +23,7 @@ from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, TelemetryWriter, new_results
 from hpcbench.reduce.topology import Topology, topology_of
 from hpcbench.reduce.usage import UsageCollector, with_usage
+from hpcbench.trace.container import PLAN_FILE
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
 
@@ -172,7 +173,7 @@ def exit_code(results: Results) -> ExitCode:
 
 
 def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
-    if (folder / history.PLAN_FILE).is_file():
+    if (folder / PLAN_FILE).is_file():
         return history.read_plan(folder)
     plans = [source.plan for source in opened if source.plan is not None]
     if not plans:

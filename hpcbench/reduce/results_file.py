@@ -50,6 +50,7 @@ from hpcbench.trace.container import (
     expected_content,
     new_container,
     open_container,
+    planned_ranks,
     verify,
 )
 from hpcbench.trace.sealed import CLOCKS, SEALED, STAMPS, write_clocks
@@ -419,20 +420,12 @@ class ResultsFile:
 def _no_results(path: Path, file_path: Path) -> str:
     folder = file_path.parent
     if file_path.name == FILE_NAME and (folder / "traces").is_dir():
-        again = job_command_line(_ranks_of(folder), "run", "--resume", folder)
+        again = job_command_line(planned_ranks(folder) or "N", "run", "--resume", folder)
         return (f"{file_path}: no such file; {command_line('reduce', folder)} makes it from the "
                 f"traces there, {again} ends a run that did not")
     if path.is_dir():
         return f"{file_path}: no such file; give the folder of a run, such as results/latest"
     return f"{path}: no such file or folder; give results.h5 of a run, or its folder"
-
-
-def _ranks_of(folder: Path) -> int | str:
-    """Return the number of ranks in the plan of a run, ``N`` where that cannot be read."""
-    try:
-        return int(json.loads((folder / "plan.json").read_text(encoding="utf-8"))["world_size"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return "N"
 
 
 def without_latest(paths: Sequence[Path]) -> list[Path]:

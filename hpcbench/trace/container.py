@@ -23,6 +23,7 @@ import numpy as np
 
 from hpcbench import limits
 from hpcbench.errors import NOT_AS_WRITTEN, FileError
+from hpcbench.texts import from_json
 from hpcbench.trace.source import UnreadableTrace, check_version
 
 _PREFIX = "attempt"
@@ -53,6 +54,16 @@ SUITE_FILE = "suite.json"
 
 LATEST = "latest"
 """The link to the newest run of a folder."""
+
+PLAN_FILE = "plan.json"
+
+
+def planned_ranks(run: Path) -> int | None:
+    """Return the number of ranks in the plan of a run's folder; None where it cannot be read."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        return int(from_json((run / PLAN_FILE).read_bytes())["world_size"])
+    return None
+
 
 _CANNOT = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF,
                      errno.EACCES, errno.EPERM})

@@ -162,6 +162,7 @@ INTERVAL = Column("interval", "95 % CI", Show.US, "us",
                   "confidence interval of the median, from its lower to its upper end")
 WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "wrong elements, summed over ranks and checked "
                "calls", "less", usual=0)
+BUSBW = Column("busbw", "busbw", Show.GB_PER_S, "GB/s", better="more")
 N = Column("n", "n", Show.COUNT, "", "timed samples", detail=True)
 STATUS = Column("status", "status", usual="ok")
 LAUNCHES = Column("launches", "launches", Show.US, "p50, us", "medians of the launches",
