@@ -96,7 +96,7 @@ def show(
     with open_results(path) as file:
         advice = topic_results_of_file(file)
         if as_json:
-            from hpcbench.report.summary import print_summary  # with the page's template: jinja2
+            from hpcbench.report.summary import print_summary
 
             print_summary(file.results, advice)
         else:

@@ -48,14 +48,16 @@ from hpcbench.reduce.suite_file import is_suite, read_suite
 from hpcbench.report.answer_lines import opened
 from hpcbench.report.charts import charts_of, finished, origin_text
 from hpcbench.report.document import (
+    NOT_DRAWN,
     Card,
     Cards,
+    Drawn,
     Item,
     ReportDocument,
     ReportSection,
-    html_text,
     markdown_text,
 )
+from hpcbench.report.page import html_text
 from hpcbench.report.plan_lines import by_rule
 from hpcbench.report.results_lines import (
     FAILED,
@@ -195,11 +197,15 @@ _FACTS = (Column("key", "fact"), Column("value", "value"))
 _LABELS, _EVIDENCE_LINES, _PHRASES, _LONGEST = 3, 12, 4, 300
 
 
-def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
-    """Return the report of a run, or of several: differences (``full``: all), then each run."""
+def document_of(
+    runs: Sequence[Run], charts: Sequence[Chart] = (), *, full: bool = True,
+) -> ReportDocument:
+    """Return the report of a run, or of several: differences (``full``: all), then each run.
+
+    ``charts`` are those of the one run, if they were made before."""
     if len(runs) == 1:
         run, = runs
-        return ReportDocument(_title(run), _when(run), _with_data(sections_of(run, answers=True)),
+        return ReportDocument(_title(run), _when(run), _with_data(sections_of(run, charts)),
                               origin_text(run.results))
     parts = [ReportSection(f"run-{number}", f"{_name(run)}: {run.path}",
                      (Line(_when(run), "quiet"), Line(origin_text(run.results), "quiet")),
@@ -211,17 +217,18 @@ def document_of(runs: Sequence[Run], *, full: bool = True) -> ReportDocument:
 
 
 def sections_of(
-    run: Run, *, answers: bool = False, among: Sequence[Run] = (),
+    run: Run, charts: Sequence[Chart] = (), among: Sequence[Run] = (),
 ) -> Iterator[ReportSection]:
-    """Yield the sections of a run; ``among`` are the runs whose charts share colours of names."""
+    """Yield the sections of a run, which may have its ``charts``; ``among`` are the runs whose
+    charts share colours of names: the answers are of all of them."""
     results, advice = run.results, topic_results(run)
     of_answers = {chart.title for one in advice for chart in one.topic.charts(one.record)}
-    charts = [chart for chart in charts_of(
+    charts = [chart for chart in charts or charts_of(
         results, run.samples, advice, among=[one.results for one in among])
         if chart.title not in of_answers]
     yield from _first_sections(run, advice)
     yield from _kinds(results, charts, winners_among(one.record for one in advice))
-    if answers:
+    if not among:
         yield from _answers([run], advice)
     yield ReportSection("course", "The run over time", tuple(_course(results, charts)))
     bad = (*_failures(results), *_left_out(results))
@@ -427,23 +434,24 @@ def output_path(paths: Sequence[Path], output: Path | None, chosen: str) -> Path
     return (beside if len(paths) == 1 else Path()) / f"{NAME}{FORMATS[chosen]}"
 
 
-def write_report(runs: Sequence[Run], chosen: str, target: Path) -> Path:
+def write_report(
+    runs: Sequence[Run], chosen: str, target: Path, drawn: Drawn = NOT_DRAWN,
+) -> Path:
     """Write the report in this format; the file is absent or whole. Raises FileError, UsageError.
-    """
-    figures = [f"plots/{path.name}" for path in (target.parent / "plots").glob("*.png")
-               if len(runs) == 1]
-    content = _content(document_of(runs, full=chosen != "md"), chosen, figures)
+
+    The page of one run takes what was ``drawn`` before."""
+    document = document_of(runs, drawn.charts, full=chosen != "md")
+    if chosen == "md":
+        figures = [f"plots/{path.name}" for path in (target.parent / "plots").glob("*.png")
+                   if len(runs) == 1]
+        content = printable(markdown_text(document, figures)).encode()
+    elif chosen == "pdf":
+        content = pdf_bytes(document)
+    else:
+        content = printable(html_text(document, __version__, drawn.figures)).encode()
     with whole_file(target, make_folder=True) as part:
         part.write_bytes(content)
     return target
-
-
-def _content(document: ReportDocument, chosen: str, figures: Sequence[str]) -> bytes:
-    if chosen == "md":
-        return printable(markdown_text(document, figures)).encode()
-    if chosen == "pdf":
-        return pdf_bytes(document)
-    return printable(html_text(document, __version__)).encode()
 
 
 def _members(paths: Sequence[Path]) -> Iterator[Path]:

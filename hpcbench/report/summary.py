@@ -43,12 +43,12 @@ from hpcbench.reduce.results import (
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.charts import charts_of
+from hpcbench.report.document import NOT_DRAWN, Drawn
 from hpcbench.report.report_file import FORMATS, NAME, write_report
 from hpcbench.report.terminal import print_document
 from hpcbench.texts import as_field, to_json, valid
 from hpcbench.trace.container import whole_file
 from hpcbench.units import in_summary_units, plural
-from hpcbench.views.chart import Chart
 from hpcbench.views.columns import late_start
 from hpcbench.views.metric_tables import fields_of, metric_row
 from hpcbench.views.presenter import presenter_of
@@ -123,16 +123,18 @@ def write_reports(
     written = write_summary(results, folder, advice)
     output = results.plan.config.get("output", {})
     target = folder / f"{NAME}{FORMATS['html']}"
+    drawn = NOT_DRAWN
     with open_results(folder) as file:
         if output.get("plots", True):
             with _optional("plots", folder, complain):
-                written += _drawn(list(charts_of(results, file, advice)), results, folder, announce)
+                drawn = Drawn(charts_of(results, file, advice))
+                written += _drawn(drawn, results, folder, announce)
         if output.get("report", True):
             with _optional("report", folder, complain):
                 if announce:
                     announce(f"writing {target}")
                 run = Run(shown or valid(str(folder)), results, file)
-                written.append(write_report([run], "html", target))
+                written.append(write_report([run], "html", target, drawn))
     return written
 
 
@@ -153,17 +155,16 @@ def _optional(
 
 
 def _drawn(
-    charts: Sequence[Chart], results: Results, folder: Path,
-    announce: Callable[[str], None] | None,
+    drawn: Drawn, results: Results, folder: Path, announce: Callable[[str], None] | None,
 ) -> list[Path]:
     """Draw the charts, if there are any: importing matplotlib alone takes half a second."""
-    if not charts:
+    if not drawn.charts:
         return []
     if announce:
-        announce(f"drawing {plural(len(charts), 'plot')} in {folder / 'plots'}")
+        announce(f"drawing {plural(len(drawn.charts), 'plot')} in {folder / 'plots'}")
     from hpcbench.report.plots import plot_charts
 
-    return plot_charts(charts, results, folder / "plots")
+    return plot_charts(drawn.charts, results, folder / "plots", figures=drawn.figures)
 
 
 def field_names(of_run: Collection[str]) -> tuple[str, ...]:

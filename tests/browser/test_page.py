@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hpcbench.answers.answer import Run
-from hpcbench.report.document import html_text
+from hpcbench.report.page import html_text
 from hpcbench.report.report_file import document_of
 from unit.results_factory import MemorySamples, all_ok, mixed_results, sweep
 

@@ -24,7 +24,8 @@ from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.reduce.stack import RankTimeline, SampleTimeline
 from hpcbench.report.charts import charts_of, timeline_chart
 from hpcbench.report.colours import colours_of, with_colours
-from hpcbench.report.document import ReportDocument, ReportSection, html_text
+from hpcbench.report.document import ReportDocument, ReportSection
+from hpcbench.report.page import html_text
 from hpcbench.report.plots import bare
 from hpcbench.report.plots.style import PlainFormatter
 from hpcbench.report.report_file import document_of

@@ -22,9 +22,9 @@ from hpcbench.report.document import (
     ReportDocument,
     ReportSection,
     escaped,
-    html_text,
     markdown_text,
 )
+from hpcbench.report.page import html_text
 from hpcbench.report.plots import drawn
 from hpcbench.report.report_file import chosen_format, document_of, output_path, runs_below
 from hpcbench.views.chart import Axis, ChartPoint, LineChart, Panel

@@ -35,6 +35,7 @@ from hpcbench.report.charts import ALL, ChartChoice, charts_of, chosen_charts, o
 from hpcbench.report.plots.bars import draw_bars, draw_dots, draw_heat_map
 from hpcbench.report.plots.lines import draw_lines, draw_roofline
 from hpcbench.report.plots.style import (
+    FOOTER_LINES,
     PAPER,
     REPORT,
     STYLES,
@@ -146,27 +147,40 @@ def plot_results(
 
 def plot_charts(
     charts: Iterable[Chart], results: Results, folder: Path, image_format: str = "png",
-    style: Style = REPORT,
+    style: Style = REPORT, figures: dict[int, Figure] | None = None,
 ) -> list[Path]:
-    """Write a figure of each chart into ``folder`` and return their paths. Raises FileError."""
-    return [write(chart, origin_text(results), folder / f"{chart.file_stem}.{image_format}", style)
-            for chart in charts]
+    """Write a figure of each chart into ``folder`` and return their paths. Raises FileError.
+
+    ``figures`` gets them by the id of each chart, for `drawn`, which has no footer."""
+    paths = []
+    for chart in charts:
+        paths.append(folder / f"{chart.file_stem}.{image_format}")
+        figure = write(chart, origin_text(results), paths[-1], style)
+        if figures is not None:
+            for line in figure.texts[-FOOTER_LINES:]:
+                line.remove()
+            figures[id(chart)] = figure
+    return paths
 
 
-def write(chart: Chart, origin: str, path: Path, style: Style = REPORT) -> Path:
+def write(chart: Chart, origin: str, path: Path, style: Style = REPORT) -> Figure:
     """Write a chart's figure, as ``path`` ends, and its caption beside it. Raises FileError."""
     chart, origin = in_fields(chart), as_field(origin)
     with whole_file(path.with_suffix(".txt"), make_folder=True) as part:
         part.write_text(caption(chart, origin), encoding="utf-8")
-    return save(draw(chart, origin, style), path, path.suffix[1:])
+    figure = draw(chart, origin, style)
+    save(figure, path, path.suffix[1:])
+    return figure
 
 
 def plot_comparisons(answer: Compared, path: Path) -> list[Path]:
     """Draw each comparison, numbered from the second one on. Raises FileError."""
     charts = [chart for one in answer.comparisons if (chart := comparison_chart(one)) is not None]
-    return [write(chart, f"sides: {', '.join(answer.sides)}",
-                  path if number == 1 else path.with_stem(f"{path.stem}-{number}"))
-            for number, chart in enumerate(charts, 1)]
+    paths = [path, *(path.with_stem(f"{path.stem}-{number}")
+                     for number in range(2, len(charts) + 1))][:len(charts)]
+    for chart, file in zip(charts, paths, strict=True):
+        write(chart, f"sides: {', '.join(answer.sides)}", file)
+    return paths
 
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -182,10 +196,14 @@ _BELOW_AXES_INCHES, _TURNED_INCHES = 0.5, 0.85
 """Labels of ticks, which may be turned, and the title of the axis."""
 
 
-def drawn(chart: Chart, number: int, *, is_narrow: bool = False) -> str:
+def drawn(
+    chart: Chart, number: int, *, is_narrow: bool = False, figure: Figure | None = None,
+) -> str:
     """Return a chart as markup: the ``number``-th figure of a page. One that ``is_narrow`` is in
-    the style of a column of a paper, without its title: panels stand one above the other."""
-    figure = bare(chart, PAPER if is_narrow else REPORT)
+    the style of a column of a paper, without its title: panels stand one above the other. The
+    other is the ``figure``, if there is one."""
+    if is_narrow or figure is None:
+        figure = bare(chart, PAPER if is_narrow else REPORT)
     inches = figure.bbox_inches if is_narrow else _cropped(figure)
     if isinstance(chart, HeatMap):
         picture = io.BytesIO()

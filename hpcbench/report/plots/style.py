@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib import rc_context, rcParams, rcParamsDefault
+from matplotlib import rcParams, rcParamsDefault
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import XAxis, YAxis
@@ -222,9 +222,12 @@ def our_look(more: Mapping[str, Any] | None = None) -> Iterator[None]:
     A matplotlibrc with ``text.usetex`` needs LaTeX, and one with ``savefig.bbox`` changes the size
     of a figure. A $ begins no formula. ``more`` are other settings."""
     settings: dict[Any, Any] = {**_DEFAULTS, "text.parse_math": False, **(more or {})}
-    with rc_context():
-        dict.update(rcParams, settings)  # as they are: to check 300 takes longer than a legend
+    before = dict.copy(rcParams)
+    dict.update(rcParams, settings)  # as they are: to check 300 takes longer than a legend
+    try:
         yield
+    finally:
+        dict.update(rcParams, before)
 
 
 def in_unit(value: Number, show: Show) -> Number:
@@ -455,16 +458,23 @@ def with_light_ticks(figure: Figure) -> Figure:
     return figure
 
 
+PNG_LEVEL = 2
+"""Of 9; the usual 6 makes files smaller by a tenth in twice the time."""
+
+
 def save(figure: Figure, path: Path, image_format: str) -> Path:
     """Write the figure; the file is absent or whole. Raises FileError."""
-    fixed: dict[str, Any] = {"metadata": {"Date": None}} if image_format == "svg" else {}
+    more: Mapping[str, Any] = {
+        "svg": {"metadata": {"Date": None}}, "png": {"pil_kwargs": {"compress_level": PNG_LEVEL}}}
     with whole_file(path, make_folder=True) as part, our_look(
             {"pdf.fonttype": _TRUETYPE, "svg.fonttype": "path"}):
-        with_light_ticks(figure).savefig(part, format=image_format, **fixed)
+        with_light_ticks(figure).savefig(
+            part, format=image_format, **more.get(image_format, {}))
     return path
 
 
 MORE = "More: the .txt file beside."
+FOOTER_LINES = 2
 LINE_INCHES, LOWEST_INCHES = 0.168, 0.128
 
 
