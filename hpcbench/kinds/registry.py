@@ -31,7 +31,9 @@ class KindSpec:
     ``aliases`` are other names in sweep files. Kinds are listed by ``order``, then by name. Making
     one imports nothing. ``problem`` is why a plug-in's kind cannot be used; stand-ins then make its
     cases skips. ``catalogue_path``'s function gives group -> name -> facts, as JSON values.
-    ``host_path``'s class takes functions of files as implementations (`kinds.function.plan`)."""
+    ``host_path``'s class takes functions of files as implementations (`kinds.function.plan`).
+    ``has_values``: each tensor of its cases has values, so torch need not load its rules for those
+    of a shape alone, a quarter of its import."""
 
     name: str
     block: str = ""
@@ -44,6 +46,7 @@ class KindSpec:
     problem: str = ""
     catalogue_path: str = ""
     host_path: str = ""
+    has_values: bool = False
 
     @property
     def is_plugin(self) -> bool:
