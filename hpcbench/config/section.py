@@ -122,6 +122,8 @@ class Fault(Section):
     seconds: Positive = key(
         0.1, "How much later a slow rank starts; slow_samples: how much longer each sample of "
         "a training then takes.")
+    cycle: Annotated[int, Field(ge=1)] | None = key(
+        None, "Of soak: the cycle in which it happens, of slow ones the first; default: each.")
 
 
 def fault_texts(stored: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -98,6 +98,13 @@ def wipe(tensor: torch.Tensor) -> None:
     tensor.view(_bytes_of_bool(tensor.dtype)).fill_(poison(tensor.dtype))
 
 
+def flip(tensor: torch.Tensor) -> None:
+    """Flip a bit of the last element, as a fault of memory does: the lowest of its highest byte, so
+    that no tolerance allows the result."""
+    if tensor.numel():
+        tensor.reshape(-1)[-1:].view(torch.uint8)[-1:].bitwise_xor_(1)
+
+
 def _bytes_of_bool(dtype: torch.dtype) -> torch.dtype:
     return torch.uint8 if dtype == torch.bool else dtype
 
@@ -218,18 +225,21 @@ AVG_ULPS = 2  # nccl-tests allows the same for its floating-point avg
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The wrong elements of one output: how many of how many, and the first of them."""
+    """The wrong elements of one output: how many of how many, and the first of them; ``bits`` are
+    those of it that differ, in hex, "" where both are not of one type."""
 
     n_wrong: int
     n_elements: int
     first_index: int
     got: str
     expected: str
+    bits: str = ""
 
     @property
     def words(self) -> str:
+        bits = f", bits {self.bits} differ" if self.bits else ""
         return (f"{self.n_wrong} of {self.n_elements} elements, first index {self.first_index}: "
-                f"got {self.got}, expected {self.expected}")
+                f"got {self.got}, expected {self.expected}{bits}")
 
 
 def compare(got: torch.Tensor, expected: torch.Tensor, *, ulps: int = 0) -> Mismatch | None:
@@ -258,7 +268,15 @@ def mismatch(
         n_wrong += len(wrong)
     if not n_wrong:
         return None
-    return Mismatch(n_wrong, len(ours), first, str(ours[first].item()), str(theirs[first].item()))
+    return Mismatch(n_wrong, len(ours), first, str(ours[first].item()), str(theirs[first].item()),
+                    _different_bits(ours[first:first + 1], theirs[first:first + 1]))
+
+
+def _different_bits(got: torch.Tensor, expected: torch.Tensor) -> str:
+    if got.dtype != expected.dtype:
+        return ""
+    different = got.cpu().view(torch.uint8) ^ expected.cpu().view(torch.uint8)
+    return f"0x{bytes(different.tolist()[::-1]).hex()}"
 
 
 def _right(got: torch.Tensor, expected: torch.Tensor, ulps: int) -> torch.Tensor:

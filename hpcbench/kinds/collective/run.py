@@ -27,6 +27,7 @@ from hpcbench.operations.data import (
     average_is_exact,
     compare,
     contributed,
+    flip,
     moved,
     poison,
     reduce_scatter_tensor,
@@ -77,9 +78,8 @@ class Operation:
         self.issue(async_op=False)
 
     def corrupt_output(self) -> None:
-        """Make one element of the output wrong, for tests of the check."""
-        if self.output.numel():
-            wipe(self.output.reshape(-1)[-1:])
+        """Flip one bit of the output, for tests of the check."""
+        flip(self.output)
 
     def check(self) -> Mismatch | None:
         """Compare the buffer that was just timed with the expected result, if there is one."""
