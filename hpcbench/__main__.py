@@ -19,6 +19,7 @@ leave_out_current_folder()  # first: what is imported below must be the installe
 # ruff: noqa: E402
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.launcher import announced_rank, announced_size, by_torchrun
+from hpcbench.registry import CommandSpec, offered
 from hpcbench.texts import masked, print_traceback, say, say_all
 
 if TYPE_CHECKING:
@@ -86,8 +87,12 @@ _ALONE = frozenset({"--dry-run", "--help"})
 
 def _is_job(words: Sequence[str]) -> bool:
     """Return whether the ranks meet in MPI; whoever mistyped the command meant to."""
-    return not _ALONE.intersection(words) and (
-        not words or words[0] in _JOBS or words[0] not in _commands())
+    if _ALONE.intersection(words):
+        return False
+    if not words or words[0] in _JOBS or words[0] not in _commands():
+        return True
+    offer = offered(CommandSpec).get(words[0])
+    return offer is not None and offer.is_job
 
 
 def _commands() -> Collection[str]:

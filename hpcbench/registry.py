@@ -218,13 +218,15 @@ class CommandSpec(Deferred):
     """A command of the command line: a function as typer takes it, its docstring the help.
 
     ``heading`` is the one of `hpcbench --help` below which it stands; without one it is no word of
-    the command line, but what an option of another command needs."""
+    the command line, but what an option of another command needs. ``is_job``: it is started on all
+    ranks, which meet in MPI."""
 
     group: ClassVar[str] = "hpcbench.commands"
     title: ClassVar[str] = "command {}"
     name: str
     path: str
     heading: str = "Other tools"
+    is_job: bool = False
 
 
 @dataclass(frozen=True, slots=True)

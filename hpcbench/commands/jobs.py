@@ -249,16 +249,17 @@ PASSES = 5
 """A pass is one observation of who is slow: two ranks have four degrees of freedom then."""
 NEVER_PRECISE = 1e-9
 """For measure.precision: nor does the precision of the median end it."""
-_SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _LONGEST_S = 86_400.0
 
 
-def seconds_of(text: str) -> float:
-    """Return the seconds of ``30s``, ``2m``, ``500ms`` or ``30``. Raises UsageError."""
+def seconds_of(text: str, option: str = "--duration", longest_s: float = _LONGEST_S) -> float:
+    """Return the seconds of ``30s``, ``2m``, ``500ms``, ``7d`` or ``30``. Raises UsageError."""
     match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", text.strip().lower())
     seconds = float(match[1]) * _SECONDS.get(match[2], 0.0) if match else 0.0
-    if not 0 < seconds <= _LONGEST_S:
-        raise UsageError(f"--duration {shortened(text)}: no duration above 0 and up to a day; "
+    if not 0 < seconds <= longest_s:
+        longest = "a day" if longest_s == _LONGEST_S else f"{longest_s / _LONGEST_S:.0f} days"
+        raise UsageError(f"{option} {shortened(text)}: no duration above 0 and up to {longest}; "
                          "write 30s, 2m or 500ms")
     return seconds
 

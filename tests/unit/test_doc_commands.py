@@ -59,6 +59,7 @@ RUN_BY = {
         "mpi/test_profile.py::test_the_slow_rank_is_named_and_no_rank_of_equal_ones",
     "hpcbench suite":
         "mpi/test_suite.py::test_a_member_that_fails_or_cannot_run_does_not_stop_the_others",
+    "mpirun soak": "mpi/test_soak.py::test_a_flipped_bit_is_named_and_the_soak_goes_on",
     "hpcbench plot": "install/test_base_install.py::test_plot",
     "hpcbench run --dry-run":
         "workloads/test_dry_run.py::test_the_command_states_what_it_is_and_leaves_nothing_behind",

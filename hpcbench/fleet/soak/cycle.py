@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hpcbench.answers.check import GOOD, check_own_limits
-from hpcbench.fleet.soak.record import CaseFacts, CycleFacts, Problem, WrongResult
+from hpcbench.fleet.soak.record import CaseFacts, CycleFacts, CycleProblem, WrongInCycle
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.statistics.order import median
@@ -53,7 +53,7 @@ def _checked(item: CaseResult) -> int:
 
 def _wrong(
     item: CaseResult, number: int, time: str, nodes: Mapping[int, str],
-) -> Iterator[WrongResult]:
+) -> Iterator[WrongInCycle]:
     if item.status != "wrong":
         return
     by_rank = {int(rank): str(left["wrong"]) for rank, left in item.detail.items()
@@ -61,17 +61,17 @@ def _wrong(
     if not by_rank and item.blamed_rank is not None:
         by_rank = {item.blamed_rank: item.reason}
     for rank, text in sorted(by_rank.items()):
-        yield WrongResult(number, time, item.case.case_id, item.case.label, rank,
+        yield WrongInCycle(number, time, item.case.case_id, item.case.label, rank,
                           nodes.get(rank, ""), text)
 
 
-def _problems(results: Results, number: int, time: str) -> Iterator[Problem]:
+def _problems(results: Results, number: int, time: str) -> Iterator[CycleProblem]:
     for item in results.cases:
         if item.status in ("failed", "timeout"):
-            yield Problem(number, time, item.case.label, item.status, item.reason)
+            yield CycleProblem(number, time, item.case.label, item.status, item.reason)
     checked = check_own_limits(results)
     for reason in checked.reasons if checked and checked.outcome != GOOD else ():
-        yield Problem(number, time, reason.what, reason.outcome, reason.text)
+        yield CycleProblem(number, time, reason.what, reason.outcome, reason.text)
 
 
 def _readings(file: ResultsFile) -> dict[str, float]:
@@ -91,6 +91,8 @@ def _readings(file: ResultsFile) -> dict[str, float]:
 
 
 def _versions(results: Results) -> Iterator[str]:
+    if results.run.faults:  # which are part of the environment, and no change of it
+        return
     yield from (f"{name} {version}" for name, version in results.run.versions.items())
     yield f"nodes {' '.join(results.run.nodes)}"
     if results.run.environment_hash:

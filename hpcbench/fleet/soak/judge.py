@@ -2,9 +2,9 @@
 
 A wrong result is corruption, however the speed is; a slow pass is none. Speed is judged by windows
 of passes, for all cases together (the mean of the logarithms of their times over the median of
-each) and for each case alone. A step is one of Pettitt's test, as far as neighbouring windows do not
-depend on one another (`statistics.steady.change_point`), with 1 % for the whole and 1 % for all
-cases together (Bonferroni), a tenth of it below `ENOUGH` windows, which do not show well how they
+each) and for each case alone. A step is one of Pettitt's test, corrected for the dependence of
+neighbouring windows (`statistics.steady.change_point`), with 1 % for the whole and 1 % for the
+cases among them (Bonferroni), a tenth of it below `ENOUGH` windows, which do not show well how they
 depend; a slope of the whole one of Kendall's tau with limits that hold for dependent series
 (`steady_drift`). A step takes `FEWEST_FOR_STEP` windows, a slope 8. Of 100 simulated soaks of 8
 cases whose noise is AR(0, 0.5 or 0.9), at most 2 are called changed (`test_soak.py`)."""
@@ -95,14 +95,14 @@ def _changes(soak: Soak) -> Iterator[SpeedChange]:
     if not timed:
         return
     together = _together(len(soak.windows), [(at, times) for _, at, times in timed])
-    at = np.flatnonzero(~np.isnan(together))
+    at = np.flatnonzero(~np.isnan(together)).tolist()
     change = _step(soak, ALL_CASES, at, together[at], SIGNIFICANT_P) or _slope(
         soak, at, together[at])
     if change:
         yield change
-    for case, at, times in timed:
+    for case, windows, times in timed:
         if len(timed) > 1 and (change := _step(
-                soak, case.label, at, times, SIGNIFICANT_P / len(timed))):
+                soak, case.label, windows, times, SIGNIFICANT_P / len(timed))):
             yield change
 
 
@@ -113,8 +113,8 @@ def _times(case: SoakCase) -> tuple[Sequence[int], Values]:
 
 
 def _together(n: int, timed: Sequence[tuple[Sequence[int], Values]]) -> Values:
-    """Return the time of all cases over their own medians, by window; NaN where a case has none: the
-    mean of other cases would be another."""
+    """Return the time of all cases over their own medians, by window; NaN where a case has none:
+    the mean of the others would be another."""
     logs = np.full((len(timed), n), np.nan)
     for row, (at, times) in zip(logs, timed, strict=True):
         row[[*at]] = np.log(times / median(times))

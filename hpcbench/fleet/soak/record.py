@@ -1,8 +1,8 @@
 """``soak.json``: what a soak has seen so far, in a size that does not grow with its cycles.
 
-Times of all passes are folded into windows. When there are `MOST_WINDOWS`, neighbours become one, so
-that windows are equally long and there are always half as many or more. Wrong results, failures and
-the slowest samples are kept one by one, the first or the worst `MOST_KEPT` of them; others are
+Times of all passes are folded into windows. When there are `MOST_WINDOWS`, neighbours become one:
+windows are equally long, and there are always half as many or more. Wrong results, failures and the
+slowest samples are kept one by one, the first or the worst `MOST_KEPT` of them; others are
 counted. The file is replaced whole after each cycle: a kill costs the cycle that ran."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_WINDOWS = 256
 MOST_KEPT = 20
 
 
-class Point(NamedTuple):
+class WindowValues(NamedTuple):
     """Some values of a window: how many, their mean, the least and the greatest; n is 0 of none."""
 
     n: int
@@ -34,22 +34,22 @@ class Point(NamedTuple):
     greatest: float
 
 
-NO_VALUES = Point(0, 0.0, 0.0, 0.0)
-Series = tuple[Point, ...]
+NO_VALUES = WindowValues(0, 0.0, 0.0, 0.0)
+Series = tuple[WindowValues, ...]
 """A point for each window."""
 
 
-def joined(first: Point, second: Point) -> Point:
+def joined(first: WindowValues, second: WindowValues) -> WindowValues:
     """Return the point of the values of both."""
     if not first.n or not second.n:
         return first if first.n else second
     n = first.n + second.n
-    return Point(n, (first.n * first.mean + second.n * second.mean) / n,
+    return WindowValues(n, (first.n * first.mean + second.n * second.mean) / n,
                  min(first.least, second.least), max(first.greatest, second.greatest))
 
 
-def point_of(value: float | None) -> Point:
-    return NO_VALUES if value is None else Point(1, value, value, value)
+def point_of(value: float | None) -> WindowValues:
+    return NO_VALUES if value is None else WindowValues(1, value, value, value)
 
 
 class Window(NamedTuple):
@@ -61,7 +61,7 @@ class Window(NamedTuple):
     at_s: float
 
 
-class WrongResult(NamedTuple):
+class WrongInCycle(NamedTuple):
     """The first wrong result of a case on a rank in a cycle, which began at ``time``; ``text`` has
     the element, what it was and should be, and the bits that differ."""
 
@@ -74,7 +74,7 @@ class WrongResult(NamedTuple):
     text: str
 
 
-class Problem(NamedTuple):
+class CycleProblem(NamedTuple):
     """A case without a time, or a limit of the sweep that a cycle missed."""
 
     cycle: int
@@ -118,10 +118,10 @@ class CycleFacts:
 
     time: str
     cases: tuple[CaseFacts, ...]
-    wrong: tuple[WrongResult, ...] = ()
+    wrong: tuple[WrongInCycle, ...] = ()
     n_wrong: int = 0
     checked: int = 0
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[CycleProblem, ...] = ()
     readings: Mapping[str, float] = field(default_factory=dict)
     throttled_by: tuple[str, ...] = ()
     xids: tuple[int, ...] = ()
@@ -140,8 +140,8 @@ class SoakCase:
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """A soak so far. ``planned_s`` and ``planned_cycles`` are its limits, ``spent_s`` is without the
-    time between attempts. ``n_wrong`` counts elements, ``checked`` results; ``n_problems`` as
+    """A soak so far. ``planned_s`` and ``planned_cycles`` are its limits, ``spent_s`` is without
+    the time between attempts. ``n_wrong`` counts elements, ``checked`` results; ``n_problems`` as
     ``problems`` without a bound. ``throttled_by`` and ``findings``: cycles by reason and by code.
     ``readings`` are by name, ``versions`` those of the newest cycle."""
 
@@ -159,10 +159,10 @@ class Soak:
     readings: Mapping[str, Series] = field(default_factory=dict)
     checked: int = 0
     n_wrong: int = 0
-    wrong: tuple[WrongResult, ...] = ()
+    wrong: tuple[WrongInCycle, ...] = ()
     wrong_cycles: int = 0
     n_problems: int = 0
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[CycleProblem, ...] = ()
     slowest: tuple[SlowSample, ...] = ()
     throttled_by: Mapping[str, int] = field(default_factory=dict)
     xids: tuple[int, ...] = ()
