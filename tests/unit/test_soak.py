@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from statistics_series import autoregressive
 
 from hpcbench.errors import ExitCode, FileError, UsageError
 from hpcbench.fleet.soak.job import SoakRequest, begin, is_due
@@ -28,6 +27,7 @@ from hpcbench.fleet.soak.record import (
     write_soak,
 )
 from hpcbench.texts import Verbosity
+from statistics_series import autoregressive
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 A_DAY_S, CYCLE_S = 86_400.0, 20.0
@@ -55,7 +55,8 @@ def test_a_day_of_cycles_stays_small_and_names_the_wrong_one(tmp_path: Path) -> 
     soak, number, largest = NEW, 0, 1e-3
     while not soak.has_reached_its_end:
         number += 1
-        facts = cycle(1e-3, 2e-3 if number == 777 else 1e-3, readings={"celsius": 40.0 + number % 3})
+        facts = cycle(1e-3, 2e-3 if number == 777 else 1e-3,
+                      readings={"celsius": 40.0 + number % 3})
         if number == wrong.cycle:
             facts = replace(facts, wrong=(wrong,), n_wrong=1)
         largest = max(largest, *facts.cases[0].pass_s)  # type: ignore[type-var]
