@@ -3,9 +3,11 @@
     cat MPIJOB ANSWERS OF kubectl get --output json | python3 judge.py nodes NODES SLOTS RESOURCE
     cat MPIJOB ANSWERS OF kubectl get --output json | python3 judge.py policies NAME
     cat MPIJOB | python3 judge.py secrets
+    hpcbench plan SWEEP --json | python3 judge.py plan
 
-Each line that it prints begins with ``refuse``, ``unchecked`` or ``secret``. It needs nothing but
-Python 3.9, because it runs where kubectl is. Objects are those of the Kubernetes API.
+Each line that it prints begins with ``refuse``, ``unchecked`` or ``secret``; of a plan it prints two
+numbers. It needs nothing but Python 3.9, because it runs where kubectl is. Objects are those of the
+Kubernetes API.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ ENDED = ("Succeeded", "Failed")
 BLOCKING = ("NoSchedule", "NoExecute")
 ALL_PORTS = 65535
 SHOWN_NODES = 4
+RANK_GIB = 4
+"""Of host memory for each rank: a half for Python, torch and MPI."""
 OPERATOR = "training.kubeflow.org"
 
 
@@ -186,10 +190,20 @@ def all_ports(ports: Sequence[Object]) -> bool:
             and port.get("endPort") == ALL_PORTS)) for port in ports)
 
 
+def of_plan(every: Sequence[Object]) -> Iterator[str]:
+    """Yield the seconds that a plan takes, and the GiB of host memory that each rank needs."""
+    for plan in every:
+        most = max((case["host_bytes"] + case["memory_bytes"] * (case["device"] != "cuda")
+                    for case in plan["cases"] if not case["skip"]), default=0)
+        need = max(RANK_GIB, -(-most // 2**30) + RANK_GIB // 2)
+        yield f"{plan['totals']['estimate_s']:.0f} {need}"
+
+
 def main(words: Sequence[str]) -> None:
     """Print what the subject comes to."""
     every = list(objects(sys.stdin.read()))
-    lines = {"secrets": lambda: secrets(every), "policies": lambda: policies(every, words[1]),
+    lines = {"plan": lambda: of_plan(every), "secrets": lambda: secrets(every),
+             "policies": lambda: policies(every, words[1]),
              "nodes": lambda: nodes(every, int(words[1]), int(words[2]), words[3])}[words[0]]()
     for line in lines:
         print(line)

@@ -128,6 +128,21 @@ choose_sweep() {
     [ -r "$manifest" ] || fail "HPCBENCH_MANIFEST: cannot read $manifest"
 }
 
+# Set $memory, GiB that a node's pod asks for, and say so if the plan takes longer than the limit. Both
+# need hpcbench on PATH; else it is 4 GiB for each rank.
+plan_ahead() {
+    local seconds= need=4
+    if command -v hpcbench >/dev/null; then
+        read -r seconds need < <(hpcbench plan "$sweep" --world-size "$ranks" --json \
+            ${arguments[@]+"${arguments[@]}"} 2>/dev/null | python3 "$here/judge.py" plan) ||
+            say "not planned: hpcbench plan does not take this sweep with these arguments" >&2
+        if [ "${seconds:-0}" -gt "$time_limit" ]; then
+            say "the plan takes about $seconds s, HPCBENCH_TIME_LIMIT is $time_limit: cases will be left out" >&2
+        fi
+    fi
+    memory=$((slots * ${need:-4}))
+}
+
 # Print the manifest with the settings in it.
 render() {
     local text list='[' word limits='{}' volume='emptyDir: {}' suffix=json
@@ -141,7 +156,7 @@ render() {
     text=$(<"$manifest")
     # the sweep last: what it says of its own is not ours to fill in
     for word in "NAME=$name" "RUN=$run" "IMAGE=$image" "NODES=$nodes" "SLOTS=$slots" \
-        "CPUS=$((slots * cpus))" "QLORA_MEMORY=$((slots * 32))Gi" \
+        "CPUS=$((slots * cpus))" "QLORA_MEMORY=$((slots * 32))Gi" "MEMORY=${memory}Gi" \
         "RANKS=$ranks" "MPI_IMPLEMENTATION=$mpi" "SWEEP_FILE=sweep.$suffix" \
         "ARGUMENTS=${list%, }]" "WORKER_LIMITS=$limits" "RESULTS_VOLUME=$volume" \
         "START_LIMIT=$start_limit" "TIME_LIMIT=$time_limit" \
@@ -300,6 +315,7 @@ case ${1:-} in
         exit 0 ;;
 esac
 settle "$@"
+plan_ahead
 if [ "$render" ]; then
     render
     exit

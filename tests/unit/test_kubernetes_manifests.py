@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,20 @@ FOLDER = ROOT / "jobs" / "k8s"
 DOCKERFILE = (FOLDER / "Dockerfile").read_text()
 
 
-def render(*arguments: str, **variables: str) -> str:
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+"""Without hpcbench."""
+
+
+def run_render(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("HPCBENCH_")}
-    env |= {"HPCBENCH_IMAGE": "registry.local:5000/team/hpcbench:mpich", **variables}
+    env |= {"HPCBENCH_IMAGE": "registry.local:5000/team/hpcbench:mpich", "PATH": SYSTEM_PATH,
+            **variables}
     return subprocess.run(["bash", str(FOLDER / "run.sh"), "--render", *arguments], env=env,
-                          check=True, capture_output=True, text=True, timeout=30).stdout
+                          check=True, capture_output=True, text=True, timeout=60)
+
+
+def render(*arguments: str, **variables: str) -> str:
+    return run_render(*arguments, **variables).stdout
 
 
 def rendered(*arguments: str, **variables: str) -> tuple[Any, Any]:
@@ -78,6 +88,31 @@ def test_each_rank_has_its_cores(tmp_path: Path, variables: dict[str, str], core
     _, job = rendered("2", HPCBENCH_CONFIG=str(tmp_path / "sweep.json"), **variables)
     worker, = pod(job, "Worker")["containers"]
     assert worker["resources"]["requests"]["cpu"] == cores
+
+
+def test_where_hpcbench_is_the_plan_is_held_against_the_limit_and_gives_the_memory(
+    tmp_path: Path,
+) -> None:
+    """A collective of 1 GiB takes 3 GiB of a rank on the CPU, beside 2 GiB of its process."""
+    (command := tmp_path / "hpcbench").write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -m hpcbench "$@"\n')
+    command.chmod(0o755)
+    (tmp_path / "sweep.json").write_text(json.dumps({
+        "measure": {"iterations": 5}, "benchmarks": [{
+            "kind": "collective", "collective": "all_reduce", "size": "1GiB", "backend": "gloo"}]}))
+    here = {"HPCBENCH_CONFIG": str(tmp_path / "sweep.json"), "HPCBENCH_SLOTS": "4"}
+
+    def memory_of(done: subprocess.CompletedProcess[str]) -> str:
+        worker, = pod(load(done.stdout)[1], "Worker")["containers"]
+        return str(worker["resources"]["requests"]["memory"])
+
+    assert memory_of(run_render("1", **here)) == "16Gi"
+    here |= {"PATH": f"{tmp_path}:{SYSTEM_PATH}", "PYTHONPATH": str(ROOT)}
+    plenty, few = (run_render("1", HPCBENCH_TIME_LIMIT=limit, **here) for limit in ("90000", "5"))
+    assert memory_of(plenty) == memory_of(few) == "20Gi"
+    assert not plenty.stderr and "HPCBENCH_TIME_LIMIT is 5:" in few.stderr
+    odd = run_render("1", HPCBENCH_ARGUMENTS="--fail-below x:median_s=1s", **here)
+    assert memory_of(odd) == "16Gi" and "not planned" in odd.stderr
 
 
 def test_pods_outlive_every_limit_and_leave_time_to_copy() -> None:
