@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hpcbench.answers.compare import INCONCLUSIVE, SLOWER, compare_by, compare_s
 from hpcbench.errors import FileError, HpcbenchError, UsageError
 from hpcbench.interop.formats.imported import import_files
 from hpcbench.interop.formats.imported_rows import UserFacts
+from hpcbench.interop.formats.lint import RULES
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
@@ -258,3 +260,15 @@ def test_a_row_that_contradicts_itself_is_left_out(tmp_path: Path) -> None:
         assert {item.case.workload.size_bytes for item in file.results.cases} == {
             128, 16384, 268435456}
     assert lines[0].startswith("left out: 1 row: ")
+
+
+def test_an_average_that_contradicts_its_rows_is_counted_and_named(tmp_path: Path) -> None:
+    text = NCCL.read_text()
+    for name, there in (("whole.txt", text), ("other.txt", re.sub(
+            r"(Avg bus bandwidth\s*: )\S+", r"\g<1>1.5", text))):
+        (tmp_path / name).write_text(there)
+    lines = import_files([tmp_path / "whole.txt"], tmp_path / "whole.h5", UserFacts())
+    assert not [line for line in lines if "does not hold" in line]
+    (said,) = (line for line in import_files(
+        [tmp_path / "other.txt"], tmp_path / "other.h5", UserFacts()) if "does not hold" in line)
+    assert "in 1 place" in said and RULES["average"] in said

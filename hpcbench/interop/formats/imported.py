@@ -56,7 +56,7 @@ def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> list[
     results = _results(gathered, [path.name for path in paths])
     with new_results(output) as writer:
         writer.finish(results)
-    return [*gathered.left_out_lines(), *unread, *gathered.notes,
+    return [*gathered.left_out_lines(), *unread, *gathered.notes, *gathered.doubt_lines(),
             f"{plural(len(results.cases), 'row')} of {' and '.join(results.run.imported)} in "
             f"{output}: times as printed, without intervals"]
 

@@ -26,7 +26,7 @@ from hpcbench.interop.formats.imported_rows import (
     mean_of,
     needed,
 )
-from hpcbench.interop.formats.lint import contradicting
+from hpcbench.interop.formats.lint import contradicting, doubted
 from hpcbench.interop.formats.reading.names import PARTS_IN_OSU
 from hpcbench.interop.formats.tables import PROGRAM as OWN
 from hpcbench.interop.formats.tables import CommRow, CommTable, PrintedForm, row_key
@@ -69,6 +69,7 @@ def take_collectives(
         gathered.findings.update((Finding(**one.model_dump()), None) for one in table.own.findings)
     gathered.nodes.update(dict.fromkeys(one.host for one in table.devices))
     wrong = contradicting(table, judged)
+    gathered.doubts.update(() if wrong else doubted(table))
     for row in table.rows:
         if row.line in wrong:
             gathered.left_out["it contradicts itself: hpcbench lint tells how"] += 1

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hpcbench.config.axes import DTYPE_ALIASES, Checks
 from hpcbench.errors import FileError, UsageError
+from hpcbench.interop.formats.lint import RULES
 from hpcbench.interop.formats.tables import OwnTable
 from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.plan.case import Case, case_id, planned_canary
@@ -105,13 +106,15 @@ def mean_of(time_s: float, line: int, calls: int = 1, n_wrong: int | None = None
 @dataclass(slots=True)
 class Gathered:
     """Results of cases by id, programs, nodes, how many rows were left out and why, and notes;
-    ``faults`` and ``findings`` of runs of hpcbench."""
+    ``doubts``: in how many places which rule of lint does not hold for rows kept; ``faults`` and
+    ``findings`` of runs of hpcbench."""
 
     items: dict[str, CaseResult] = field(default_factory=dict)
     programs: dict[str, None] = field(default_factory=dict)
     nodes: dict[str, None] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     notes: dict[str, None] = field(default_factory=dict)
+    doubts: Counter[str] = field(default_factory=Counter)
     faults: dict[str, None] = field(default_factory=dict)
     findings: dict[Finding, None] = field(default_factory=dict)
     _seen: set[tuple[RowPlace, Workload]] = field(default_factory=set)
@@ -135,6 +138,11 @@ class Gathered:
         lines = [f"left out: {plural(count, 'row')}: {why}" for why, count in shown]
         rest = self.left_out.total() - sum(count for _, count in shown)
         return [*lines, *([f"left out: {plural(rest, 'row')} for other reasons"] if rest else [])]
+
+    def doubt_lines(self) -> list[str]:
+        return [f"kept all rows, though in {plural(count, 'place')} this does not hold: "
+                f"{RULES[rule]} (hpcbench lint says where)"
+                for rule, count in self.doubts.items()]
 
 
 def _case(place: RowPlace, work: Workload, measured: PrintedTimes) -> Case:

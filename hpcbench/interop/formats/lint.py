@@ -104,6 +104,11 @@ def contradicting(table: CommTable, judged: ImpliedRanks) -> set[int]:
     return {one.line for check in checks for one in check}
 
 
+def doubted(table: CommTable) -> Iterator[str]:
+    """Yield a rule for each place that contradicts rows of which none contradicts itself."""
+    yield from (one.rule for check in (_average, _spreads) for one in check(table))
+
+
 def _of(
     table: CommTable | ProductTable | MatrixTable, rule: str, line: int, message: str,
 ) -> BrokenRule:
