@@ -31,7 +31,7 @@ from hpcbench.config.load import json_schema
 from hpcbench.config.section import Block, Fault, Limit, Section
 from hpcbench.kinds.registry import kinds
 from hpcbench.reduce import results_file
-from hpcbench.reduce.kind_facts import COLUMNS, OF_ARRIVALS, CaseColumn, deriver_of
+from hpcbench.reduce.kind_facts import COLUMNS, OF_ARRIVALS, OF_PROGRAMS, CaseColumn, deriver_of
 from hpcbench.reduce.metric import KindColumns
 from hpcbench.trace.columns import GROUP as TELEMETRY
 from hpcbench.trace.columns import PURE, ROOT, TEXT, Contents
@@ -169,6 +169,7 @@ def columns() -> Iterator[str]:
     yield from block(_described_columns(
         column for column in COLUMNS if column.name not in _keys_of(Block)))
     yield from block(_described_columns(OF_ARRIVALS), "Runs with late ranks (`arrival`)")
+    yield from block(_described_columns(OF_PROGRAMS), "Saved by `hpcbench.measure`")
     who: dict[CaseColumn, list[str]] = defaultdict(list)
     for kind, spec in kinds().items():
         for column in deriver_of(spec).columns:

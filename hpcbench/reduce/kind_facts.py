@@ -253,6 +253,26 @@ OF_ARRIVALS = (
     word("arrival", "together, or who enters late by how much: last:250us"),
     *columns_of(LateArrivals))
 """The columns of runs in which ranks enter late on purpose."""
+
+
+def _stated(name: str) -> Callable[[CaseResult], Any]:
+    """Return how a number follows that a program states of a call: its bytes or flops."""
+    return lambda item: item.case.workload.to_json().get(name)
+
+
+def _stated_per_s(name: str) -> Callable[[CaseResult], float | None]:
+    def rate(item: CaseResult) -> float | None:
+        stated, stats = _stated(name)(item), item.statistics
+        return stated / stats.median_s if stated is not None and stats and stats.median_s else None
+    return rate
+
+
+OF_PROGRAMS = (
+    metric("call_bytes", "of a call, as the program states", of=_stated("bytes")),
+    metric("call_flops", "of a call, as the program states", "FLOP", of=_stated("flops")),
+    metric("call_bytes_per_s", "call_bytes / median_s", of=_stated_per_s("bytes")),
+    metric("call_flops_per_s", "call_flops / median_s", of=_stated_per_s("flops")))
+"""The columns of what `hpcbench.measure` saved."""
 LINES_OF_CASES = ("detail", "timing", "phases", "usage")
 """Datasets of ``/cases`` that are JSON."""
 Row = dict[str, Any]

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from hpcbench.kinds.registry import kinds
 from hpcbench.operations.arrival import TOGETHER
+from hpcbench.plan.case import PROGRAM_KIND
 from hpcbench.records import dataclass
 from hpcbench.reduce.checks import Violation
 from hpcbench.reduce.comparison import LATE_START, Comparison, holm_corrected
@@ -26,6 +27,7 @@ from hpcbench.reduce.kind_facts import (
     COLUMNS,
     LINES_OF_CASES,
     OF_ARRIVALS,
+    OF_PROGRAMS,
     Deriver,
     MachineRate,
     deriver_of,
@@ -355,12 +357,17 @@ def _checked(column: StoredColumn, declared: Metric) -> StoredColumn:
 def kind_columns(
     results: Results, stored: Mapping[str, StoredColumn], *, read_back: bool,
 ) -> KindColumns:
-    """Return OF_ARRIVALS where the run has them, and the columns of its kinds: as they are stored,
-    if they are ``read_back``, else of the records; of kinds that are not installed as stored. A
-    plug-in's fault costs only its own."""
+    """Return OF_ARRIVALS and OF_PROGRAMS where the run has them, and the columns of its kinds: as
+    they are stored, if they are ``read_back``, else of the records; of kinds that are not installed
+    as stored. A plug-in's fault costs only its own."""
     has_late = results.plan.has_late_ranks
-    columns = {column.name: column for column in OF_ARRIVALS} if has_late else {}
-    values = {item.case.case_id: _arrivals_row(item) if has_late else {} for item in results.cases}
+    of_programs = OF_PROGRAMS if {case.kind for case in results.plan.cases} == {
+        PROGRAM_KIND} else ()
+    columns = {one.name: one for one in (*(OF_ARRIVALS if has_late else ()), *of_programs)}
+    values = {item.case.case_id: {
+        **(_arrivals_row(item) if has_late else {}),
+        **{one.name: one.plain(one.value(item, None)) for one in of_programs}}
+        for item in results.cases}
     missing: dict[str, str] = {}
     absent: list[str] = []
     for kind, items in _by_kind(results).items():

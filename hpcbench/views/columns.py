@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import PROGRAM_KIND, Case
 from hpcbench.reduce.comparison import NEEDED, Comparison, comparison_counts
+from hpcbench.reduce.kind_facts import OF_PROGRAMS
 from hpcbench.reduce.records import comparisons
 from hpcbench.reduce.results import (
     CaseResult,
@@ -301,6 +302,10 @@ _STATED = {name: Column(name, title, show, show.value, f"{name} that the program
                                      ("flops", "compute", Show.TFLOP_PER_S))}
 
 
+_RATES = {name: metric for name in _STATED for metric in OF_PROGRAMS
+          if metric.name == f"call_{name}_per_s"}
+
+
 def any_results(title: str, items: Sequence[CaseResult]) -> Iterator[Table]:
     """Yield a table with a row for each case, of any kind, that ran; nothing if none ran."""
     groups = grouped((timed_text(item), item) for item in items if item.status in TABLED)
@@ -319,11 +324,9 @@ def _any_row(item: CaseResult) -> Row:
 
 def _stated_rate(item: CaseResult, name: str) -> Cell:
     """Return what a program's call moves or computes over its median time."""
-    stats = item.statistics
-    if item.case.kind != PROGRAM_KIND or stats is None or not stats.median_s:
+    if item.case.kind != PROGRAM_KIND:
         return None
-    stated = item.case.workload.to_json().get(name)
-    return like_median(None if stated is None else stated / stats.median_s, median_cell(stats))
+    return like_median(_RATES[name].value(item, None), median_cell(item.statistics))
 
 
 def _case_cells(case: Case, device: str) -> tuple[Cell, ...]:

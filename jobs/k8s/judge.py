@@ -5,9 +5,9 @@
     cat MPIJOB | python3 judge.py secrets
     hpcbench plan SWEEP --json | python3 judge.py plan
 
-Each line that it prints begins with ``refuse``, ``unchecked`` or ``secret``; of a plan it prints two
-numbers. It needs nothing but Python 3.9, because it runs where kubectl is. Objects are those of the
-Kubernetes API.
+Each line that it prints begins with ``refuse``, ``unchecked`` or ``secret``; of a plan it prints
+two numbers. It needs nothing but Python 3.9, because it runs where kubectl is. Objects are those of
+the Kubernetes API.
 """
 
 from __future__ import annotations

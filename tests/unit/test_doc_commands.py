@@ -75,6 +75,7 @@ NOT_RUN = {
     "scripts/reference.py": "it would write the pages that test_reference.py compares",
     "tests/golden.py": "it would write the files that test_golden.py compares with today's",
     "srun torchrun run": "test_torchrun.py runs torchrun with the variables of a step of Slurm",
+    "torchrun record": "it is mpirun record, with ranks that torchrun numbers",
     "hpcbench plan --dry-run": "it is plan, then run --dry-run, and both are run",
     "run_benchmark.py": "a command of another tool, shown beside ours"}
 """A script or a form of command -> why no test runs it."""

@@ -67,6 +67,16 @@ def test_a_file_has_what_was_measured(tmp_path: Path) -> None:
     assert not results.lacking_kinds
 
 
+def test_what_a_call_states_and_its_rate_are_columns(tmp_path: Path) -> None:
+    found = hpcbench.measure(step, save=tmp_path, iterations=12, bytes=4096, flops=2e3)
+    hpcbench.measure(step, save=tmp_path, iterations=12, name="other")
+    own, other = (one.metrics for one in hpcbench.load(tmp_path).cases)
+    assert (own["call_bytes"], own["call_flops"]) == (4096, 2000)
+    assert own["call_bytes_per_s"] == found.bandwidth == 4096 / found.median
+    assert own["call_flops_per_s"] == pytest.approx(found.tflops * 1e12)
+    assert not [name for name in other if name.startswith("call_")]
+
+
 def test_the_noise_before_each_launch_is_in_the_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
