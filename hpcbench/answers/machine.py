@@ -242,7 +242,7 @@ def _chance_in_passes(
         weighed = fit.weight > 0
         effects = fit.sums[weighed] / fit.weight[weighed]
         shares.append(float((effects <= fit.sums[number] / fit.weight[number]).mean()))
-    lowest = _chance_of_shares(shares, correlation)
+    lowest = chance_of_shares(shares, correlation)
     if inside.sum() < FEWEST_LINKS:
         return lowest
     below = sum(int((one[inside] < _of_label(one, cells.distance, np.median)[inside]).sum())
@@ -252,7 +252,7 @@ def _chance_in_passes(
     return min(1.0, 2 * min(lowest, alike))
 
 
-def _chance_of_shares(shares: Sequence[float], correlation: float) -> float:
+def chance_of_shares(shares: Sequence[float], correlation: float) -> float:
     """Return the p-value of uniform ``shares`` (pass,) being so low, but for as many disturbed
     passes as `PER_DISTURBED` allows: the least for each number of them, times these numbers."""
     tried, ordered = len(shares) // PER_DISTURBED + 1, sorted(shares, reverse=True)
@@ -390,7 +390,7 @@ def slow_ranks(rates: Values, passes: Values, chance: float) -> Suspects[SlowRan
         limit = chance / (2 if step == 0 else 2 * (steps - 1)) / (ranks - step)
         needed = _drop(-t_quantile(limit, freedom) * error)
         is_far = t_tail(-effect / error, freedom) <= limit and _drop(effect) >= LEAST_DROP
-        if is_far and _chance_of_rank(passes[:, order[step:]]) <= limit:
+        if is_far and chance_of_rank(passes[:, order[step:]]) <= limit:
             wide = t_quantile(LEVEL_TAIL, freedom) * error
             effects = [(int(rank), float(values[rank]) - usual) for rank in order[:step + 1]]
             slow = tuple(SlowRank(rank, Interval(one, one - wide, one + wide).map(_drop))
@@ -401,13 +401,13 @@ def slow_ranks(rates: Values, passes: Values, chance: float) -> Suspects[SlowRan
                 detectable or LEAST_DROP)
 
 
-def _chance_of_rank(passes: Values) -> float:
+def chance_of_rank(passes: Values) -> float:
     """Return the p-value of the first of ranks being so slow in nearly all passes (pass, rank)."""
     if not len(passes):
         return 1.0
     others = passes[:, 1:]
     shares = (passes <= passes[:, :1]).mean(axis=1)
-    return _chance_of_shares(shares.tolist(), _correlation(
+    return chance_of_shares(shares.tolist(), _correlation(
         np.sign(others - np.median(others, axis=1, keepdims=True))))
 
 

@@ -1,13 +1,15 @@
 """What a hunt plans, measures and finds: records that planning, execution and judgement share.
 
 Planning says who meets (`Round`), execution measures it and returns facts (`Fact`), and planning
-goes on from them, until there is no further round; judgement reads all facts:
+goes on from them, until there is no further round; judgement reads all of them:
 
-    facts = hunt(job, execute)               # hpcbench/fleet/hunt/plan.py; execute(Round) -> facts
-    verdicts = judge(job, facts, limits)     # hpcbench/fleet/hunt/judge.py
+    hunt = Hunt(job, execute)                # hpcbench/fleet/hunt/plan.py; execute(Round) -> facts
+    for step in hunt.run():                  # each round, after it was executed
+        ...
+    verdicts = judge(job, hunt.rounds, hunt.facts, limits)    # hpcbench/fleet/hunt/judge.py
 
-`execute` is called for one round after the other, on the rank that plans. What it raises ends the
-hunt: facts that it kept until then can be judged, and what is missing is untested.
+`execute` is called for one round after the other, on the rank that plans. A hunt may end after any
+round, also by what `execute` raises: what is missing then is untested.
 
 Numbers are in SI units: seconds, bytes, bytes per second, FLOP per second, hertz."""
 

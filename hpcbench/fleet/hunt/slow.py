@@ -1,0 +1,113 @@
+"""Which of many nodes, ranks, links or switches are slow: a test without a distribution.
+
+Columns are compared in passes, each of which measured all of them. Equal columns are the slowest of
+n in a pass by chance 1/n; one that is so in nearly all passes is slow (`answers.machine`, with its
+correction for passes that depend on one another). Persistent differences of good columns look the
+same to this test: so the column has to be away from the others by a multiple of their own spread,
+too, which needs no distribution either. The slowest is tested against all others, then the next
+without it, up to a quarter of the columns. Bonferroni over columns, steps and `SERIES`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.answers.machine import (
+    CHANCE,
+    MIN_RANKS,
+    MOST_SHARE,
+    chance_of_rank,
+    chance_of_shares,
+)
+from hpcbench.records import dataclass
+
+Values = npt.NDArray[np.float64]
+SERIES = 12
+"""Quantities of a hunt that are tested; their chances add up to `CHANCE`."""
+MOST_TESTED = CHANCE / SERIES
+LEAST_DROP = 0.1
+"""A node, link or switch is bad from this lost share of the rate on."""
+AWAY = 4.0
+"""A slow column is away from the median of the others by so many times the distance of their
+lowest tenth from it."""
+LOW_PERCENT = 10
+FEWEST_PASSES = 4
+"""From so many on one of them may be disturbed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowColumn:
+    """A slow column: ``share`` of the usual rate that it reaches, in ``low`` of ``passes``."""
+
+    column: int
+    share: float
+    low: int
+    passes: int
+
+
+def step_chance(columns: int, step: int) -> float:
+    """Return the chance of a false alarm that one column has in one step."""
+    steps = columns // MOST_SHARE
+    share = 1 if steps < 2 else 2 if step == 0 else 2 * (steps - 1)
+    return MOST_TESTED / share / (columns - step)
+
+
+def passes_needed(columns: int, chance: float | None = None) -> int:
+    """Return in how many passes the slowest of so many columns shows itself.
+
+    ``chance``: of the one column that is tested; None: each of them may be slow."""
+    last = max(columns // MOST_SHARE - 1, 0) if chance is None else 0
+    limit = step_chance(columns, last) if chance is None else chance
+    rest = columns - last
+    n = FEWEST_PASSES
+    while chance_of_shares([1 / rest] * n, 0.0) > limit:
+        n += 1
+    return n
+
+
+def slow_columns(rates: Values) -> list[SlowColumn]:
+    """Return the slow columns of rates (pass, column), the slowest first.
+
+    A rate is positive; NaN was not measured, and counts as usual. A column that is measured in
+    less than half of the passes is left out."""
+    with np.errstate(invalid="ignore"):
+        logs = np.log(rates)
+    kept = np.flatnonzero((~np.isnan(logs)).sum(axis=0) * 2 >= len(logs))
+    logs = logs[(~np.isnan(logs[:, kept])).sum(axis=1) * 2 > kept.size][:, kept]
+    if kept.size < MIN_RANKS or not len(logs):
+        return []
+    logs = logs - np.nanmedian(logs, axis=1, keepdims=True)
+    logs = np.where(np.isnan(logs), 0.0, logs)
+    effects = np.median(logs, axis=0)
+    order = np.argsort(effects, kind="stable")
+    n_slow = 0
+    for step in range(kept.size // MOST_SHARE):
+        rest = effects[order[step + 1:]]
+        usual = float(np.median(rest))
+        needed = max(-math.log(1 - LEAST_DROP),
+                     AWAY * (usual - float(np.percentile(rest, LOW_PERCENT))))
+        if usual - effects[order[step]] >= needed and chance_of_rank(
+                logs[:, order[step:]]) <= step_chance(kept.size, step):
+            n_slow = step + 1
+    usual = float(np.median(effects[order[n_slow:]]))
+    limit = usual + math.log(1 - LEAST_DROP)
+    return [SlowColumn(int(kept[one]), math.exp(effects[one] - usual),
+                       int((logs[:, one] < limit).sum()), len(logs))
+            for one in order[:n_slow] if effects[one] <= limit]
+
+
+def is_lower(accused: Sequence[float], controls: Sequence[Sequence[float]]) -> bool:
+    """Return whether the accused is lower than its controls in nearly all rounds, and by
+    `LEAST_DROP`, as an equal one would be in fewer than `CHANCE` of the cases.
+
+    ``controls`` are those of each round; none of them was chosen for its own value."""
+    pairs = [(own, others) for own, others in zip(accused, controls, strict=True) if others]
+    if not pairs:
+        return False
+    shares = [(1 + sum(other <= own for other in others)) / (1 + len(others))
+              for own, others in pairs]
+    drop = float(np.median([own / np.median(others) for own, others in pairs]))
+    return chance_of_shares(shares, 0.0) <= CHANCE and drop <= 1 - LEAST_DROP
