@@ -6,7 +6,7 @@ goes on from them, until there is no further round; judgement reads all of them:
     hunt = Hunt(job, execute)                # hpcbench/fleet/hunt/plan.py; execute(Round) -> facts
     for step in hunt.run():                  # each round, after it was executed
         ...
-    verdicts = judge(job, hunt.rounds, hunt.facts, limits)    # hpcbench/fleet/hunt/judge.py
+    judgement = judge(job, hunt.rounds, hunt.facts, limits)   # hpcbench/fleet/hunt/judge.py
 
 `execute` is called for one round after the other, on the rank that plans. A hunt may end after any
 round, also by what `execute` raises: what is missing then is untested.

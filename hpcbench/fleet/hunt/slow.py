@@ -99,9 +99,11 @@ def slow_columns(rates: Values) -> list[SlowColumn]:
             for one in order[:n_slow] if effects[one] <= limit]
 
 
-def is_lower(accused: Sequence[float], controls: Sequence[Sequence[float]]) -> bool:
+def is_lower(
+    accused: Sequence[float], controls: Sequence[Sequence[float]], chance: float,
+) -> bool:
     """Return whether the accused is lower than its controls in nearly all rounds, and by
-    `LEAST_DROP`, as an equal one would be in fewer than `CHANCE` of the cases.
+    `LEAST_DROP`, as an equal one would be in at most so many (``chance``) of the cases.
 
     ``controls`` are those of each round; none of them was chosen for its own value."""
     pairs = [(own, others) for own, others in zip(accused, controls, strict=True) if others]
@@ -110,4 +112,4 @@ def is_lower(accused: Sequence[float], controls: Sequence[Sequence[float]]) -> b
     shares = [(1 + sum(other <= own for other in others)) / (1 + len(others))
               for own, others in pairs]
     drop = float(np.median([own / np.median(others) for own, others in pairs]))
-    return chance_of_shares(shares, 0.0) <= CHANCE and drop <= 1 - LEAST_DROP
+    return chance_of_shares(shares, 0.0) <= chance and drop <= 1 - LEAST_DROP

@@ -1,0 +1,302 @@
+"""Who meets in a hunt: rounds of each stage, and who meets next given the facts so far.
+
+**Alone**, every rank is measured in as many rounds as the test of `slow` needs. **Pairs** meet in
+rounds of disjoint pairs (circle method). The bandwidth of a pair is that of its slower node, so a
+node is judged by the best of a block of rounds with different partners; there are as many blocks as
+the test needs, more where there is time. **The ladder** has groups of ranks of one node, then of 4,
+8, 16, ... nodes, drawn anew in each round, and of all. A group that shows a fault is taken apart:
+half of its candidates meet nodes that were cleared, so that the group keeps its size."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+
+from hpcbench.answers.machine import MIN_RANKS
+from hpcbench.fleet.hunt.blame import (
+    Meeting,
+    accused,
+    candidates,
+    cleared,
+    meetings_of,
+    unexplained,
+    with_slow,
+)
+from hpcbench.fleet.hunt.facts import (
+    ALONE,
+    BAD,
+    BISECT,
+    CONFIRM,
+    FAULTS,
+    LADDER,
+    PAIRS,
+    SWEEP,
+    Company,
+    Fact,
+    Job,
+    NodeVerdict,
+    Round,
+)
+from hpcbench.fleet.hunt.judge import (
+    CONFIRM_CHANCE,
+    MOST_CONFIRMED,
+    alone_verdicts,
+    block_rounds,
+    is_confirmed_or_not,
+    low_links,
+    pair_verdicts,
+    slow_candidates,
+)
+from hpcbench.fleet.hunt.slow import FEWEST_PASSES, MOST_TESTED, passes_needed
+
+Steps = Generator[Round, None, None]
+ROUND_S = 3.0
+"""A round of pairs takes so long, or less where the stage is shorter."""
+FAULTS_TO_LEAVE = 2
+"""A node that showed so many faults in a stage is not measured further in it."""
+RUNG_ROUNDS = 2
+FEWEST_OF_LADDER = 4
+"""Nodes of the first group of the ladder: pairs were measured before."""
+
+
+def facing(players: int, number: int) -> list[tuple[int, int]]:
+    """Return the pairs of a round; each player but the odd one is in one. ``number`` counts all
+    rounds of a tournament from 0; rounds that follow one another bring partners far apart."""
+    places = players + players % 2
+    around = places - 1
+    stride = next((one for one in range(max(1, round(0.618 * around)), around)
+                   if math.gcd(one, around) == 1), 1)
+    turned = number * stride % around
+    circle = [around, *((turned + step) % around for step in range(around))]
+    pairs = zip(circle[:places // 2], reversed(circle[places // 2:]), strict=True)
+    return [(min(pair), max(pair)) for pair in pairs if max(pair) < players]
+
+
+def passes_of(job: Job, nodes: int) -> int:
+    """Return how many times each of so many nodes is measured for the test of `slow`."""
+    if job.only:
+        return passes_needed(nodes, MOST_TESTED)
+    return passes_needed(nodes) if nodes >= MIN_RANKS else FEWEST_PASSES
+
+
+class Hunt:
+    """The rounds of a hunt and their facts, which grow as it goes on.
+
+    ``execute`` measures a round. Random choices depend on the job and the facts alone."""
+
+    def __init__(self, job: Job, execute: Callable[[Round], Sequence[Fact]]) -> None:
+        self.job = job
+        self.rounds: list[Round] = []
+        self.facts: list[Fact] = []
+        self._execute = execute
+        self._began = 0
+        self._random = random.Random(len(job.nodes))  # noqa: S311  (no secret)
+        chosen = (job.only, *job.partners) if job.only else tuple(one.name for one in job.nodes)
+        self._names = [one.name for one in job.nodes if one.name in chosen]
+
+    def run(self) -> Iterator[Round]:
+        """Carry out the hunt; yield each round after its facts are there."""
+        yield from self._alone()
+        self._leave_out(alone_verdicts(self.job, self.rounds, self.facts))
+        self._began = len(self.facts)
+        if len(self._names) > 1:
+            yield from self._pairs()
+            self._leave_out(pair_verdicts(self.job, self.rounds, self._recent))
+        yield from self._ladder()
+
+    def _leave_out(self, verdicts: Iterator[NodeVerdict]) -> None:
+        bad = {one.node for one in verdicts if one.verdict == BAD}
+        self._names = [name for name in self._names if name not in bad]
+
+    @property
+    def _recent(self) -> list[Fact]:
+        """Return the facts since this stage, or its part that groups several nodes, began."""
+        return self.facts[self._began:]
+
+    def _meetings(self, stage: str) -> list[Meeting]:
+        return meetings_of(self.rounds, self._recent, stage)
+
+    def _do(self, stage: str, purpose: str, groups: Sequence[Company], budget_s: float) -> Steps:
+        if groups:
+            step = Round(len(self.rounds), stage, purpose, tuple(groups), budget_s)
+            facts = tuple(self._execute(step))
+            self.rounds.append(step)
+            self.facts += facts
+            yield step
+
+    def _alone(self) -> Steps:
+        passes, faults = passes_of(self.job, len(self._names)), Counter[str]()
+        for _ in range(passes):
+            seen = len(self.facts)
+            yield from self._do(ALONE, SWEEP, [
+                Company((name,), 1) for name in self._names if faults[name] < FAULTS_TO_LEAVE],
+                self.job.stage_s / passes)
+            faults.update({fact.node for fact in self.facts[seen:] if fact.outcome in FAULTS})
+
+    # ---- pairs
+
+    def _pairs(self) -> Steps:
+        names, n = self._names, len(self._names)
+        block = block_rounds(n)
+        in_time = int(self.job.stage_s / ROUND_S / block)
+        blocks = max(passes_of(self.job, n), min(in_time, (n - 1) // block))
+        budget_s = self.job.stage_s / (blocks * block)
+        for number in range(blocks * block):
+            gone = self._often_at_fault()
+            pairs = [(names[a], names[b]) for a, b in facing(n, number)]
+            yield from self._do(PAIRS, SWEEP, [
+                Company(pair) for pair in pairs if not gone & {*pair}], budget_s)
+        yield from self._explain_pairs(budget_s)
+        for link in low_links(self.job, self.rounds, self._recent)[:MOST_CONFIRMED]:
+            yield from self._confirm_link(link, budget_s)
+
+    def _often_at_fault(self) -> set[str]:
+        meetings = self._meetings(PAIRS)
+        shown = Counter(name for meeting in meetings if meeting.shows
+                        for name in meeting.blamed or meeting.nodes)
+        sound = {name for meeting in meetings if not meeting.shows for name in meeting.nodes}
+        return {name for name, count in shown.items()
+                if count >= FAULTS_TO_LEAVE and name not in sound} | accused(meetings).keys()
+
+    def _explain_pairs(self, budget_s: float) -> Steps:
+        """Have pairs with a fault that is not explained meet others, or once more each other."""
+        for _ in range(FAULTS_TO_LEAVE + 1):
+            meetings = self._meetings(PAIRS)
+            bad = accused(meetings)
+            opened = list(unexplained(meetings, bad))
+            busy = {name for meeting in opened for name in meeting.nodes}
+            sound = [name for meeting in meetings if not meeting.shows for name in meeting.nodes
+                     if name not in busy and name not in bad]
+            partners = [name for name in dict.fromkeys(sound) if name in self._names]
+            self._random.shuffle(partners)
+            groups: list[Company] = []
+            taken: set[str] = set()
+            for meeting in opened:
+                unclear = [name for name in candidates(meeting, meetings) if name not in taken]
+                again = [one for one in meetings if {*one.nodes} == {*meeting.nodes} and one.shows]
+                if not candidates(meeting, meetings) and len(again) < FAULTS_TO_LEAVE and (
+                        not taken & {*meeting.nodes}):
+                    groups.append(Company(meeting.nodes))
+                    taken |= {*meeting.nodes}
+                for name in unclear:
+                    if partners:
+                        groups.append(Company((name, partners.pop())))
+                        taken.add(name)
+            yield from self._do(PAIRS, CONFIRM, groups, budget_s)
+
+    def _confirm_link(self, link: tuple[str, str], budget_s: float) -> Steps:
+        """Measure a link beside pairs of others, drawn anew in each round."""
+        others = [name for name in self._names if name not in link]
+        pairs = len(others) // 2
+        for _ in range(passes_needed(pairs + 1, CONFIRM_CHANCE) if pairs else 0):
+            self._random.shuffle(others)
+            yield from self._do(PAIRS, CONFIRM, [Company(link), *(
+                Company(pair) for pair in zip(others[::2], others[1::2], strict=False))], budget_s)
+
+    # ---- ladder
+
+    def _ladder(self) -> Steps:
+        ranks = {one.name: len(one.ranks) for one in self.job.nodes}
+        most = max((ranks[name] for name in self._names), default=0)
+        within = [*(2 ** k for k in range(1, 12) if 2 ** k < most), most] if most > 1 else []
+        n = len(self._names)
+        across = [2 ** k for k in range(2, 20) if FEWEST_OF_LADDER <= 2 ** k < n]
+        across += [n] if n >= FEWEST_OF_LADDER else []
+        passes = passes_of(self.job, n)
+        budget_s = self.job.stage_s / max(1, passes * len(within) + RUNG_ROUNDS * len(across))
+        for size in within:
+            for _ in range(passes):
+                yield from self._do(LADDER, SWEEP, [
+                    Company((name,), size) for name in self._names if ranks[name] >= size],
+                    budget_s)
+        self._began = len(self.facts)
+        for size in across:
+            yield from self._rung(size, budget_s)
+
+    def _rung(self, size: int, budget_s: float) -> Steps:
+        names = self._names
+        for number in range(RUNG_ROUNDS):
+            drawn = list(names)
+            if size < len(names) and number:
+                self._random.shuffle(drawn)
+            yield from self._do(LADDER, SWEEP, [
+                Company(tuple(drawn[first:first + size]))
+                for first in range(0, len(drawn) - size + 1, size)], budget_s)
+            yield from self._narrow(budget_s, lambda meetings: meetings)
+            gone = accused(self._meetings(LADDER))
+            names = self._names = [name for name in names if name not in gone]
+            size = min(size, len(names))
+        yield from self._narrow(budget_s, with_slow)
+        meetings = self._meetings(LADDER)
+        for name, shown in list(slow_candidates(meetings).items())[:MOST_CONFIRMED]:
+            if name in self._names and not is_confirmed_or_not(name, self.rounds, meetings):
+                yield from self._confirm_slow(name, len(shown.nodes), budget_s)
+
+    def _narrow(
+        self, budget_s: float, seen: Callable[[list[Meeting]], list[Meeting]],
+    ) -> Steps:
+        """Take apart the groups of several nodes that show a fault, or are slow (``seen``)."""
+        for _ in range(3 * max(1, len(self._names)).bit_length() + 6):
+            meetings = seen(self._meetings(LADDER))
+            bad = accused(meetings)
+            opened = [(left, meeting) for meeting in unexplained(meetings, bad)
+                           if (left := candidates(meeting, meetings))
+                           and {*meeting.nodes} <= {*self._names}]
+            if seen is with_slow:  # a single one is confirmed beside others
+                opened = [one for one in opened if len(one[0]) > 1]
+            busy = {name for some, _ in opened for name in some}
+            opened.sort(key=lambda one: (len(one[0]), len(one[1].nodes)))
+            tests = (self._parts(one, meetings, busy, whole=seen is with_slow)
+                     for one in opened)
+            groups = next(filter(None, tests), None)
+            if groups is None:
+                return
+            yield from self._do(LADDER, BISECT, groups, budget_s)
+
+    def _parts(
+        self, opened: tuple[tuple[str, ...], Meeting], meetings: list[Meeting],
+        busy: Collection[str], *, whole: bool,
+    ) -> list[Company]:
+        """Return the groups whose outcome halves the candidates of a meeting (``opened``: both).
+
+        ``whole``: only of its size, as rates of others are not comparable."""
+        left, shown = opened
+        size = len(shown.nodes)
+        sound = cleared(shown, meetings)
+        pads = [name for name in self._names if name in sound and name not in busy]
+        self._random.shuffle(pads)
+        half = left[:(len(left) + 1) // 2]
+        n = len(half) + len(pads)
+        if whole and n < size:
+            return []
+        if 2 * n > size or len(left) == 1:
+            group = (*half, *pads[:size - len(half)])
+            return [Company(group)] if len(group) > 1 else []
+        halves = [Company(part) for part in (half, left[len(half):]) if len(part) > 1]
+        tried = {frozenset(meeting.nodes) for meeting in meetings}
+        if new := [one for one in halves if frozenset(one.nodes) not in tried]:
+            return new
+        part = {*left[:(len(left) + 3) // 4]}
+        rest = tuple(name for name in shown.nodes if name not in part)
+        return [Company(rest)] if len(rest) > 1 and frozenset(rest) not in tried else []
+
+    def _confirm_slow(self, name: str, size: int, budget_s: float) -> Steps:
+        """Measure groups of this size with and without the node, drawn anew in each round.
+
+        Where there are not nodes enough for both, rounds with it alternate with rounds without."""
+        others = [other for other in self._names if other != name]
+        controls = min((len(others) - size + 1) // size, 3)
+        alternate = controls < 1
+        if len(others) < size:
+            return
+        for _ in range(passes_needed(1 + max(1, controls), CONFIRM_CHANCE)):
+            self._random.shuffle(others)
+            first, rest = others[:size - 1], others[size - 1:]
+            groups = [Company((name, *first)), *(
+                Company(tuple(rest[at * size:(at + 1) * size])) for at in range(controls))]
+            yield from self._do(LADDER, CONFIRM, groups, budget_s)
+            if alternate:
+                yield from self._do(LADDER, CONFIRM, [Company(tuple(others[:size]))], budget_s)
+
