@@ -1,8 +1,8 @@
 """Which node of a group is at fault, where only the group as a whole shows it: by elimination.
 
 A `Meeting` is one group in one round: it shows a fault or is clean. A clean one clears its nodes of
-the faults of groups less than twice its size: some faults show in large groups only. What is left
-of a group that showed the fault are its candidates; with one, the fault is that node's. Two such
+the faults of groups that are not larger: some faults show in large groups only. What is left of a
+group that showed the fault are its candidates; with one, the fault is that node's. Two such
 meetings in different company accuse a node; else all candidates are suspect."""
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def with_slow(meetings: Sequence[Meeting]) -> list[Meeting]:
 def cleared(shown: Meeting, meetings: Sequence[Meeting]) -> set[str]:
     """Return the nodes that clean meetings clear of what ``shown`` shows."""
     return {name for meeting in meetings if not meeting.shows
-            and 2 * len(meeting.nodes) > len(shown.nodes) for name in meeting.nodes}
+            and len(meeting.nodes) >= len(shown.nodes) for name in meeting.nodes}
 
 
 def candidates(shown: Meeting, meetings: Sequence[Meeting]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ good."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -59,8 +59,10 @@ from hpcbench.fleet.hunt.slow import (
 from hpcbench.records import dataclass
 from hpcbench.units import format_seconds, grouped, plural, three_digits
 
-SMALL = 8
+SMALL = 16
 """Below so many nodes, a block of pairs has a round more: few partners are alike."""
+FEWEST_OF_LADDER = 3
+"""Nodes of the least group of the ladder: pairs were measured before."""
 CONFIRMED = 2
 """An accusation takes so many independent measurements."""
 NEARLY_ALL = 0.75
@@ -118,7 +120,7 @@ def judge(
         ladder_verdicts(job, rounds, ladder), _missed_limits(alone, limits),
         _missed_in_pairs(rounds, pairs, limits), _missed_in_groups(ladder, limits)))
     names = [job.only] if job.only else [node.name for node in job.nodes]
-    untested = _untested(job, of_stage, limits)
+    untested = _untested(job, of_stage, limits, {one.node for one in found if one.verdict == BAD})
     accused = grouped((one.node, one) for one in (*found, *untested))
     verdicts = tuple(min(accused.get(name, [NodeVerdict(name, GOOD)]),
                          key=lambda one: _WORST.index(one.verdict)) for name in names)
@@ -338,9 +340,12 @@ def low_links(
     shares: dict[tuple[str, str], float] = {}
     for key, some in _sweeps(meetings).items():
         usual = float(np.percentile([meeting.rates[key] for meeting in some], USUAL_PERCENT))
+        low = {name: [one.rates[key] < (1 - LEAST_DROP) * usual for one in met]
+               for name, met in grouped((name, one) for one in some for name in one.nodes).items()}
         for nodes, met in grouped((meeting.nodes, meeting) for meeting in some).items():
             share = max(meeting.rates[key] for meeting in met) / usual
-            if share < 1 - LEAST_DROP and not bad & {*nodes}:
+            is_of_node = any(2 * sum(low[name]) > len(low[name]) for name in nodes)
+            if share < 1 - LEAST_DROP and not is_of_node and not bad & {*nodes}:
                 shares[nodes[0], nodes[1]] = min(share, shares.get((nodes[0], nodes[1]), share))
     return sorted(shares, key=lambda link: shares[link])
 
@@ -498,13 +503,14 @@ def _missed_in_groups(facts: Sequence[Fact], limits: HuntLimits) -> Iterator[Nod
 
 
 def _untested(
-    job: Job, of_stage: Mapping[str, Sequence[Fact]], limits: HuntLimits,
+    job: Job, of_stage: Mapping[str, Sequence[Fact]], limits: HuntLimits, bad: Collection[str],
 ) -> Iterator[NodeVerdict]:
     """Yield the nodes of which too little was measured, or compared, to be good."""
     chosen = (job.only, *job.partners) if job.only else [node.name for node in job.nodes]
     measured = {stage: _times_measured(some) for stage, some in of_stage.items()}
     n = len(chosen)
-    has_peers = n >= MIN_RANKS or bool(job.only and len(job.partners) == CONFIRMED)
+    paired = sum(1 for name in chosen if measured.get(PAIRS, {}).get(name))
+    has_peers = paired >= MIN_RANKS or bool(job.only and len(job.partners) == CONFIRMED)
     columns = n if not job.only else 1 + len(job.partners)
     passes = CONFIRMED if not has_peers else passes_needed(
         columns, MOST_TESTED if job.only else None)
@@ -519,10 +525,10 @@ def _untested(
                    f"{passes} are needed")
         elif n > 1 and times[PAIRS] < pair_rounds:
             why = f"measured in {plural(times[PAIRS], 'round')} of pairs, which is too few"
-        elif n >= MIN_RANKS and not times[LADDER]:
+        elif n - len({*bad} & {*chosen}) >= FEWEST_OF_LADDER and not times[LADDER]:
             why = "not measured in a group of the ladder"
         elif not has_peers and name not in compared:
-            why = (f"its speed was compared with nothing: {plural(n, 'node')} are too few to tell "
+            why = (f"its speed was not compared: {plural(paired or n, 'node')} are too few to tell "
                    "which is slow; give --reference FILE or --minimum FILE")
         if why:
             yield NodeVerdict(name, NOT_TESTED, why)
@@ -548,6 +554,12 @@ def _notes(job: Job, facts: Sequence[Fact], limits: HuntLimits) -> Iterator[str]
                f"as {measure} of {plural(ranks, 'rank')} and {size} bytes")
     if limits.reference and not any(like(fact) in limits.reference for fact in facts):
         yield "reference: none of its measurements was made again; it decided nothing"
+    paired = {frozenset(fact.members) for fact in facts if fact.stage == PAIRS
+              and fact.outcome == MEASURED}
+    names = {name for pair in paired for name in pair}
+    if paired and len(paired) < (every := len(names) * (len(names) - 1) // 2):
+        yield (f"links: {len(paired)} of {every} were measured; --stage-seconds measures more in "
+               "a longer time")
     largest = max((len(fact.members) for fact in facts if fact.stage == LADDER), default=0)
     if largest > 1 and not limits.has_speeds:
         yield (f"groups of {largest} nodes: there is no other such group, so their speed was not "

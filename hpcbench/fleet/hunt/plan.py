@@ -41,6 +41,7 @@ from hpcbench.fleet.hunt.facts import (
 )
 from hpcbench.fleet.hunt.judge import (
     CONFIRM_CHANCE,
+    FEWEST_OF_LADDER,
     MOST_CONFIRMED,
     alone_verdicts,
     block_rounds,
@@ -57,8 +58,10 @@ ROUND_S = 3.0
 FAULTS_TO_LEAVE = 2
 """A node that showed so many faults in a stage is not measured further in it."""
 RUNG_ROUNDS = 2
-FEWEST_OF_LADDER = 4
-"""Nodes of the first group of the ladder: pairs were measured before."""
+FEWEST_LEFT = 8
+"""Slow nodes stay in the hunt where fewer others are left to compare with."""
+COMPLEMENTS = 4
+"""Parts of a group that are left out of it one by one, where its halves do not show its fault."""
 
 
 def facing(players: int, number: int) -> list[tuple[int, int]]:
@@ -107,8 +110,11 @@ class Hunt:
         yield from self._ladder()
 
     def _leave_out(self, verdicts: Iterator[NodeVerdict]) -> None:
-        bad = {one.node for one in verdicts if one.verdict == BAD}
-        self._names = [name for name in self._names if name not in bad]
+        """Leave out bad nodes, but slow ones only where enough others are left."""
+        bad = {one.node: one.expected for one in verdicts if one.verdict == BAD}
+        is_few = len(self._names) - len(bad) < FEWEST_LEFT
+        self._names = [name for name in self._names
+                       if name not in bad or (is_few and bad[name])]
 
     @property
     def _recent(self) -> list[Fact]:
@@ -202,7 +208,7 @@ class Hunt:
         most = max((ranks[name] for name in self._names), default=0)
         within = [*(2 ** k for k in range(1, 12) if 2 ** k < most), most] if most > 1 else []
         n = len(self._names)
-        across = [2 ** k for k in range(2, 20) if FEWEST_OF_LADDER <= 2 ** k < n]
+        across = [2 ** k for k in range(2, 20) if 2 ** k < n]
         across += [n] if n >= FEWEST_OF_LADDER else []
         passes = passes_of(self.job, n)
         budget_s = self.job.stage_s / max(1, passes * len(within) + RUNG_ROUNDS * len(across))
@@ -268,19 +274,21 @@ class Hunt:
         pads = [name for name in self._names if name in sound and name not in busy]
         self._random.shuffle(pads)
         half = left[:(len(left) + 1) // 2]
-        n = len(half) + len(pads)
-        if whole and n < size:
-            return []
-        if 2 * n > size or len(left) == 1:
+        is_whole = len(half) + len(pads) >= size
+        if is_whole or (len(left) == 1 and not whole):
             group = (*half, *pads[:size - len(half)])
             return [Company(group)] if len(group) > 1 else []
+        if whole:
+            return []
         halves = [Company(part) for part in (half, left[len(half):]) if len(part) > 1]
         tried = {frozenset(meeting.nodes) for meeting in meetings}
         if new := [one for one in halves if frozenset(one.nodes) not in tried]:
             return new
-        part = {*left[:(len(left) + 3) // 4]}
-        rest = tuple(name for name in shown.nodes if name not in part)
-        return [Company(rest)] if len(rest) > 1 and frozenset(rest) not in tried else []
+        step = -(-len(left) // COMPLEMENTS)
+        without = (tuple(name for name in shown.nodes if name not in left[first:first + step])
+                   for first in range(0, len(left), step))
+        rest = next((one for one in without if len(one) > 1 and frozenset(one) not in tried), ())
+        return [Company(rest)] if rest else []
 
     def _confirm_slow(self, name: str, size: int, budget_s: float) -> Steps:
         """Measure groups of this size with and without the node, drawn anew in each round.
