@@ -1,0 +1,207 @@
+"""A hunt on simulated machines (benchmarks/hunt.py): rounds, and whom its judgement names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import chain, combinations
+from typing import Any
+
+import pytest
+
+from hpcbench.errors import ExitCode
+from hpcbench.fleet.hunt.facts import (
+    ALONE,
+    BAD,
+    DIED,
+    GOOD,
+    HANG,
+    LADDER,
+    MISSING,
+    NO_ANSWER,
+    NOT_TESTED,
+    PAIRS,
+    SUSPECT,
+    WRONG,
+    Fact,
+    Round,
+)
+from hpcbench.fleet.hunt.hostlist import compressed
+from hpcbench.fleet.hunt.judge import Judgement, judge
+from hpcbench.fleet.hunt.limits import HuntLimits, reference_of
+from hpcbench.fleet.hunt.plan import Hunt, facing
+from launcher import ROOT
+
+_SPEC = spec_from_file_location("hunt_benchmark", ROOT / "benchmarks/hunt.py")
+assert _SPEC is not None and _SPEC.loader is not None
+simulated: Any = module_from_spec(_SPEC)
+sys.modules["hunt_benchmark"] = simulated  # dataclasses look there
+_SPEC.loader.exec_module(simulated)
+NODE = "node0001"
+
+
+def hunted(nodes: int, limits: HuntLimits | None = None, **faults: Any) -> tuple[Hunt, Judgement]:
+    machine = simulated.Machine(nodes, size=0.02, **faults)
+    found: tuple[Hunt, Judgement] = simulated.hunted(machine, limits=limits)
+    return found
+
+
+@pytest.mark.parametrize("players", [2, 3, 4, 9, 16])
+def test_a_tournament_has_every_pair_once_in_disjoint_rounds(players: int) -> None:
+    rounds = [facing(players, number) for number in range(players - 1 + players % 2)]
+    assert sorted(chain(*rounds)) == list(combinations(range(players), 2))
+    assert all(len({*chain(*pairs)}) == 2 * len(pairs) == 2 * (players // 2) for pairs in rounds)
+
+
+@pytest.mark.parametrize("nodes", [4, 9, 64])
+def test_clean_nodes_are_good_and_meet_many(nodes: int) -> None:
+    hunt, judgement = hunted(nodes)
+    assert judgement.names(GOOD) == [node.name for node in hunt.job.nodes]
+    assert judgement.exit_code == ExitCode.OK
+    met: dict[str, set[str]] = {}
+    for step in hunt.rounds:
+        names = [name for group in step.groups for name in group.nodes]
+        assert len({*names}) == len(names)
+        for group in step.groups if step.stage == PAIRS else ():
+            for name in group.nodes:
+                met.setdefault(name, set()).update(group.nodes)
+    assert min(map(len, met.values())) - 1 >= min(4, nodes - 1)
+
+
+SLOW = 0.7
+
+
+@pytest.mark.parametrize(("nodes", "faults"), [
+    *((nodes, {"slow": {NODE: ((stage,), 0, SLOW)}})
+      for nodes in (4, 8, 32) for stage in (ALONE, PAIRS)),
+    *((nodes, {"slow": {NODE: ((LADDER,), least, SLOW)}}) for nodes, least in ((8, 4), (64, 16))),
+    *((8, {"faulty": {NODE: (outcome, (PAIRS, LADDER), 0)}}) for outcome in (HANG, DIED, WRONG)),
+    *((nodes, {"faulty": {NODE: (HANG, (LADDER,), least)}}) for nodes, least in ((8, 4), (64, 16))),
+    (4, {"faulty": {NODE: (MISSING, (ALONE,), 0)}}),
+    (4, {"faulty": {NODE: (NO_ANSWER, (ALONE, PAIRS, LADDER), 0)}}),
+    (3, {"faulty": {NODE: (WRONG, (PAIRS,), 0)}})])
+def test_a_bad_node_is_named_and_no_other(nodes: int, faults: Mapping[str, Any]) -> None:
+    _, judgement = hunted(nodes, **faults)
+    assert judgement.names(BAD) == [NODE]
+    assert judgement.names(SUSPECT) == []
+    assert judgement.exit_code == ExitCode.FINDINGS
+    (verdict,) = (one for one in judgement.verdicts if one.verdict == BAD)
+    assert len(verdict.reason.splitlines()) == 1 and verdict.stage
+    if verdict.value is not None and verdict.expected:
+        assert verdict.value / verdict.expected == pytest.approx(SLOW, abs=0.1)
+
+
+def test_two_bad_nodes_of_eight_are_named() -> None:
+    _, judgement = hunted(8, slow={NODE: ((PAIRS,), 0, 0.7), "node0005": ((PAIRS,), 0, 0.6)})
+    assert judgement.names(BAD) == [NODE, "node0005"] and not judgement.names(SUSPECT)
+
+
+def test_a_node_that_hangs_is_left_out_of_later_rounds() -> None:
+    hunt, _ = hunted(8, faulty={NODE: (HANG, (PAIRS, LADDER), 0)})
+    tried = [step.stage for step in hunt.rounds for group in step.groups
+             if NODE in group.nodes and len(group.nodes) > 1]
+    assert tried == [PAIRS] * 2
+
+
+def test_a_fault_of_all_together_makes_suspects_only() -> None:
+    _, judgement = hunted(8, faulty={NODE: (HANG, (LADDER,), 8)})
+    assert not judgement.names(BAD) and len(judgement.names(SUSPECT)) == 8
+
+
+@pytest.mark.parametrize("nodes", [4, 8])
+def test_both_ends_of_a_slow_link_are_suspect(nodes: int) -> None:
+    _, judgement = hunted(nodes, links={frozenset((NODE, "node0002")): 0.5})
+    assert judgement.names(SUSPECT) == [NODE, "node0002"] and not judgement.names(BAD)
+
+
+def test_a_slow_switch_is_named_as_a_group() -> None:
+    _, judgement = hunted(32, per_switch=4, slow_switch=("leaf3", 0.6))
+    assert judgement.names(SUSPECT) == [f"node{number:04}" for number in range(12, 16)]
+    assert not judgement.names(BAD)
+    assert "node[0012-0015]" in next(one.reason for one in judgement.verdicts if one.reason)
+
+
+def test_few_nodes_are_judged_by_a_reference_and_never_good_without() -> None:
+    hunt, judgement = hunted(2)
+    assert len(judgement.names(NOT_TESTED)) == 2 and judgement.exit_code == ExitCode.INCOMPLETE
+    reference = reference_of(hunt.facts, [node.name for node in hunt.job.nodes])
+    limits = HuntLimits(reference=reference)
+    assert hunted(2, limits, seed=1)[1].exit_code == ExitCode.OK
+    assert hunted(2, limits, slow={NODE: ((ALONE,), 0, SLOW)})[1].names(BAD) == [NODE]
+    _, of_pair = hunted(2, limits, slow={NODE: ((PAIRS,), 0, SLOW)})
+    assert len(of_pair.names(SUSPECT)) == 2, "nothing tells which of two it is"
+
+
+def test_a_minimum_that_meets_nothing_is_told_and_decides_nothing() -> None:
+    _, judgement = hunted(2, HuntLimits(minimum={("all_reduce", 2, 7): 1e9}))
+    assert judgement.names(NOT_TESTED) and any("1 row of 1" in note for note in judgement.notes)
+    _, judgement = hunted(4, HuntLimits(minimum={("all_reduce", 4, 2**20): 2e10}))
+    assert len(judgement.names(SUSPECT)) == 4, "all together miss it"
+
+
+@pytest.mark.parametrize(("stage", "verdict"), [("", GOOD), (ALONE, BAD), (PAIRS, BAD)])
+def test_one_node_is_judged_beside_two_good_partners(stage: str, verdict: str) -> None:
+    machine = simulated.Machine(9, size=0.02, slow={NODE: ((stage,), 0, SLOW)})
+    job = machine.job(only=NODE, partners=("node0004", "node0007"))
+    hunt, judgement = simulated.hunted(machine, job)
+    assert [(one.node, one.verdict) for one in judgement.verdicts] == [(NODE, verdict)]
+    assert {name for step in hunt.rounds for group in step.groups for name in group.nodes} == {
+        NODE, *job.partners}
+
+
+def test_what_a_stopped_hunt_did_not_measure_is_untested() -> None:
+    hunt, _ = hunted(4)
+    alone = [step for step in hunt.rounds if step.stage == ALONE]
+    facts = [fact for fact in hunt.facts if fact.stage == ALONE]
+    for rounds, some in (([], []), (alone, facts), (alone[:2], facts[:2])):
+        judgement = judge(hunt.job, rounds, some, HuntLimits())
+        assert len(judgement.names(NOT_TESTED)) == 4
+        assert judgement.exit_code == ExitCode.INCOMPLETE
+
+
+def test_one_fault_alone_is_suspect_and_a_count_is_compared_with_most_nodes() -> None:
+    hunt, _ = hunted(4)
+
+    def judged(change: Sequence[int], **values: Any) -> Judgement:
+        facts = [replace(fact, **values) if fact.measure == "devices" and fact.node == NODE
+                 and fact.round in change else fact for fact in hunt.facts]
+        return judge(hunt.job, hunt.rounds, facts, HuntLimits())
+
+    assert judged([1], outcome=MISSING, value=None).names(SUSPECT) == [NODE]
+    assert judged([1, 2], value=7.0).names(BAD) == [NODE]
+    assert judge(hunt.job, hunt.rounds, hunt.facts, HuntLimits(devices=9)).names(BAD) == [
+        node.name for node in hunt.job.nodes]
+
+
+def test_clean_machines_with_noise_accuse_nobody() -> None:
+    for kind in simulated.NOISES:
+        assert simulated.false_alarms(8, kind, 0.02, 2) == 0
+
+
+def test_a_large_hunt_is_cheap(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulated._scale(64, 2)
+    assert "bad: node0001, node0003, node0005, node0007; suspect: ;" in capsys.readouterr().out
+
+
+def test_names_are_written_as_slurm_reads_them() -> None:
+    assert compressed(["n1", "n2", "n3", "n5"]) == "n[1-3,5]"
+    assert compressed(["a08", "a09", "a10", "a9", "login"]) == "a[08-10],a9,login"
+    assert compressed(["r1n1", "r1n2", "r2n1-ib"]) == "r1n[1-2],r2n1-ib"
+    assert compressed([]) == ""
+
+
+def test_a_hunt_keeps_the_facts_that_it_has_when_execution_fails() -> None:
+    machine = simulated.Machine(4)
+
+    def execute(step: Round) -> list[Fact]:
+        if step.number == 3:
+            raise OSError("gone")
+        facts: list[Fact] = machine.execute(step)
+        return facts
+
+    hunt = Hunt(machine.job(), execute)
+    with pytest.raises(OSError, match="gone"):
+        list(hunt.run())
+    assert len(hunt.rounds) == 3 and {fact.round for fact in hunt.facts} == {0, 1, 2}
