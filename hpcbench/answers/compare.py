@@ -7,7 +7,7 @@ and its interval excludes `NEAR`. A case is the same only if the whole interval 
 smallest effect. All else is inconclusive, with the number of launches that would suffice. The
 interval is of the shift between launches (Hodges and Lehmann); the change is that of the medians
 over launches, and where it lies outside the interval nothing is concluded. Cases of the same launch
-are compared in pairs of passes, as in `recommend` (`shifts_in_launches`)."""
+are compared in pairs of passes, as in `recommend` (`tasks.paired`)."""
 
 from __future__ import annotations
 

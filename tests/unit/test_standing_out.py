@@ -61,6 +61,9 @@ def test_passes_count_as_dependent_where_the_rows_of_a_report_depend() -> None:
         assert shift.chance == pytest.approx(2 * t_tail(t, 8), rel=0.01)
         low, high = shift.interval.ends
         assert high - low == pytest.approx(2 * t_quantile(0.025, 8) * row.std(ddof=1) / 3, rel=0.01)
+    rows = [*(noise[:, 1:] + 0.5 * noise[:, :-1])]
+    once, twice = shifts_of(rows), shifts_of([*rows, *rows], [0.5] * 60)
+    assert [one.interval for one in twice[:30]] == [one.interval for one in once]
     for at in range(1, 9):
         noise[:, at] = 0.8 * noise[:, at - 1] + 0.6 * noise[:, at]
     assert min(shift.chance for shift in shifts_of([*noise])) > 0.01
