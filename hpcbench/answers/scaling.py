@@ -125,17 +125,19 @@ def _of_efficiency(series: ScalingSeries, head: str) -> Answer:
     about = (f"{head}; speed-up{by_pairs} {interval_text(most.speed_up)}; base: {of}{where}",
              *evidence)
     if most.verdict is None:
-        return Answer(CANNOT_TELL, f"{text}: undecided, {_why_none(most.efficiency)}", about)
+        why, remedy = _why_none(most.efficiency)
+        return Answer(CANNOT_TELL, f"{text}: undecided, {why}", about, remedy=remedy)
     least = EXCELLENT if most.verdict == IS_EXCELLENT else GOOD
     return Answer(CLEAR, f"{text}: {most.verdict} (from {100 * least:.0f} %)", about)
 
 
-def _why_none(efficiency: Interval) -> str:
+def _why_none(efficiency: Interval) -> tuple[str, str]:
+    """Return why there is no verdict, and the remedy."""
     if efficiency.low is None or efficiency.high is None:
-        return "too few launches or passes"
+        return "too few launches or passes", ""
     if efficiency.low < GOOD <= efficiency.high:
-        return f"the interval includes {100 * GOOD:.0f} %"
-    return "not significant; use more launches"
+        return f"the interval includes {100 * GOOD:.0f} %", ""
+    return "not significant", "use more launches"
 
 
 def _evidence(series: ScalingSeries, member: SeriesMember) -> str:

@@ -298,7 +298,7 @@ def _no_gain(measured: Sequence[Alternative]) -> Answer:
     has_pairs = max(one.pairs for one in measured) >= PROOF_PASSES
     remedy = ("use more passes" if has_pairs or not _provable(measured)
               else "--prove FILE measures the best in pairs")
-    return Answer(CANNOT_TELL, f"{none} clearly faster; {remedy}")
+    return Answer(CANNOT_TELL, f"{none} clearly faster", remedy=remedy)
 
 
 def _less(alternative: Alternative) -> str:
