@@ -38,7 +38,7 @@ from hpcbench.fleet.hunt.facts import (
     Node,
     Round,
 )
-from hpcbench.fleet.hunt.judge import Judgement, judge
+from hpcbench.fleet.hunt.judge import HuntJudgement, judge
 from hpcbench.fleet.hunt.limits import HuntLimits
 from hpcbench.fleet.hunt.plan import Hunt
 
@@ -147,7 +147,7 @@ class Machine:
 
 
 def hunted(machine: Machine, job: Job | None = None, limits: HuntLimits | None = None,
-           ) -> tuple[Hunt, Judgement]:
+           ) -> tuple[Hunt, HuntJudgement]:
     """Return the hunt on a machine, and its judgement."""
     hunt = Hunt(job or machine.job(), machine.execute)
     for _ in hunt.run():
@@ -155,7 +155,7 @@ def hunted(machine: Machine, job: Job | None = None, limits: HuntLimits | None =
     return hunt, judge(hunt.job, hunt.rounds, hunt.facts, limits or HuntLimits())
 
 
-def accused(judgement: Judgement) -> list[str]:
+def accused(judgement: HuntJudgement) -> list[str]:
     """Return the nodes that are bad or suspect."""
     return [*judgement.names(BAD), *judgement.names(SUSPECT)]
 

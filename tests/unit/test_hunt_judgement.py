@@ -9,6 +9,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from itertools import chain, combinations
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hpcbench.errors import ExitCode
@@ -29,9 +30,11 @@ from hpcbench.fleet.hunt.facts import (
     Round,
 )
 from hpcbench.fleet.hunt.hostlist import compressed
-from hpcbench.fleet.hunt.judge import Judgement, judge
+from hpcbench.fleet.hunt.judge import HuntJudgement, judge
 from hpcbench.fleet.hunt.limits import HuntLimits, reference_of
 from hpcbench.fleet.hunt.plan import Hunt, facing
+from hpcbench.fleet.hunt.present import PREFIX, page_of, reason_lines
+from hpcbench.views.chart import HeatMap, LineChart
 from launcher import ROOT
 
 _SPEC = spec_from_file_location("hunt_benchmark", ROOT / "benchmarks/hunt.py")
@@ -42,9 +45,9 @@ _SPEC.loader.exec_module(simulated)
 NODE = "node0001"
 
 
-def hunted(nodes: int, limits: HuntLimits | None = None, **faults: Any) -> tuple[Hunt, Judgement]:
+def hunted(nodes: int, limits: HuntLimits | None = None, **faults: Any) -> tuple[Hunt, HuntJudgement]:
     machine = simulated.Machine(nodes, size=0.02, **faults)
-    found: tuple[Hunt, Judgement] = simulated.hunted(machine, limits=limits)
+    found: tuple[Hunt, HuntJudgement] = simulated.hunted(machine, limits=limits)
     return found
 
 
@@ -164,7 +167,7 @@ def test_what_a_stopped_hunt_did_not_measure_is_untested() -> None:
 def test_one_fault_alone_is_suspect_and_a_count_is_compared_with_most_nodes() -> None:
     hunt, _ = hunted(4)
 
-    def judged(change: Sequence[int], **values: Any) -> Judgement:
+    def judged(change: Sequence[int], **values: Any) -> HuntJudgement:
         facts = [replace(fact, **values) if fact.measure == "devices" and fact.node == NODE
                  and fact.round in change else fact for fact in hunt.facts]
         return judge(hunt.job, hunt.rounds, facts, HuntLimits())
@@ -205,3 +208,18 @@ def test_a_hunt_keeps_the_facts_that_it_has_when_execution_fails() -> None:
     with pytest.raises(OSError, match="gone"):
         list(hunt.run())
     assert len(hunt.rounds) == 3 and {fact.round for fact in hunt.facts} == {0, 1, 2}
+
+
+def test_reasons_are_one_line_a_node_and_the_page_has_matrix_and_ladder() -> None:
+    hunt, judgement = hunted(8, faulty={NODE: (HANG, (PAIRS, LADDER), 0)},
+                             slow={"node0004": ((PAIRS,), 0, SLOW)})
+    lines = list(reason_lines(judgement))
+    assert [line.split()[:3] for line in lines] == [
+        [PREFIX, "BAD", NODE], [PREFIX, "BAD", "node0004"]]
+    page = page_of(hunt.job, hunt.rounds, hunt.facts, judgement)
+    shown = [item for section in page.sections for item in section.items]
+    matrices = [item for item in shown if isinstance(item, HeatMap)]
+    assert [one.title.split()[1] for one in matrices] == ["bandwidth", "latency", "all_reduce"]
+    assert np.nanmin(matrices[0].values[4]) == pytest.approx(SLOW * 2e10, rel=0.1)
+    (ladder,) = (item for item in shown if isinstance(item, LineChart))
+    assert [x for x, _ in ladder.panels[0].lines[0].points] == [4.0, 7.0]

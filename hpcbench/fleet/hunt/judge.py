@@ -77,7 +77,7 @@ _SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class HuntJudgement:
     """The verdict on each node, in the order of the job, and what could not be judged."""
 
     verdicts: tuple[NodeVerdict, ...]
@@ -111,7 +111,7 @@ def value_text(value: float, unit: str) -> str:
 
 def judge(
     job: Job, rounds: Sequence[Round], facts: Sequence[Fact], limits: HuntLimits,
-) -> Judgement:
+) -> HuntJudgement:
     """Return the verdict on each node that was to be judged."""
     of_stage = grouped((fact.stage, fact) for fact in facts)
     alone, pairs, ladder = (of_stage.get(stage, []) for stage in (ALONE, PAIRS, LADDER))
@@ -124,7 +124,7 @@ def judge(
     accused = grouped((one.node, one) for one in (*found, *untested))
     verdicts = tuple(min(accused.get(name, [NodeVerdict(name, GOOD)]),
                          key=lambda one: _WORST.index(one.verdict)) for name in names)
-    return Judgement(verdicts, tuple(_notes(job, facts, limits)))
+    return HuntJudgement(verdicts, tuple(_notes(job, facts, limits)))
 
 
 # ---- one node by itself
