@@ -45,7 +45,9 @@ _SPEC.loader.exec_module(simulated)
 NODE = "node0001"
 
 
-def hunted(nodes: int, limits: HuntLimits | None = None, **faults: Any) -> tuple[Hunt, HuntJudgement]:
+def hunted(
+    nodes: int, limits: HuntLimits | None = None, **faults: Any,
+) -> tuple[Hunt, HuntJudgement]:
     machine = simulated.Machine(nodes, size=0.02, **faults)
     found: tuple[Hunt, HuntJudgement] = simulated.hunted(machine, limits=limits)
     return found
