@@ -346,7 +346,7 @@ def test_what_is_wrong_in_large_models_only_is_found(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("free_bytes", "model", "why"), [
-    (10**9, "gpt2", "it takes 2"), (10**15, "llama3-8b", "it is expected to take "),
+    (10**9, "gpt2", "it takes 1.95 GiB"), (10**15, "llama3-8b", "it is expected to take "),
     (10**15, "resnet50", "rounding decides which values its ReLUs cut")])
 def test_what_is_too_much_states_why(
     place: Place, monkeypatch: pytest.MonkeyPatch, free_bytes: int, model: str, why: str,
@@ -375,5 +375,5 @@ def test_a_twin_is_reported(place: Place, monkeypatch: pytest.MonkeyPatch) -> No
     found = parity(large("single"), place, Single)
     assert found.wrong is None
     assert found.on.startswith("a small model of 1 layer, hidden 16, 2 heads, 16 tokens; the timed "
-                               "model is not compared with one process, because it takes 2")
+                               "model is not compared with one process, because it takes 1.95 GiB")
     assert found.loss is None
