@@ -176,8 +176,24 @@ def test_one_fault_alone_is_suspect_and_a_count_is_compared_with_most_nodes() ->
 
     assert judged([1], outcome=MISSING, value=None).names(SUSPECT) == [NODE]
     assert judged([1, 2], value=7.0).names(BAD) == [NODE]
-    assert judge(hunt.job, hunt.rounds, hunt.facts, HuntLimits(devices=9)).names(BAD) == [
-        node.name for node in hunt.job.nodes]
+    every = [node.name for node in hunt.job.nodes]
+    assert judge(hunt.job, hunt.rounds, hunt.facts, HuntLimits(devices=9)).names(BAD) == every
+    of_half = [replace(fact, value=7.0) if fact.measure == "devices" and fact.node in every[:2]
+               else fact for fact in hunt.facts]
+    assert judge(hunt.job, hunt.rounds, of_half, HuntLimits()).names(SUSPECT) == every
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])
+def test_a_value_that_is_no_rate_is_no_measurement(value: float) -> None:
+    hunt, _ = hunted(4)
+    facts = [replace(fact, value=value) if NODE in fact.members else fact for fact in hunt.facts]
+    assert NODE not in judge(hunt.job, hunt.rounds, facts, HuntLimits()).names(GOOD)
+
+
+def test_one_node_without_partners_is_not_judged() -> None:
+    machine = simulated.Machine(4)
+    _, judgement = simulated.hunted(machine, machine.job(only=NODE))
+    assert judgement.names(NOT_TESTED) == [NODE]
 
 
 def test_clean_machines_with_noise_accuse_nobody() -> None:

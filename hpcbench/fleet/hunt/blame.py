@@ -7,6 +7,7 @@ meetings in different company accuse a node; else all candidates are suspect."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -60,8 +61,8 @@ class Meeting:
 
 
 def rate_of(fact: Fact) -> float | None:
-    """Return the value such that more is better; None where there is no positive one."""
-    if fact.outcome != MEASURED or not fact.value or fact.value < 0:
+    """Return the value such that more is better; None where there is no positive, finite one."""
+    if fact.outcome != MEASURED or fact.value is None or not 0 < fact.value < math.inf:
         return None
     return 1 / fact.value if MEASURES[fact.measure].good == LESS else fact.value
 

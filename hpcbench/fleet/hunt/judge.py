@@ -180,6 +180,14 @@ def _unequal(facts: Sequence[Fact], expected: float | None) -> Iterator[NodeVerd
     common, count = Counter(last.values()).most_common(1)[0]
     if expected is None and 2 * count > len(last) > CONFIRMED:
         expected = common
+    if expected is None and len({*last.values()}) > 1:
+        text = ", ".join(f"{three_digits(value or 0)} on {compressed(some)}" for value, some in
+                         grouped((value, name) for name, value in last.items()).items())
+        for name in last:
+            yield NodeVerdict(
+                name, SUSPECT, f"{facts[0].stage}: {facts[0].measure} differ, and none is that of "
+                f"most nodes: {text}; --expected FILE decides", facts[0].stage, facts[0].measure,
+                last[name])
     if expected is None:
         return
     for name, some in grouped((fact.members[0], fact) for fact in facts
@@ -198,7 +206,7 @@ def _slow_alone(job: Job, facts: Sequence[Fact]) -> Iterator[NodeVerdict]:
         own = [at for at, (name, _) in enumerate(columns) if name == job.only]
         partners = [[at for at, (name, _) in enumerate(columns) if name == one]
                     for one in job.partners]
-        if own and all(partners):
+        if own and partners and all(partners):
             controls = [rates[:, some].min(axis=1) for some in partners]
             yield from _only(job, fact, rates[:, own].min(axis=1), np.stack(controls, axis=1))
         return
@@ -242,8 +250,9 @@ def _slow(
                        for one in (own, others))
     return NodeVerdict(
         name, BAD, f"{fact.stage}: {what} {value_text(value, fact.unit)}, "
-        f"{1 - own / others:.0%} worse than the others' {value_text(expected, fact.unit)}, in "
-        f"{low[0]} of {plural(low[1], 'pass')}", fact.stage, fact.measure, value, expected)
+        f"{100 * (1 - own / others):.0f} % worse than the others' "
+        f"{value_text(expected, fact.unit)}, in {low[0]} of {plural(low[1], 'pass')}",
+        fact.stage, fact.measure, value, expected)
 
 
 # ---- pairs

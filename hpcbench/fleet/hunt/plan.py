@@ -79,7 +79,7 @@ def facing(players: int, number: int) -> list[tuple[int, int]]:
 
 def passes_of(job: Job, nodes: int) -> int:
     """Return how many times each of so many nodes is measured for the test of `slow`."""
-    if job.only:
+    if job.only and nodes > 1:
         return passes_needed(nodes, MOST_TESTED)
     return passes_needed(nodes) if nodes >= MIN_RANKS else FEWEST_PASSES
 

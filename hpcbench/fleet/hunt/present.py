@@ -37,8 +37,8 @@ MOST_IN_MATRIX = 128
 """A matrix of more nodes is a table of the worst pairs only."""
 MOST_PAIRS = 20
 _TONES = {BAD: "bad", SUSPECT: "caution", NOT_TESTED: "warning", GOOD: "good"}
-_SHOWS = {"B/s": Show.GB_PER_S, "s": Show.DURATION, "FLOP/s": Show.TFLOP_PER_S}
-_UNITS = {Show.GB_PER_S: "GB/s", Show.TFLOP_PER_S: "TFLOP/s"}
+_SHOWS = {"B/s": Show.GB_PER_S, "s": Show.US, "FLOP/s": Show.TFLOP_PER_S}
+_UNITS = {Show.GB_PER_S: "GB/s", Show.TFLOP_PER_S: "TFLOP/s", Show.US: "us"}
 
 
 def reason_lines(judgement: HuntJudgement) -> Iterator[str]:
@@ -155,7 +155,7 @@ def _matrix(
         f"{_title(key)}, medians; {names[0]} is 0, {names[-1]} is {len(names) - 1}",
         f"hunt-pairs-{key[0]}", ("Empty cells were not measured.",), (), Axis("other node"),
         Axis("node"), tuple(range(len(names))), values, len(names), 1,
-        Axis(key[0], show, _UNITS.get(show, "s")),
+        Axis(key[0], show, _UNITS[show]),
         Range(float(np.nanmin(values)), float(np.nanmax(values))), (False, False), (), "", ())
 
 
@@ -182,4 +182,4 @@ def _ladder(facts: Sequence[Fact]) -> Iterator[LineChart]:
         yield LineChart(
             f"ladder: {measure}", "the median group; the whisker is the range of all groups",
             f"hunt-ladder-{measure}", (), (), Axis("ranks of a group", Show.COUNT, "", Scale.LOG2),
-            (Panel(Axis(measure, show, _UNITS.get(show, "s")), curves),))
+            (Panel(Axis(measure, show, _UNITS[show]), curves),))
