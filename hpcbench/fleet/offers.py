@@ -10,4 +10,5 @@ HEADING = "Many nodes, many weeks"
 COMMANDS = (
     CommandSpec("history", f"{_COMMANDS}.history:history", heading=HEADING),
     CommandSpec("soak", f"{_COMMANDS}.soak:soak", heading=HEADING, is_job=True),
+    CommandSpec("hunt", f"{_COMMANDS}.hunt:hunt", heading=HEADING),
 )

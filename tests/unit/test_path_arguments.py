@@ -19,7 +19,7 @@ from hpcbench.reduce.reduce import reduce_folder
 from launcher import ROOT
 from synthetic import make_plan, write_synthetic_run
 
-JOBS = ("validate", "run", "suite", "profile", "soak")
+JOBS = ("validate", "run", "suite", "profile", "soak", "hunt")
 """Commands that meet in MPI, which only words refused before they start can be tried on here."""
 LINES = f"""
 plan @sweep.json
@@ -62,6 +62,7 @@ profile @sweep.json -o @new
 profile -c @sweep.json
 soak @sweep.json --for 1h -o @new
 soak -c @sweep.json --for 1h --resume @run
+hunt --expected @sweep.json --minimum @kept --reference @kept -o @new
 """.strip().splitlines()
 """Lines with a @ before each word that is a path."""
 NO_WORDS = ("", "a\0b")

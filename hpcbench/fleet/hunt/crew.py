@@ -94,7 +94,8 @@ class Crew:
         self.members: dict[int, SignedIn] = {}
         self.lost: dict[int, str] = {}
         """Ranks that had signed in and do not answer any more, and why."""
-        self.refused: list[str] = []
+        self.refused: dict[int, str] = {}
+        """Ranks that were not taken in, and why."""
         self._size, self._on_tick = size, on_tick
         self._selector = selectors.DefaultSelector()
         self._began_s = time.monotonic()
@@ -144,7 +145,8 @@ class Crew:
                     rank, str(hello["node"]), str(hello.get("switch", "")), line)
                 self._selector.register(line, selectors.EVENT_READ, rank)
                 return
-        self.refused += [why] if why else []
+        if why and rank in range(self._size) and rank not in self.members:
+            self.refused[rank] = why
         line.close()
 
     def ask(self, ranks: Iterable[int], do: str, limit_s: float) -> dict[int, Message]:

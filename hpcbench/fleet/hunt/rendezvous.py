@@ -41,6 +41,10 @@ _MOST_BYTES = 1 << 28
 Message = dict[str, Any]
 
 
+class CutOffError(LaunchError):
+    """This rank takes no part in the hunt of the others, if there is one."""
+
+
 @dataclass(frozen=True, slots=True)
 class OwnPlace:
     """A process of the launch: its rank, the number of ranks, its node as the scheduler names it.
@@ -233,13 +237,14 @@ def meeting_file(folder: Path, place: OwnPlace) -> Path:
 def meet(file: Path, place: OwnPlace, limit_s: float) -> Wire | MeetingHost:
     """Return the line to the host, or the host if this rank is the one.
 
-    Raises LaunchError if ``limit_s`` pass without either, and for a rank that comes too late."""
+    Raises CutOffError if ``limit_s`` pass without either, for a rank that comes too late, and for
+    one that the host refuses."""
     deadline = time.monotonic() + limit_s
     watch, why = _Watch(place), "no rank has left its address there"
     while time.monotonic() < deadline:
         invitation = _read(file)
         if invitation is not None and not invitation["is_open"] and watch.lives(invitation):
-            raise LaunchError(f"{_who(place)} comes too late: the hunt goes on without it")
+            raise CutOffError(f"{_who(place)} comes too late: the hunt goes on without it")
         if invitation is not None and invitation["is_open"]:
             line, why = _joined(invitation, place)
             if line is not None:
@@ -251,12 +256,23 @@ def meet(file: Path, place: OwnPlace, limit_s: float) -> Wire | MeetingHost:
             if (now := _read(file)) is not None and now["host"] == place.rank:
                 return host
         time.sleep(_PAUSE_S)
-    raise LaunchError(f"{_who(place)} has not reached the hunt in {limit_s:g} s by {file}: {why}; "
+    raise CutOffError(f"{_who(place)} has not reached the hunt in {limit_s:g} s by {file}: {why}; "
                       "choose a folder that all nodes see with -o DIR")
 
 
 def _who(place: OwnPlace) -> str:
     return f"rank {place.rank} on {place.node}"
+
+
+def outlived(file: Path, place: OwnPlace) -> bool:
+    """Wait while another rank is the host; return whether one was seen to live.
+
+    A rank that is cut off stays until then: Open MPI's mpirun ends all at the first that fails."""
+    watch, has_lived = _Watch(place), False
+    while (invitation := _read(file)) is not None and not watch.may_take_over(invitation):
+        has_lived |= watch.lives(invitation)
+        time.sleep(_BEAT_S)
+    return has_lived
 
 
 class _Watch:
@@ -319,6 +335,6 @@ def _joined(invitation: Mapping[str, Any], place: OwnPlace) -> tuple[Wire | None
             why = f"{address} port {invitation['port']}: {error}"
             continue
         if refusal := answer.get("refused"):
-            raise LaunchError(str(refusal))
+            raise CutOffError(str(refusal))
         return line, ""
     return None, why
