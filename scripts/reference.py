@@ -141,18 +141,23 @@ def _with_units(name: str, units: str) -> str:
 def datasets(found: Contents, without: Collection[str]) -> Iterator[str]:
     """Yield groups and datasets but telemetry, without what the page says of absent values.
 
-    Of numbered values and bits there are the names: the file has their meanings.
+    Of numbered values and bits, and of other columns of samples, there are the names: the file has
+    their meanings.
     """
-    rows: list[Row] = []
+    rows = dict[str, str]()
     for name, what in found.items():
         group, _, column = name.partition("/")
         if name == ROOT or group == TELEMETRY or name in without or (group == "clock" and column):
             continue
         numbered = [line.partition(":")[0] for line in (*what.values, *what.bits)]
+        if group == "samples" and column and not numbered:
+            listed = rows[f"/{group}"]
+            rows[f"/{group}"] = f"{listed}{',' if '; columns' in listed else '; columns'} {column}"
+            continue
         text = re.sub("; where a case has no such value.*?NaN", "", what.text)
-        text += f": {', '.join(numbered)}" if numbered else ""
-        rows.append((_with_units(f"/{name}", what.units), text))
-    return block(rows)
+        rows[_with_units(f"/{name}", what.units)] = text + (
+            f": {', '.join(numbered)}" if numbered else "")
+    return block(rows.items())
 
 
 def results() -> Iterator[str]:
