@@ -33,15 +33,6 @@ class Comparison:
     is_clear: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonCounts:
-    """How many comparisons were made, how many of them hold, how many had too few data."""
-
-    n_made: int
-    n_clear: int
-    n_too_few: int
-
-
 def compared(
     what: str, ranks: Sequence[int], medians_s: Times | None, least_s: float, *,
     shortest: bool = False,
@@ -63,10 +54,12 @@ def holm_corrected(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
         yield replace(test, is_clear=test.chance is not None and next(holds))
 
 
-def comparison_counts(comparisons: Iterable[Comparison]) -> ComparisonCounts:
+def comparison_counts(comparisons: Iterable[Comparison]) -> dict[str, int]:
+    """Return how many comparisons were made, how many of them hold, how many had too few data."""
     listed = [*comparisons]
     n_made = sum(one.chance is not None for one in listed)
-    return ComparisonCounts(n_made, sum(one.is_clear for one in listed), len(listed) - n_made)
+    return {"n_made": n_made, "n_clear": sum(one.is_clear for one in listed),
+            "n_too_few": len(listed) - n_made}
 
 
 def clear(comparisons: Iterable[Comparison], what: str) -> Comparison | None:

@@ -55,21 +55,6 @@ def launch_spread(timing: Timing) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleCounts:
-    """Samples of each sort over all cases. ``late`` to ``counted_surplus`` are part of
-    ``counted``."""
-
-    counted: int
-    warmup: int
-    ramp: int
-    surplus: int
-    late: int
-    outlier: int
-    counted_ramp: int
-    counted_surplus: int
-
-
-@dataclass(frozen=True, slots=True)
 class LaunchSpread:
     """How far the medians of a case's launches are apart: the median over cases, and the widest."""
 
@@ -89,19 +74,19 @@ class StartUp:
     stop_reasons: Mapping[str, int]
 
 
-def sample_counts(items: Iterable[CaseResult]) -> SampleCounts:
-    timed = [(item, item.timing) for item in items if item.timing is not None]
-
-    def total(name: str, *, counting: bool | None = None) -> int:
-        return sum(getattr(timing, f"n_{name}") for _, timing in timed
-                   if counting is None or timing.all_count == counting)
-
-    return SampleCounts(
-        counted=sum(item.statistics.n for item, _ in timed if item.statistics),
-        warmup=total("warmup"), late=total("late"), outlier=total("outlier"),
-        ramp=total("ramp", counting=False), surplus=total("surplus", counting=False),
-        counted_ramp=total("ramp", counting=True),
-        counted_surplus=total("surplus", counting=True))
+def sample_counts(items: Iterable[CaseResult]) -> Mapping[str, int]:
+    """Return the samples of each sort over all cases: ``counted``, of which are ``late``,
+    ``outlier``, ``counted_ramp`` and ``counted_surplus``; ``warmup``, ``ramp`` and ``surplus``."""
+    counts = Counter[str]()
+    for item in items:
+        if (timing := item.timing) is None:
+            continue
+        counts["counted"] += item.statistics.n if item.statistics else 0
+        for name in ("warmup", "late", "outlier"):
+            counts[name] += getattr(timing, f"n_{name}")
+        for name in ("ramp", "surplus"):
+            counts[f"counted_{name}" if timing.all_count else name] += getattr(timing, f"n_{name}")
+    return counts
 
 
 def launch_spreads(items: Iterable[CaseResult]) -> LaunchSpread | None:

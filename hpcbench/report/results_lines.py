@@ -497,13 +497,13 @@ def detail_lines(results: Results) -> Iterator[Text]:
 def _sample_lines(results: Results) -> Iterator[str]:
     counts = sample_counts(results.cases)
     # samples that count, and would not if passes had stopped by themselves
-    flagged = ((counts.counted_ramp, "before the steady state"),
-               (counts.counted_surplus, "beyond the shortest steady pass"))
+    flagged = ((counts["counted_ramp"], "before the steady state"),
+               (counts["counted_surplus"], "beyond the shortest steady pass"))
     more = "".join(f", {count} {text}" for count, text in flagged if count)
-    yield (f"samples: {counts.counted} counted ({counts.late} late, {counts.outlier} above "
-           f"median + 10 MAD{more}); kept but not counted:")
-    yield (f"  {counts.warmup} warm-ups, {counts.ramp} before the steady state, "
-           f"{counts.surplus} left out so that all passes of a case weigh the same")
+    yield (f"samples: {counts['counted']} counted ({counts['late']} late, {counts['outlier']} "
+           f"above median + 10 MAD{more}); kept but not counted:")
+    yield (f"  {counts['warmup']} warm-ups, {counts['ramp']} before the steady state, "
+           f"{counts['surplus']} left out so that all passes of a case weigh the same")
     if spreads := launch_spreads(results.cases):
         middle = f"{spreads.middle:.1%} in the median case, and by "
         yield (f"launches differ by {middle if spreads.middle < spreads.widest else ''}"

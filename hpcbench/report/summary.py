@@ -265,7 +265,7 @@ def summary_document(
         "clocks": results.clocks and asdict(results.clocks),
         "canary": results.canary and asdict(results.canary),
         "comparisons": {"false_alarms": FALSE_ALARMS,
-                        **asdict(comparison_counts(comparisons(results)))},
+                        **comparison_counts(comparisons(results))},
         **({"telemetry": [asdict(one) for one in results.telemetry]} if results.telemetry else {}),
         "config": _config(rows, results.plan),
         "notes": list(results.plan.config.get("notes", ())),

@@ -362,11 +362,12 @@ def _late_starts(results: Results) -> list[tuple[CaseResult, Comparison]]:
 def slow_rank_lines(results: Results) -> Iterator[str]:
     """Yield how many comparisons of ranks were made and name one; then the late starts."""
     counts = comparison_counts(comparisons(results))
-    if counts.n_made:
-        yield (f"slow ranks: {counts.n_clear or 'none'} named in {plural(counts.n_made, 'test')}; "
-               "the summary's stragglers say which were too noisy")
-    if counts.n_too_few:
-        yield f"slow ranks: not enough data in {plural(counts.n_too_few, 'comparison')}: {NEEDED}"
+    if counts["n_made"]:
+        yield (f"slow ranks: {counts['n_clear'] or 'none'} named in "
+               f"{plural(counts['n_made'], 'test')}; the summary's stragglers say which were too "
+               "noisy")
+    if few := counts["n_too_few"]:
+        yield f"slow ranks: not enough data in {plural(few, 'comparison')}: {NEEDED}"
     late = _late_starts(results)
     for item, comparison in late[:MOST_NAMED]:
         yield f"  {item.case.label}: {late_start_text(item, comparison)}"

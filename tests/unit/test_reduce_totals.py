@@ -44,7 +44,7 @@ def test_samples_and_launches_are_summed_over_cases() -> None:
     alone = flagged(ok(make_case(index=2)), launch_medians_s=(1.0,))
     items = [first, second, alone, not_ok(make_case(index=3), "failed", "died")]
     counts = sample_counts(items)
-    assert (counts.counted, counts.late, counts.ramp) == (3 * first.statistics.n, 3, 3)
+    assert (counts["counted"], counts["late"], counts["ramp"]) == (3 * first.statistics.n, 3, 3)
     assert late_share(first) == 2 / first.statistics.n
     assert ramp_share(second) == 0 and ramp_share(flagged(
         second, n_ramp=3, all_count=True)) == 3 / first.statistics.n
