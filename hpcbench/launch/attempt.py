@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
 from hpcbench.config.schema import Config, stored_config
 from hpcbench.launch.clocks import SynchronisedClock
@@ -19,6 +18,7 @@ from hpcbench.launch.messages import CaseAnswer
 from hpcbench.launch.probe import JobMachine, Resolution
 from hpcbench.launch.session import RankIdentity
 from hpcbench.launch.worker_group import CaseOutcome, Rendezvous
+from hpcbench.plain import Codec, Plain
 from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
 from hpcbench.plan.order import History, Turn, case_budget_s, launch_s, turns
 from hpcbench.records import dataclass
@@ -36,8 +36,7 @@ from hpcbench.trace.schema import (
     no_samples,
 )
 
-PlainPlan = Annotated[Plan, PlainValidator(plan_from_json), PlainSerializer(plan_to_json)]
-"""In this order: a plain validator drops a serializer before it."""
+PlainPlan = Annotated[Plan, Codec(plan_from_json, plan_to_json)]
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ class PlannedRun:
         return stored_config(self.plan.config)
 
 
-PLANNED_RUN = TypeAdapter(PlannedRun)
-HISTORY = TypeAdapter(History)
+PLANNED_RUN: Plain[PlannedRun] = Plain(PlannedRun)
+HISTORY: Plain[History] = Plain(History)
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,19 @@ import socket
 from collections.abc import Mapping
 from dataclasses import field
 from multiprocessing.connection import Connection, wait
+from operator import methodcaller
 from typing import Annotated, Any, Generic, Literal, TypeVar
-
-from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter
 
 from hpcbench.config.section import Fault
 from hpcbench.launch.verdict import RankOutcome
+from hpcbench.plain import Codec, Int64, Plain
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.records import dataclass
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 
-Int64 = Annotated[int, Field(ge=-2**63, lt=2**63)]
-PlainCase = Annotated[Case, PlainValidator(case_from_json), PlainSerializer(case_to_json)]
+PlainCase = Annotated[Case, Codec(case_from_json, case_to_json)]
+PlainFault = Annotated[Fault, Codec(Fault.model_validate, methodcaller("model_dump", mode="json"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class CaseRequest:
     case: PlainCase
     number: int
     device: str
-    faults: tuple[Fault, ...]
+    faults: tuple[PlainFault, ...]
     clock: ClockModel
     budget_s: float
     precision: float
@@ -201,34 +201,31 @@ Sent = TypeVar("Sent")
 Received = TypeVar("Received")
 
 
-def encoded(adapter: TypeAdapter[Message], message: Message) -> bytes:
-    """Return a message as ASCII JSON: pydantic's own refuses texts that are not UTF-8."""
-    return json.dumps(adapter.dump_python(message, mode="json")).encode()
+def encoded(form: Plain[Message], message: Message) -> bytes:
+    """Return a message as ASCII JSON."""
+    return json.dumps(form.write(message)).encode()
 
 
-def decoded(adapter: TypeAdapter[Message], data: bytes) -> Message:
+def decoded(form: Plain[Message], data: bytes) -> Message:
     """Return the message in the bytes of `encoded`. Raises ValueError for any other bytes."""
-    return adapter.validate_python(json.loads(data))
+    return form.read(json.loads(data))
 
 
-_JSON = ConfigDict(ser_json_inf_nan="constants")
-REQUESTS: TypeAdapter[Request] = TypeAdapter(
-    Annotated[Request, Field(discriminator="request")], config=_JSON)
-ANSWERS: TypeAdapter[Answer] = TypeAdapter(
-    Annotated[Answer, Field(discriminator="answer")], config=_JSON)
-LOAD_REQUESTS: TypeAdapter[tuple[str, ...]] = TypeAdapter(tuple[str, ...])
+REQUESTS: Plain[Request] = Plain(Request)
+ANSWERS: Plain[Answer] = Plain(Answer)
+LOAD_REQUESTS: Plain[tuple[str, ...]] = Plain(tuple[str, ...])
 """The kinds whose cases the template is to import for: its first message."""
-FORK_REQUESTS: TypeAdapter[ForkRequest] = TypeAdapter(ForkRequest)
-TEMPLATE_EVENTS: TypeAdapter[TemplateEvent] = TypeAdapter(TemplateEvent)
+FORK_REQUESTS: Plain[ForkRequest] = Plain(ForkRequest)
+TEMPLATE_EVENTS: Plain[TemplateEvent] = Plain(TemplateEvent)
 
 
 class Channel(Generic[Sent, Received]):
     """One end of the socket pair. A closed peer shows as ``EOFError`` from `receive`."""
 
     def __init__(
-        self, fd: int, sent: TypeAdapter[Sent], received: TypeAdapter[Received],
+        self, fd: int, sent: Plain[Sent], received: Plain[Received],
     ) -> None:
-        """Take ownership of the connected socket ``fd``; the adapters are of the messages."""
+        """Take ownership of the connected socket ``fd``; the forms are of the messages."""
         self._connection = Connection(fd)
         self._sent = sent
         self._received = received

@@ -18,11 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from pydantic import TypeAdapter
-
 from hpcbench.errors import FileError, RankLostError, TraceError, UsageError
 from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.session import RankIdentity, Session, from_root, on_all, on_root
+from hpcbench.plain import Plain
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.order import History
 from hpcbench.records import dataclass
@@ -69,7 +68,7 @@ class RunFolder:
         return attempt_folder(self.path / "traces", self.attempt)
 
 
-_RUN_FOLDER = TypeAdapter(RunFolder)
+_RUN_FOLDER: Plain[RunFolder] = Plain(RunFolder)
 
 
 def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> RunFolder:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from hpcbench import __version__
 from hpcbench.backends.child import QUIET_S, Answers, Child, gpus_start_s
@@ -52,13 +52,10 @@ from hpcbench.measurement.process import (
     ranks_a_core,
     threads_of_rank,
 )
+from hpcbench.plain import Plain
 from hpcbench.records import dataclass
 from hpcbench.texts import masked, say
 from hpcbench.units import by_value, rank_list
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
 
 Value = TypeVar("Value")
 
@@ -87,11 +84,10 @@ def on_root(comm: Communicator, work: Callable[[], Any], pause_s: float = 2e-3) 
 
 
 def from_root(
-    comm: Communicator, adapter: TypeAdapter[Value], work: Callable[[], Value],
+    comm: Communicator, form: Plain[Value], work: Callable[[], Value],
 ) -> Value:
     """Do ``work`` on rank 0 and return its typed result everywhere, or raise everywhere."""
-    return adapter.validate_python(
-        on_root(comm, lambda: adapter.dump_python(work(), mode="json")))
+    return form.read(on_root(comm, lambda: form.write(work())))
 
 
 def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]:

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from enum import Enum
 
-from pydantic import TypeAdapter
-
 from hpcbench.launch.communicator import Communicator, Inbox
+from hpcbench.plain import Plain
 from hpcbench.plan.workload import Ended
 from hpcbench.profiling.flight import in_flight
 from hpcbench.records import dataclass
@@ -80,7 +79,7 @@ class Evidence:
         return f"rank {self.rank}{f' on {self.host}' if self.host else ''}"
 
 
-EVIDENCE = TypeAdapter(Evidence)
+EVIDENCE: Plain[Evidence] = Plain(Evidence)
 """Evidence as plain JSON values and back, for messages between supervisors."""
 
 
@@ -254,7 +253,7 @@ def agreed_verdict(
     inbox = Inbox(comm.posted)
     collectors = range(min(_COLLECTORS, comm.size))
     for collector in collectors[:comm.rank]:
-        comm.post([_NUMBER, EVIDENCE.dump_python(evidence, mode="json")], collector)
+        comm.post([_NUMBER, EVIDENCE.write(evidence)], collector)
         # the collector may have begun to wait later, and takes exchange_s if a rank is silent
         if answer := inbox.collect(_NUMBER, [collector], 2 * exchange_s):
             return Verdict(**answer[collector]), collector
@@ -262,7 +261,7 @@ def agreed_verdict(
         return _verdict([evidence], collectors, timeout_s, hosts), comm.rank
     # this rank collects the evidence of those above it; those below did not answer before
     answers = inbox.collect(_NUMBER, range(comm.rank + 1, comm.size), exchange_s)
-    answered = {comm.rank: evidence, **{rank: EVIDENCE.validate_python(answer)
+    answered = {comm.rank: evidence, **{rank: EVIDENCE.read(answer)
                                         for rank, answer in answers.items()}}
     silent = [rank for rank in range(comm.size) if rank not in answered]
     verdict = _verdict(answered.values(), silent, timeout_s, hosts)

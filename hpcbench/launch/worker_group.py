@@ -378,11 +378,11 @@ class WorkerGroup:
             observation, evidence=self._rendezvous.location.sign(observation.evidence))
         try:
             answers = self._comm.allgather(
-                [EVIDENCE.dump_python(observation.evidence, mode="json"), self._hooks.due()],
+                [EVIDENCE.write(observation.evidence), self._hooks.due()],
                 timeout_s=None if self._unbounded else max(deadline - time.monotonic(), 0.0))
         except RankLostError as error:
             raise NoAgreement(str(error), observation.evidence) from error
-        evidence = [EVIDENCE.validate_python(answer) for answer, _ in answers]
+        evidence = [EVIDENCE.read(answer) for answer, _ in answers]
         verdict = judge(evidence, timeout_s, planned)
         if verdict.status not in ("ok", "wrong") or any(item.left_behind for item in evidence):
             self.dismiss()

@@ -22,7 +22,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter
 from rich.table import Table
 from rich.text import Text
 
@@ -31,6 +30,7 @@ from hpcbench.backends.availability import RankFacts
 from hpcbench.errors import FileError
 from hpcbench.import_path import module_command
 from hpcbench.launch.run_folder import RunFolder, leave, sees, separate_folder
+from hpcbench.plain import Plain
 from hpcbench.report.terminal import Sentence, open_console, print_lines
 from hpcbench.texts import as_field, say, say_all, to_json
 from hpcbench.trace.clock import SyncRecord
@@ -220,7 +220,7 @@ class RankReport:
         return None if self.clock is None else from_values(SyncRecord, self.clock)
 
 
-RANK_REPORT = TypeAdapter(RankReport)
+RANK_REPORT: Plain[RankReport] = Plain(RankReport)
 """A report as plain JSON values and back, for the way to rank 0."""
 
 

@@ -317,13 +317,13 @@ def _validate(
             comm, topology, config.launch, storage, wanted_tools(plan.cases) if plan else (),
             complete=not lost)
         with request.verbosity.stage("reports of all ranks"):
-            answers = comm.gather(RANK_REPORT.dump_python(report, mode="json"),
+            answers = comm.gather(RANK_REPORT.write(report),
                                   2 * request.timeout_s + gpus_start_s())
         if comm.rank != 0:
             return _end(comm, None)
         job = JobReport(
             world_size=comm.size,
-            ranks=tuple(RANK_REPORT.validate_python(answers[rank]) for rank in sorted(answers)),
+            ranks=tuple(RANK_REPORT.read(answers[rank]) for rank in sorted(answers)),
             announced=announced, timeout_s=request.timeout_s, start_error=start_error,
             world_size_fix=world_size_fix(announced[1], library) if announced else "",
             lost={rank: hosts.get(rank, "") for rank in comm.lost},

@@ -11,7 +11,8 @@ from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules
 
 PARTS = ("interop", "fleet")
 """Folders behind a wall."""
-BASE = ("hpcbench", "registry", "errors", "import_path", "limits", "records", "texts", "units")
+BASE = ("hpcbench", "registry", "errors", "import_path", "limits", "plain", "records", "texts",
+        "units")
 INTERFACES = ("kinds", "kinds.registry")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
@@ -20,7 +21,7 @@ READING = (*RECORDS, "measurement", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": ("texts",), "import_path": (), "limits": ("errors",),
     "texts": ("units",),
-    "records": (), "units": (), "kinds": (),
+    "plain": (), "records": (), "units": (), "kinds": (),
     "registry": ("errors", "records"),
     "kinds.registry": ("kinds", "records", "registry", "errors"),
     "statistics": BASE,

@@ -223,7 +223,7 @@ def test_a_case_is_not_blamed_for_a_stop_or_for_what_came_behind_it(
 
 def test_history_survives_its_journey() -> None:
     history = History(3, frozenset(EARLIER), frozenset({"a"}), {"b": 2}, "r", ("p",), ("c",))
-    assert HISTORY.validate_python(HISTORY.dump_python(history, mode="json")) == history
+    assert HISTORY.read(HISTORY.write(history)) == history
 
 
 def test_hb150_an_attempt_without_traces_costs_nothing(killed: Path) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from pydantic import TypeAdapter
 
 from hpcbench.config.load import load_config
 from hpcbench.errors import CaseError, ConfigError
@@ -36,6 +35,7 @@ from hpcbench.operations.functions import (
     timed_call,
     wrong_elements,
 )
+from hpcbench.plain import Plain
 from hpcbench.plan.case import Plan, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.resume import _refuse_changed_files
@@ -132,8 +132,8 @@ def test_points_tuples_and_infinity_reach_the_worker_as_they_are(tmp_path: Path)
         message = decoded(REQUESTS, encoded(REQUESTS, DryRunRequest(case)))
         assert isinstance(message, DryRunRequest) and message.case == case
         json.dumps([case.workload.choice().axes, case.workload.choice().task], allow_nan=False)
-    adapter = TypeAdapter(PlainPlan)
-    assert adapter.validate_python(adapter.dump_python(planned, mode="json")) == planned
+    adapter: Plain[Plan] = Plain(PlainPlan)
+    assert adapter.read(adapter.write(planned)) == planned
     assert planned.cases[1].label == "f gloo cpu shape=(2,3) limit=1.0 m=64 n=8 fp32 ranks=2"
 
 

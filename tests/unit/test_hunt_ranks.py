@@ -379,7 +379,7 @@ def _facts(crew: _Crew, stage: str, tmp_path: Path) -> list[Fact]:
 
 def _told(rank: int, case: str, **evidence: Any) -> dict[str, Any]:
     evidence = {"outcome": RankOutcome.OK, **evidence}
-    return {"case": case, "evidence": EVIDENCE.dump_python(Evidence(rank, **evidence), mode="json"),
+    return {"case": case, "evidence": EVIDENCE.write(Evidence(rank, **evidence)),
             "durations_ns": [1_000_000, 2_000_000, 4_000_000 * (1 + rank)]}
 
 
@@ -431,5 +431,5 @@ def test_messages_are_plain_json(tmp_path: Path) -> None:
 
     cases = trial(PAIRS, 2, on_gpu=False, folder=str(tmp_path), limit_s=3.0).cases
     task = replace(_task(1, 2), cases=cases)
-    assert RANK_TASK.validate_python(json.loads(json.dumps(
-        RANK_TASK.dump_python(task, mode="json")))) == task
+    assert RANK_TASK.read(json.loads(json.dumps(
+        RANK_TASK.write(task)))) == task

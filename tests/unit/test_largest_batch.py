@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
@@ -30,6 +29,7 @@ from hpcbench.launch.messages import PlainCase
 from hpcbench.launch.supervisor import run_tries
 from hpcbench.launch.verdict import Evidence, RankOutcome, Verdict, how_ended, judge
 from hpcbench.launch.worker_group import CaseOutcome, Observation, WorkerGroup
+from hpcbench.plain import Plain
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.workload import MOST_TRIES, TRIES, Ended
@@ -109,9 +109,9 @@ def test_a_case_has_the_limit_and_begins_with_what_is_predicted_to_fit() -> None
 
 
 def test_supervisors_and_workers_send_each_other_searches_and_other_cases() -> None:
-    sent: TypeAdapter[Case] = TypeAdapter(PlainCase)
+    sent: Plain[Case] = Plain(PlainCase)
     for case in (planned(), planned(largest_batch=None, memory_limit=None)):
-        assert sent.validate_python(sent.dump_python(case, mode="json")) == case
+        assert sent.read(sent.write(case)) == case
 
 
 def test_without_a_limit_a_search_begins_with_one_unit_or_with_what_is_declared() -> None:

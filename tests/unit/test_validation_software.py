@@ -25,8 +25,8 @@ def test_a_healthy_job_without_gpus() -> None:
 
 
 def test_what_is_reported_survives_the_way_to_rank_0() -> None:
-    plain = RANK_REPORT.dump_python(good(3), mode="json")
-    assert RANK_REPORT.validate_python(json.loads(json.dumps(plain))) == good(3)
+    plain = RANK_REPORT.write(good(3))
+    assert RANK_REPORT.read(json.loads(json.dumps(plain))) == good(3)
 
 
 def test_a_healthy_job_with_gpus() -> None:

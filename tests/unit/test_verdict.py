@@ -90,8 +90,8 @@ def test_the_verdict_does_not_depend_on_the_order_of_the_reports(
 
 @given(st.builds(Evidence, rank=st.integers(0, 9), outcome=st.sampled_from(RankOutcome)))
 def test_evidence_survives_json(evidence: Evidence) -> None:
-    plain = json.loads(json.dumps(EVIDENCE.dump_python(evidence, mode="json")))
-    assert EVIDENCE.validate_python(plain) == evidence
+    plain = json.loads(json.dumps(EVIDENCE.write(evidence)))
+    assert EVIDENCE.read(plain) == evidence
 
 
 def test_hosts_are_named_in_every_reason() -> None:

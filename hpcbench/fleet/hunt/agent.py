@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from hpcbench.config.schema import Telemetry
 from hpcbench.config.section import Fault
 from hpcbench.errors import HpcbenchError, LaunchError, RankLostError
@@ -42,6 +40,7 @@ from hpcbench.launch.worker_pool import Variables, WorkerPool
 from hpcbench.launch.worker_process import WorkerProcess
 from hpcbench.measurement.process import own_cores
 from hpcbench.operations.gpu_nodes import nvidia_gpus
+from hpcbench.plain import Plain
 from hpcbench.records import dataclass
 from hpcbench.telemetry.sampler import open_sampler
 from hpcbench.texts import masked
@@ -78,7 +77,7 @@ class RankTask:
     faults: tuple[Fault, ...] = ()
 
 
-RANK_TASK = TypeAdapter(RankTask)
+RANK_TASK: Plain[RankTask] = Plain(RankTask)
 
 
 class _Host(Communicator):
@@ -131,7 +130,7 @@ class Agent:
             if message["do"] == "facts":
                 self._host.line.send({"number": message["number"], "facts": self._facts()})
             elif message["do"] == "trial":
-                self._try(RANK_TASK.validate_python(message["task"]))
+                self._try(RANK_TASK.read(message["task"]))
         raise RankLostError(f"rank {self._place.rank} was stopped by {self._stop.now}")
 
     def _facts(self) -> Message:
@@ -278,6 +277,6 @@ def _durations(worker: WorkerProcess) -> Sequence[int]:
 def _result(case_id: str, seen: Observation, durations_ns: Sequence[int] = ()) -> Message:
     answer = seen.answer
     stacks = seen.detail.get("stacks", "")
-    return {"case": case_id, "evidence": EVIDENCE.dump_python(seen.evidence, mode="json"),
+    return {"case": case_id, "evidence": EVIDENCE.write(seen.evidence),
             "durations_ns": list(durations_ns) if isinstance(answer, CaseAnswer) else [],
             "stacks": stacks[:4000], "output": str(seen.detail.get("output", ""))[-1000:]}

@@ -54,7 +54,7 @@ class Finished:
         What happened before the first case counts as of each case."""
         found = []
         for rank in self.ranks:
-            told = [EVIDENCE.validate_python(result["evidence"])
+            told = [EVIDENCE.read(result["evidence"])
                     for result in self.results.get(rank, ())
                     if result["case"] in (case_id, "")]
             if told:
@@ -170,7 +170,7 @@ class Crew:
             number = self._next()
             running[number] = _Running(tuple(tasks), time.monotonic() + limit_s)
             for rank, task in tasks.items():
-                plain = RANK_TASK.dump_python(task, mode="json")
+                plain = RANK_TASK.write(task)
                 self._send(rank, {"do": "trial", "task": {**plain, "number": number}},
                            [running[number]])
         ended_s = self._await(running)
