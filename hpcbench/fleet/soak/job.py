@@ -17,8 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter
-
 from hpcbench.config.load import load_config, source_lines
 from hpcbench.config.schema import stored_config
 from hpcbench.config.section import fault_texts
@@ -46,6 +44,7 @@ from hpcbench.launch.template_process import (
 )
 from hpcbench.launch.worker_process import Template, TemplateSpec
 from hpcbench.measurement.process import unsupervised
+from hpcbench.plain import Plain
 from hpcbench.plan.expand import make_plan
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.resume import Overrides, RunRequest, start_limit_s
@@ -119,7 +118,7 @@ class Workers(NamedTuple):
     inline: bool
 
 
-_WORKERS = TypeAdapter(Workers)
+_WORKERS: Plain[Workers] = Plain(Workers)
 
 
 def workers_of(folder: Path) -> Workers:
