@@ -149,7 +149,7 @@ def datasets(found: Contents, without: Collection[str]) -> Iterator[str]:
         group, _, column = name.partition("/")
         if name == ROOT or group == TELEMETRY or name in without or (group == "clock" and column):
             continue
-        numbered = [line.partition(":")[0] for line in (*what.values, *what.bits)]
+        numbered = [line.partition(":")[0].replace(" ", "=") for line in (*what.values, *what.bits)]
         if group == "samples" and column and not numbered:
             listed = rows[f"/{group}"]
             rows[f"/{group}"] = f"{listed}{',' if '; columns' in listed else '; columns'} {column}"
@@ -187,7 +187,7 @@ def columns() -> Iterator[str]:
         yield from block(_described_columns(groups[title]),
                          f"{'Kinds' if ',' in title else 'Kind'} {title}")
     yield from block(((kind, ", ".join(column.name for column in groups[kind]))
-                      for kind in NAMED), "Other kinds; the file has the meanings")
+                      for kind in NAMED), "Other kinds; attribute `description` of a column has its meaning")
 
 
 def _described_columns(found: Iterable[CaseColumn]) -> Iterator[Row]:
