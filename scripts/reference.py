@@ -187,7 +187,8 @@ def columns() -> Iterator[str]:
         yield from block(_described_columns(groups[title]),
                          f"{'Kinds' if ',' in title else 'Kind'} {title}")
     yield from block(((kind, ", ".join(column.name for column in groups[kind]))
-                      for kind in NAMED), "Other kinds; attribute `description` of a column has its meaning")
+                      for kind in NAMED),
+                     "Other kinds; attribute `description` of a column has its meaning")
 
 
 def _described_columns(found: Iterable[CaseColumn]) -> Iterator[Row]:
