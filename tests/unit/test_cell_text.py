@@ -68,7 +68,7 @@ def test_what_is_left_out_is_less_than_the_interval(
 
 @pytest.mark.parametrize(("value", "text"), [
     (1402.6, "1400"), (3352.0, "3350"), (1.23e7, "12300000"), (0.08341, "0.0834"), (2.5, "2.5"),
-    (-999.9, "-1000"), (1e-5, "0.00001"), (0.0, "0")])
+    (-999.9, "-1000"), (1e-5, "0.00001"), (0.0, "0"), (math.nan, "nan")])
 def test_numbers_in_sentences_have_three_digits_and_no_exponent(value: float, text: str) -> None:
     assert three_digits(value) == text
 

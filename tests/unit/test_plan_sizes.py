@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +20,7 @@ from hpcbench.operations.collectives import (
 )
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
-from hpcbench.units import digits, parse_bytes
+from hpcbench.units import parse_bytes
 
 MOVING = [name for name in collectives() if name != "barrier"]
 SPLIT = [name for name in MOVING if collectives()[name].split]
@@ -44,11 +42,6 @@ def test_a_size_that_does_not_fit_names_the_largest_that_does(collective: str) -
     named = parse_bytes(large.skip.rpartition(f"; {collective} of ")[2].removesuffix(" fits"))
     share = large.memory_bytes / large.workload.size_bytes  # type: ignore[attr-defined]
     assert share * named <= 1e8 < 2 * share * named
-
-
-def test_numbers_have_no_exponent() -> None:
-    assert [digits(value, 3) for value in (1.25e6, 2e-6, math.nan)] == [
-        "1250000", "0.000002", "nan"]
 
 
 @pytest.mark.parametrize(("collective", "dtype", "ranks", "asked", "size", "count"), [

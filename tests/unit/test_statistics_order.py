@@ -44,12 +44,6 @@ def test_median_is_the_middle_of_the_sorted_values(values: list[float]) -> None:
     assert median(np.array(values)) == pytest.approx(expected)
 
 
-@given(numbers)
-def test_percentiles_rise(values: list[float]) -> None:
-    found = percentiles(np.array(values), (0, 5, 25, 50, 75, 95, 99, 100))
-    assert all(low <= high * (1 + 1e-12) for low, high in zip(found, found[1:], strict=False))
-
-
 @pytest.mark.parametrize(("percent", "needed"),
                          [(5, 20), (95, 20), (99, 100), (25, 1), (50, 1), (75, 1)])
 def test_a_percentile_is_given_only_from_enough_values(percent: float, needed: int) -> None:
@@ -62,10 +56,6 @@ def test_a_percentile_is_given_only_from_enough_values(percent: float, needed: i
 def test_high_outliers_are_far_above_the_median_only() -> None:
     values = np.array([8.0, 9, 9, 10, 10, 11, 11, 20, 20.1, -500])  # median 10, MAD 1
     assert high_outliers(values).tolist() == [False] * 8 + [True, False]
-
-
-def test_equal_values_have_no_outliers() -> None:
-    assert not high_outliers(np.full(20, 3.0)).any()
 
 
 @given(arrays(np.int64, shapes(min_dims=1, max_dims=2, max_side=40),
