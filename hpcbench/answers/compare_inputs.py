@@ -21,7 +21,7 @@ from hpcbench.errors import UsageError
 from hpcbench.plan.case import DEFAULT_MODE, Case
 from hpcbench.records import dataclass
 from hpcbench.reduce.records import log_ratios, passes_by_launch
-from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Results
+from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Results, RunInfo
 from hpcbench.reduce.results_file import each_once, open_results
 from hpcbench.reduce.run_checks import stable_facts
 from hpcbench.statistics.order import Interval
@@ -495,12 +495,13 @@ def differences(sides: Sequence[Side]) -> list[SideDifference]:
 
 
 def _facts(side: Side) -> Mapping[str, str]:
-    values = grouped(fact for results in side.results for fact in _facts_of(results))
+    values = grouped(fact for results in side.results for fact in facts_of(
+        results.run, (item.case for item in results.cases)))
     return {key: ", ".join(dict.fromkeys(seen)) for key, seen in values.items()}
 
 
-def _facts_of(results: Results) -> Iterator[tuple[str, str]]:
-    run = results.run
+def facts_of(run: RunInfo, cases: Iterable[Case]) -> Iterator[tuple[str, str]]:
+    """Yield what is stated of the software, the hardware and the placement of a run, as texts."""
     yield "ranks", str(run.world_size)
     yield "nodes", " ".join(run.nodes)
     if run.imported:
@@ -509,8 +510,7 @@ def _facts_of(results: Results) -> Iterator[tuple[str, str]]:
         yield "versions.hpcbench", run.hpcbench_version
     for name, version in run.versions.items():
         yield f"versions.{name}", version
-    files = dict.fromkeys(pair for item in results.cases
-                          for pair in item.case.workload.features.files.items())
+    files = dict.fromkeys(pair for case in cases for pair in case.workload.features.files.items())
     for path, sha256 in files:
         yield f"versions.{Path(path).name}", sha256
     for key, value in stable_facts(run.environment).items():

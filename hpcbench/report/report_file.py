@@ -440,11 +440,19 @@ def write_report(
     """Write the report in this format; the file is absent or whole. Raises FileError, UsageError.
 
     The page of one run takes what was ``drawn`` before."""
-    document = document_of(runs, drawn.charts, full=chosen != "md")
+    linked = [f"plots/{path.name}" for path in (target.parent / "plots").glob("*.png")
+              if len(runs) == 1]
+    return write_document(document_of(runs, drawn.charts, full=chosen != "md"), chosen, target,
+                          linked, drawn)
+
+
+def write_document(
+    document: ReportDocument, chosen: str, target: Path, linked: Sequence[str] = (),
+    drawn: Drawn = NOT_DRAWN,
+) -> Path:
+    """Write any document in this format; ``linked`` are the figures that Markdown finds."""
     if chosen == "md":
-        figures = [f"plots/{path.name}" for path in (target.parent / "plots").glob("*.png")
-                   if len(runs) == 1]
-        content = printable(markdown_text(document, figures)).encode()
+        content = printable(markdown_text(document, linked)).encode()
     elif chosen == "pdf":
         content = pdf_bytes(document)
     else:

@@ -38,7 +38,7 @@ advise @run
 advise @run --to nccl -o @new.csv
 advise @run --traffic @traffic.json --prove @prove.json
 reduce @empty
-history @runs
+history @runs -o @new.html
 anonymize @run -o @copy --mapping @names
 record -o @rec -- true
 export @run --to csv -o @new.csv

@@ -1,38 +1,102 @@
-"""``hpcbench history``: series over all runs below a folder."""
+"""``hpcbench history``: series over all runs below folders."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from hpcbench.commands.flags import QuietOption, VerboseOption, verbosity_of
-from hpcbench.errors import FileError
+from hpcbench.commands import flags as completion
+from hpcbench.commands.flags import (
+    CASES,
+    FILES,
+    JsonOption,
+    QuietOption,
+    VerboseOption,
+    verbosity_of,
+)
+from hpcbench.errors import FileError, UsageError
 from hpcbench.measurement.process import rare_collection
-from hpcbench.texts import as_field, say
+from hpcbench.texts import say
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from hpcbench.fleet.history.series import History
+    from hpcbench.views.table import Table
 
 
 @rare_collection()
 def history(
     folders: Annotated[list[Path], typer.Argument(
         metavar="DIR...", help="Folders; all runs below them count.")],
+    output: Annotated[Optional[Path], typer.Option(
+        "-o", "--output", metavar="FILE", rich_help_panel=FILES, callback=completion.not_dash,
+        help="Also write a report: .html, .pdf or .md.")] = None,
+    force: Annotated[bool, typer.Option(
+        "--force", rich_help_panel=FILES, help="Replace an existing file.")] = False,
+    only: Annotated[Optional[list[str]], typer.Option(
+        "--only", metavar="TEXT", rich_help_panel=CASES,
+        help="Only cases with this text in their labels; repeatable.")] = None,
+    metrics: Annotated[Optional[list[str]], typer.Option(
+        "--metric", metavar="NAME", rich_help_panel=CASES,
+        help="Column of /cases, as busbw_bytes_per_s; default: median_s; repeatable.")] = None,
+    smallest: Annotated[float, typer.Option(
+        "--smallest-effect", min=0.001, max=1.0, metavar="SHARE",
+        help="Smallest change that matters; default: 0.01.")] = 0.01,
+    as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
-    """Show since when each case is faster or slower, over all runs below folders.
+    """Show since when each case is slower, over all runs below folders.
 
     Examples:
         hpcbench history results
-        hpcbench history nightly/2026 nightly/2027"""
-    from hpcbench.fleet.history.runs import read_runs, results_below
+        hpcbench history nightly --only "all_reduce nccl" -o history.html
+        hpcbench history nightly --json"""
+    from hpcbench.fleet.history.runs import TIME, read_runs, results_below
+    from hpcbench.fleet.history.series import history_of
+    from hpcbench.fleet.history.views import document, plain
+    from hpcbench.report.report_file import chosen_format, write_document
+    from hpcbench.report.terminal import print_document, print_lines
 
     verbosity = verbosity_of(verbose, quiet)
+    form = chosen_format(None, output)
+    if output is not None and output.exists() and not force:
+        raise FileError(f"{output}: is there already; give --force to replace it, or -o FILE")
     verbosity.details([f"reads all runs below {folder.absolute()}" for folder in folders])
-    runs, left_out = read_runs(results_below(folders))
-    for line in left_out:
+    with verbosity.stage("reading"):
+        stored = read_runs(results_below(folders), metrics or (TIME,))
+    for line in stored.left_out:
         say(f"hpcbench: left out: {line}", sys.stderr)
-    if not runs:
-        raise FileError(f"{folders[0]}: no run with a start time below it")
-    for run in runs:
-        say(f"{as_field(run.run_id)} {as_field(str(run.path))}")
+    if not stored.runs:
+        raise FileError(f"{folders[0]}: has no run with a start time below it")
+    with verbosity.stage("change points"):
+        found = history_of(stored, smallest, only or ())
+    if not found.series:
+        raise UsageError(f"--only {' '.join(only or ())}: no case has this in its label")
+    if output is not None:
+        with verbosity.stage("report"):
+            write_document(document(found, ", ".join(map(str, folders))), form, output)
+    if as_json:
+        print_document(plain(found))
+    else:
+        print_lines(_lines(found, is_quiet=quiet), whole=verbose)
+        if output is not None:
+            say(str(output))
+
+
+def _lines(found: History, *, is_quiet: bool) -> Iterator[Text | Table]:
+    from hpcbench.fleet.history.views import change_table, doubts, fingerprint_table, summary
+    from hpcbench.report.terminal import Sentence
+
+    if not is_quiet:
+        if found.changes:
+            yield change_table(found)
+        if len(found.fingerprints) > 1:
+            yield fingerprint_table(found)
+        for text in doubts(found):
+            yield Sentence(text)
+    yield Sentence(summary(found), style="bold")

@@ -1,51 +1,159 @@
-"""The runs below a folder, in order of the start times that their files state."""
+"""The runs below folders, in order of the start times that their files state.
+
+Of a file is read what a history needs, after the same checks as for all other commands: nights of
+one sweep have one plan, which is parsed once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from datetime import datetime, timezone
 from pathlib import Path
 
-from hpcbench.errors import FileError
-from hpcbench.records import dataclass
-from hpcbench.reduce.results_file import FILE_NAME, open_results
+import h5py
 
-TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
+from hpcbench.answers.compare_inputs import facts_of, id_in_any_version
+from hpcbench.errors import FileError, HpcbenchError, UsageError, command_line
+from hpcbench.plan.case import Case
+from hpcbench.records import dataclass
+from hpcbench.reduce.results import SCHEMA_VERSION, RunInfo
+from hpcbench.reduce.results_file import FORMAT
+from hpcbench.trace import columns as stored
+from hpcbench.trace import schema
+from hpcbench.trace.container import LATEST, expected_content, open_container, verify
+from hpcbench.trace.source import plan_from_text
+
+TIME = "median_s"
+"""The metric that every measured case has."""
+_FORMATS = ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M",
+            "%Y-%m-%d")
+_TRACES, _SEALED_BEGIN = "traces", "rank"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run of the history: where it lies, when it began, seconds since 1970, and its id."""
+    """A run of a history: where it lies, when it began (seconds since 1970), what is stated of its
+    environment, and the values of its ok cases: by the case in any version, then by metric."""
 
-    path: Path
-    began_s: float
+    path: str
     run_id: str
+    began_s: float
+    facts: Mapping[str, str]
+    values: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRuns:
+    """Runs, the oldest first. ``labels`` are those of the cases; ``left_out`` has a line for each
+    file that is none of them, and ``unmeasured`` counts cases of runs by their status."""
+
+    runs: tuple[StoredRun, ...]
+    labels: Mapping[str, str]
+    left_out: tuple[str, ...] = ()
+    unmeasured: Mapping[str, int] = field(default_factory=dict)
+
+
+def moment(text: str) -> float | None:
+    """Return a date or time as seconds since 1970, None for what is none; one without a time zone
+    is of UTC."""
+    for form in _FORMATS:
+        try:
+            found = datetime.strptime(text, form)
+        except ValueError:
+            continue
+        zoned = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+        return zoned.timestamp()
+    return None
 
 
 def results_below(folders: Sequence[Path]) -> Iterator[Path]:
-    """Yield each results file below the folders once. Raises FileError for what is no folder."""
+    """Yield each HDF5 file below the folders once, but for traces. Raises FileError for a folder
+    that is none."""
     seen = set()
     for folder in folders:
         if not folder.is_dir():
             raise FileError(f"{folder}: is no folder; give folders with runs in them")
-        for path in sorted(folder.rglob(FILE_NAME)):
-            if (real := path.resolve()) not in seen:
+        for path in sorted(folder.rglob("*.h5")):
+            is_trace = _TRACES in path.parts[len(folder.parts):-1]
+            if not is_trace and path.is_file() and (real := path.resolve()) not in seen:
                 seen.add(real)
-                yield path
+                yield path if LATEST not in path.parts else real
 
 
-def read_runs(paths: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
-    """Return the runs, the oldest first, and a line for each file that is left out."""
-    runs, left_out = [], []
+class RunReader:
+    """Reads runs, and keeps what several have in common: plans, and labels of cases."""
+
+    def __init__(self, metrics: Sequence[str] = (TIME,)) -> None:
+        self.metrics = tuple(metrics)
+        self.labels: dict[str, str] = {}
+        self.unmeasured: Counter[str] = Counter()
+        self.known: set[str] = set()
+        """Those of ``metrics`` that any file has."""
+        self.offered: list[str] = []
+        """All metrics of a file that lacks some of these."""
+        self._plans: dict[str, tuple[tuple[Case, ...], tuple[str, ...]]] = {}
+
+    def read(self, path: Path) -> StoredRun:
+        """Return the run in a file. Raises TraceError for a file that is none or is damaged, and
+        FileError for one that does not state when it began."""
+        verify(path, FORMAT, SCHEMA_VERSION)
+        with open_container(path) as file, expected_content(path):
+            run = schema.from_text(RunInfo, stored.read_text(file, "run"))
+            began_s = moment(run.started_at)
+            if began_s is None:
+                how = command_line("import", "LOG", "--started", "TIME")
+                raise FileError(f"{path}: states no start time"
+                                + f" (give it to {how})" * bool(run.imported))
+            cases, keys = self._plan(stored.read_text(file, "plan"), path)
+            values = self._values(file, keys)
+            facts = dict(facts_of(run, cases))
+        return StoredRun(str(path), run.run_id, began_s, facts, values)
+
+    def _plan(self, text: str, path: Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
+        if text not in self._plans:
+            cases = plan_from_text(text, path).cases
+            keys = tuple(map(id_in_any_version, cases))
+            self._plans[text] = cases, keys
+            self.labels |= zip(keys, (case.label for case in cases), strict=True)
+        return self._plans[text]
+
+    def _values(self, file: h5py.File, keys: Sequence[str]) -> dict[str, dict[str, float]]:
+        statuses = stored.texts_of(stored.read_column(file, "cases/status"))
+        chosen = {}
+        for name in self.metrics:
+            column = file["cases"].get(name)
+            if column is not None and column.dtype.kind == "f":
+                chosen[name] = column[:].tolist()
+            elif not self.offered:
+                self.offered = [key for key, one in file["cases"].items()
+                                if isinstance(one, h5py.Dataset) and one.dtype.kind == "f"]
+        self.known.update(chosen)
+        self.unmeasured.update(status for status in statuses if status != "ok")
+        return {key: of_case for at, (key, status) in enumerate(zip(keys, statuses, strict=True))
+                if status == "ok" and (of_case := {
+                    name: column[at] for name, column in chosen.items()
+                    if math.isfinite(column[at]) and column[at] > 0})}
+
+
+def read_runs(paths: Iterable[Path], metrics: Sequence[str] = (TIME,)) -> StoredRuns:
+    """Return the runs in files. A run that is there twice, as a copy, counts once.
+
+    Raises UsageError for a metric that no run has."""
+    reader, runs, left_out = RunReader(metrics), dict[str, StoredRun](), list[str]()
     for path in paths:
         try:
-            with open_results(path) as file:
-                run = file.results.run
-            began = datetime.strptime(run.started_at, TIME_FORMAT)
-        except FileError as error:
+            run = reader.read(path)
+        except HpcbenchError as error:
             left_out.append(str(error))
-        except ValueError:
-            left_out.append(f"{path}: states no start time")
+            continue
+        if run.run_id in runs:
+            left_out.append(f"{path}: is run {run.run_id} again, as in {runs[run.run_id].path}")
         else:
-            runs.append(StoredRun(path, began.timestamp(), run.run_id))
-    return sorted(runs, key=lambda one: one.began_s), left_out
+            runs[run.run_id] = run
+    unknown = [name for name in metrics if runs and name not in reader.known]
+    if unknown:
+        raise UsageError(f"--metric {unknown[0]}: these runs have {', '.join(reader.offered)}")
+    return StoredRuns(tuple(sorted(runs.values(), key=lambda one: (one.began_s, one.run_id))),
+                      reader.labels, tuple(left_out), reader.unmeasured)

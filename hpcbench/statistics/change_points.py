@@ -1,0 +1,197 @@
+"""Steps in a series of a value a run: where, how large, and how unlikely without one.
+
+Steps are found by energy statistics as by E-divisive (Matteson and James, JASA 109, 2014): a
+segment is divided where the energy distance of its two parts is largest, if in at most `DIVIDED` of
+permutations it is as large anywhere. A permutation supposes that runs do not depend on one another;
+so a step has also to stand out of the noise that all steps leave, with a p-value of `LEVEL`: by
+Student's t of the two segments beside it, their runs correlated as far as residuals allow for.
+`benchmarks/history.py` measures how often steps are found, and how often noise has one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.statistics.hypothesis_tests import correlated_passes
+from hpcbench.statistics.interval import lag1_correlation, unbiased_correlation
+from hpcbench.statistics.order import Interval, Values, t_quantile, t_tail
+
+DIVIDED, LEVEL = 0.05, 0.01
+"""Largest p-values of the two tests: the first is for where, the second for whether."""
+SHORTEST = 3
+"""Fewest runs of a segment."""
+FEWEST = 2 * SHORTEST
+PERMUTATIONS = 499
+_GRID = 48
+"""Values are rounded to so many of their own quantiles where there are more."""
+_BATCH = 50
+_ERRORS = 0.75
+"""Standard errors by which the correlation of residuals may be larger than it looks."""
+_LONGEST = 150
+"""Inflations of longer segments are those of this length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change of level at ``index``, the first value after it. ``change`` is relative, with its
+    95 % interval, and ``chance`` the p-value of so large a step anywhere in the series."""
+
+    index: int
+    change: Interval
+    chance: float
+
+
+def steps(values: Values, seed: int = 0) -> list[Step]:
+    """Return the steps of positive values (run,) in order of time.
+
+    Raises ValueError for values that are not finite or not above 0."""
+    if not (np.isfinite(values).all() and (values > 0).all()):
+        raise ValueError("values of a series are finite and above 0")
+    logs = np.log(values)
+    ends = sorted(_divided(logs, 0, np.random.default_rng(seed)))
+    while ends:
+        found = _judged(logs, ends)
+        worst = max(found, key=lambda one: one.chance)
+        if worst.chance <= LEVEL:
+            return found
+        ends.remove(worst.index)
+    return []
+
+
+def _divided(logs: Values, start: int, random: np.random.Generator) -> list[int]:
+    """Return where a segment, whose first value is number ``start``, and its parts are divided."""
+    if logs.size < FEWEST:
+        return []
+    at, chance = energy_split(logs, random)
+    if chance > DIVIDED:
+        return []
+    return [start + at, *_divided(logs[:at], start, random),
+            *_divided(logs[at:], start + at, random)]
+
+
+def energy_split(values: Values, random: np.random.Generator) -> tuple[int, float]:
+    """Return the first value of the second part where values (n,) are divided best, and the share
+    of permutations that can be divided as well; testing ends once more than `DIVIDED` can."""
+    grid = np.unique(values)
+    if grid.size > _GRID:
+        grid = np.unique(np.quantile(values, (np.arange(_GRID) + 0.5) / _GRID))
+    below = (values[:, None] <= (grid[1:] + grid[:-1]) / 2).astype(np.float32)
+    gaps = np.diff(grid).astype(np.float32)
+    if not gaps.size:
+        return SHORTEST, 1.0
+    energies = _energies(below[None], gaps)[0]
+    at = int(energies.argmax())
+    limit, beyond, tried = energies[at] * (1 - 1e-5), 0, 0
+    while tried < PERMUTATIONS and beyond <= DIVIDED * PERMUTATIONS:
+        orders = random.permuted(np.tile(np.arange(values.size), (_BATCH, 1)), axis=1)
+        beyond += int((_energies(below[orders], gaps).max(axis=1) >= limit).sum())
+        tried += _BATCH
+    return SHORTEST + at, (beyond + 1) / (tried + 1)
+
+
+def _energies(
+    below: npt.NDArray[np.float32], gaps: npt.NDArray[np.float32],
+) -> npt.NDArray[np.float32]:
+    """Return the energy distance of the parts, weighted by their lengths, for each place to divide.
+
+    In one dimension it is twice the integral of the squared difference of the two distribution
+    functions (Szekely and Rizzo, Journal of Statistical Planning and Inference 143, 2013).
+
+    Args:
+        below: (order, value, place): 1 where a value is below a place between two values.
+        gaps: (place,): the distance of these two."""
+    n = below.shape[1]
+    counts = below.cumsum(axis=1)
+    first = np.arange(SHORTEST, n - SHORTEST + 1, dtype=np.float32)[:, None]
+    apart = counts[:, SHORTEST - 1:n - SHORTEST] - first / n * counts[:, -1:]
+    weights = (2 * n / (first * (n - first)))[:, 0]
+    return np.asarray((apart * apart) @ gaps * weights)
+
+
+def _judged(logs: Values, ends: Sequence[int]) -> list[Step]:
+    """Return the steps at ``ends`` with sizes and p-values, by the noise that all of them leave."""
+    bounds = [0, *ends, logs.size]
+    parts = [logs[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    correlation = likely_correlation(parts)
+    return [Step(end, *_shift(before, after, correlation, logs.size))
+            for end, before, after in zip(ends, parts, parts[1:], strict=False)]
+
+
+def likely_correlation(parts: Sequence[Values]) -> float:
+    """Return the correlation of neighbouring runs to allow for, from what levels leave."""
+    rest = np.concatenate([part - part.mean() for part in parts])
+    lengths = [part.size for part in parts]
+    n = rest.size
+    seen = lag1_correlation(rest, lengths)
+    if seen is None:
+        return 0.0
+    likely = unbiased_correlation(seen, n / len(parts)) + _ERRORS / math.sqrt(n)
+    return min(max(likely, 0.0), 0.95)
+
+
+def drift(values: Values, at: Values) -> tuple[Interval, float]:
+    """Return the relative change of positive values (run,) along a line through their logarithms
+    from the first to the last ascending time ``at``, with its 95 % interval and its p-value,
+    allowing for correlated runs. Raises ValueError for fewer than `FEWEST`."""
+    if values.size < FEWEST:
+        raise ValueError(f"{values.size} values have no drift; {FEWEST} at least")
+    places = (at - at.mean()) / (at[-1] - at[0])
+    logs = np.log(values)
+    spread = float((places ** 2).sum())
+    slope = float((places * logs).sum()) / spread
+    rest = logs - logs.mean() - slope * places
+    correlation = likely_correlation([rest])
+    stretch = (1 + correlation) / (1 - correlation)
+    degrees = max(values.size / stretch - 2, 1.0)
+    error = math.sqrt(float((rest ** 2).sum()) / (values.size - 2) / spread * stretch)
+    half = t_quantile(0.025, degrees) * error
+    return Interval(*(math.expm1(end) for end in (slope, slope - half, slope + half))), (
+        2 * t_tail(abs(slope) / error, degrees) if error > 0 else 0.0)
+
+
+def unexplained(values: Values, ends: Sequence[int], at: Values | None = None) -> float:
+    """Return Schwarz's criterion of positive values by their levels between ``ends``, or by a line
+    along times ``at``: the smaller, the better they explain the values."""
+    logs = np.log(values)
+    if at is None:
+        bounds = [0, *ends, values.size]
+        rest = np.concatenate([logs[a:b] - logs[a:b].mean()
+                               for a, b in zip(bounds, bounds[1:], strict=False)])
+        unknown = 2 * len(ends) + 1
+    else:
+        line = np.polynomial.Polynomial.fit(at, logs, 1)
+        rest, unknown = logs - line(at), 2
+    squares = max(float((rest ** 2).mean()), 1e-20)
+    return values.size * math.log(squares) + unknown * math.log(values.size)
+
+
+def level_change(before: Values, after: Values) -> tuple[Interval, float]:
+    """Return the relative change from positive values to later ones, two or more each, with its
+    95 % interval and its p-value, allowing for correlated runs as `steps` does."""
+    parts = np.log(before), np.log(after)
+    return _shift(*parts, likely_correlation(parts), FEWEST)
+
+
+def _shift(
+    before: Values, after: Values, correlation: float, n: int,
+) -> tuple[Interval, float]:
+    """Return the relative change from one segment to the next, and its p-value among ``n``."""
+    variance, degrees = 0.0, 0.0
+    sizes = before.size, after.size
+    squares = sum(float(((part - part.mean()) ** 2).sum()) for part in (before, after))
+    own = squares / (sum(sizes) - 2)
+    for size in sizes:
+        known = correlated_passes(min(size, _LONGEST), round(correlation, 2))
+        variance += own * known.inflation / size
+        degrees += known.degrees * size / min(size, _LONGEST)
+    shift = float(after.mean() - before.mean())
+    error = math.sqrt(variance)
+    half = t_quantile(0.025, degrees) * error
+    chance = 2 * t_tail(abs(shift) / error, degrees) if error > 0 else 0.0
+    places = max((n - FEWEST + 1) * (1 - correlation) / (1 + correlation), 1.0)
+    return Interval(*(math.expm1(end) for end in (shift, shift - half, shift + half))), min(
+        1.0, chance * places)

@@ -1,0 +1,134 @@
+"""`hpcbench history`: series over stored runs, what changes in them, and what is left out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bad_input_process import hpcbench
+from hpcbench.fleet.history.runs import StoredRun, StoredRuns, moment
+from hpcbench.fleet.history.series import history_of, sort_of
+from nights import plan_of_nights, write_night
+
+N, STEP_AT, NEW_TORCH_AT = 26, 10, 16
+STEP, DRIFT, OF_SOFTWARE, STEADY = range(4)
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return 26 nights: a case with a step, one that drifts, one of a new torch, and a steady one.
+    """
+    folder = tmp_path_factory.mktemp("nights")
+    random, plan = np.random.default_rng(0), plan_of_nights(4)
+    for night in range(N):
+        medians_s = 1e-3 * np.exp(0.005 * random.standard_normal(4))
+        medians_s[STEP] *= 1.06 if night >= STEP_AT else 1
+        medians_s[DRIFT] *= 1 + 0.2 * night / N
+        medians_s[OF_SOFTWARE] *= 0.9 if night >= NEW_TORCH_AT else 1
+        write_night(folder, night, medians_s.tolist(), plan,
+                    versions={"torch": "2.10" if night >= NEW_TORCH_AT else "2.9"},
+                    nodes=("n1", "n2") if night < STEP_AT else ("n1", "n9"))
+    return folder
+
+
+def told(*words: object) -> dict[str, list[dict[str, object]]]:
+    done = hpcbench("history", *map(str, words), "--json")
+    assert done.returncode == 0, done.stderr
+    document: dict[str, list[dict[str, object]]] = json.loads(done.stdout)
+    return document
+
+
+def test_each_change_is_named_as_what_it_is(nights: Path) -> None:
+    document = told(nights)
+    cases = [str(one["case"]) for one in document["series"]]
+    found = {(cases.index(str(one["case"])), one["what"]): one
+             for one in reversed(document["changes"])}
+    step = found.pop((STEP, "step"))
+    assert step["first_run"] == f"night{STEP_AT:04}" and step["is_worse"]
+    assert float(str(step["low"])) < 0.06 < float(str(step["high"]))
+    assert step["environment"] == {"nodes": ["n1 n2", "n1 n9"]}
+    new = found.pop((OF_SOFTWARE, "software"))
+    assert new["first_run"] == f"night{NEW_TORCH_AT:04}" and not new["is_worse"]
+    assert new["environment"] == {"versions.torch": ["2.9", "2.10"]}
+    assert found.pop((DRIFT, "drift"))["first_run"] == "night0000"
+    assert {case for case, _ in found} <= {DRIFT}
+    assert [len(one["runs"]) for one in document["fingerprints"]] == [16, 10]  # type: ignore[arg-type]
+    assert len(document["runs"]) == N
+
+
+def test_rates_change_the_other_way_and_cases_can_be_chosen(nights: Path) -> None:
+    document = told(nights, "--metric", "busbw_bytes_per_s", "--only", " 8B ")
+    change, = document["changes"]
+    assert change["metric"] == "busbw_bytes_per_s" and change["is_worse"]
+    assert float(str(change["change"])) < 0
+    done = hpcbench("history", str(nights), "--metric", "speed")
+    assert done.returncode == 2 and "busbw_bytes_per_s" in done.stderr
+    assert hpcbench("history", str(nights), "--only", "nothing").returncode == 2
+
+
+def test_a_report_has_a_chart_of_each_case(nights: Path, tmp_path: Path) -> None:
+    page = tmp_path / "history.html"
+    assert hpcbench("history", str(nights), "--only", " 8B ", "-o", str(page)).returncode == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<svg") >= 2 and "night0010" in text
+    assert hpcbench("history", str(nights), "-o", str(page)).returncode == 2
+    done = hpcbench("history", str(nights), "-q")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) <= 2
+
+
+def test_what_is_no_run_is_named_and_left_out(tmp_path: Path) -> None:
+    kept = write_night(tmp_path, 0, [1e-3])
+    write_night(tmp_path, 1, [1e-3], started_at="")
+    shutil.copytree(kept.parent, tmp_path / "copy")
+    broken = tmp_path / "broken" / "results.h5"
+    broken.parent.mkdir()
+    broken.write_bytes(kept.read_bytes()[:-100])
+    (tmp_path / "other.h5").write_bytes(b"nothing")
+    (tmp_path / "a" / "traces").mkdir(parents=True)
+    (tmp_path / "a" / "traces" / "rank00000.h5").write_bytes(b"not looked at")
+    (tmp_path / "latest").symlink_to("night0000")
+    done = hpcbench("history", str(tmp_path), "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 0 and len(document["runs"]) == 1 and document["changes"] == []
+    assert len(document["left_out"]) == 4 == done.stderr.count("left out: ")
+    for name in ("night0001", "copy", "broken", "other.h5"):
+        assert name in done.stderr.replace("night0000/results.h5", "copy")
+
+
+def test_folders_without_runs(tmp_path: Path) -> None:
+    for words in ([tmp_path], [tmp_path / "none"], [tmp_path / "file"]):
+        (tmp_path / "file").write_text("")
+        done = hpcbench("history", *map(str, words))
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def in_memory(values: list[float], cpus: list[str]) -> StoredRuns:
+    return StoredRuns(tuple(
+        StoredRun(f"{at}/results.h5", str(at), 86_400.0 * at, {"cpu.name": cpu, "nodes": "n1"},
+                  {"case": {"median_s": value}})
+        for at, (value, cpu) in enumerate(zip(values, cpus, strict=True))), {"case": "a case"})
+
+
+def test_runs_in_turn_on_two_machines_have_no_step() -> None:
+    random = np.random.default_rng(1)
+    values = [(0.8 if night % 2 else 1.0) * float(np.exp(0.005 * random.standard_normal()))
+              for night in range(24)]
+    change, = history_of(in_memory(values, ["slow", "fast"] * 12), 0.01).changes
+    assert change.sort == "hardware" and not change.is_worse and change.size.holds(-0.2)
+    assert change.environment[0].values == ("slow", "fast")
+
+
+def test_few_runs_tell_nothing() -> None:
+    found = history_of(in_memory([1.0, 1.0, 2.0], ["one"] * 3), 0.01)
+    assert (found.changes, found.too_short) == ((), 1)
+
+
+def test_times_and_facts() -> None:
+    assert moment("2026-01-01T00:00:00+0100") == moment("2025-12-31 23:00:00")
+    assert moment("2026-01-01") == moment("2026-01-01T00:00:00") and moment("today") is None
+    assert [sort_of(name) for name in ("versions.torch", "kernel.release", "cpu.name", "ranks")] \
+        == ["software", "software", "hardware", "placement"]
