@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -29,6 +31,20 @@ def parse_bytes(text: str | int) -> int:
     if number != int(number):
         raise ValueError(f"{shortened(repr(text))} is not a whole number of bytes")
     return int(number)
+
+
+_MOMENTS = ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M",
+            "%Y-%m-%d")
+
+
+def moment(text: str) -> float | None:
+    """Return a date or time as seconds since 1970, None for what is none; one without a time zone
+    is of UTC."""
+    for form in _MOMENTS:
+        with suppress(ValueError):
+            found = datetime.strptime(text, form)
+            return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+    return None
 
 
 _TIMES_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}

@@ -36,7 +36,7 @@ _LONGEST = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LevelStep:
     """A change of level at ``index``, the first value after it. ``change`` is relative, with its
     95 % interval, and ``chance`` the p-value of so large a step anywhere in the series."""
 
@@ -45,7 +45,7 @@ class Step:
     chance: float
 
 
-def steps(values: Values, seed: int = 0) -> list[Step]:
+def steps(values: Values, seed: int = 0) -> list[LevelStep]:
     """Return the steps of positive values (run,) in order of time.
 
     Raises ValueError for values that are not finite or not above 0."""
@@ -112,12 +112,12 @@ def _energies(
     return np.asarray((apart * apart) @ gaps * weights)
 
 
-def _judged(logs: Values, ends: Sequence[int]) -> list[Step]:
+def _judged(logs: Values, ends: Sequence[int]) -> list[LevelStep]:
     """Return the steps at ``ends`` with sizes and p-values, by the noise that all of them leave."""
     bounds = [0, *ends, logs.size]
     parts = [logs[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
     correlation = likely_correlation(parts)
-    return [Step(end, *_shift(before, after, correlation, logs.size))
+    return [LevelStep(end, *_shift(before, after, correlation, logs.size))
             for end, before, after in zip(ends, parts, parts[1:], strict=False)]
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from bad_input_process import hpcbench
-from hpcbench.fleet.history.runs import StoredRun, StoredRuns, moment
+from hpcbench.fleet.history.runs import StoredRun, StoredRuns
 from hpcbench.fleet.history.series import history_of, sort_of
+from hpcbench.units import moment
 from nights import plan_of_nights, write_night
 
 N, STEP_AT, NEW_TORCH_AT = 26, 10, 16
@@ -132,3 +133,47 @@ def test_times_and_facts() -> None:
     assert moment("2026-01-01") == moment("2026-01-01T00:00:00") and moment("today") is None
     assert [sort_of(name) for name in ("versions.torch", "kernel.release", "cpu.name", "ranks")] \
         == ["software", "software", "hardware", "placement"]
+
+
+def nccl_log(night: int, time_us: float, *, dated: bool) -> str:
+    """Return a log of nccl-tests with the option -S, or without."""
+    size, count = 1 << 26, 1 << 24
+    rate = size / time_us / 1e3
+    row = f"{size:12} {count:13} {'float':>9} {'sum':>7} {-1:>7}" + 2 * (
+        f" {time_us:8.2f} {rate:7.2f} {rate * 7 / 4:7.2f} {0:>6}")
+    return "\n".join((
+        "# Collective test starting: all_reduce_perf",
+        "# nThread 1 nGpus 8 minBytes 67108864 maxBytes 67108864 step: 2(factor) warmup iters: 5 "
+        "iters: 20 agg iters: 1 validation: 1 graph: 0", "#", "# Using devices",
+        *(f"#  Rank {rank:2} Group  0 Pid {rank + 10:6} on node1 device {rank:2} [0x01] NVIDIA"
+          for rank in range(8)),
+        "#", "#       size         count      type   redop    root     time   algbw   busbw #wrong "
+        "    time   algbw   busbw #wrong" + "            timestamp" * dated,
+        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            "
+        "(us)  (GB/s)  (GB/s)       ",
+        row + f"  2026-03-{night + 1:02} 02:00:01" * dated, "# Out of bounds values : 0 OK",
+        f"# Avg bus bandwidth    : {rate * 7 / 4:.4f}", "#", ""))
+
+
+def test_seven_nights_of_another_tool_a_side(tmp_path: Path) -> None:
+    """Imported logs are runs; one without a date takes it from the user, or is left out."""
+    random = np.random.default_rng(4)
+    for night in range(14):
+        noise = float(np.exp(0.01 * random.standard_normal()))
+        time_us = 500 * (1.17 if night >= 7 else 1) * noise
+        log = tmp_path / f"{night}.log"
+        log.write_text(nccl_log(night, time_us, dated=night != 3))
+        when = ("--started", "2026-03-04T02:00") if night == 3 else ()
+        done = hpcbench("import", str(log), "-o", str(tmp_path / f"{night}.h5"), *when)
+        assert done.returncode == 0, done.stderr
+    assert hpcbench("import", str(log), "-o", str(tmp_path / "a.h5"), "--started",
+                    "yesterday").returncode == 2
+    log.write_text(nccl_log(3, 500, dated=False))
+    assert hpcbench("import", str(log), "-o", str(tmp_path / "no_date.h5")).returncode == 0
+    document = told(tmp_path)
+    assert len(document["runs"]) == 14 and len(document["left_out"]) == 1
+    assert document["changes"]
+    for change in document["changes"]:
+        assert change["what"] == "step" and change["is_worse"]
+        assert float(str(change["low"])) < 0.17 < float(str(change["high"]))
+        assert str(document["runs"][7]["run_id"]) == change["first_run"]

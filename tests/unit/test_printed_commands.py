@@ -50,7 +50,7 @@ PRINTED = {
         "kinds/training/block.py", "reduce/suite_file.py", "report/charts.py",
         "report/report_file.py", "validation/job.py", "validation/machine.py",
         "answers/compare.py", "answers/compare_tables.py", "answers/recommend.py",
-        "answers/check.py", "answers/winners.py",
+        "answers/check.py", "answers/winners.py", "fleet/history/runs.py",
         "answers/topics.py", "interop/answers/causes.py", "interop/answers/what_if.py",
         "operations/traffic.py", "commands/results.py",
         "interop/formats/export/tuner_tables.py"), NAME),

@@ -25,7 +25,7 @@ from hpcbench.texts import say
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from hpcbench.fleet.history.series import History
+    from hpcbench.fleet.history.series import RunHistory
     from hpcbench.views.table import Table
 
 
@@ -88,7 +88,7 @@ def history(
             say(str(output))
 
 
-def _lines(found: History, *, is_quiet: bool) -> Iterator[Text | Table]:
+def _lines(found: RunHistory, *, is_quiet: bool) -> Iterator[Text | Table]:
     from hpcbench.fleet.history.views import change_table, doubts, fingerprint_table, summary
     from hpcbench.report.terminal import Sentence
 

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from datetime import datetime, timezone
 from pathlib import Path
 
 import h5py
@@ -24,12 +23,11 @@ from hpcbench.trace import columns as stored
 from hpcbench.trace import schema
 from hpcbench.trace.container import LATEST, expected_content, open_container, verify
 from hpcbench.trace.source import plan_from_text
+from hpcbench.units import moment
 
 TIME = "median_s"
 """The metric that every measured case has."""
-_FORMATS = ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M",
-            "%Y-%m-%d")
-_TRACES, _SEALED_BEGIN = "traces", "rank"
+_TRACES = "traces"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +51,6 @@ class StoredRuns:
     labels: Mapping[str, str]
     left_out: tuple[str, ...] = ()
     unmeasured: Mapping[str, int] = field(default_factory=dict)
-
-
-def moment(text: str) -> float | None:
-    """Return a date or time as seconds since 1970, None for what is none; one without a time zone
-    is of UTC."""
-    for form in _FORMATS:
-        try:
-            found = datetime.strptime(text, form)
-        except ValueError:
-            continue
-        zoned = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
-        return zoned.timestamp()
-    return None
 
 
 def results_below(folders: Sequence[Path]) -> Iterator[Path]:

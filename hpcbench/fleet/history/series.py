@@ -18,7 +18,7 @@ from hpcbench.statistics.change_points import (
     FEWEST,
     LEVEL,
     SHORTEST,
-    Step,
+    LevelStep,
     drift,
     level_change,
     steps,
@@ -77,7 +77,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SeriesChange:
     """A change of a series, from its run ``at`` on.
 
     ``sort``: a step or a drift among equal runs, or the sort of what differs between two
@@ -102,18 +102,18 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class RunHistory:
     """All series of some runs, and their changes by time. ``too_short`` counts series of which no
     fingerprint has enough runs to find a step among them."""
 
     stored: StoredRuns
     fingerprints: tuple[Fingerprint, ...]
     series: tuple[Series, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[SeriesChange, ...]
     too_short: int
 
 
-def history_of(stored: StoredRuns, smallest: float, only: Sequence[str] = ()) -> History:
+def history_of(stored: StoredRuns, smallest: float, only: Sequence[str] = ()) -> RunHistory:
     """Return the history of runs; changes smaller than a share of ``smallest`` are left out.
 
     ``only``: texts, of which a case's label has to hold one."""
@@ -124,14 +124,14 @@ def history_of(stored: StoredRuns, smallest: float, only: Sequence[str] = ()) ->
     # a series in which nothing was found counts as one test, too
     chances = [[change.chance for change in found] or [1.0] for found in tested]
     adjusted = iter(benjamini_hochberg([chance for group in chances for chance in group]))
-    kept: list[Change] = []
+    kept: list[SeriesChange] = []
     for found, group in zip(tested, chances, strict=True):
         of_series = [next(adjusted) for _ in group]
         kept += [replace(change, chance=chance) for change, chance in zip(
             found, of_series, strict=False)
             if chance <= FALSE_SHARE and abs(change.size.value) >= smallest]
     short = sum(max(map(len, _by_print(one).values())) < FEWEST for one in all_series)
-    return History(stored, prints, all_series, tuple(sorted(
+    return RunHistory(stored, prints, all_series, tuple(sorted(
         kept, key=lambda one: (one.first.began_s, one.series.label))), short)
 
 
@@ -162,7 +162,7 @@ def _by_print(series: Series) -> dict[int, list[int]]:
     return grouped((number, at) for at, number in enumerate(series.fingerprints))
 
 
-def _changes(series: Series, prints: Sequence[Fingerprint]) -> Iterator[Change]:
+def _changes(series: Series, prints: Sequence[Fingerprint]) -> Iterator[SeriesChange]:
     """Yield the changes among the runs of each fingerprint, and from each to the next."""
     values = np.array(series.values)
     before: tuple[int, Values] | None = None
@@ -176,7 +176,7 @@ def _changes(series: Series, prints: Sequence[Fingerprint]) -> Iterator[Change]:
         if drifting := _drift(series, places, own, found):
             yield drifting
         else:
-            yield from (Change(series, STEP, places[step.index], step.change, step.chance,
+            yield from (SeriesChange(series, STEP, places[step.index], step.change, step.chance,
                                _changed_there(series, places, found, number))
                         for number, step in enumerate(found))
         before = number, own[found[-1].index:] if found else own
@@ -185,17 +185,17 @@ def _changes(series: Series, prints: Sequence[Fingerprint]) -> Iterator[Change]:
 def _between(
     series: Series, at: int, levels: tuple[Values, Values],
     prints: tuple[Fingerprint, Fingerprint],
-) -> Iterator[Change]:
+) -> Iterator[SeriesChange]:
     size, chance = level_change(*levels)
     if chance <= LEVEL:
         differing = prints[1].differences(prints[0])
         sorts = dict.fromkeys(sort_of(one.key) for one in differing)
-        yield Change(series, " and ".join(sorted(sorts)), at, size, chance, differing)
+        yield SeriesChange(series, " and ".join(sorted(sorts)), at, size, chance, differing)
 
 
 def _drift(
-    series: Series, places: Sequence[int], values: Values, found: Sequence[Step],
-) -> Change | None:
+    series: Series, places: Sequence[int], values: Values, found: Sequence[LevelStep],
+) -> SeriesChange | None:
     """Return the drift of values that a line explains better than the steps that were found."""
     times = np.array([series.runs[at].began_s for at in places])
     if values.size < FEWEST or times[0] == times[-1]:
@@ -205,11 +205,11 @@ def _drift(
     if chance > LEVEL or abs(size.value) < LEAST_CHANGE or (
             unexplained(values, (), times) > unexplained(values, ends)):
         return None
-    return Change(series, DRIFT, places[0], size, chance)
+    return SeriesChange(series, DRIFT, places[0], size, chance)
 
 
 def _changed_there(
-    series: Series, places: Sequence[int], found: Sequence[Step], number: int,
+    series: Series, places: Sequence[int], found: Sequence[LevelStep], number: int,
 ) -> tuple[SideDifference, ...]:
     """Return what differs between all runs of the segments before and after a step."""
     bounds = [0, *(step.index for step in found), len(places)]

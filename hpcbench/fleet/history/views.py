@@ -10,10 +10,10 @@ from hpcbench.answers.compare_inputs import SideDifference, change_text
 from hpcbench.fleet.history.series import (
     DRIFT,
     STEP,
-    Change,
     Fingerprint,
-    History,
+    RunHistory,
     Series,
+    SeriesChange,
     sort_of,
 )
 from hpcbench.report.document import ReportDocument, ReportSection
@@ -47,7 +47,7 @@ def day(began_s: float) -> str:
     return f"{datetime.fromtimestamp(began_s, timezone.utc):%Y-%m-%d}"
 
 
-def summary(history: History) -> str:
+def summary(history: RunHistory) -> str:
     """Return how many runs, series and changes there are, in one sentence."""
     runs = history.stored.runs
     worse = sum(change.is_worse for change in history.changes)
@@ -57,7 +57,7 @@ def summary(history: History) -> str:
             f"{plural(len(history.changes), 'change')}, {worse} for the worse")
 
 
-def doubts(history: History) -> Iterator[str]:
+def doubts(history: RunHistory) -> Iterator[str]:
     """Yield what the history cannot tell, and which runs it lacks."""
     stored = history.stored
     if history.too_short:
@@ -81,7 +81,7 @@ def p_text(chance: float) -> str:
     return f"{chance:.4f}" if chance >= 1e-4 else "<0.0001"
 
 
-def what(change: Change) -> str:
+def what(change: SeriesChange) -> str:
     """Return what a change is, in words that blame no node."""
     if change.sort == DRIFT:
         return "slow drift"
@@ -90,7 +90,7 @@ def what(change: Change) -> str:
     return "step, same fingerprint"
 
 
-def change_table(history: History) -> Table:
+def change_table(history: RunHistory) -> Table:
     """Return a row for each change, the oldest first."""
     several = len({one.metric for one in history.series}) > 1
     shared, names = without_shared([change.series.label for change in history.changes])
@@ -105,7 +105,7 @@ def change_table(history: History) -> Table:
     return Table("changes", _CHANGES, (Group("", rows),), lead=lead)
 
 
-def fingerprint_table(history: History) -> Table:
+def fingerprint_table(history: RunHistory) -> Table:
     """Return a row for each fingerprint, and what differs from the one before it."""
     rows = []
     for before, one in zip([None, *history.fingerprints], history.fingerprints, strict=False):
@@ -126,7 +126,7 @@ def _axis(series: Series) -> Axis:
     return Axis(series.metric, Show.NUMBER)
 
 
-def _panel(series: Series, changes: Sequence[Change], origin_s: float, title: str) -> Panel:
+def _panel(series: Series, changes: Sequence[SeriesChange], origin_s: float, title: str) -> Panel:
     """Return the values of a series over days, a curve a fingerprint, shaded from change to change.
     """
     days = [(run.began_s - origin_s) / _DAY_S for run in series.runs]
@@ -141,14 +141,14 @@ def _panel(series: Series, changes: Sequence[Change], origin_s: float, title: st
 
 
 def _chart(
-    panels: Sequence[Panel], title: str, subtitle: str, number: int, history: History,
+    panels: Sequence[Panel], title: str, subtitle: str, number: int, history: RunHistory,
 ) -> LineChart:
     origin = day(history.stored.runs[0].began_s)
     return LineChart(title, subtitle, f"history-{number:03}", (), (),
                      Axis("days", Show.NUMBER, f"since {origin}"), tuple(panels))
 
 
-def charts(history: History) -> Iterator[LineChart]:
+def charts(history: RunHistory) -> Iterator[LineChart]:
     """Yield a chart for each series that changes, then all series in rows of small charts."""
     origin_s = history.stored.runs[0].began_s
     changes = grouped(((one.series.key, one.series.metric), one) for one in history.changes)
@@ -169,7 +169,7 @@ def charts(history: History) -> Iterator[LineChart]:
                      number + 1 + start // _ACROSS, history)
 
 
-def document(history: History, folders: str) -> ReportDocument:
+def document(history: RunHistory, folders: str) -> ReportDocument:
     """Return the report of a history."""
     drawn = [*charts(history)]
     n_changed = sum(len(chart.panels) == 1 and bool(chart.subtitle) for chart in drawn)
@@ -186,7 +186,7 @@ def document(history: History, folders: str) -> ReportDocument:
     return ReportDocument("History", folders, tuple(one for one in sections if one.items))
 
 
-def plain(history: History) -> dict[str, Any]:
+def plain(history: RunHistory) -> dict[str, Any]:
     """Return the history as plain JSON values; times are seconds since 1970 and texts in UTC."""
     return {
         "schema": SCHEMA, "schema_version": 1,

@@ -77,6 +77,9 @@ def import_(
         "--primitive", metavar="NAME", autocompletion=completion.one_of(
             "tp_columnwise", "tp_rowwise"),
         help="Primitive of DDLB's rows: tp_columnwise or tp_rowwise.")] = "",
+    started: Annotated[str, typer.Option(
+        "--started", metavar="TIME",
+        help="When it ran, where the file does not say it: 2026-01-31T03:00.")] = "",
     skip_first: Annotated[int, typer.Option(
         "--skip-first", min=0, metavar="N",
         help="Leave out each rank's first N recorded calls: the job's start.")] = 0,
@@ -94,7 +97,7 @@ def import_(
     verbosity.details(f"reads {file.absolute()}" for file in files)
     if output.suffix == ".json":
         for flag, value in (("--collective", collective), ("--ranks", ranks),
-                            ("--dtype", dtype), ("--primitive", primitive)):
+                            ("--dtype", dtype), ("--primitive", primitive), ("--started", started)):
             if value:
                 raise UsageError(f"{flag} is for tables, which make a results file (.h5)")
         _import_traffic(files, output, backend, skip_first, is_quiet=verbosity.is_quiet)
@@ -106,7 +109,7 @@ def import_(
     from hpcbench.interop.formats.reading.names import known_collective
 
     *notes, done = import_files(files, output, UserFacts(
-        known_collective(collective), ranks, backend, dtype, primitive))
+        known_collective(collective), ranks, backend, dtype, primitive, started))
     for note in notes:
         say(f"hpcbench: {note}", sys.stderr)
     say(output if verbosity.is_quiet else done)

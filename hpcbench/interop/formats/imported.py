@@ -28,7 +28,7 @@ from hpcbench.plan.support import BACKEND_TRAITS
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import Results, RunInfo
 from hpcbench.reduce.results_file import new_results
-from hpcbench.units import plural
+from hpcbench.units import moment, plural
 
 _ONLY_RATES = "nvbandwidth prints rates without sizes and times: check them with hpcbench lint"
 
@@ -53,7 +53,8 @@ def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> list[
     if not gathered.items:
         why = "; ".join([*gathered.left_out_lines(), *unread]) or "no rows"
         raise FileError(f"{paths[0]}: nothing to import ({why})")
-    results = _results(gathered, [path.name for path in paths])
+    started = given.started or min(gathered.started, default="")
+    results = _results(gathered, [path.name for path in paths], started)
     with new_results(output) as writer:
         writer.finish(results)
     return [*gathered.left_out_lines(), *unread, *gathered.notes, *gathered.doubt_lines(),
@@ -62,7 +63,10 @@ def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> list[
 
 
 def _check(given: UserFacts) -> None:
-    """Raise UsageError for a backend or an element type that is not known."""
+    """Raise UsageError for a backend or an element type that is not known, and for no time."""
+    if given.started and moment(given.started) is None:
+        raise UsageError(f"--started {given.started}: write 2026-01-31T03:00:00+0100, or "
+                         "2026-01-31T03:00 of UTC")
     if given.backend and given.backend not in BACKEND_TRAITS:
         raise UsageError(f"--backend {given.backend}: known are {', '.join(BACKEND_TRAITS)}")
     if given.dtype and given.dtype not in DTYPES:
@@ -75,6 +79,7 @@ def _take(
     """Add the rows of a table. Raises UsageError for a fact that nobody gives."""
     if isinstance(table, CommTable):
         take_collectives(table, given, gathered, operations)
+        gathered.started += [table.started] if table.started else []
     elif isinstance(table, ProductTable):
         take_products(table, given, gathered)
     elif isinstance(table, NodeTable):
@@ -86,7 +91,7 @@ def _take(
         gathered.left_out[_ONLY_RATES] += 1
 
 
-def _results(gathered: Gathered, names: Sequence[str]) -> Results:
+def _results(gathered: Gathered, names: Sequence[str], started: str) -> Results:
     items, programs = tuple(gathered.items.values()), tuple(gathered.programs)
     cases = tuple(item.case for item in items)
     ranks = max(case.world_size for case in cases)
@@ -98,6 +103,6 @@ def _results(gathered: Gathered, names: Sequence[str]) -> Results:
     run = RunInfo(
         name=name, run_id=identity, plan_hash=plan.plan_hash, world_size=ranks,
         ranks_present=tuple(range(ranks)),
-        nodes=tuple(sorted(gathered.nodes)), started_at="", versions={}, environment={},
+        nodes=tuple(sorted(gathered.nodes)), started_at=started, versions={}, environment={},
         hpcbench_version=__version__, faults=tuple(gathered.faults), imported=programs)
     return with_records(Results(run, plan, items, tuple(gathered.findings)))

@@ -45,6 +45,7 @@ class UserFacts:
     backend: str = ""
     dtype: str = ""
     primitive: str = ""
+    started: str = ""
 
 
 def needed(place: str, what: str, flag: str) -> UsageError:
@@ -106,6 +107,7 @@ def mean_of(time_s: float, line: int, calls: int = 1, n_wrong: int | None = None
 @dataclass(slots=True)
 class Gathered:
     """Results of cases by id, programs, nodes, how many rows were left out and why, and notes;
+    ``started``: when programs began, as they state it;
     ``doubts``: in how many places which rule of lint does not hold for rows kept; ``faults`` and
     ``findings`` of runs of hpcbench."""
 
@@ -114,6 +116,7 @@ class Gathered:
     nodes: dict[str, None] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     notes: dict[str, None] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)
     doubts: Counter[str] = field(default_factory=Counter)
     faults: dict[str, None] = field(default_factory=dict)
     findings: dict[Finding, None] = field(default_factory=dict)

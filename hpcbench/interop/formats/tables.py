@@ -114,6 +114,7 @@ class CommTable:
         device: cpu or cuda, for memory of a GPU of any vendor; "" where it is not stated.
         communicator: the id of the communicator whose single operations these are, "" of means.
         rank: the rank that reports them, None where not stated.
+        started: when the program began, as it states it; "" where it does not.
         lines: of ``average``, ``out_of_bounds`` and each of ``failures``, where they have one."""
 
     program: str
@@ -144,6 +145,7 @@ class CommTable:
     device: str = ""
     communicator: str = ""
     rank: int | None = None
+    started: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -25,6 +25,7 @@ from hpcbench.interop.formats.tables import (
     own_facts,
 )
 from hpcbench.texts import to_json
+from hpcbench.units import moment
 
 VERSION = 3
 
@@ -59,7 +60,7 @@ def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> CommT
     return CommTable(
         PROGRAM, file.name, 1, our_name(program) or collective,
         tuple(_row(number, row, iterations) for number, row in enumerate(data["results"], 1)),
-        version=f"JSON {VERSION}", hpcbench=hpcbench,
+        version=f"JSON {VERSION}", started=_started(data), hpcbench=hpcbench,
         own=own, backend=own.backend if own else "", device=own.device if own else "",
         ranks=len(devices) // len(groups) if groups else None,
         devices=devices, iterations=iterations,
@@ -70,6 +71,12 @@ def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> CommT
         is_cut=not average or not outside,
         timed_rates=not any(half and "cpu_time" in half for half in halves)
         and program != "hypercube", is_uneven=program == "alltoallv")
+
+
+def _started(data: Mapping[str, Any]) -> str:
+    """Return when the program began; "" for another text than a time."""
+    started = data.get("start_time")
+    return started if isinstance(started, str) and moment(started) is not None else ""
 
 
 def _program(data: Mapping[str, Any]) -> str:

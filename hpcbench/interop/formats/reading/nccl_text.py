@@ -54,7 +54,7 @@ _ALIASES = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
 _BASE = ("size", "count", "type", "redop", "root")
 _HALF = ("time", "algbw", "busbw", "#wrong")
 _EACH = ("i_min", "i_max", "i_p99", "i_cv%")
-_STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d\s+\d\d:\d\d:\d\d$")
+_STAMP = re.compile(r"\s+(\d{4}-\d\d-\d\d)\s+(\d\d:\d\d:\d\d)$")
 _NONE_WRONG = printed("0")
 _ONE_HALF_BLANKS = 24
 """Blanks before a row's time where the half before it is left blank: 32 + 2, and never so many."""
@@ -235,6 +235,8 @@ class _NcclTable:
             self.damaged.append((number, len(text.split())))
         else:
             self.rows.append(row)
+            if len(self.rows) == 1 and (stamp := _STAMP.search(text.rstrip())):
+                self.stated = replace(self.stated, started=" ".join(stamp.groups()))
         if len(self.rows) + len(self.damaged) > MOST_ROWS:
             raise self.file.error(number, f"a table of more than {MOST_ROWS} rows")
 
