@@ -11,10 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, TypeVar
-
-from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from hpcbench.operations.arrival import MOST_NS, TOGETHER, WHO, ArrivalPattern
 from hpcbench.operations.collectives import DTYPE_BYTES as DTYPE_BYTES
@@ -22,6 +19,10 @@ from hpcbench.operations.collectives import MAX_WORLD_SIZE as MAX_WORLD_SIZE
 from hpcbench.operations.collectives import NUMBER_BYTES
 from hpcbench.texts import holds_secret, masked
 from hpcbench.units import duration_text, parse_bytes, parse_duration_ns, shortened
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
 
 BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi",
             "mpi/direct")
@@ -149,6 +150,8 @@ class Checked:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        from pydantic_core import core_schema
+
         return core_schema.no_info_plain_validator_function(
             self.check, serialization=self.plain and
             core_schema.plain_serializer_function_ser_schema(self.plain))
@@ -166,6 +169,8 @@ class OneOrMany:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        from pydantic_core import core_schema
+
         return core_schema.no_info_before_validator_function(as_tuple, handler(source))
 
     def __get_pydantic_json_schema__(
@@ -173,6 +178,30 @@ class OneOrMany:
     ) -> JsonSchema:
         array = dict(handler(schema))
         return {"anyOf": [array["items"], array]}
+
+
+@dataclass(frozen=True)
+class NotEmpty:
+    """Annotation of a tuple field: it has an item."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(source), "min_length": 1}
+
+
+@dataclass(frozen=True)
+class Then:
+    """Annotation: a plain function returns the value that takes the place of the checked one."""
+
+    result: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(self.result, handler(source))
 
 
 def one_or_many(value: JsonSchema) -> JsonSchema:
@@ -192,7 +221,7 @@ def values_of(where: str, value: Any) -> tuple[Any, ...]:
     raise ValueError(f"{where}: the list is empty; give at least one value")
 
 
-Axis = Annotated[tuple[T, ...], Field(min_length=1), OneOrMany()]
+Axis = Annotated[tuple[T, ...], NotEmpty(), OneOrMany()]
 """One value or a non-empty list; a list of several is an axis of the sweep."""
 
 
@@ -387,7 +416,7 @@ def _sizes_schema() -> JsonSchema:
 
 
 Sizes = Annotated[Axis[Annotated[int, Checked(_sizes_of, _sizes_schema)]],
-                  AfterValidator(_all_sizes)]
+                  Then(_all_sizes)]
 """A size, a list of sizes, or a range; bytes, ranges written out."""
 
 

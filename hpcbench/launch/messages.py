@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from multiprocessing.connection import Connection, wait
 from operator import methodcaller
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
-from hpcbench.config.section import Fault
 from hpcbench.launch.verdict import RankOutcome
 from hpcbench.plain import Codec, Int64, Plain
 from hpcbench.plan.case import Case, case_from_json, case_to_json
@@ -21,8 +20,22 @@ from hpcbench.records import dataclass
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 
+if TYPE_CHECKING:
+    from hpcbench.config.section import Fault
+
 PlainCase = Annotated[Case, Codec(case_from_json, case_to_json)]
-PlainFault = Annotated[Fault, Codec(Fault.model_validate, methodcaller("model_dump", mode="json"))]
+
+
+def _fault(plain: Any) -> Fault:
+    from hpcbench.config.section import Fault as Section  # a worker seldom needs the schema
+
+    return Section.model_validate(plain)
+
+
+if TYPE_CHECKING:
+    PlainFault = Fault
+else:
+    PlainFault = Annotated[Any, Codec(_fault, methodcaller("model_dump", mode="json"))]
 
 
 @dataclass(frozen=True, slots=True)

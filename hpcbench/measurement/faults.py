@@ -9,14 +9,17 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-from hpcbench.config.section import Fault
 from hpcbench.errors import CaseError, HpcbenchError
 from hpcbench.measurement.loop import TimedOperation
 from hpcbench.measurement.process import KernelFiles
+
+if TYPE_CHECKING:
+    from hpcbench.config.section import Fault
 
 _OOM_HEADROOM_BYTES = 64 * 2**20
 _FOR_EVER_CYCLES = 2**62

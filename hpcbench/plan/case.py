@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.axes import UNCHECKED, Checks, library_of
-from hpcbench.config.section import Block
 from hpcbench.errors import PluginError
 from hpcbench.kinds.registry import kinds, spec_of
 from hpcbench.operations.arrival import TOGETHER, ArrivalPattern
@@ -22,6 +21,7 @@ from hpcbench.units import equal_groups
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config
+    from hpcbench.config.section import Block
 
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
@@ -301,7 +301,9 @@ class UnusablePlanner(Planner):
         return {}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        keys = block.model_dump(mode="json", exclude=set(Block.model_fields))
+        from hpcbench.config.section import Block as Usual
+
+        keys = block.model_dump(mode="json", exclude=set(Usual.model_fields))
         identity = block.model_dump(mode="json", exclude={"name"})
         config = job.config
         yield Case(
@@ -326,8 +328,9 @@ def planner_of(kind: str) -> Planner:
     def stand_in(problem: str) -> Planner:
         return UnusablePlanner(kind, problem)
 
-    try:
-        spec.block_class()
-    except PluginError as error:
-        return stand_in(str(error))
+    if spec.is_plugin:
+        try:
+            spec.block_class()
+        except PluginError as error:
+            return stand_in(str(error))
     return spec.guarded("planner", spec.planner_path, stand_in)

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpcbench.config.axes import UNCHECKED, Checks, quote, unknown_name
-from hpcbench.config.section import Block, OptionAxes
 from hpcbench.errors import ConfigError
 from hpcbench.operations.arrival import TOGETHER, ArrivalPattern
 from hpcbench.plan.case import Case, Planner, PlanRequest, case_id
@@ -28,6 +27,7 @@ from hpcbench.units import round_bytes
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
+    from hpcbench.config.section import Block, OptionAxes
 
 
 Option = str | int | bool
@@ -124,7 +124,6 @@ def environments(block: Block) -> tuple[tuple[tuple[str, str], ...], ...]:
 
 COMMON_AXES = tuple(name for name in CommonPoint._fields if name != "env")
 """The axes that blocks of every kind have, but for ``env``."""
-_KEYS = {name: key.alias for name, key in Block.model_fields.items() if key.alias}
 _MEASURED = CommonPoint._fields[CommonPoint._fields.index("mode"):]
 
 
@@ -148,7 +147,10 @@ def refuse_huge(blocks: Sequence[tuple[Planner, Block]], config: Config) -> None
     if total <= MAX_POINTS:
         return
     largest = max(lengths, key=lambda axes: math.prod(axes.values()))
-    axes = " x ".join(f"{_KEYS.get(name, name)} {length}"
+    from hpcbench.config.section import Block as Usual
+
+    keys = {name: key.alias for name, key in Usual.model_fields.items() if key.alias}
+    axes = " x ".join(f"{keys.get(name, name)} {length}"
                       for name, length in largest.items() if length > 1)
     raise ConfigError(f"benchmarks: the sweep has {total:,} points, more than {MAX_POINTS:,}; "
                       f"shorten an axis of the largest block: {axes}")

@@ -7,18 +7,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, fields, is_dataclass
 from enum import IntFlag
 from functools import cache
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from hpcbench.records import dataclass
 from hpcbench.texts import from_json, holds_halves, to_json
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 Read = TypeVar("Read")
-_STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
-_INT64 = Annotated[int, Field(ge=-2**63, lt=2**63)]
 
 
 def from_text(kind: type[Read], text: str | bytes) -> Read:
@@ -27,6 +27,8 @@ def from_text(kind: type[Read], text: str | bytes) -> Read:
     decoded = text.decode("utf-8", "surrogatepass") if isinstance(text, bytes) else text
     if holds_halves(decoded):  # pydantic refuses them, but earlier versions wrote some
         text = to_json(from_json(decoded))
+    from pydantic import ValidationError  # a worker needs none of it
+
     try:
         read: Read = adapter_of(kind).validate_json(text, strict=True)
     except ValidationError as error:
@@ -46,6 +48,8 @@ def to_values(item: Any) -> dict[str, Any]:
 
 def check_types(item: Any, without: Collection[str] = ()) -> None:
     """Raise ValueError where a field, but those ``without``, is not of its type; recursive."""
+    from pydantic import ValidationError
+
     checkers = _checkers(
         type(item), frozenset(without))  # type: ignore[arg-type]  # a class is hashable
     for name, checker in checkers.items():
@@ -64,6 +68,8 @@ def adapter_of(kind: type[Any]) -> TypeAdapter[Any]:
 
 @cache
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
     return TypeAdapter(kind)
 
 
@@ -83,10 +89,13 @@ def _checkers(kind: type[Any], without: frozenset[str]) -> Mapping[str, TypeAdap
 @cache
 def _checker(of: Any) -> TypeAdapter[Any]:
     """Return the checker of a type; whole numbers have to fit into an HDF5 column."""
-    return TypeAdapter(_INT64 if of is int else of, config=None if is_dataclass(of) else _STRICT)
+    from pydantic import Field, TypeAdapter
+
+    return TypeAdapter(Annotated[int, Field(ge=-2**63, lt=2**63)] if of is int else of, config=(
+        None if is_dataclass(of) else {"strict": True, "arbitrary_types_allowed": True}))
 
 
-def _first(error: ValidationError) -> str:
+def _first(error: Any) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"]))
     return f"{where}: {first['msg']}" if where else str(first["msg"])

@@ -9,11 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hpcbench.config.axes import TORCH, UNEVEN, library_of
-from hpcbench.config.section import Block
-from hpcbench.kinds.collective.block import CollectiveBlock
 from hpcbench.operations.collectives import (
     COLD_BYTES,
     DTYPE_BYTES,
@@ -49,6 +47,8 @@ from hpcbench.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import Config, Hardware
+    from hpcbench.config.section import Block
+    from hpcbench.kinds.collective.block import CollectiveBlock
 
 
 USUAL: Mapping[str, Any] = MappingProxyType({
@@ -373,13 +373,12 @@ class CollectivePlanner(Planner):
     """Plans collectives."""
 
     def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
-        assert isinstance(block, CollectiveBlock)
-        return {name: len(values) for name, values in axes_of(block, config).items()
+        own = cast("CollectiveBlock", block)
+        return {name: len(values) for name, values in axes_of(own, config).items()
                 if name != "env"}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        assert isinstance(block, CollectiveBlock)
-        for point in points(block, job):
+        for point in points(cast("CollectiveBlock", block), job):
             yield assemble(title, block, job, point.common, draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Collective:
