@@ -13,6 +13,7 @@ import typer
 from hpcbench.commands import flags as completion
 from hpcbench.commands.flags import MOST_RANKS, JsonOption, QuietOption, VerboseOption, verbosity_of
 from hpcbench.errors import UsageError
+from hpcbench.registry import CommandSpec, offered
 from hpcbench.texts import as_field, say, say_all
 
 
@@ -42,7 +43,8 @@ def list_(
 
 def gen_config(
     here: Annotated[Optional[str], typer.Argument(
-        metavar="[here]", help="A sweep for this machine, its devices and memory.")] = None,
+        metavar="[here]", help="A sweep for this machine, its devices and memory; or acceptance: "
+        "the folder of an acceptance test of --hardware, in -o DIR.")] = None,
     ranks: Annotated[Optional[int], typer.Option(
         min=1, max=MOST_RANKS, metavar="N",
         help="With here: ranks; default: the GPUs here, else the cores.")] = None,
@@ -61,10 +63,15 @@ def gen_config(
 
     Examples:
         hpcbench gen-config here -o here.yaml
-        hpcbench gen-config --hardware h100-nvlink -o h100.yaml
+        hpcbench gen-config acceptance --hardware h100-nvlink -o acceptance
         hpcbench gen-config --from other.json -o sweep.yaml"""
     from hpcbench.gen_config import generate, generate_here
 
+    if here and (offer := offered(CommandSpec).get(f"gen-config {here}")):
+        if ranks is not None or source:
+            raise UsageError(f"--ranks and --from are not for {here}")
+        say(offer.load()(hardware, output, force=force))
+        return
     if here not in (None, "here") or (here and (hardware or source)):
         raise UsageError("write here alone, or --hardware, --from or both")
     if ranks is not None and not here:

@@ -89,6 +89,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "fleet.history": (*READING, "reduce", "answers", "views", "report"),
     "fleet.hunt": (*MACHINE, "launch", "telemetry", "reduce", "answers", "views", "report",
                    "validation"),
+    "fleet.acceptance": (*PLANNING, "plan", "trace", "gen_config"),
     "fleet.soak": (*MACHINE, "launch", "reduce", "answers", "resume", "run"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "answers", "kinds.*.plan", "kinds.*.run",
