@@ -460,10 +460,14 @@ STYLES: Mapping[str, Mapping[str, int]] = MappingProxyType({
     "ci": {GOOD: 0, SLOW: 10, WRONG: 11, MISSING: 12, CRASHED: 13, CANNOT_TELL: 14},
     "slurm": {GOOD: 0, SLOW: 1, WRONG: 1, MISSING: 0, CRASHED: 1, CANNOT_TELL: 0},
     "nagios": {GOOD: 0, SLOW: 2, WRONG: 2, MISSING: 3, CRASHED: 2, CANNOT_TELL: 3},
+    "npd": {GOOD: 0, SLOW: 1, WRONG: 1, MISSING: 2, CRASHED: 1, CANNOT_TELL: 2},
+    "gpud": {GOOD: 0, SLOW: 1, WRONG: 1, MISSING: 0, CRASHED: 1, CANNOT_TELL: 0},
 })
-"""Style -> outcome -> exit code. Slurm drains a node for any other code than 0, so only evidence
-against the node has one."""
-UNREADABLE: Mapping[str, int] = MappingProxyType({"ci": 2, "slurm": 0, "nagios": 3})
+"""Style -> outcome -> exit code. Slurm drains a node, and gpud calls it unhealthy, for any other
+code than 0, so only evidence against the node has one; above 1 node-problem-detector has unknown.
+"""
+UNREADABLE: Mapping[str, int] = MappingProxyType(
+    {"ci": 2, "slurm": 0, "nagios": 3, "npd": 2, "gpud": 0})
 """Style -> exit code where results or limits cannot be read."""
 
 

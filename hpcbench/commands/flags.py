@@ -80,7 +80,7 @@ image_formats = one_of("png", "svg", "pdf")
 plot_styles = one_of("report", "paper")
 report_formats = one_of("html", "pdf", "md")
 tuners = one_of("nccl", "rccl", "ncclx")
-exit_styles = one_of("ci", "slurm", "nagios")
+exit_styles = one_of("ci", "slurm", "nagios", "npd", "gpud")
 dtypes = named_in(_AXES, "DTYPES")
 TOPICS = ("recommend", "diagnose", "waits", "conditions", "machine", "scaling", "cost", "bandwidth")
 """Topics of ``advise`` in the order in which they are shown; parts and packages offer others."""

@@ -166,7 +166,8 @@ def check(
         help="With --baseline: smallest change that matters; default: 0.03.")] = 0.03,
     style: Annotated[str, typer.Option(
         "--exit-style", metavar="STYLE", autocompletion=completion.exit_styles,
-        rich_help_panel=PRINTED, help="Exit codes for ci (default), slurm or nagios.")] = "ci",
+        rich_help_panel=PRINTED,
+        help="Exit codes for ci (default), slurm, nagios, npd or gpud.")] = "ci",
     learn: Annotated[bool, typer.Option(
         "--learn", rich_help_panel=_LEARN, help="Write limits from these clean runs.")] = False,
     output: Annotated[Optional[Path], typer.Option(
