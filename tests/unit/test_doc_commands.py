@@ -22,7 +22,8 @@ from reached_words import reached_words
 NO_COMMAND = {"hpcbench sample 0": "the name of a span in a trace"}
 ALL = tuple(one for one in commands() if one.text not in NO_COMMAND)
 OURS = [one for one in ALL if one.ours]
-PLACES = {"N": "2", "DIR": "FOLDER"}
+PLACES = {"N": "2", "DIR": "FOLDER", "acceptance/node.yaml": "config.json",
+          "results/node": "results/latest", "results/pairs": "results/latest"}
 """Words that stand for others."""
 RUN_BY = {
     "hpcbench report": "unit/test_report_outputs.py::test_the_command_writes_what_is_asked_for",
@@ -77,6 +78,7 @@ NOT_RUN = {
     "srun torchrun run": "test_torchrun.py runs torchrun with the variables of a step of Slurm",
     "torchrun record": "it is mpirun record, with ranks that torchrun numbers",
     "hpcbench plan --dry-run": "it is plan, then run --dry-run, and both are run",
+    "job.sh": "gen-config acceptance writes it; test_acceptance.py runs it",
     "run_benchmark.py": "a command of another tool, shown beside ours"}
 """A script or a form of command -> why no test runs it."""
 INSTANT = ("plan", "schema", "show", "reduce", "compare", "advise", "gen-config",

@@ -58,6 +58,7 @@ PRINTED = {
     "trace/journal.py": "tests/mpi/test_storage.py and test_mpi_backend.py reduce such a folder",
     "report/summary.py": "tests/mpi/test_conveniences.py reduces such a folder",
     "run.py": "tests/mpi/test_storage.py reduces such a folder",
+    "fleet/acceptance/folder.py": "tests/unit/test_acceptance.py plans the sweeps of such a folder",
     "fleet/soak/job.py": "tests/mpi/test_soak.py goes on with such a folder",
     "suite.py": "the same as in report/report_file.py",
 }
