@@ -79,7 +79,8 @@ def _compiled(record: Any, name: str) -> Any:
     more = {"__post_init__": None} if hasattr(record, "__post_init__") else {}
     twin: Any = type(record.__name__, (), {
         **fields, **more, "__annotations__": {name: one.type for name, one in fields.items()},
-        "__module__": record.__module__, "__qualname__": record.__qualname__})
+        "__module__": record.__module__, "__qualname__": record.__qualname__,
+        "__doc__": record.__doc__})  # else a signature is worked out for it
     twin = dataclasses.dataclass(
         twin, init=name == "__init__", repr=name == "__repr__", eq=name in ("__eq__", "__hash__"),
         frozen=True)

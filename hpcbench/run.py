@@ -60,7 +60,6 @@ from hpcbench.trace.journal import Journal
 from hpcbench.units import plural, rank_list
 
 if TYPE_CHECKING:
-    from hpcbench.config.schema import Output
     from hpcbench.worker import Worker
 
 
@@ -81,7 +80,7 @@ def run(
         verbosity.announce(f"{plural(len(plan.cases), 'case')} x {repeats} planned; "
                            "starting workers")
     with open_pool(planned, session.topology, worker_class, early) as pool:
-        on_root(comm, lambda: _import_reports(planned.config.output), LAST_PAUSE_S)
+        on_root(comm, lambda: _import_reports(planned), LAST_PAUSE_S)
         with verbosity.stage("probe, with the start of the worker template"):
             attempt = _probe(session, planned, network, pool, force=request.force)
         verbosity.details(_machine_lines(attempt))
@@ -235,15 +234,15 @@ def _reduce_and_report(
     return int(final_code(results))
 
 
-def _import_reports(output: Output) -> None:
+def _import_reports(planned: PlannedRun) -> None:
     """Import what `_reduce_and_report` needs, while the template imports torch."""
     with no_collection_of_modules():
         import hpcbench.report.answer_lines
         import hpcbench.report.console  # noqa: F401
         from hpcbench.report.summary import field_names
 
-        field_names(())  # imports the presenters of all kinds
-        if output.plots or output.report:
+        field_names(planned.plan.kinds)  # imports the presenters that it asks
+        if planned.config.output.plots or planned.config.output.report:
             with contextlib.suppress(Exception):  # whoever draws reports it
                 import hpcbench.report.plots  # noqa: F401
 

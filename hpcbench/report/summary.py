@@ -172,9 +172,8 @@ def field_names(of_run: Collection[str]) -> tuple[str, ...]:
     of the kinds.
 
     ``of_run`` are the kinds of the run's cases; some kinds have fields in their summaries only."""
-    own = (name for kind in kinds() for presenter in [presenter_of(kind)]
-           if presenter.in_every_summary or kind in of_run
-           for name in (*presenter.fields, *fields_of(metrics_of(kind))))
+    own = (name for kind, spec in kinds().items() if spec.in_every_summary or kind in of_run
+           for name in (*presenter_of(kind).fields, *fields_of(metrics_of(kind))))
     return tuple(dict.fromkeys((*ORDER, *_COMMON, *own)))
 
 

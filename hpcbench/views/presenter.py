@@ -41,13 +41,12 @@ class Presenter(Generic[W, R]):
 
     Whatever a kind does not present itself is shown as of any kind. ``derived`` are the kind's
     records by case id. ``fields`` names the columns that the kind has in summary.csv beside its
-    metrics; a run without its cases has them only where it is ``in_every_summary``. ``ranks_word``
-    stands before the number of ranks in short lines. ``part_looks`` is how parts of a sample look
-    in all charts, by their names; ``""`` is time in none of them. ``W`` is the kind's workload,
-    ``R`` its record. ``problem`` is why a plug-in's own presenter is not there."""
+    metrics (`KindSpec.in_every_summary`). ``ranks_word`` stands before the number of ranks in short
+    lines. ``part_looks`` is how parts of a sample look in all charts, by their names; ``""`` is
+    time in none of them. ``W`` is the kind's workload, ``R`` its record. ``problem`` is why a
+    plug-in's own presenter is not there."""
 
     fields: tuple[str, ...] = ()
-    in_every_summary = True
     ranks_word = "ranks"
     part_looks: Mapping[str, Look] = MappingProxyType({})
 

@@ -539,7 +539,6 @@ def _highest_busbw(items: Items, derived: Records) -> Iterator[Line]:
 class CollectivePresenter(Presenter[Collective, Values]):
     """Presents collectives."""
 
-    in_every_summary = False
     ranks_word = "n"
     heat_map_case = staticmethod(collective_heat_map_case)
 

@@ -7,4 +7,4 @@ SPEC = KindSpec(
     name="function", block=f"{_ROOM}.block:FunctionBlock",
     planner_path=f"{_ROOM}.plan:FunctionPlanner", runner_path=f"{_ROOM}.run:FunctionRunner",
     deriver_path=f"{_ROOM}.derive:FunctionDeriver",
-    presenter_path=f"{_ROOM}.present:FunctionPresenter", order=50)
+    presenter_path=f"{_ROOM}.present:FunctionPresenter", order=50, in_every_summary=False)

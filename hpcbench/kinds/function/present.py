@@ -54,7 +54,6 @@ class FunctionPresenter(Presenter[FunctionCall, Values]):
     """Presents functions."""
 
     fields = columns.names_of(SPEEDUP)
-    in_every_summary = False
 
     def listing(self) -> Iterator[Line]:
         yield Line("functions of a Python file (kind function)", "title")

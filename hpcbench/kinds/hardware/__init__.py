@@ -10,4 +10,4 @@ SPEC = KindSpec(
     deriver_path=f"{_ROOM}.derive:HardwareDeriver",
     presenter_path=f"{_ROOM}.present:HardwarePresenter",
     catalogue_path=f"{_ROOM}.plan.planner:catalogue",
-    aliases=("machine",), order=40)
+    aliases=("machine",), order=40, in_every_summary=False)

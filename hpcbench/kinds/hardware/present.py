@@ -388,7 +388,6 @@ def _by_test(items: Items) -> dict[str, list[CaseResult]]:
 class HardwarePresenter(Presenter[HardwareWork, Values]):
     """Presents tests of the machine."""
 
-    in_every_summary = False
     fields = ("test", *dict.fromkeys(field for test in _TESTS.values() for field in test.fields))
 
     def listing(self) -> Iterator[Line]:

@@ -8,4 +8,4 @@ SPEC = KindSpec(
     planner_path=f"{_ROOM}.plan:MemoryPlanner",
     runner_path=f"{_ROOM}.run:MemoryRunner",
     deriver_path=f"{_ROOM}.derive:MemoryDeriver",
-    presenter_path=f"{_ROOM}.present:MemoryPresenter", order=50)
+    presenter_path=f"{_ROOM}.present:MemoryPresenter", order=50, in_every_summary=False)

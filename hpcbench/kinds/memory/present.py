@@ -253,7 +253,6 @@ _FIRST_TRIED = "batch of a search for the largest one: what is tried first"
 class MemoryPresenter(Presenter[MemoryWork, Values]):
     """Presents the memory use of trainings; the training itself as kind training does."""
 
-    in_every_summary = False
     part_looks = TrainingPresenter.part_looks
 
     def __init__(self, problem: str = "") -> None:

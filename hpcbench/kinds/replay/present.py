@@ -80,7 +80,6 @@ DEFINITION = (
 class ReplayPresenter(Presenter[Replay, Values]):
     """Presents recorded jobs."""
 
-    in_every_summary = False
 
     def listing(self) -> Iterator[Line]:
         yield Line("recorded jobs (kind replay)", "title")
