@@ -43,3 +43,10 @@ def _part(before: str, width: int, after: str, numbers: Sequence[int]) -> Iterat
              for low, high in runs]
     inside = texts[0] if len(numbers) == 1 else f"[{','.join(texts)}]"
     yield f"{before}{inside}{after}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the text of a file of nodes for Slurm and mpirun: one name a line.
+
+    Slurm's newer readers of such files divide a line at each comma, also within brackets."""
+    return "".join(f"{name}\n" for name in names)
