@@ -92,8 +92,10 @@ def _meeting(step: Round, nodes: tuple[str, ...], facts: Sequence[Fact]) -> Meet
 
 
 def with_slow(meetings: Sequence[Meeting]) -> list[Meeting]:
-    """Return the meetings without a fault, those that are slow among their like as `SLOW`."""
+    """Return the meetings without a fault that have their like, slow ones as `SLOW`."""
     sound = [meeting for meeting in meetings if not meeting.shows]
+    alike = grouped((len(meeting.nodes), frozenset(meeting.nodes)) for meeting in sound)
+    sound = [meeting for meeting in sound if len({*alike[len(meeting.nodes)]}) > 1]
     of_key = grouped(((len(meeting.nodes), key), rate)
                      for meeting in sound for key, rate in meeting.rates.items())
     usual = {key: float(np.percentile(rates, USUAL_PERCENT)) for key, rates in of_key.items()}
@@ -105,25 +107,28 @@ def with_slow(meetings: Sequence[Meeting]) -> list[Meeting]:
     return marked
 
 
-def cleared(shown: Meeting, meetings: Sequence[Meeting]) -> set[str]:
-    """Return the nodes that clean meetings clear of what ``shown`` shows."""
-    return {name for meeting in meetings if not meeting.shows
-            and len(meeting.nodes) >= len(shown.nodes) for name in meeting.nodes}
+def cleared(meetings: Sequence[Meeting]) -> dict[str, int]:
+    """Return node -> the size of the largest clean meeting that it was in."""
+    sizes: dict[str, int] = {}
+    for meeting in meetings:
+        if not meeting.shows:
+            for name in meeting.nodes:
+                sizes[name] = max(sizes.get(name, 0), len(meeting.nodes))
+    return sizes
 
 
-def candidates(shown: Meeting, meetings: Sequence[Meeting]) -> tuple[str, ...]:
-    """Return the nodes of a meeting that may be at fault; none where clean ones clear all."""
-    if shown.blamed:
-        return shown.blamed
-    sound = cleared(shown, meetings)
-    return tuple(name for name in shown.nodes if name not in sound)
+def candidates(shown: Meeting, clean: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the nodes of a meeting that may be at fault, by what is `cleared`; maybe none."""
+    return shown.blamed or tuple(
+        name for name in shown.nodes if clean.get(name, 0) < len(shown.nodes))
 
 
 def _attributed(meetings: Sequence[Meeting]) -> Iterator[tuple[str, Meeting]]:
     """Yield a node with each meeting whose fault is its own; of a pair of cleared nodes both."""
+    clean = cleared(meetings)
     for meeting in meetings:
         if meeting.shows:
-            left = candidates(meeting, meetings)
+            left = candidates(meeting, clean)
             if meeting.blamed or len(left) == 1:
                 yield from ((name, meeting) for name in left)
             elif not left and len(meeting.nodes) == 2:  # noqa: PLR2004  (a pair)
@@ -157,9 +162,10 @@ def faulty_nodes(
             name, BAD, f"{some[0].shows} in {plural(len(some), 'round')} with different nodes "
             f"({'; '.join(compressed(one) for one in companies[:3])}){_because(fact)}",
             fact.stage, fact.measure, rounds=tuple(meeting.round for meeting in some))
+    clean = cleared(meetings)
     rest = grouped((meeting.nodes, meeting) for meeting in unexplained(meetings, bad))
     for nodes, some in rest.items():
-        left = candidates(some[0], meetings) or nodes
+        left = candidates(some[0], clean) or nodes
         fact = some[0].fact
         who = ("it" if len(left) == 1 else "the link between them" if len(nodes) == 2  # noqa: PLR2004
                else f"one of {compressed(left)}, or these together")

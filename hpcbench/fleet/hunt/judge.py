@@ -16,14 +16,11 @@ import numpy as np
 from hpcbench.answers.machine import CHANCE, MIN_RANKS
 from hpcbench.errors import ExitCode
 from hpcbench.fleet.hunt.blame import (
-    SLOW,
     USUAL_PERCENT,
     Meeting,
-    candidates,
     faulty_nodes,
     meetings_of,
     rate_of,
-    with_slow,
 )
 from hpcbench.fleet.hunt.facts import (
     ALONE,
@@ -411,10 +408,17 @@ def ladder_verdicts(
     yield from alone_verdicts(job, rounds, facts, stage=LADDER)
     meetings = meetings_of(rounds, facts, LADDER)
     yield from faulty_nodes(meetings, compressed)
-    for nodes, beside in _beside_node(rounds, meetings).items():
+    yield from slow_in_groups(rounds, meetings)
+
+
+def slow_in_groups(
+    rounds: Sequence[Round], meetings: Sequence[Meeting],
+) -> Iterator[NodeVerdict]:
+    """Yield the nodes with which groups are slower than groups without them, as confirmed."""
+    for name, beside in _beside_node(rounds, meetings).items():
         for key, rates in _lower_keys(beside):
             size = len(beside[0][0].nodes)
-            yield _slow(nodes, _fact_of(beside[0][0], key), rates, 0,
+            yield _slow(name, _fact_of(beside[0][0], key), rates, 0,
                         f"{key[0]} of groups of {size} nodes with it", (len(rates),) * 2)
 
 
@@ -423,22 +427,11 @@ def _beside_node(
 ) -> dict[str, list[tuple[Meeting, list[Meeting]]]]:
     """Return the first node of first groups -> as `_beside`, where it is in none of the controls;
     of groups of one size."""
-    beside = grouped((nodes[0], one) for nodes, some in _beside(rounds, meetings, LADDER).items()
+    beside = grouped(((nodes[0], len(nodes)), one)
+                     for nodes, some in _beside(rounds, meetings, LADDER).items()
                      for one in some if not any(nodes[0] in other.nodes for other in one[1]))
-    return {name: some for name, some in beside.items()
+    return {name: some for (name, _), some in beside.items()
             if len(some) > 1 and any(controls for _, controls in some)}
-
-
-def is_confirmed_or_not(name: str, rounds: Sequence[Round], meetings: Sequence[Meeting]) -> bool:
-    """Return whether groups with the node were already compared with groups without it."""
-    return name in _beside_node(rounds, meetings)
-
-
-def slow_candidates(meetings: Sequence[Meeting]) -> dict[str, Meeting]:
-    """Return the nodes that are the only candidate of a slow group, with its meeting."""
-    marked = with_slow(meetings)
-    return {left[0]: meeting for meeting in marked if meeting.shows == SLOW
-            if len(left := candidates(meeting, marked)) == 1}
 
 
 # ---- limits

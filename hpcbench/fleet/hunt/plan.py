@@ -45,21 +45,26 @@ from hpcbench.fleet.hunt.judge import (
     MOST_CONFIRMED,
     alone_verdicts,
     block_rounds,
-    is_confirmed_or_not,
     low_links,
     pair_verdicts,
-    slow_candidates,
+    slow_in_groups,
 )
 from hpcbench.fleet.hunt.slow import FEWEST_PASSES, MOST_TESTED, passes_needed
 
 Steps = Generator[Round, None, None]
 ROUND_S = 3.0
 """A round of pairs takes so long, or less where the stage is shorter."""
+DISTURBED = 1
+"""In so many of its measurements a slow node may not be the slowest."""
+MOST_CONTROLS = 7
+"""Groups beside one that is confirmed to be slow."""
 FAULTS_TO_LEAVE = 2
 """A node that showed so many faults in a stage is not measured further in it."""
 RUNG_ROUNDS = 2
 FEWEST_LEFT = 8
 """Slow nodes stay in the hunt where fewer others are left to compare with."""
+MOST_AT_ONCE = 8
+"""Groups that are taken apart at the same time."""
 COMPLEMENTS = 4
 """Parts of a group that are left out of it one by one, where its halves do not show its fault."""
 
@@ -80,8 +85,8 @@ def facing(players: int, number: int) -> list[tuple[int, int]]:
 def passes_of(job: Job, nodes: int) -> int:
     """Return how many times each of so many nodes is measured for the test of `slow`."""
     if job.only and nodes > 1:
-        return passes_needed(nodes, MOST_TESTED)
-    return passes_needed(nodes) if nodes >= MIN_RANKS else FEWEST_PASSES
+        return passes_needed(nodes, MOST_TESTED, DISTURBED)
+    return passes_needed(nodes, disturbed=DISTURBED) if nodes >= MIN_RANKS else FEWEST_PASSES
 
 
 class Hunt:
@@ -94,7 +99,7 @@ class Hunt:
         self.rounds: list[Round] = []
         self.facts: list[Fact] = []
         self._execute = execute
-        self._began = 0
+        self._begin()
         self._random = random.Random(len(job.nodes))  # noqa: S311  (no secret)
         chosen = (job.only, *job.partners) if job.only else tuple(one.name for one in job.nodes)
         self._names = [one.name for one in job.nodes if one.name in chosen]
@@ -103,7 +108,7 @@ class Hunt:
         """Carry out the hunt; yield each round after its facts are there."""
         yield from self._alone()
         self._leave_out(alone_verdicts(self.job, self.rounds, self.facts))
-        self._began = len(self.facts)
+        self._begin()
         if len(self._names) > 1:
             yield from self._pairs()
             self._leave_out(pair_verdicts(self.job, self.rounds, self._recent))
@@ -121,8 +126,9 @@ class Hunt:
         """Return the facts since this stage, or its part that groups several nodes, began."""
         return self.facts[self._began:]
 
-    def _meetings(self, stage: str) -> list[Meeting]:
-        return meetings_of(self.rounds, self._recent, stage)
+    def _begin(self) -> None:
+        """Begin a stage, or the part of one that groups several nodes."""
+        self._began, self._met = len(self.facts), list[Meeting]()
 
     def _do(self, stage: str, purpose: str, groups: Sequence[Company], budget_s: float) -> Steps:
         if groups:
@@ -130,6 +136,7 @@ class Hunt:
             facts = tuple(self._execute(step))
             self.rounds.append(step)
             self.facts += facts
+            self._met += meetings_of([step], facts, stage)
             yield step
 
     def _alone(self) -> Steps:
@@ -159,7 +166,7 @@ class Hunt:
             yield from self._confirm_link(link, budget_s)
 
     def _often_at_fault(self) -> set[str]:
-        meetings = self._meetings(PAIRS)
+        meetings = self._met
         shown = Counter(name for meeting in meetings if meeting.shows
                         for name in meeting.blamed or meeting.nodes)
         sound = {name for meeting in meetings if not meeting.shows for name in meeting.nodes}
@@ -169,7 +176,7 @@ class Hunt:
     def _explain_pairs(self, budget_s: float) -> Steps:
         """Have pairs with a fault that is not explained meet others, or once more each other."""
         for _ in range(FAULTS_TO_LEAVE + 1):
-            meetings = self._meetings(PAIRS)
+            meetings, clean = self._met, cleared(self._met)
             bad = accused(meetings)
             opened = list(unexplained(meetings, bad))
             busy = {name for meeting in opened for name in meeting.nodes}
@@ -180,9 +187,9 @@ class Hunt:
             groups: list[Company] = []
             taken: set[str] = set()
             for meeting in opened:
-                unclear = [name for name in candidates(meeting, meetings) if name not in taken]
+                unclear = [name for name in candidates(meeting, clean) if name not in taken]
                 again = [one for one in meetings if {*one.nodes} == {*meeting.nodes} and one.shows]
-                if not candidates(meeting, meetings) and len(again) < FAULTS_TO_LEAVE and (
+                if not candidates(meeting, clean) and len(again) < FAULTS_TO_LEAVE and (
                         not taken & {*meeting.nodes}):
                     groups.append(Company(meeting.nodes))
                     taken |= {*meeting.nodes}
@@ -196,7 +203,7 @@ class Hunt:
         """Measure a link beside pairs of others, drawn anew in each round."""
         others = [name for name in self._names if name not in link]
         pairs = len(others) // 2
-        for _ in range(passes_needed(pairs + 1, CONFIRM_CHANCE) if pairs else 0):
+        for _ in range(passes_needed(pairs + 1, CONFIRM_CHANCE, DISTURBED) if pairs else 0):
             self._random.shuffle(others)
             yield from self._do(PAIRS, CONFIRM, [Company(link), *(
                 Company(pair) for pair in zip(others[::2], others[1::2], strict=False))], budget_s)
@@ -217,7 +224,7 @@ class Hunt:
                 yield from self._do(LADDER, SWEEP, [
                     Company((name,), size) for name in self._names if ranks[name] >= size],
                     budget_s)
-        self._began = len(self.facts)
+        self._begin()
         for size in across:
             yield from self._rung(size, budget_s)
 
@@ -231,75 +238,54 @@ class Hunt:
                 Company(tuple(drawn[first:first + size]))
                 for first in range(0, len(drawn) - size + 1, size)], budget_s)
             yield from self._narrow(budget_s, lambda meetings: meetings)
-            gone = accused(self._meetings(LADDER))
+            gone = accused(self._met)
             names = self._names = [name for name in names if name not in gone]
             size = min(size, len(names))
         yield from self._narrow(budget_s, with_slow)
-        meetings = self._meetings(LADDER)
-        for name, shown in list(slow_candidates(meetings).items())[:MOST_CONFIRMED]:
-            if name in self._names and not is_confirmed_or_not(name, self.rounds, meetings):
-                yield from self._confirm_slow(name, len(shown.nodes), budget_s)
+        slow = {name: len(some[0].nodes) for name, some in accused(with_slow(self._met)).items()}
+        for name in [one for one in slow if one in self._names][:MOST_CONFIRMED]:
+            yield from self._confirm_slow(name, slow[name], budget_s)
+        self._leave_out(slow_in_groups(self.rounds, self._met))
 
     def _narrow(
         self, budget_s: float, seen: Callable[[list[Meeting]], list[Meeting]],
     ) -> Steps:
         """Take apart the groups of several nodes that show a fault, or are slow (``seen``)."""
-        for _ in range(3 * max(1, len(self._names)).bit_length() + 6):
-            meetings = seen(self._meetings(LADDER))
-            bad = accused(meetings)
-            opened = [(left, meeting) for meeting in unexplained(meetings, bad)
-                           if (left := candidates(meeting, meetings))
-                           and {*meeting.nodes} <= {*self._names}]
-            if seen is with_slow:  # a single one is confirmed beside others
-                opened = [one for one in opened if len(one[0]) > 1]
-            busy = {name for some, _ in opened for name in some}
-            opened.sort(key=lambda one: (len(one[0]), len(one[1].nodes)))
-            tests = (self._parts(one, meetings, busy, whole=seen is with_slow)
-                     for one in opened)
-            groups = next(filter(None, tests), None)
-            if groups is None:
+        names = {*self._names}
+        for _ in range(3 * len(names).bit_length() + 6):
+            meetings = seen(self._met)
+            clean = cleared(meetings)
+            opened = sorted((
+                (left, meeting) for meeting in unexplained(meetings, accused(meetings))
+                if (left := candidates(meeting, clean)) and names.issuperset(meeting.nodes)),
+                key=lambda one: (len(one[0]), len(one[1].nodes)))
+            tried = {frozenset(meeting.nodes) for meeting in meetings}
+            taken: set[str] = set()
+            busy = {name for left, _ in opened for name in left}
+            groups: list[Company] = []
+            for left, meeting in opened[:MOST_AT_ONCE]:
+                pads = [name for name in self._names if name not in busy and name not in taken
+                        and clean.get(name, 0) >= len(meeting.nodes)]
+                self._random.shuffle(pads)
+                whole = seen is with_slow  # rates of other sizes are not comparable
+                new = [one for one in _parts(left, meeting.nodes, pads, tried, whole=whole)
+                       if not taken & {*one.nodes}]
+                groups += new
+                taken.update(name for one in new for name in one.nodes)
+            if not groups:
                 return
             yield from self._do(LADDER, BISECT, groups, budget_s)
-
-    def _parts(
-        self, opened: tuple[tuple[str, ...], Meeting], meetings: list[Meeting],
-        busy: Collection[str], *, whole: bool,
-    ) -> list[Company]:
-        """Return the groups whose outcome halves the candidates of a meeting (``opened``: both).
-
-        ``whole``: only of its size, as rates of others are not comparable."""
-        left, shown = opened
-        size = len(shown.nodes)
-        sound = cleared(shown, meetings)
-        pads = [name for name in self._names if name in sound and name not in busy]
-        self._random.shuffle(pads)
-        half = left[:(len(left) + 1) // 2]
-        is_whole = len(half) + len(pads) >= size
-        if is_whole or (len(left) == 1 and not whole):
-            group = (*half, *pads[:size - len(half)])
-            return [Company(group)] if len(group) > 1 else []
-        if whole:
-            return []
-        halves = [Company(part) for part in (half, left[len(half):]) if len(part) > 1]
-        tried = {frozenset(meeting.nodes) for meeting in meetings}
-        if new := [one for one in halves if frozenset(one.nodes) not in tried]:
-            return new
-        step = -(-len(left) // COMPLEMENTS)
-        without = (tuple(name for name in shown.nodes if name not in left[first:first + step])
-                   for first in range(0, len(left), step))
-        rest = next((one for one in without if len(one) > 1 and frozenset(one) not in tried), ())
-        return [Company(rest)] if rest else []
 
     def _confirm_slow(self, name: str, size: int, budget_s: float) -> Steps:
         """Measure groups of this size with and without the node, drawn anew in each round.
 
         Where there are not nodes enough for both, rounds with it alternate with rounds without."""
         others = [other for other in self._names if other != name]
-        controls = min((len(others) - size + 1) // size, 3)
+        controls = min((len(others) - size + 1) // size, MOST_CONTROLS)
         alternate = controls < 1
         if len(others) < size:
             return
-        for _ in range(passes_needed(1 + max(1, controls), CONFIRM_CHANCE)):
+        for _ in range(passes_needed(1 + max(1, controls), CONFIRM_CHANCE, DISTURBED)):
             self._random.shuffle(others)
             first, rest = others[:size - 1], others[size - 1:]
             groups = [Company((name, *first)), *(
@@ -308,3 +294,24 @@ class Hunt:
             if alternate:
                 yield from self._do(LADDER, CONFIRM, [Company(tuple(others[:size]))], budget_s)
 
+
+def _parts(
+    left: tuple[str, ...], nodes: tuple[str, ...], pads: Sequence[str],
+    tried: Collection[frozenset[str]], *, whole: bool,
+) -> list[Company]:
+    """Return groups whose outcome halves the candidates ``left`` of the group ``nodes``: one half
+    and cleared nodes (``pads``), as many as before. With too few of them, and unless ``whole``,
+    both halves by themselves; then all nodes without a part of the candidates, a part a time."""
+    half = left[:(len(left) + 1) // 2]
+    if len(half) + len(pads) >= len(nodes) or (len(left) == 1 and not whole):
+        groups = [(*half, *pads[:len(nodes) - len(half)])]
+    elif whole:
+        return []
+    else:
+        groups = [part for part in (half, left[len(half):]) if frozenset(part) not in tried]
+        if not any(len(part) > 1 for part in groups):
+            step = -(-len(left) // COMPLEMENTS)
+            without = (tuple(name for name in nodes if name not in left[first:first + step])
+                       for first in range(0, len(left), step))
+            groups = [one for one in without if frozenset(one) not in tried][:1]
+    return [Company(group) for group in groups if len(group) > 1]

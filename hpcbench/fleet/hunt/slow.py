@@ -55,15 +55,16 @@ def step_chance(columns: int, step: int) -> float:
     return MOST_TESTED / share / (columns - step)
 
 
-def passes_needed(columns: int, chance: float | None = None) -> int:
+def passes_needed(columns: int, chance: float | None = None, disturbed: int = 0) -> int:
     """Return in how many passes the slowest of so many columns shows itself.
 
-    ``chance``: of the one column that is tested; None: each of them may be slow."""
+    ``chance``: of the one column that is tested; None: each of them may be slow. ``disturbed``: in
+    so many of the passes another one may be slower."""
     last = max(columns // MOST_SHARE - 1, 0) if chance is None else 0
     limit = step_chance(columns, last) if chance is None else chance
     rest = columns - last
     n = FEWEST_PASSES
-    while chance_of_shares([1 / rest] * n, 0.0) > limit:
+    while chance_of_shares([1 / rest] * (n - disturbed) + [1.0] * disturbed, 0.0) > limit:
         n += 1
     return n
 
