@@ -7,8 +7,9 @@ A simulation, no machine. A claim is a row; a column is a kind of noise, that of
 each after the other. In `blocks` one backend runs after the other (MPI itself does). In `own` each
 case has noise of its own, from pass to pass, as if states stayed with a setting: those that last
 are as a difference is, so that no share is promised; in `launch` from launch to launch, with 2 % of
-each pass. `ranks` counts ranks that are named and are not slowest in each pass, by `LASTING`;
-`named` all, as a state that lasts for all passes makes a rank slow in them. Kinds:
+each pass. In `links` it follows time in the rounds of the protocol. `ranks` counts ranks that are
+named and are not slowest in each pass, by `LASTING`; `named` all, as a state that lasts for all
+passes makes a rank slow in them. Kinds:
 
 - iid, ar 0.3, ar 0.6: lognormal by 5 %, independent or an AR(1) process of that correlation;
 - modes: 30 % of the times are half as long again; states 3, states 8: a mode is drawn anew
@@ -41,6 +42,7 @@ from hpcbench.answers.compare_inputs import CaseOfSide
 from hpcbench.answers.machine import cells_of, slow_links, slow_ranks
 from hpcbench.answers.recommend import recommend
 from hpcbench.interop.answers.causes import INCONCLUSIVE, TRANSFER, CallCause, CallTimes, judged
+from hpcbench.kinds.hardware.plan.pairs import rounds
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import shuffled
 from hpcbench.reduce.comparison import compared, holm_corrected
@@ -224,15 +226,17 @@ def by(cases: int, passes: int, placed: Placed = in_order) -> Claim:
 
 def links(ranks: int, passes: int, samples: int = 10) -> Claim:
     """A slow link, one way, among ranks on nodes of two."""
+    ways = [way for of_round in rounds(ranks) for pair in of_round for way in (pair, pair[::-1])]
+
     def share(kind: Kind, random: Random, reports: int, factor: float) -> float:
         hosts = np.arange(ranks) // 2
         distances = (hosts[:, None] != hosts[None, :]).astype(np.int64)
         found = []
         for _ in range(reports):
-            times = kind(random, 1, ranks * ranks * passes * samples)  # one link after the other
-            logs = times.reshape(passes, samples, ranks, ranks).transpose(2, 3, 0, 1).copy()
+            times = kind(random, 1, len(ways) * passes * samples)[0]  # one way after the other
+            logs = np.full((ranks, ranks, passes, samples), np.nan)
+            logs[tuple(np.transpose(ways))] = times.reshape(passes, samples, -1).transpose(2, 0, 1)
             logs[0, ranks - 1] += np.log(factor)
-            logs[np.diag_indices(ranks)] = np.nan
             matrices = np.exp(-np.median(logs, axis=3).transpose(2, 0, 1))
             whole = np.exp(-np.median(logs.reshape(ranks, ranks, -1), axis=2))
             cells = cells_of(whole, distances, hosts, [*matrices], each_way=True)
