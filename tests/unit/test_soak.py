@@ -55,7 +55,7 @@ def test_a_day_of_cycles_stays_small_and_names_the_wrong_one(tmp_path: Path) -> 
     soak, number, largest = NEW, 0, 1e-3
     while not soak.has_reached_its_end:
         number += 1
-        facts = cycle(1e-3, 2e-3 if number == 777 else 1e-3,
+        facts = cycle(1e-3, 1e-3, 2e-3 if number == 777 else 1e-3,
                       readings={"celsius": 40.0 + number % 3})
         if number == wrong.cycle:
             facts = replace(facts, wrong=(wrong,), n_wrong=1)
@@ -63,9 +63,9 @@ def test_a_day_of_cycles_stays_small_and_names_the_wrong_one(tmp_path: Path) -> 
         soak = folded(soak, facts, CYCLE_S)
     assert soak.cycles == number == A_DAY_S / CYCLE_S
     assert MOST_WINDOWS / 2 <= len(soak.windows) <= MOST_WINDOWS
-    assert sum(window.passes for window in soak.windows) == 2 * number
+    assert sum(window.passes for window in soak.windows) == 3 * number
     values = soak.cases[0].pass_s
-    assert sum(value.n for value in values) == 2 * number
+    assert sum(value.n for value in values) == 3 * number
     assert max(value.greatest for value in values) == 2e-3 == largest
     assert sum(value.n for value in soak.readings["celsius"]) == number
     assert soak.wrong == (wrong,) and soak.wrong_cycles == 1 and soak.checked == 10 * number
@@ -109,6 +109,9 @@ def test_a_few_cycles_decide_nothing_on_speed() -> None:
     assert not judgement.changes and judgement.undecided and not judgement.is_bad
     assert exit_code(soak, judgement) == ExitCode.OK
     assert exit_code(replace(soak, planned_s=A_DAY_S), judgement) == ExitCode.INCOMPLETE
+    cut = folded(replace(NEW, planned_cycles=1), cycle(1.0, whole=False), CYCLE_S)
+    assert not cut.has_reached_its_end, "a cycle that was stopped ends no soak"
+    assert folded(cut, cycle(1.0), CYCLE_S).has_reached_its_end
     none = folded(replace(NEW, planned_s=1.0), CycleFacts("t", ()), CYCLE_S)
     assert exit_code(none, judged(none)) == ExitCode.FINDINGS
 

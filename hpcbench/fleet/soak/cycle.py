@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hpcbench.answers.check import GOOD, check_own_limits
+from hpcbench.errors import ExitCode
 from hpcbench.fleet.soak.record import CaseFacts, CycleFacts, CycleProblem, WrongInCycle
+from hpcbench.reduce.reduce import exit_code
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import ResultsFile, open_results
 from hpcbench.statistics.order import median
@@ -37,7 +39,8 @@ def facts_of(folder: Path, number: int) -> CycleFacts:
             throttled_by=tuple(reason for one in used for reason in one.throttled_by),
             xids=tuple(xid for one in used for xid in one.xids),
             findings=tuple(found.code for found in results.findings),
-            versions=tuple(_versions(results)))
+            versions=tuple(_versions(results)),
+            whole=exit_code(results) != ExitCode.INCOMPLETE)
 
 
 def _case(item: CaseResult) -> CaseFacts:

@@ -198,7 +198,8 @@ def _go_on(folder: Path, request: SoakRequest, world_size: int) -> None:
     for left in _left_behind(folder):
         with contextlib.suppress(HpcbenchError):  # killed before anything was recorded
             reduce_folder(left, allow_mixed=True)
-            after = folded(after, facts_of(left, after.cycles + 1), 0.0)
+            after = folded(after, replace(
+                facts_of(left, after.cycles + 1), whole=False), 0.0)
     write_soak(folder, after)
     shutil.rmtree(folder / "cycle", ignore_errors=True)
     request.verbosity.announce(f"goes on after cycle {after.cycles} in {folder}")
@@ -239,8 +240,8 @@ class Ledger:
         self._keep(run_folder, facts)
         shutil.rmtree(self.folder / "cycle", ignore_errors=True)
         is_bad = bool(facts.wrong or facts.problems)
-        self._ends = is_bad and self._request.fails_fast or not is_bad and not any(
-            one.pass_s for one in facts.cases)
+        self._ends = is_bad and self._request.fails_fast or (
+            facts.whole and not is_bad and not any(one.pass_s for one in facts.cases))
         if is_bad or time.monotonic() - self._said_s >= A_LINE_S:
             self._said_s = time.monotonic()
             self._request.verbosity.announce(minute_line(soak, facts, judged(soak)))

@@ -67,7 +67,7 @@ def closing_lines(soak: Soak, judgement: Judgement) -> Iterator[str]:
                 for reason, count in soak.throttled_by.items())
     yield from (f"  cycle {one.cycle} has {as_field(one.what)}" for one in soak.changes)
     yield from (f"  longest sample: {as_field(one.label)} {format_seconds(one.seconds)} in cycle "
-                f"{one.cycle}" for one in soak.slowest[:1])
+                f"{one.cycle}, {digits(one.ratio, 2)} times its median" for one in soak.slowest[:1])
     if judgement.undecided:
         yield f"  not judged: {judgement.undecided}"
 

@@ -7,7 +7,7 @@ counted. The file is replaced whole after each cycle: a kill costs the cycle tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,12 +85,13 @@ class CycleProblem(NamedTuple):
 
 
 class SlowSample(NamedTuple):
-    """The longest sample of a case in a cycle."""
+    """The longest sample of a case in a cycle; ``ratio`` is over its median pass in that cycle."""
 
     cycle: int
     time: str
     label: str
     seconds: float
+    ratio: float
 
 
 class Change(NamedTuple):
@@ -114,7 +115,8 @@ class CaseFacts:
 @dataclass(frozen=True, slots=True)
 class CycleFacts:
     """What one cycle showed. ``readings`` of the machine: clocks, temperatures and counters by name
-    (`cycle.READINGS`); ``versions``: texts that are equal while nothing was changed."""
+    (`cycle.READINGS`); ``versions``: texts that are equal while nothing was changed. One that was
+    stopped is not ``whole``: it shows what it shows, and ends no soak."""
 
     time: str
     cases: tuple[CaseFacts, ...]
@@ -127,6 +129,7 @@ class CycleFacts:
     xids: tuple[int, ...] = ()
     findings: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,7 @@ class Soak:
     planned_s: float
     planned_cycles: int | None
     cycles: int = 0
+    whole_cycles: int = 0
     spent_s: float = 0.0
     passes_a_window: int = 1
     windows: tuple[Window, ...] = ()
@@ -173,7 +177,7 @@ class Soak:
     @property
     def has_reached_its_end(self) -> bool:
         return self.spent_s >= self.planned_s or (
-            self.planned_cycles is not None and self.cycles >= self.planned_cycles)
+            self.planned_cycles is not None and self.whole_cycles >= self.planned_cycles)
 
 
 _SOAK = TypeAdapter(Soak)
@@ -182,24 +186,24 @@ _SOAK = TypeAdapter(Soak)
 def folded(soak: Soak, facts: CycleFacts, lasted_s: float) -> Soak:
     """Return the soak with one more cycle, which took so many seconds."""
     number = soak.cycles + 1
-    slow = (SlowSample(number, facts.time, one.label, one.longest_s)
-            for one in facts.cases if one.longest_s is not None)
+    slow = sorted((*soak.slowest, *_slow_samples(number, facts)), key=lambda one: -one.ratio)
     changes = [*soak.changes, *_changes(number, soak.versions, facts.versions)]
     return replace(
-        _with_passes(soak, facts, lasted_s), cycles=number, spent_s=soak.spent_s + lasted_s,
+        _with_passes(soak, facts, lasted_s), cycles=number,
+        whole_cycles=soak.whole_cycles + facts.whole, spent_s=soak.spent_s + lasted_s,
         checked=soak.checked + facts.checked, n_wrong=soak.n_wrong + facts.n_wrong,
         wrong=(*soak.wrong, *facts.wrong)[:MOST_KEPT],
         wrong_cycles=soak.wrong_cycles + bool(facts.wrong),
         n_problems=soak.n_problems + len(facts.problems),
         problems=(*soak.problems, *facts.problems)[:MOST_KEPT],
-        slowest=_slowest((*soak.slowest, *slow)),
+        slowest=tuple(slow[:MOST_KEPT]),
         throttled_by=_counted(soak.throttled_by, facts.throttled_by),
         xids=tuple(sorted({*soak.xids, *facts.xids})),
         findings=_counted(soak.findings, facts.findings),
         versions=facts.versions or soak.versions, changes=tuple(changes[:MOST_KEPT]))
 
 
-def _changes(number: int, before: Sequence[str], now: Sequence[str]) -> Iterable[Change]:
+def _changes(number: int, before: Sequence[str], now: Sequence[str]) -> Iterator[Change]:
     if before and now:
         yield from (Change(number, text) for text in sorted({*now} - {*before}))
 
@@ -208,20 +212,12 @@ def _counted(counts: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
     return {**counts, **{name: counts.get(name, 0) + 1 for name in {*names}}}
 
 
-def _slowest(samples: Sequence[SlowSample]) -> tuple[SlowSample, ...]:
-    """Return the longest samples over the median of those of their case here."""
-    longest: dict[str, list[float]] = {}
-    for one in samples:
-        longest.setdefault(one.label, []).append(one.seconds)
-    least = {label: min(values) for label, values in longest.items()}
-    in_order = sorted(samples, key=lambda one: (-one.seconds / least[one.label], one.cycle))
-    per_case: dict[str, int] = {}
-    kept = []
-    for one in in_order:
-        per_case[one.label] = per_case.get(one.label, 0) + 1
-        if per_case[one.label] <= MOST_KEPT // 4:
-            kept.append(one)
-    return tuple(kept)
+def _slow_samples(number: int, facts: CycleFacts) -> Iterator[SlowSample]:
+    for case in facts.cases:
+        passes = sorted(one for one in case.pass_s if one)
+        if passes and case.longest_s is not None:
+            ratio = case.longest_s / passes[len(passes) // 2]
+            yield SlowSample(number, facts.time, case.label, case.longest_s, ratio)
 
 
 def _with_passes(soak: Soak, facts: CycleFacts, lasted_s: float) -> Soak:
