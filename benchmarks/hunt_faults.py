@@ -1,13 +1,13 @@
 """Does a hunt name the bad node, and no other? On virtual hosts, by real processes and real faults.
 
     python benchmarks/hunt_faults.py [--runs 10] [--clean 20] [--faults competing link ...]
-        [--hosts 4] [--stage-seconds 20] [--rate 1gbit] [--keep FOLDER]
+        [--hosts 4] [--stage-seconds 20] [--limit 15] [--rate 1gbit] [--keep FOLDER]
 
 Each host is a network namespace of this machine with a rank of its own; all share its cores, so
 groups of a round take turns. Started as srun starts tasks, without MPI. One host, another in each
 run, has a fault:
 
-    competing   a process takes the cores whenever that host measures
+    competing   processes as many as the cores compete whenever that host measures
     link        its network has a tenth of the others' rate
     device      its rank may use one core fewer: without GPUs, cores are the devices
     hang        a worker stops at its third call, in every trial
@@ -43,7 +43,10 @@ import virtual_hosts  # noqa: E402
 FAULTS = ("competing", "link", "device", "hang", "dead", "wrong")
 SLOW_LINK = 0.1
 KILLED_AFTER_S = 12.0
-LIMIT_S = 600
+SIGN_IN_S = 30.0
+PRIORITY = 10
+"""Of all that takes part, above other processes of this machine: nodes have none of them."""
+LONGEST_S = 1800
 
 
 def rank_words(given: argparse.Namespace, rank: int, bad: int) -> list[str]:
@@ -53,8 +56,8 @@ def rank_words(given: argparse.Namespace, rank: int, bad: int) -> list[str]:
         first = min(os.sched_getaffinity(0))
         words += ["taskset", "--cpu-list", str(first)]
     return [*words, sys.executable, __file__, "--rank", str(rank), "--bad", str(bad),
-            "--fault", given.fault, "--stage-seconds", str(given.stage_seconds), "--folder",
-            given.folder]
+            "--fault", given.fault, "--stage-seconds", str(given.stage_seconds), "--limit",
+            str(given.limit), "--folder", given.folder]
 
 
 def lead(given: argparse.Namespace) -> int:
@@ -83,9 +86,11 @@ def lead(given: argparse.Namespace) -> int:
 
 
 def compete(pid: int) -> None:
-    """Take a core for each that there is whenever a worker of this rank runs; never return.
+    """Take each core whenever a worker of this rank runs; never return. It has twice the ranks'
+    priority, so that they get little of the cores.
 
     A worker is a process that the rank's template has forked."""
+    os.nice(-PRIORITY)
     for _ in range(os.cpu_count() or 1):
         if os.fork() == 0:
             break
@@ -113,7 +118,7 @@ def take_part(given: argparse.Namespace) -> int:
 
     made = {"hang": {"kind": "stop", "iteration": 3}, "wrong": {"kind": "wrong", "iteration": 2}}
     faults = [Fault(rank=given.bad, **made[given.fault])] if given.fault in made else []
-    request = HuntRequest(Path(given.folder), given.stage_seconds, given.stage_seconds, 30.0,
+    request = HuntRequest(Path(given.folder), given.stage_seconds, given.limit, SIGN_IN_S,
                           in_turn=True, faults=tuple(faults))
     return hunt_job(request, keeper(request.folder, HuntLimits(), Verbosity.NORMAL), os.environ)
 
@@ -135,8 +140,9 @@ def one_run(given: argparse.Namespace, fault: str, number: int, folder: Path) ->
     done = subprocess.run(
         [*virtual_hosts.inside(given.hosts, given.rate, **link), sys.executable, __file__,
          "--lead", "--hosts", str(given.hosts), "--bad", str(bad), "--fault", fault,
-         "--stage-seconds", str(given.stage_seconds), "--folder", str(folder)],
-        cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+         "--stage-seconds", str(given.stage_seconds), "--limit", str(given.limit),
+         "--folder", str(folder)],
+        cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     found = verdicts(folder)
     accused = {node: verdict for node, verdict in found.items()
                if verdict in ("bad", "suspect")}
@@ -158,6 +164,7 @@ def main() -> int:
         return lead(given)
     if given.rank >= 0:
         return take_part(given)
+    os.nice(-PRIORITY)
     if why := virtual_hosts.why_not(given.rate):
         fail(f"no virtual hosts here: {why}")
     with contextlib.ExitStack() as stack:
@@ -200,6 +207,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--faults", nargs="*", choices=FAULTS, default=FAULTS)
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--stage-seconds", type=float, default=20.0)
+    parser.add_argument("--limit", type=float, default=15.0, help="seconds until a call hangs")
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--keep", help="leave the folders of all hunts here")
     for hidden, default in (("--rank", -1), ("--bad", -1), ("--rival-of", 0)):

@@ -57,6 +57,8 @@ def test_a_rank_knows_itself_by_the_launchers_variables() -> None:
     assert (place.rank, place.size, place.node) == (2, 4, "n3")
     assert place.job == own_place({**SRUN, "SLURM_PROCID": "0"}).job
     assert place.job != own_place({**SRUN, "SLURM_STEP_ID": "1"}).job
+    assert own_place({**SRUN, "SLURM_TOPOLOGY_ADDR": "s0.s2.n3",
+                      "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.switch.node"}).switch == "s0.s2"
     alone = own_place({"SLURMD_NODENAME": "n3"})
     assert (alone.rank, alone.size) == (0, 1) and alone.node != "n3"
     with pytest.raises(LaunchError, match="rank 4 of 4"):
@@ -246,7 +248,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _task(index: int, size: int, limit_s: float = 0.2) -> RankTask:
-    return RankTask(0, index, size, size, 0, 1, None, None, (), limit_s, 1.0)
+    return RankTask(0, index, size, size, 0, 1, None, None, False, (), limit_s, 1.0)
 
 
 class _Ranks:
@@ -392,7 +394,7 @@ def test_a_value_is_by_the_slowest_ranks_median_time(tmp_path: Path) -> None:
     assert (of["latency"].value, of["latency"].size_bytes) == (0.002, 8)
     assert of["bandwidth"].value == pytest.approx(2 * of["bandwidth"].size_bytes / 0.002)
     alone = {fact.measure: fact for fact in _facts(crew, ALONE, tmp_path) if fact.node == "n1"}
-    assert alone["gemm"].value == pytest.approx(2 * 512**3 / 0.002) and alone["gemm"].rank == 1
+    assert alone["gemm"].value == pytest.approx(2 * 1024**3 / 0.002) and alone["gemm"].rank == 1
     assert alone["devices"].value == 2 and alone["answers"].value == 1
 
 

@@ -61,7 +61,7 @@ class RankTask:
     """What a rank does in a trial: the cases, its place in the group, limits in seconds.
 
     ``index``: its number in the group of ``size``. ``gpu``: its GPU among those it sees, or None.
-    ``uuid``: that GPU's. ``nodes``: how many the group has; on one, loopback serves."""
+    ``uuid``: that GPU's; ``rocm``: AMD made it. ``nodes``: how many the group has."""
 
     number: int
     index: int
@@ -71,6 +71,7 @@ class RankTask:
     local_size: int
     gpu: int | None
     uuid: str | None
+    rocm: bool
     cases: tuple[PlainCase, ...]
     join_s: float
     budget_s: float
@@ -142,15 +143,16 @@ class Agent:
         cuda = {name: facts["cuda"][name] for name in (
             "uuids", "visible", "names", "no_code", "reason")}
         return {"cuda": cuda, "device_nodes": nvidia_gpus(), "cores": own_cores(),
-                "has_nccl": bool(facts["built"]["nccl"]), "lost": dict(facts["lost"])}
+                "has_nccl": bool(facts["built"]["nccl"]), "lost": dict(facts["lost"]),
+                "rocm": "hip" in facts["versions"]}
 
     def _try(self, task: RankTask) -> None:
         """Carry a trial out, and report it."""
         results: list[Message] = []
         with self._telemetry(task) as readings:
             try:
-                worker = self._pool.start_worker(self._variables(task), limited=False,
-                                                 stop=self._stop)
+                variables = self._variables(task)
+                worker = self._pool.start_worker(variables, limited=False, stop=self._stop)
             except (HpcbenchError, OSError) as error:
                 self._host.notify(task.number)
                 results = [_result("", Observation(Evidence(
@@ -160,9 +162,8 @@ class Agent:
         self._host.line.send({"number": task.number, "results": results, "readings": readings})
 
     def _variables(self, task: RankTask) -> Variables:
-        """Return the variables that keep sockets to the interface that leads to the host."""
-        if task.nodes < 2:
-            return ()
+        """Return the variables that keep sockets to the interface that leads to the host, or to
+        loopback within a node. Raises LaunchError."""
         interface = own_interface(("",) * task.nodes, None, self._host.line.peer, os.environ)
         return tuple((name, value) for name, value in socket_variables(interface).items()
                      if name not in os.environ)
@@ -232,7 +233,8 @@ class Agent:
         if task.size > 1:  # of what a rank does alone, nobody else is the cause
             yield readings
             return
-        with open_sampler(Telemetry(), local_rank=task.local_rank, gpu_uuid=task.uuid) as sampler:
+        with open_sampler(Telemetry(), local_rank=task.local_rank, gpu_uuid=task.uuid,
+                          rocm=task.rocm) as sampler:
             sampler.mark()
             yield readings
             sampler.mark()

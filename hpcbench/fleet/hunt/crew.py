@@ -191,15 +191,14 @@ class Crew:
     def _await(self, running: Mapping[int, _Running]) -> dict[int, float]:
         """Return when each has ended: all of its ranks have answered, or are lost."""
         ended_s: dict[int, float] = {}
-        while len(ended_s) < len(running):
+        left = dict(running)
+        while left:
             self._on_tick()
             for rank, message in self._arrived():
                 number = message.get("failed", message.get("number"))
-                if type(number) is int and (one := running.get(number)) is not None:
+                if type(number) is int and (one := left.get(number)) is not None:
                     self._take(rank, message, one)
-            for number, one in running.items():
-                if number in ended_s:
-                    continue
+            for number, one in tuple(left.items()):
                 late = one.waits_for if time.monotonic() > one.deadline else []
                 for rank in late:
                     self._lose(rank, "its process does not answer")
@@ -208,6 +207,7 @@ class Crew:
                     self._end(number, one)
                 if not one.waits_for:
                     ended_s[number] = self.now_s
+                    del left[number]
         return ended_s
 
     def _take(self, rank: int, message: Message, one: _Running) -> None:

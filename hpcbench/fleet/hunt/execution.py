@@ -245,7 +245,8 @@ class Execution:
         local = grouped((node, rank) for rank, node in nodes.items())
         tasks = {rank: RankTask(
             0, index, len(ranks), len(local), local[nodes[rank]].index(rank),
-            len(local[nodes[rank]]), gpus[rank], self._uuid(rank, gpus[rank]), plan.cases,
+            len(local[nodes[rank]]), gpus[rank], self._uuid(rank, gpus[rank]),
+            bool(self.machines[rank].get("rocm")) if rank in self.machines else False, plan.cases,
             limit_s + _A_RANK_S * len(ranks),
             min(max(budget_s, _LEAST_BUDGET_S), _MOST_BUDGET_S),
             tuple(fault for fault in self.settings.faults if fault.rank == rank))

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 
 from hpcbench.config.section import Fault
@@ -66,8 +69,16 @@ class HuntRequest:
     faults: tuple[Fault, ...] = ()
 
 
-Keep = Callable[[Hunt, bool], ExitCode]
-"""Writes down what is known, after each round and (True) at the end; returns what it comes to."""
+class State(Enum):
+    """Whether there are rounds to come, and whether they come."""
+
+    GOES_ON = "goes on"
+    STOPPED = "stopped"
+    COMPLETE = "complete"
+
+
+Keep = Callable[[Hunt, State], ExitCode]
+"""Writes down what is known, after each round and at the end; returns what it comes to."""
 
 
 class _Stopped(HpcbenchError):
@@ -124,6 +135,9 @@ def _lead(
     """Be the host, and one of the ranks beside: its agent is a thread that connects as others do.
     """
     stop.has_started = True
+    sys.stderr = sys.__stderr__  # whatever its rank is, it reports for all
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection for each rank
 
     def check() -> None:
         if stop.now:
@@ -165,23 +179,35 @@ def _hunt(crew: Crew, place: OwnPlace, request: HuntRequest, keep: Keep) -> Exit
                           "-o DIR, or wait longer with --sign-in SECONDS")
     signed_in = {rank: (one.node, one.switch) for rank, one in crew.members.items()}
     nodes = nodes_of(place.size, signed_in, step_nodes(os.environ, place.size))
-    job = Job(nodes, request.stage_s, request.only, request.partners)
-    _refuse_strangers(job)
+    job = _with_partners(Job(nodes, request.stage_s, request.only, request.partners))
     execution = Execution(
         crew, {node.name: node for node in nodes},
         Settings(str(request.folder.absolute()), request.limit_s, request.in_turn, request.faults),
         {rank: crew.refused.get(rank, "it has not signed in") for rank in range(place.size)
          if rank not in signed_in})
     hunt = Hunt(job, execution.execute)
-    keep(hunt, False)
-    for _ in hunt.run():
-        keep(hunt, False)
-    return keep(hunt, True)
+    keep(hunt, State.GOES_ON)
+    try:
+        for _ in hunt.run():
+            keep(hunt, State.GOES_ON)
+    except _Stopped:
+        keep(hunt, State.STOPPED)
+        raise
+    return keep(hunt, State.COMPLETE)
 
 
-def _refuse_strangers(job: Job) -> None:
+def _with_partners(job: Job) -> Job:
+    """Return the job; with ``only`` one node of three, the others are its partners. Raises
+    UsageError for a node that is none of the job's."""
     names = [node.name for node in job.nodes]
     for flag, wanted in (("--only", [job.only]), ("--partner", job.partners)):
         if unknown := [name for name in wanted if name and name not in names]:
             raise UsageError(f"{flag} {unknown[0]}: no node of this job; there are "
                              f"{', '.join(names[:8])}{', ...' * (len(names) > 8)}")
+    if not job.only or job.partners:
+        return job
+    others = tuple(name for name in names if name != job.only)
+    if len(others) != 2:  # noqa: PLR2004
+        raise UsageError("--only: name two nodes that are known as good, --partner A --partner B, "
+                         "or start on these three nodes alone")
+    return replace(job, partners=others)

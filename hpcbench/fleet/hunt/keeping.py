@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from hpcbench import __version__
 from hpcbench.errors import ExitCode
 from hpcbench.fleet.hunt.facts import BAD, GOOD
 from hpcbench.fleet.hunt.hostlist import compressed
-from hpcbench.fleet.hunt.job import Keep
+from hpcbench.fleet.hunt.job import Keep, State
 from hpcbench.fleet.hunt.judge import HuntJudgement, judge
 from hpcbench.fleet.hunt.limits import HuntLimits
 from hpcbench.fleet.hunt.plan import Hunt
@@ -29,7 +30,8 @@ SCHEMA = 1
 
 def keeper(folder: Path, limits: HuntLimits, verbosity: Verbosity) -> Keep:
     """Return what writes a hunt into a new folder of this one, and prints its progress."""
-    return _Keeper(folder / f"hunt-{time.strftime('%Y%m%d-%H%M%S')}", limits, verbosity)
+    name = f"hunt-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    return _Keeper(folder / name, limits, verbosity)
 
 
 class _Keeper:
@@ -40,7 +42,7 @@ class _Keeper:
         self._next_s = 0.0
         self._stage = ""
 
-    def __call__(self, hunt: Hunt, is_over: bool) -> ExitCode:  # noqa: FBT001
+    def __call__(self, hunt: Hunt, state: State) -> ExitCode:
         step = hunt.rounds[-1] if hunt.rounds else None
         if step is None:
             self._verbosity.announce(f"hunt of {plural(len(hunt.job.nodes), 'node')}; results in "
@@ -49,8 +51,9 @@ class _Keeper:
             self._stage = step.stage
             self._verbosity.announce(f"stage {step.stage}")
         began_s = time.monotonic()
-        if not is_over and began_s < self._next_s:
+        if state is State.GOES_ON and began_s < self._next_s:
             return ExitCode.INCOMPLETE
+        is_over = state is State.COMPLETE
         found = judge(hunt.job, hunt.rounds, hunt.facts, self._limits)
         self._write(hunt, found, is_over=is_over)
         now_s = time.monotonic()

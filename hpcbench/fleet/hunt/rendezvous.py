@@ -49,12 +49,14 @@ class CutOffError(LaunchError):
 class OwnPlace:
     """A process of the launch: its rank, the number of ranks, its node as the scheduler names it.
 
-    ``job`` identifies the launch, alike on its ranks only; "" where the launcher has no name."""
+    ``job`` identifies the launch, alike on its ranks only; "" where the launcher has no name.
+    ``switch``: that the node hangs on, as Slurm's topology names it; "" if unknown."""
 
     rank: int
     size: int
     node: str
     job: str
+    switch: str = ""
 
 
 def own_place(environ: Mapping[str, str]) -> OwnPlace:
@@ -66,7 +68,14 @@ def own_place(environ: Mapping[str, str]) -> OwnPlace:
         raise LaunchError(f"{launcher} gives rank {rank} of {size}: start each rank once, as "
                           "srun or mpirun do")
     node = environ.get("SLURMD_NODENAME", "") if launcher == "srun" else ""
-    return OwnPlace(rank, size, node or socket.gethostname(), _job(environ))
+    return OwnPlace(rank, size, node or socket.gethostname(), _job(environ), _switch(environ))
+
+
+def _switch(environ: Mapping[str, str]) -> str:
+    """Return all but the node of Slurm's ``s0.s2.n7``, whose pattern is ``switch.switch.node``."""
+    levels = environ.get("SLURM_TOPOLOGY_ADDR", "").split(".")
+    kinds = environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
+    return ".".join(level for level, kind in zip(levels, kinds, strict=False) if kind != "node")
 
 
 _NAMES = (("PMIX_NAMESPACE",), ("I_MPI_HYDRA_UUID",), ("SLURM_JOB_ID", "SLURM_STEP_ID"))
@@ -328,7 +337,7 @@ def _joined(invitation: Mapping[str, Any], place: OwnPlace) -> tuple[Wire | None
             continue
         try:
             line.send({"secret": invitation["secret"], "rank": place.rank, "size": place.size,
-                       "node": place.node, "version": __version__})
+                       "node": place.node, "switch": place.switch, "version": __version__})
             answer = line.await_one(_PATIENCE_S)
         except RankLostError as error:
             line.close()
