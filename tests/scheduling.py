@@ -25,7 +25,7 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "conveniences", "strategy_plugin", "run_verbosity", "kubernetes",
     "library_prints", "ordinary_user", "secrets", "kind_plugin",
     "collective_plugin", "traffic_job", "torch_backends", "plugins",
-    "training_compiled", "what_if_job", "replay_forms", "ucc"))
+    "training_compiled", "what_if_job", "replay_forms", "ucc", "hunt"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near.
 
 The longest files come first: the last ones should end at about one time.
