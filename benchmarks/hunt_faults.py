@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,9 @@ FAULTS = ("competing", "link", "device", "hang", "dead", "wrong")
 SLOW_LINK = 0.1
 KILLED_AFTER_S = 12.0
 SIGN_IN_S = 30.0
-PRIORITY = 10
-"""Of all that takes part, above other processes of this machine: nodes have none of them."""
+RIVAL_NICE, SHARES = -10, 16384
+"""A rival gets nine times as much of a core as a rank; all that takes part has 16 times as much as
+another session of this machine: nodes have none of those beside them."""
 LONGEST_S = 1800
 
 
@@ -86,11 +88,10 @@ def lead(given: argparse.Namespace) -> int:
 
 
 def compete(pid: int) -> None:
-    """Take each core whenever a worker of this rank runs; never return. It has twice the ranks'
-    priority, so that they get little of the cores.
+    """Take each core whenever a worker of this rank runs; never return.
 
     A worker is a process that the rank's template has forked."""
-    os.nice(-PRIORITY)
+    os.nice(RIVAL_NICE)
     for _ in range(os.cpu_count() or 1):
         if os.fork() == 0:
             break
@@ -131,6 +132,25 @@ def verdicts(folder: Path) -> dict[str, str]:
     return {}
 
 
+@contextlib.contextmanager
+def own_cores() -> Iterator[None]:
+    """Put this process, and all that it starts, into a control group of its own, if it can.
+
+    Without one, Linux divides cores among sessions first, where no priority counts."""
+    root = Path("/sys/fs/cgroup/cpu")
+    group = root / f"hpcbench-hunt-{os.getpid()}"
+    with contextlib.suppress(OSError):
+        group.mkdir()
+        (group / "cpu.shares").write_text(str(SHARES))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            (root / "cgroup.procs").write_text(str(os.getpid()))
+            group.rmdir()
+
+
 def one_run(given: argparse.Namespace, fault: str, number: int, folder: Path) -> dict[str, Any]:
     """Hunt once; return who was accused, and what was printed."""
     bad = number % given.hosts if fault else -1
@@ -164,10 +184,10 @@ def main() -> int:
         return lead(given)
     if given.rank >= 0:
         return take_part(given)
-    os.nice(-PRIORITY)
     if why := virtual_hosts.why_not(given.rate):
         fail(f"no virtual hosts here: {why}")
     with contextlib.ExitStack() as stack:
+        stack.enter_context(own_cores())
         home = Path(given.keep or stack.enter_context(tempfile.TemporaryDirectory()))
         return report(given, home)
 

@@ -11,7 +11,7 @@ import pytest
 from hpcbench.errors import ExitCode, FileError, HpcbenchError, UsageError
 from hpcbench.fleet.hunt.facts import HANG, PAIRS, Fact, Job, Node, Round
 from hpcbench.fleet.hunt.given import limits_of
-from hpcbench.fleet.hunt.job import State, _with_partners
+from hpcbench.fleet.hunt.job import HuntState, _with_partners
 from hpcbench.fleet.hunt.keeping import keeper
 from hpcbench.fleet.hunt.limits import HuntLimits
 from hpcbench.fleet.hunt.plan import Hunt
@@ -90,15 +90,15 @@ def test_a_hunt_is_on_disk_after_each_round_and_nobody_is_good_before_its_end(
 ) -> None:
     hunt = Hunt(JOB, _facts)
     keep = keeper(tmp_path, HuntLimits(), Verbosity.NORMAL)
-    keep(hunt, State.GOES_ON)
+    keep(hunt, HuntState.GOES_ON)
     for number, _ in enumerate(hunt.run()):
-        keep(hunt, State.STOPPED if number == 8 else State.GOES_ON)
+        keep(hunt, HuntState.STOPPED if number == 8 else HuntState.GOES_ON)
         if number == 8:
             (folder,) = tmp_path.iterdir()
             stopped = json.loads((folder / "hunt.json").read_bytes())
             assert not stopped["is_complete"] and len(stopped["rounds"]) == 9
             assert not (folder / "good_nodes.txt").read_text()
-    code = keep(hunt, State.COMPLETE)
+    code = keep(hunt, HuntState.COMPLETE)
     document = json.loads((folder / "hunt.json").read_bytes())
     assert document["is_complete"] and len(document["facts"]) == len(hunt.facts)
     assert (folder / "bad_nodes.txt").read_text() == "n3\n"

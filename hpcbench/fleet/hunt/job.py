@@ -69,7 +69,7 @@ class HuntRequest:
     faults: tuple[Fault, ...] = ()
 
 
-class State(Enum):
+class HuntState(Enum):
     """Whether there are rounds to come, and whether they come."""
 
     GOES_ON = "goes on"
@@ -77,7 +77,7 @@ class State(Enum):
     COMPLETE = "complete"
 
 
-Keep = Callable[[Hunt, State], ExitCode]
+Keep = Callable[[Hunt, HuntState], ExitCode]
 """Writes down what is known, after each round and at the end; returns what it comes to."""
 
 
@@ -186,14 +186,14 @@ def _hunt(crew: Crew, place: OwnPlace, request: HuntRequest, keep: Keep) -> Exit
         {rank: crew.refused.get(rank, "it has not signed in") for rank in range(place.size)
          if rank not in signed_in})
     hunt = Hunt(job, execution.execute)
-    keep(hunt, State.GOES_ON)
+    keep(hunt, HuntState.GOES_ON)
     try:
         for _ in hunt.run():
-            keep(hunt, State.GOES_ON)
+            keep(hunt, HuntState.GOES_ON)
     except _Stopped:
-        keep(hunt, State.STOPPED)
+        keep(hunt, HuntState.STOPPED)
         raise
-    return keep(hunt, State.COMPLETE)
+    return keep(hunt, HuntState.COMPLETE)
 
 
 def _with_partners(job: Job) -> Job:

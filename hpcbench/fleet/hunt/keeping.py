@@ -13,7 +13,7 @@ from hpcbench import __version__
 from hpcbench.errors import ExitCode
 from hpcbench.fleet.hunt.facts import BAD, GOOD
 from hpcbench.fleet.hunt.hostlist import compressed
-from hpcbench.fleet.hunt.job import Keep, State
+from hpcbench.fleet.hunt.job import HuntState, Keep
 from hpcbench.fleet.hunt.judge import HuntJudgement, judge
 from hpcbench.fleet.hunt.limits import HuntLimits
 from hpcbench.fleet.hunt.plan import Hunt
@@ -42,7 +42,7 @@ class _Keeper:
         self._next_s = 0.0
         self._stage = ""
 
-    def __call__(self, hunt: Hunt, state: State) -> ExitCode:
+    def __call__(self, hunt: Hunt, state: HuntState) -> ExitCode:
         step = hunt.rounds[-1] if hunt.rounds else None
         if step is None:
             self._verbosity.announce(f"hunt of {plural(len(hunt.job.nodes), 'node')}; results in "
@@ -51,9 +51,9 @@ class _Keeper:
             self._stage = step.stage
             self._verbosity.announce(f"stage {step.stage}")
         began_s = time.monotonic()
-        if state is State.GOES_ON and began_s < self._next_s:
+        if state is HuntState.GOES_ON and began_s < self._next_s:
             return ExitCode.INCOMPLETE
-        is_over = state is State.COMPLETE
+        is_over = state is HuntState.COMPLETE
         found = judge(hunt.job, hunt.rounds, hunt.facts, self._limits)
         self._write(hunt, found, is_over=is_over)
         now_s = time.monotonic()
