@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.config.section import Fault
 from hpcbench.errors import LaunchError, RankLostError
 from hpcbench.fleet.hunt import crew as crews
 from hpcbench.fleet.hunt import rendezvous
@@ -432,6 +433,6 @@ def test_messages_are_plain_json(tmp_path: Path) -> None:
     from hpcbench.fleet.hunt.trials import trial
 
     cases = trial(PAIRS, 2, on_gpu=False, folder=str(tmp_path), limit_s=3.0).cases
-    task = replace(_task(1, 2), cases=cases)
+    task = replace(_task(1, 2), cases=cases, faults=(Fault(rank=1, kind="stop", iteration=3),))
     assert RANK_TASK.read(json.loads(json.dumps(
         RANK_TASK.write(task)))) == task

@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any
 
 from hpcbench.config.schema import Telemetry
-from hpcbench.config.section import Fault
 from hpcbench.errors import HpcbenchError, LaunchError, RankLostError
 from hpcbench.fleet.hunt.rendezvous import Message, OwnPlace, Wire
 from hpcbench.fleet.hunt.trials import PRECISION
@@ -25,6 +24,7 @@ from hpcbench.launch.messages import (
     CaseRequest,
     JoinRequest,
     PlainCase,
+    PlainFault,
     Request,
     StoreAnswer,
     StoreRequest,
@@ -75,7 +75,7 @@ class RankTask:
     cases: tuple[PlainCase, ...]
     join_s: float
     budget_s: float
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[PlainFault, ...] = ()
 
 
 RANK_TASK: Plain[RankTask] = Plain(RankTask)
