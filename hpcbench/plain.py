@@ -154,5 +154,5 @@ def _free(value: Any) -> Any:
 
 Int64 = Annotated[int, Codec(_int64, _as_it_is)]
 _TEXT = _of_type(str)
-_SIMPLE = {Any: Codec(_as_it_is, _free), float: Codec(_float, _as_it_is),
+_SIMPLE = {Any: Codec(_as_it_is, _free), float: Codec(_float, float),
            Path: Codec(lambda plain: Path(_TEXT(plain)), str)}

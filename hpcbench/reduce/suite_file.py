@@ -8,9 +8,8 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from hpcbench.errors import ExitCode, FileError
+from hpcbench.plain import Plain
 from hpcbench.plan.case import STATUSES
 from hpcbench.records import dataclass
 from hpcbench.texts import from_json, to_json
@@ -80,7 +79,7 @@ class Suite:
     duration_s: float = field(default=0.0)
 
 
-_SUITE = TypeAdapter(Suite)
+_SUITE: Plain[Suite] = Plain(Suite)
 
 
 def suite_document(suite: Suite) -> dict[str, Any]:
@@ -112,11 +111,11 @@ def read_suite_file(path: Path) -> Suite:
         if (document.pop("schema"), document.pop("schema_version")) != (SCHEMA, SCHEMA_VERSION):
             raise FileError(f"{path}: is of another schema than {SCHEMA} {SCHEMA_VERSION}; read it "
                             "with the hpcbench that wrote it")
-        return _SUITE.validate_python(document)
+        return _SUITE.read(document)
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}; give the folder that `hpcbench "
                         "suite` wrote") from error
-    except (ValueError, TypeError, AttributeError, KeyError, ValidationError):
+    except (ValueError, TypeError, AttributeError, KeyError):
         raise FileError(f"{path}: is not a file that `hpcbench suite` wrote, or is damaged; "
                         "the folders beside it can be read one by one") from None
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
 from rich.text import Text
 
 from hpcbench.answers.answer import (
@@ -42,6 +41,7 @@ from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_resul
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import read_traffic
+from hpcbench.plain import Plain
 from hpcbench.reduce.results_file import ResultsFile, each_once, open_results
 from hpcbench.registry import TopicSpec, offered
 from hpcbench.report.terminal import Sentence, print_document, print_lines
@@ -139,7 +139,12 @@ def print_advice_json(results: Sequence[TopicResult], paths: Sequence[Path]) -> 
 
 def plain_record(record: Any) -> Any:
     """Return a record of any type as plain JSON values."""
-    return TypeAdapter(type(record)).dump_python(record, mode="json")
+    try:
+        return Plain(type(record)).write(record)
+    except TypeError:  # another package's may have fields of any type
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(type(record)).dump_python(record, mode="json")
 
 
 def _topic_lines(result: TopicResult, *, full: bool) -> Iterator[Text | Table]:
