@@ -11,8 +11,8 @@ from typing import Any
 
 from hpcbench import __version__
 from hpcbench.errors import ExitCode
-from hpcbench.fleet.hunt.facts import BAD, GOOD
-from hpcbench.fleet.hunt.hostlist import compressed
+from hpcbench.fleet.hunt.facts import BAD, GOOD, SUSPECT
+from hpcbench.fleet.hunt.hostlist import listed
 from hpcbench.fleet.hunt.job import HuntState, Keep
 from hpcbench.fleet.hunt.judge import HuntJudgement, judge
 from hpcbench.fleet.hunt.limits import HuntLimits
@@ -69,11 +69,12 @@ class _Keeper:
             "facts": [asdict(fact) for fact in hunt.facts],
             "verdicts": [asdict(one) for one in found.verdicts], "notes": list(found.notes)}
         files: Mapping[str, Any] = {
-            "hunt.json": to_json(document),
-            "good_nodes.txt": compressed(found.names(GOOD)) if is_over else "",
-            "bad_nodes.txt": compressed(found.names(BAD))}
+            "hunt.json": to_json(document) + "\n",
+            "good_nodes.txt": listed(found.names(GOOD)) if is_over else "",
+            "bad_nodes.txt": listed(found.names(BAD)),
+            "suspect_nodes.txt": listed(found.names(SUSPECT))}
         for name, text in files.items():
-            self._put(name, text + "\n" * bool(text))
+            self._put(name, text)
         if is_over:
             try:
                 self._put("hunt.html", html_text(
