@@ -439,6 +439,8 @@ def _beside_node(
 
 def _missed(facts: Sequence[Fact], limits: HuntLimits) -> Iterator[tuple[Fact, float, str, bool]]:
     """Yield facts with the value that they should have, where it is from, whether they miss it."""
+    if not limits.has_speeds:
+        return
     for fact in facts:
         known = limits.expected(fact)
         if known and not (fact.node and len(fact.members) > 1) and fact.outcome == MEASURED and (

@@ -84,8 +84,11 @@ def slow_columns(rates: Values) -> list[SlowColumn]:
     logs = np.where(np.isnan(logs), 0.0, logs)
     effects = np.median(logs, axis=0)
     order = np.argsort(effects, kind="stable")
-    n_slow = 0
-    for step in range(kept.size // MOST_SHARE):
+    n_slow, steps = 0, kept.size // MOST_SHARE
+    least = float(np.median(effects[order[steps:]])) + math.log(1 - LEAST_DROP)
+    for step in range(steps):
+        if effects[order[step]] > least:  # the usual of no step is greater
+            break
         rest = effects[order[step + 1:]]
         usual = float(np.median(rest))
         needed = max(-math.log(1 - LEAST_DROP),
