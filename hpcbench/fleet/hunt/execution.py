@@ -69,6 +69,8 @@ class Execution:
     missing: Mapping[int, str]
     machines: dict[int, Message] = field(default_factory=dict)
     """What each rank's machine has, as it said last."""
+    has_gpus: bool = False
+    """Whether this is a hunt on GPUs: any rank has one."""
     alone: int = 0
     """Rounds of ranks alone so far."""
     trials: dict[tuple[object, ...], TrialPlan] = field(default_factory=dict)
@@ -98,6 +100,7 @@ class Execution:
         self.alone += 1
         fresh = self.crew.ask(ranks, "facts", _FACTS_S) if self.alone <= _COUNTS else {}
         self.machines |= fresh
+        self.has_gpus = any(one.get("cuda", {}).get("names") for one in self.machines.values())
         gpus = self._gpus()
         for name in names:
             yield from self._answers(step, name)
@@ -106,7 +109,7 @@ class Execution:
         trials: list[tuple[str, TrialPlan, dict[int, RankTask]]] = []
         for name in names:
             for rank in self.nodes[name].ranks:
-                if rank in self.crew.living and (gpus[rank] is not None or not self._has_gpus):
+                if rank in self.crew.living and (gpus[rank] is not None or not self.has_gpus):
                     trials.append((name, *self._tasks(step, (rank,), gpus, len(names))))
         by_node = grouped((one[0], one) for one in trials)
         batches = list(by_node.values()) if self.settings.in_turn else [trials]
@@ -132,7 +135,7 @@ class Execution:
             one["cuda"]["uuids"], one["cuda"]["visible"]), one["cuda"]["no_code"], strict=True)
             if not why}
         cores = {core for one in machines for core in one["cores"]}
-        count, what = (len(opened), "GPU") if self._has_gpus else (len(cores), "core")
+        count, what = (len(opened), "GPU") if self.has_gpus else (len(cores), "core")
         lost = any(one["device_nodes"] and not one["cuda"]["names"] for one in machines)
         evidence = plural(count, what) + (f": {machines[0]['cuda']['reason']}" if lost else "")
         return Fact(step.stage, step.number, name, "devices", float(count),
@@ -164,7 +167,7 @@ class Execution:
             for name, why in silent:
                 yield _of_group(step, company, "answers", outcome=NO_ANSWER, node=name,
                                 evidence=why, at_s=self.crew.now_s)
-            without = [rank for rank in ranks if self._has_gpus and gpus[rank] is None]
+            without = [rank for rank in ranks if self.has_gpus and gpus[rank] is None]
             if silent or without:
                 yield _of_group(
                     step, company, "all_reduce", outcome=UNTESTED, at_s=self.crew.now_s,
@@ -222,11 +225,6 @@ class Execution:
         found: dict[int, int | None] = dict.fromkeys(
             rank for node in self.nodes.values() for rank in node.ranks)
         return {**found, **dict(zip(able, indices, strict=True))}
-
-    @property
-    def _has_gpus(self) -> bool:
-        """Return whether this is a hunt on GPUs: any rank has one."""
-        return any(one.get("cuda", {}).get("names") for one in self.machines.values())
 
     def _tasks(
         self, step: Round, ranks: Sequence[int], gpus: Mapping[int, int | None], groups: int,
