@@ -13,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 
-from hpcbench.answers.machine import CHANCE, MIN_RANKS
+from hpcbench.answers.machine import MIN_RANKS
 from hpcbench.errors import ExitCode
 from hpcbench.fleet.hunt.blame import (
     USUAL_PERCENT,
@@ -66,7 +66,7 @@ NEARLY_ALL = 0.75
 """Share of its measurements in which a node has to miss a limit."""
 MOST_CONFIRMED = 4
 """Links, and nodes of a rung of the ladder, that are confirmed to be slow: the slowest ones."""
-CONFIRM_CHANCE = CHANCE / MOST_CONFIRMED
+CONFIRM_CHANCE = MOST_TESTED / MOST_CONFIRMED
 _WORST = (BAD, SUSPECT, NOT_TESTED, GOOD)
 _SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
     "B/s": ((1e9, "GB/s"), (1e6, "MB/s")), "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s")),
