@@ -114,12 +114,12 @@ def learning_doubts(side: Side) -> Iterator[str]:
                "nodes that slow pass; learn again when the node is quiet")
 
 
-def learned(side: Side, share: float) -> dict[str, Any]:
+def learned(side: Side, share: float, option: str = "--learn") -> dict[str, Any]:
     """Return the content of a file of limits of the times of all cases, as plain values.
 
     Raises UsageError if runs are not clean, or if there are too few launches."""
     cases = cases_of(side)
-    _refuse_unclean(side)
+    _refuse_unclean(side, option)
     least = launches_needed(share)
     fewest = min((case for case in cases.values() if case.launch_s),
                  key=lambda case: len(case.launch_s), default=None)
@@ -128,7 +128,7 @@ def learned(side: Side, share: float) -> dict[str, Any]:
         why = " (in one process, backend mpi or --inline, they count as one)" if (
             fewest and fewest.repeats) else ""
         raise UsageError(
-            f"--learn: a limit that {share:.0%} of launches hold takes {least} launches of every "
+            f"{option}: a limit that {share:.0%} of launches hold takes {least} launches of every "
             f"case with {CONFIDENCE:.0%} confidence; there are {few}{why}: give more runs, or a "
             "smaller --share")
     return {"limits": list(_limits(cases, share))}
@@ -145,7 +145,7 @@ def _limits(cases: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str,
                           f"({share:.0%} pass with {1 - share ** n:.1%} confidence)"}
 
 
-def _refuse_unclean(side: Side) -> None:
+def _refuse_unclean(side: Side, option: str) -> None:
     """Raise UsageError if a run would not hold the limits, or had injected faults.
 
     It would not with wrong or failed cases, ranks without a trace, unchecked results, or cases
@@ -167,7 +167,7 @@ def _refuse_unclean(side: Side) -> None:
     bad = bad or [f"{results.run.run_id}: faults were injected" for results in side.results
                   if results.run.faults]
     if bad:
-        raise UsageError(f"--learn: these runs are not clean; first: {bad[0]}")
+        raise UsageError(f"{option}: these runs are not clean; first: {bad[0]}")
 
 
 GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
@@ -473,12 +473,24 @@ UNREADABLE: Mapping[str, int] = MappingProxyType(
 
 def check_file(results: Sequence[Path], limits: Path) -> CheckResult:
     """Return whether results hold the limits of a file. Raises FileError or ConfigError."""
-    allowed = read_limits(limits).limits
+    return _checked_by(results, read_limits(limits).limits, str(limits))
+
+
+def check_runs(results: Sequence[Path], baseline: Sequence[Path], share: float) -> CheckResult:
+    """Return whether results hold the limits that are learned from runs of a baseline.
+
+    Raises FileError, and UsageError for too few launches or runs that are not clean."""
+    name = "--baseline-range"
+    content = learned(side_of(baseline), share, name)
+    return _checked_by(results, checked_limits(content, name).limits, name)
+
+
+def _checked_by(results: Sequence[Path], allowed: Sequence[Limit], name: str) -> CheckResult:
     side = side_of(results)
     try:
         checks = [check_limits(one, allowed) for one in side.results]
     except ConfigError as error:
-        raise ConfigError(*(f"{limits}: {line}" for line in error.args)) from None
+        raise ConfigError(*(f"{name}: {line}" for line in error.args)) from None
     reasons = _of_files(results, ((*one.reasons, *one.held) for one in checks))
     return concluded(reasons, len(allowed), sum(one.n_cases for one in checks))
 

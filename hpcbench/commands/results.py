@@ -161,6 +161,10 @@ def check(
     baseline: Annotated[Optional[list[Path]], typer.Option(
         "--baseline", metavar="RESULTS", rich_help_panel=_AGAINST,
         help="Earlier results; repeatable.")] = None,
+    baseline_range: Annotated[Optional[str], typer.Option(
+        "--baseline-range", metavar="A..B", rich_help_panel=_AGAINST,
+        help="All runs below the folders of --baseline of this time: 2026-01-01..2026-01-31."
+    )] = None,
     smallest: Annotated[float, typer.Option(
         "--smallest-effect", min=0.001, max=1.0, metavar="SHARE", rich_help_panel=_AGAINST,
         help="With --baseline: smallest change that matters; default: 0.03.")] = 0.03,
@@ -184,8 +188,16 @@ def check(
     Examples:
         hpcbench check results/latest --limits limits.yaml
         hpcbench check new/results.h5 --baseline old1 --baseline old2 --exit-style slurm
+        hpcbench check results/latest --baseline nights --baseline-range 2026-01-01..2026-01-31
         hpcbench check --learn run1 run2 run3 -o limits.yaml"""
-    from hpcbench.answers.check import STYLES, UNREADABLE, check_baseline, check_file, write_limits
+    from hpcbench.answers.check import (
+        STYLES,
+        UNREADABLE,
+        check_baseline,
+        check_file,
+        check_runs,
+        write_limits,
+    )
     from hpcbench.report.answer_lines import print_checked, print_checked_json, print_unreadable
 
     if style not in STYLES:
@@ -196,8 +208,14 @@ def check(
     try:
         if learn or (limits is None) != bool(baseline):
             raise UsageError("give one: --limits FILE, --baseline RESULTS or --learn")
-        checked = (check_file(results, limits) if limits is not None
-                   else check_baseline(results, baseline or [], smallest))
+        if baseline_range is not None and not baseline:
+            raise UsageError("--baseline-range: give the folders of the runs with --baseline DIR")
+        if limits is not None:
+            checked = check_file(results, limits)
+        elif baseline_range is not None:
+            checked = check_runs(results, _runs_of(baseline or [], baseline_range), share)
+        else:
+            checked = check_baseline(results, baseline or [], smallest)
     except Exception as error:  # an error of any kind is no evidence against a node
         if style == "ci" and not isinstance(error, UsageError):
             raise
@@ -208,6 +226,16 @@ def check(
     else:
         print_checked(checked, quiet=quiet, full=verbose)
     raise typer.Exit(checked.exit_code(style))
+
+
+def _runs_of(folders: list[Path], period: str) -> list[Path]:
+    """Return the runs of a time below folders. Raises UsageError without the part that finds them.
+    """
+    finder = offered(CommandSpec).get("check --baseline-range")
+    if finder is None:
+        raise UsageError("--baseline-range: what finds runs by their time is not installed")
+    found: list[Path] = finder.load()(folders, period)
+    return found
 
 
 def _say_learned(path: Path, doubts: Iterable[str]) -> None:

@@ -177,3 +177,34 @@ def test_seven_nights_of_another_tool_a_side(tmp_path: Path) -> None:
         assert change["what"] == "step" and change["is_worse"]
         assert float(str(change["low"])) < 0.17 < float(str(change["high"]))
         assert str(document["runs"][7]["run_id"]) == change["first_run"]
+
+
+def test_a_run_is_checked_by_the_launches_of_a_time(nights: Path) -> None:
+    def checked(night: int, period: str) -> int:
+        return hpcbench("check", str(nights / f"night{night:04}"), "--baseline", str(nights),
+                        "--baseline-range", period).returncode
+
+    assert checked(12, "2026-01-11..2026-01-21") == 0
+    assert checked(25, "2026-01-02..2026-01-12") == 14  # one launch beyond all of them
+    assert checked(12, "2026-01-11..2026-01-20") == 2  # a launch too few
+    for period in ("2027-01-01..", "yesterday..today"):
+        assert checked(12, period) == 2
+    assert hpcbench("check", str(nights / "night0001"), "--baseline-range", "..",
+                    "--limits", "x").returncode == 2
+
+
+def test_whole_series_for_other_programs(nights: Path) -> None:
+    runs = [str(nights / f"night{night:04}") for night in (2, 0, 1)]
+    reports = [json.loads(line) for line in hpcbench(
+        "export", *runs, "--to", "bencher").stdout.splitlines()]
+    assert [one["start_time"] for one in reports] == [
+        f"2026-01-{day:02}T03:00:00Z" for day in (1, 2, 3)]
+    metrics = json.loads(reports[0]["results"][0])
+    assert len(metrics) == 4 and all("latency" in one for one in metrics.values())
+    data = json.loads(hpcbench("export", *runs, "--to", "github-benchmark").stdout)
+    points = data["entries"]["hpcbench"]
+    assert [one["commit"]["id"] for one in points] == ["night0000", "night0001", "night0002"]
+    assert points[0]["date"] == 1767236400000 and data["lastUpdate"] == points[-1]["date"]
+    assert {len(one["benches"]) for one in points} == {4}
+    rows = hpcbench("export", *runs, "--to", "otava").stdout.splitlines()
+    assert len(rows) == 4 and rows[1].startswith("2026.01.01 3:00:00 +0000,night0000,")

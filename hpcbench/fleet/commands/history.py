@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +22,15 @@ from hpcbench.commands.flags import (
 from hpcbench.errors import FileError, UsageError
 from hpcbench.measurement.process import rare_collection
 from hpcbench.texts import say
+from hpcbench.units import moment, plural
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from hpcbench.fleet.history.series import RunHistory
     from hpcbench.views.table import Table
+
+_DAY_S = 86_400
 
 
 @rare_collection()
@@ -100,3 +104,25 @@ def _lines(found: RunHistory, *, is_quiet: bool) -> Iterator[Text | Table]:
         for text in doubts(found):
             yield Sentence(text)
     yield Sentence(summary(found), style="bold")
+
+
+def runs_of(folders: list[Path], period: str) -> list[Path]:
+    """Return the runs below folders that began in ``A..B``; B is a whole day, if it is a date.
+
+    Raises UsageError for another period, or one without runs."""
+    from hpcbench.fleet.history.runs import read_runs, results_below
+
+    first, dots, last = period.partition("..")
+    begin_s, end_s = (moment(text) if text else end for text, end in (
+        (first, -math.inf), (last, math.inf)))
+    if not dots or begin_s is None or end_s is None:
+        raise UsageError(f"--baseline-range {period}: write FIRST..LAST, as "
+                         "2026-01-01..2026-01-31")
+    end_s += _DAY_S if len(last) == len("2026-01-31") else 0
+    stored = read_runs(results_below(folders))
+    for line in stored.left_out:
+        say(f"hpcbench: left out: {line}", sys.stderr)
+    if found := [Path(run.path) for run in stored.runs if begin_s <= run.began_s < end_s]:
+        return found
+    raise UsageError(f"--baseline-range {period}: none of {plural(len(stored.runs), 'run')} below "
+                     f"{', '.join(map(str, folders))} began then")

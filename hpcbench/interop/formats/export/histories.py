@@ -7,7 +7,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from hpcbench.errors import UsageError
@@ -19,10 +19,11 @@ from hpcbench.interop.formats.export.cases import (
     ExportedRun,
     ExportRequest,
     chosen_metrics,
+    joined,
     not_measured,
 )
 from hpcbench.texts import as_field, to_json
-from hpcbench.units import plural
+from hpcbench.units import moment, plural
 
 MOST_NAME = 1024
 """Characters of a name in Bencher."""
@@ -31,12 +32,38 @@ _OTAVA_HEAD = ("time", "commit")
 
 
 def as_bencher(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
-    """Return the Bencher Metric Format: the time as ``latency`` in ns, rates by their names."""
-    run = runs[0]
-    document = {
-        _bencher_name(case): dict(_measure(one) for one in chosen_metrics(case, request))
-        for case in run.measured if chosen_metrics(case, request)}
-    return _json(document, run)
+    """Return the Bencher Metric Format: the time as ``latency`` in ns, rates by their names.
+
+    Of several runs each line is the body of a new report for Bencher's interface, by time: the
+    format itself holds one run without its time."""
+    documents = [(run, _bencher_metrics(run, request)) for run in runs]
+    if len(runs) == 1:
+        return _json(documents[0][1], runs[0])
+    lines, left_out = [], list[str]()
+    for run, document in sorted(documents, key=lambda one: one[0].results.run.started_at):
+        began_s = moment(run.results.run.started_at)
+        if began_s is None or not document:
+            left_out.append(f"left out: run {run.results.run.run_id}: "
+                            f"{'no number' if began_s is not None else 'no start time'}")
+            continue
+        lasted_s = run.results.lasted_s or 0.0
+        lines.append(to_json({
+            "branch": "main", "testbed": run.results.run.name, "start_time": _utc(began_s),
+            "end_time": _utc(began_s + lasted_s), "settings": {"adapter": "json"},
+            "results": [to_json(document, allow_nan=False)]}, allow_nan=False))
+    return Exported(joined(lines), tuple(one for run in runs for one in not_measured(run)),
+                    tuple(left_out))
+
+
+def _bencher_metrics(
+    run: ExportedRun, request: ExportRequest,
+) -> dict[str, dict[str, dict[str, float]]]:
+    return {_bencher_name(case): dict(_measure(one) for one in metrics)
+            for case in run.measured if (metrics := chosen_metrics(case, request))}
+
+
+def _utc(at_s: float) -> str:
+    return f"{datetime.fromtimestamp(at_s, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _bencher_name(case: ExportedCase) -> str:
@@ -55,22 +82,54 @@ def _measure(metric: CaseMetric) -> tuple[str, dict[str, float]]:
 
 
 def as_github_benchmark(runs: Sequence[ExportedRun], request: ExportRequest) -> Exported:
-    """Return the list of a custom tool of github-action-benchmark; without a choice, of times.
+    """Return the list of a custom tool of github-action-benchmark; without a choice, of times. Of
+    several runs it is the file with the data of all, for its ``external-data-json-path``.
 
     Raises UsageError for metrics of both directions: a file holds one."""
-    run, chosen = runs[0], ExportRequest(request.metrics or (TIME,))
-    entries = [(case, one) for case in run.measured for one in chosen_metrics(case, chosen)]
-    directions = {one.more_is_better for _, one in entries}
+    chosen = ExportRequest(request.metrics or (TIME,))
+    entries = {id(run): [(case, one) for case in run.measured
+                         for one in chosen_metrics(case, chosen)] for run in runs}
+    every = [one for of_run in entries.values() for _, one in of_run]
+    directions = {one.more_is_better for one in every}
     if len(directions) > 1:
         raise UsageError("github-benchmark: a file holds one direction; export time "
                          "(customSmallerIsBetter) and rates (customBiggerIsBetter) apart, by "
                          "--metric")
-    several = len({one.name for _, one in entries}) > 1
-    exported = _json([_entry(case, one, several) for case, one in entries], run)
-    if not entries:
-        return exported
+    several = len({one.name for one in every}) > 1
+    lists = [(run, [_entry(case, one, several) for case, one in entries[id(run)]]) for run in runs]
     tool = "customBiggerIsBetter" if directions == {True} else "customSmallerIsBetter"
-    return Exported(exported.content, exported.left_out, (f"for tool: {tool}",))
+    if len(runs) > 1:
+        return _data_of_runs(lists, tool)
+    exported = _json(lists[0][1], runs[0])
+    return Exported(exported.content, exported.left_out, (f"for tool: {tool}",)) if every else (
+        exported)
+
+
+def _data_of_runs(
+    lists: Sequence[tuple[ExportedRun, list[dict[str, Any]]]], tool: str,
+) -> Exported:
+    """Return what the action keeps of all runs, by time in ms; the run's id stands for the commit.
+    """
+    points: list[dict[str, Any]] = []
+    notes = [f"for tool: {tool}"]
+    for run, benches in lists:
+        info = run.results.run
+        began_s = moment(info.started_at)
+        if began_s is None or not benches:
+            notes.append(f"left out: run {info.run_id}: "
+                         f"{'no number' if began_s is not None else 'no start time'}")
+            continue
+        person = {"name": "hpcbench", "username": "hpcbench"}
+        points.append({
+            "commit": {"id": as_field(info.run_id), "message": as_field(info.name), "url": "",
+                       "timestamp": _utc(began_s), "author": person, "committer": person},
+            "date": round(began_s * 1000), "tool": tool, "benches": benches})
+    points.sort(key=lambda point: point["date"])
+    content = to_json({"lastUpdate": points[-1]["date"], "repoUrl": "",
+                       "entries": {"hpcbench": points}}, indent=1, allow_nan=False) + "\n" if (
+        points) else ""
+    return Exported(content.encode(), tuple(one for run, _ in lists for one in not_measured(run)),
+                    tuple(notes))
 
 
 def _entry(case: ExportedCase, metric: CaseMetric, several: bool) -> dict[str, Any]:
@@ -122,9 +181,12 @@ def _otava_values(run: ExportedRun, request: ExportRequest) -> Iterator[tuple[st
 
 
 def _otava_time(started_at: str) -> str:
-    """Return ``2026.01.31 3:00:00 +0100``."""
+    """Return ``2026.01.31 3:00:00 +0100``; without a time zone it is of UTC."""
     try:
-        moment = datetime.strptime(started_at, "%Y-%m-%dT%H:%M:%S%z")
+        at = datetime.strptime(started_at, "%Y-%m-%dT%H:%M:%S%z")
     except ValueError:
-        return started_at
-    return f"{moment:%Y.%m.%d} {moment.hour}:{moment:%M:%S %z}"
+        at_s = moment(started_at)
+        if at_s is None:
+            return started_at
+        at = datetime.fromtimestamp(at_s, timezone.utc)
+    return f"{at:%Y.%m.%d} {at.hour}:{at:%M:%S %z}"

@@ -41,8 +41,8 @@ class ExportFormat:
 
 FORMATS: Mapping[str, ExportFormat] = MappingProxyType({
     "nccl-tests": ExportFormat(as_text), "nccl-tests-json": ExportFormat(as_json),
-    "prometheus": ExportFormat(as_prometheus), "bencher": ExportFormat(as_bencher),
-    "github-benchmark": ExportFormat(as_github_benchmark),
+    "prometheus": ExportFormat(as_prometheus), "bencher": ExportFormat(as_bencher, many=True),
+    "github-benchmark": ExportFormat(as_github_benchmark, many=True),
     "otava": ExportFormat(as_otava, many=True),
     "superbench": ExportFormat(as_superbench, many=True),
     "fom": ExportFormat(as_fom), "csv": ExportFormat(as_csv, many=True),
