@@ -10,7 +10,6 @@ HEADING = "Many nodes, many weeks"
 COMMANDS = (
     CommandSpec("history", f"{_COMMANDS}.history:history", heading=HEADING),
     CommandSpec("check --baseline-range", f"{_COMMANDS}.history:runs_of", heading=""),
-    CommandSpec("soak", f"{_COMMANDS}.soak:soak", heading=HEADING, is_job=True),
     CommandSpec("hunt", f"{_COMMANDS}.hunt:hunt", heading=HEADING),
     CommandSpec("soak", f"{_COMMANDS}.soak:soak", heading=HEADING, is_job=True),
     CommandSpec("gen-config acceptance", "hpcbench.fleet.acceptance.folder:write_acceptance",

@@ -25,10 +25,11 @@ DIVIDED, LEVEL = 0.05, 0.01
 SHORTEST = 3
 """Fewest runs of a segment."""
 FEWEST = 2 * SHORTEST
-PERMUTATIONS = 499
+PERMUTATIONS = 99
 _GRID = 48
 """Values are rounded to so many of their own quantiles where there are more."""
-_BATCH = 50
+_BATCH = 8_000
+"""Values that are permuted at a time, so that their counts stay in a cache."""
 _ERRORS = 0.75
 """Standard errors by which the correlation of residuals may be larger than it looks."""
 _LONGEST = 150
@@ -75,7 +76,7 @@ def _divided(logs: Values, start: int, random: np.random.Generator) -> list[int]
 
 def energy_split(values: Values, random: np.random.Generator) -> tuple[int, float]:
     """Return the first value of the second part where values (n,) are divided best, and the share
-    of permutations that can be divided as well; testing ends once more than `DIVIDED` can."""
+    of permutations that can be divided as well; testing ends once `DIVIDED` can."""
     grid = np.unique(values)
     if grid.size > _GRID:
         grid = np.unique(np.quantile(values, (np.arange(_GRID) + 0.5) / _GRID))
@@ -86,10 +87,11 @@ def energy_split(values: Values, random: np.random.Generator) -> tuple[int, floa
     energies = _energies(below[None], gaps)[0]
     at = int(energies.argmax())
     limit, beyond, tried = energies[at] * (1 - 1e-5), 0, 0
-    while tried < PERMUTATIONS and beyond <= DIVIDED * PERMUTATIONS:
-        orders = random.permuted(np.tile(np.arange(values.size), (_BATCH, 1)), axis=1)
+    while tried < PERMUTATIONS and beyond < DIVIDED * (PERMUTATIONS + 1):
+        many = min(max(_BATCH // values.size, 1), PERMUTATIONS - tried)
+        orders = random.permuted(np.tile(np.arange(values.size), (many, 1)), axis=1)
         beyond += int((_energies(below[orders], gaps).max(axis=1) >= limit).sum())
-        tried += _BATCH
+        tried += many
     return SHORTEST + at, (beyond + 1) / (tried + 1)
 
 

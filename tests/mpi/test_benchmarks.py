@@ -83,6 +83,7 @@ TINY = {
                         ("all_reduce", "send_recv")),
     "gemm.py": Tiny("--passes 2 --turn-ms 1 --shapes 64 --dtypes fp32 int8",
                     ("fp32 64", "int8 64", "A/A", "within 2%")),
+    "history.py": Tiny("--series 1 --runs 3", ("noise, AR(.5): a step in", "3 runs of 60 cases")),
     "import_speed.py": Tiny("--mb 1 --repeat 1", (
         "tables: 1 MB", "inspector: 1 MB", "flight: 1 MB", "kineto: 1 MB", "execution: 1 MB")),
     "memory.py": Tiny("--dtypes fp32 --shapes weights --strategies single",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -208,3 +209,23 @@ def test_whole_series_for_other_programs(nights: Path) -> None:
     assert {len(one["benches"]) for one in points} == {4}
     rows = hpcbench("export", *runs, "--to", "otava").stdout.splitlines()
     assert len(rows) == 4 and rows[1].startswith("2026.01.01 3:00:00 +0000,night0000,")
+
+
+def test_an_index_answers_as_the_files_do(nights: Path, tmp_path: Path) -> None:
+    index, folder = tmp_path / "index.parquet", tmp_path / "nights"
+    for night in range(6, 14):
+        shutil.copytree(nights / f"night{night:04}", folder / f"night{night:04}")
+    plain = told(folder)
+    assert told(folder, "--index", index) == plain
+    written = index.stat().st_mtime_ns
+    with mock.patch("hpcbench.fleet.history.runs.RunReader.read", side_effect=AssertionError):
+        assert told(folder, "--index", index) == plain
+    assert index.stat().st_mtime_ns == written
+    shutil.copytree(nights / "night0014", folder / "night0014")
+    shutil.rmtree(folder / "night0006")
+    runs = told(folder, "--index", index)["runs"]
+    assert [one["run_id"] for one in runs] == [f"night{night:04}" for night in range(7, 15)]
+    index.write_bytes(b"no index")
+    done = hpcbench("history", str(folder), "--index", str(index))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert index.read_bytes() == b"no index"

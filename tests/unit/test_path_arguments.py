@@ -38,7 +38,7 @@ advise @run
 advise @run --to nccl -o @new.csv
 advise @run --traffic @traffic.json --prove @prove.json
 reduce @empty
-history @runs -o @new.html
+history @runs -o @new.html --index @new.parquet
 anonymize @run -o @copy --mapping @names
 record -o @rec -- true
 export @run --to csv -o @new.csv

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -27,6 +27,7 @@ from hpcbench.units import moment, plural
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from hpcbench.fleet.history.index import HistoryIndex
     from hpcbench.fleet.history.series import RunHistory
     from hpcbench.views.table import Table
 
@@ -51,6 +52,9 @@ def history(
     smallest: Annotated[float, typer.Option(
         "--smallest-effect", min=0.001, max=1.0, metavar="SHARE",
         help="Smallest change that matters; default: 0.01.")] = 0.01,
+    index: Annotated[Optional[Path], typer.Option(
+        "--index", metavar="FILE", rich_help_panel=FILES, callback=completion.not_dash,
+        help="Parquet file that keeps what was read and found.")] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
@@ -60,11 +64,12 @@ def history(
         hpcbench history results
         hpcbench history nightly --only "all_reduce nccl" -o history.html
         hpcbench history nightly --json"""
-    from hpcbench.fleet.history.runs import TIME, read_runs, results_below
+    from hpcbench.fleet.history.runs import NONE_KNOWN, TIME, read_runs, results_below
     from hpcbench.fleet.history.series import history_of
     from hpcbench.fleet.history.views import document, plain
     from hpcbench.report.report_file import chosen_format, write_document
     from hpcbench.report.terminal import print_document, print_lines
+    from hpcbench.statistics.change_points import steps
 
     verbosity = verbosity_of(verbose, quiet)
     form = chosen_format(None, output)
@@ -72,15 +77,19 @@ def history(
         raise FileError(f"{output}: is there already; give --force to replace it, or -o FILE")
     verbosity.details([f"reads all runs below {folder.absolute()}" for folder in folders])
     with verbosity.stage("reading"):
-        stored = read_runs(results_below(folders), metrics or (TIME,))
+        chosen = metrics or (TIME,)
+        kept = _index(index, chosen)
+        stored = read_runs(results_below(folders), chosen, kept.known if kept else NONE_KNOWN)
     for line in stored.left_out:
         say(f"hpcbench: left out: {line}", sys.stderr)
     if not stored.runs:
         raise FileError(f"{folders[0]}: has no run with a start time below it")
     with verbosity.stage("change points"):
-        found = history_of(stored, smallest, only or ())
+        found = history_of(stored, smallest, only or (), kept.steps if kept else steps)
     if not found.series:
         raise UsageError(f"--only {' '.join(only or ())}: no case has this in its label")
+    if kept and not only and kept.is_stale(stored):
+        kept.save(stored)
     if output is not None:
         with verbosity.stage("report"):
             write_document(document(found, ", ".join(map(str, folders))), form, output)
@@ -90,6 +99,14 @@ def history(
         print_lines(_lines(found, is_quiet=quiet), whole=verbose)
         if output is not None:
             say(str(output))
+
+
+def _index(path: Path | None, metrics: Sequence[str]) -> HistoryIndex | None:
+    if path is None:
+        return None
+    from hpcbench.fleet.history.index import HistoryIndex
+
+    return HistoryIndex(path, metrics)
 
 
 def _lines(found: RunHistory, *, is_quiet: bool) -> Iterator[Text | Table]:

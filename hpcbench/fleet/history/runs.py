@@ -33,24 +33,30 @@ _TRACES = "traces"
 @dataclass(frozen=True, slots=True)
 class StoredRun:
     """A run of a history: where it lies, when it began (seconds since 1970), what is stated of its
-    environment, and the values of its ok cases: by the case in any version, then by metric."""
+    environment, and the values of its ok cases: by the case in any version, then by metric.
+    ``unmeasured`` counts its other cases by their status."""
 
     path: str
     run_id: str
     began_s: float
     facts: Mapping[str, str]
     values: Mapping[str, Mapping[str, float]]
+    unmeasured: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRuns:
     """Runs, the oldest first. ``labels`` are those of the cases; ``left_out`` has a line for each
-    file that is none of them, and ``unmeasured`` counts cases of runs by their status."""
+    file that is none of them."""
 
     runs: tuple[StoredRun, ...]
     labels: Mapping[str, str]
     left_out: tuple[str, ...] = ()
-    unmeasured: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def unmeasured(self) -> Mapping[str, int]:
+        """Return how many cases of all runs have no value, by their status."""
+        return sum((Counter(run.unmeasured) for run in self.runs), Counter())
 
 
 def results_below(folders: Sequence[Path]) -> Iterator[Path]:
@@ -73,9 +79,6 @@ class RunReader:
     def __init__(self, metrics: Sequence[str] = (TIME,)) -> None:
         self.metrics = tuple(metrics)
         self.labels: dict[str, str] = {}
-        self.unmeasured: Counter[str] = Counter()
-        self.known: set[str] = set()
-        """Those of ``metrics`` that any file has."""
         self.offered: list[str] = []
         """All metrics of a file that lacks some of these."""
         self._plans: dict[str, tuple[tuple[Case, ...], tuple[str, ...]]] = {}
@@ -92,9 +95,11 @@ class RunReader:
                 raise FileError(f"{path}: states no start time"
                                 + f" (give it to {how})" * bool(run.imported))
             cases, keys = self._plan(stored.read_text(file, "plan"), path)
-            values = self._values(file, keys)
+            statuses = stored.texts_of(stored.read_column(file, "cases/status"))
+            values = self._values(file, keys, statuses)
             facts = dict(facts_of(run, cases))
-        return StoredRun(str(path), run.run_id, began_s, facts, values)
+        return StoredRun(str(path), run.run_id, began_s, facts, values,
+                         Counter(status for status in statuses if status != "ok"))
 
     def _plan(self, text: str, path: Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
         if text not in self._plans:
@@ -104,8 +109,9 @@ class RunReader:
             self.labels |= zip(keys, (case.label for case in cases), strict=True)
         return self._plans[text]
 
-    def _values(self, file: h5py.File, keys: Sequence[str]) -> dict[str, dict[str, float]]:
-        statuses = stored.texts_of(stored.read_column(file, "cases/status"))
+    def _values(
+        self, file: h5py.File, keys: Sequence[str], statuses: Sequence[str],
+    ) -> dict[str, dict[str, float]]:
         chosen = {}
         for name in self.metrics:
             column = file["cases"].get(name)
@@ -114,31 +120,52 @@ class RunReader:
             elif not self.offered:
                 self.offered = [key for key, one in file["cases"].items()
                                 if isinstance(one, h5py.Dataset) and one.dtype.kind == "f"]
-        self.known.update(chosen)
-        self.unmeasured.update(status for status in statuses if status != "ok")
         return {key: of_case for at, (key, status) in enumerate(zip(keys, statuses, strict=True))
                 if status == "ok" and (of_case := {
                     name: column[at] for name, column in chosen.items()
                     if math.isfinite(column[at]) and column[at] > 0})}
 
 
-def read_runs(paths: Iterable[Path], metrics: Sequence[str] = (TIME,)) -> StoredRuns:
-    """Return the runs in files. A run that is there twice, as a copy, counts once.
+@dataclass(frozen=True, slots=True)
+class KnownRuns:
+    """Runs that were read before, by their `stamp_of`, and the labels of their cases."""
+
+    runs: Mapping[str, StoredRun] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+NONE_KNOWN = KnownRuns()
+
+
+def stamp_of(path: Path) -> str:
+    """Return what changes when a file does: its place, size and time of change."""
+    facts = path.stat()
+    return f"{path.absolute()} {facts.st_size} {facts.st_mtime_ns}"
+
+
+def read_runs(
+    paths: Iterable[Path], metrics: Sequence[str] = (TIME,), known: KnownRuns = NONE_KNOWN,
+) -> StoredRuns:
+    """Return the runs in files that are not ``known``. One that is there twice counts once.
 
     Raises UsageError for a metric that no run has."""
     reader, runs, left_out = RunReader(metrics), dict[str, StoredRun](), list[str]()
+    reader.labels |= known.labels
     for path in paths:
         try:
-            run = reader.read(path)
+            run = known.runs.get(stamp_of(path)) or reader.read(path)
         except HpcbenchError as error:
             left_out.append(str(error))
+            continue
+        except OSError as error:
+            left_out.append(f"{path}: {error.strerror}")
             continue
         if run.run_id in runs:
             left_out.append(f"{path}: is run {run.run_id} again, as in {runs[run.run_id].path}")
         else:
             runs[run.run_id] = run
-    unknown = [name for name in metrics if runs and name not in reader.known]
-    if unknown:
+    has = {name for run in runs.values() for of_case in run.values.values() for name in of_case}
+    if unknown := [name for name in metrics if reader.offered and name not in has]:
         raise UsageError(f"--metric {unknown[0]}: these runs have {', '.join(reader.offered)}")
     return StoredRuns(tuple(sorted(runs.values(), key=lambda one: (one.began_s, one.run_id))),
-                      reader.labels, tuple(left_out), reader.unmeasured)
+                      reader.labels, tuple(left_out))

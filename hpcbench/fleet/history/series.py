@@ -6,7 +6,7 @@ differs between them. A change is never put down to a node: that takes `hunt`.""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -113,14 +113,17 @@ class RunHistory:
     too_short: int
 
 
-def history_of(stored: StoredRuns, smallest: float, only: Sequence[str] = ()) -> RunHistory:
+def history_of(
+    stored: StoredRuns, smallest: float, only: Sequence[str] = (),
+    find: Callable[[Values], list[LevelStep]] = steps,
+) -> RunHistory:
     """Return the history of runs; changes smaller than a share of ``smallest`` are left out.
 
-    ``only``: texts, of which a case's label has to hold one."""
+    ``only``: texts, of which a case's label has to hold one. ``find`` finds steps in values."""
     prints = _fingerprints(stored.runs)
     all_series = tuple(one for one in _series(stored, prints)
                        if not only or any(text in one.label for text in only))
-    tested = [[*_changes(one, prints)] for one in all_series]
+    tested = [[*_changes(one, prints, find)] for one in all_series]
     # a series in which nothing was found counts as one test, too
     chances = [[change.chance for change in found] or [1.0] for found in tested]
     adjusted = iter(benjamini_hochberg([chance for group in chances for chance in group]))
@@ -162,13 +165,15 @@ def _by_print(series: Series) -> dict[int, list[int]]:
     return grouped((number, at) for at, number in enumerate(series.fingerprints))
 
 
-def _changes(series: Series, prints: Sequence[Fingerprint]) -> Iterator[SeriesChange]:
+def _changes(
+    series: Series, prints: Sequence[Fingerprint], find: Callable[[Values], list[LevelStep]],
+) -> Iterator[SeriesChange]:
     """Yield the changes among the runs of each fingerprint, and from each to the next."""
     values = np.array(series.values)
     before: tuple[int, Values] | None = None
     for number, places in _by_print(series).items():
         own = values[places]
-        found = steps(own)
+        found = find(own)
         if before is not None and min(before[1].size, own.size) >= SHORTEST:
             first = own[:found[0].index] if found else own
             yield from _between(series, places[0], (before[1], first), (
