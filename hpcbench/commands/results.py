@@ -26,6 +26,7 @@ from hpcbench.texts import Lines, as_field, say, say_all
 
 if TYPE_CHECKING:
     from hpcbench.answers.answer import Proof
+    from hpcbench.answers.check import CheckResult
 
 
 @rare_collection()
@@ -163,8 +164,7 @@ def check(
         help="Earlier results; repeatable.")] = None,
     baseline_range: Annotated[Optional[str], typer.Option(
         "--baseline-range", metavar="A..B", rich_help_panel=_AGAINST,
-        help="All runs below the folders of --baseline of this time: 2026-01-01..2026-01-31."
-    )] = None,
+        help="All runs below --baseline of this time: 2026-01-01..2026-01-31.")] = None,
     smallest: Annotated[float, typer.Option(
         "--smallest-effect", min=0.001, max=1.0, metavar="SHARE", rich_help_panel=_AGAINST,
         help="With --baseline: smallest change that matters; default: 0.03.")] = 0.03,
@@ -190,14 +190,7 @@ def check(
         hpcbench check new/results.h5 --baseline old1 --baseline old2 --exit-style slurm
         hpcbench check results/latest --baseline nights --baseline-range 2026-01-01..2026-01-31
         hpcbench check --learn run1 run2 run3 -o limits.yaml"""
-    from hpcbench.answers.check import (
-        STYLES,
-        UNREADABLE,
-        check_baseline,
-        check_file,
-        check_runs,
-        write_limits,
-    )
+    from hpcbench.answers.check import STYLES, UNREADABLE, check_file, write_limits
     from hpcbench.report.answer_lines import print_checked, print_checked_json, print_unreadable
 
     if style not in STYLES:
@@ -206,16 +199,10 @@ def check(
         _say_learned(*write_limits(results, output, share))
         return
     try:
-        if learn or (limits is None) != bool(baseline):
+        if learn or (limits is None) != bool(baseline) or (baseline_range and not baseline):
             raise UsageError("give one: --limits FILE, --baseline RESULTS or --learn")
-        if baseline_range is not None and not baseline:
-            raise UsageError("--baseline-range: give the folders of the runs with --baseline DIR")
-        if limits is not None:
-            checked = check_file(results, limits)
-        elif baseline_range is not None:
-            checked = check_runs(results, _runs_of(baseline or [], baseline_range), share)
-        else:
-            checked = check_baseline(results, baseline or [], smallest)
+        checked = (check_file(results, limits) if limits is not None else
+                   _against(results, baseline or [], baseline_range, smallest, share))
     except Exception as error:  # an error of any kind is no evidence against a node
         if style == "ci" and not isinstance(error, UsageError):
             raise
@@ -228,14 +215,20 @@ def check(
     raise typer.Exit(checked.exit_code(style))
 
 
-def _runs_of(folders: list[Path], period: str) -> list[Path]:
-    """Return the runs of a time below folders. Raises UsageError without the part that finds them.
-    """
+def _against(
+    results: list[Path], baseline: list[Path], period: str | None, smallest: float, share: float,
+) -> CheckResult:
+    """Return whether results are as fast as earlier ones, or as those of a period below folders.
+
+    Raises UsageError without the part that finds these."""
+    from hpcbench.answers.check import check_baseline, check_runs
+
+    if period is None:
+        return check_baseline(results, baseline, smallest)
     finder = offered(CommandSpec).get("check --baseline-range")
     if finder is None:
         raise UsageError("--baseline-range: what finds runs by their time is not installed")
-    found: list[Path] = finder.load()(folders, period)
-    return found
+    return check_runs(results, finder.load()(baseline, period), share)
 
 
 def _say_learned(path: Path, doubts: Iterable[str]) -> None:

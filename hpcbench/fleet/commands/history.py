@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from hpcbench.fleet.history.index import HistoryIndex
+    from hpcbench.fleet.history.runs import StoredRuns
     from hpcbench.fleet.history.series import RunHistory
     from hpcbench.views.table import Table
 
@@ -64,26 +65,19 @@ def history(
         hpcbench history results
         hpcbench history nightly --only "all_reduce nccl" -o history.html
         hpcbench history nightly --json"""
-    from hpcbench.fleet.history.runs import NONE_KNOWN, TIME, read_runs, results_below
+    from hpcbench.fleet.history.runs import TIME
     from hpcbench.fleet.history.series import history_of
     from hpcbench.fleet.history.views import document, plain
-    from hpcbench.report.report_file import chosen_format, write_document
+    from hpcbench.report.report_file import write_document
     from hpcbench.report.terminal import print_document, print_lines
     from hpcbench.statistics.change_points import steps
 
     verbosity = verbosity_of(verbose, quiet)
-    form = chosen_format(None, output)
-    if output is not None and output.exists() and not force:
-        raise FileError(f"{output}: is there already; give --force to replace it, or -o FILE")
+    form = _form(output, force=force)
     verbosity.details([f"reads all runs below {folder.absolute()}" for folder in folders])
+    kept = _index(index, metrics or (TIME,))
     with verbosity.stage("reading"):
-        chosen = metrics or (TIME,)
-        kept = _index(index, chosen)
-        stored = read_runs(results_below(folders), chosen, kept.known if kept else NONE_KNOWN)
-    for line in stored.left_out:
-        say(f"hpcbench: left out: {line}", sys.stderr)
-    if not stored.runs:
-        raise FileError(f"{folders[0]}: has no run with a start time below it")
+        stored = _stored(folders, metrics or (TIME,), kept)
     with verbosity.stage("change points"):
         found = history_of(stored, smallest, only or (), kept.steps if kept else steps)
     if not found.series:
@@ -95,10 +89,19 @@ def history(
             write_document(document(found, ", ".join(map(str, folders))), form, output)
     if as_json:
         print_document(plain(found))
-    else:
-        print_lines(_lines(found, is_quiet=quiet), whole=verbose)
-        if output is not None:
-            say(str(output))
+        return
+    print_lines(_lines(found, is_quiet=quiet), whole=verbose)
+    if output is not None:
+        say(str(output))
+
+
+def _form(output: Path | None, *, force: bool) -> str:
+    """Return the format of a report. Raises FileError for a file that is there, UsageError."""
+    from hpcbench.report.report_file import chosen_format
+
+    if output is not None and output.exists() and not force:
+        raise FileError(f"{output}: is there already; give --force to replace it, or -o FILE")
+    return chosen_format(None, output)
 
 
 def _index(path: Path | None, metrics: Sequence[str]) -> HistoryIndex | None:
@@ -107,6 +110,21 @@ def _index(path: Path | None, metrics: Sequence[str]) -> HistoryIndex | None:
     from hpcbench.fleet.history.index import HistoryIndex
 
     return HistoryIndex(path, metrics)
+
+
+def _stored(
+    folders: Sequence[Path], metrics: Sequence[str] = (), kept: HistoryIndex | None = None,
+) -> StoredRuns:
+    """Return all runs below folders; name what is left out. Raises FileError without any."""
+    from hpcbench.fleet.history.runs import NONE_KNOWN, TIME, read_runs, results_below
+
+    stored = read_runs(results_below(folders), metrics or (TIME,),
+                       kept.known if kept else NONE_KNOWN)
+    for line in stored.left_out:
+        say(f"hpcbench: left out: {line}", sys.stderr)
+    if not stored.runs:
+        raise FileError(f"{folders[0]}: has no run with a start time below it")
+    return stored
 
 
 def _lines(found: RunHistory, *, is_quiet: bool) -> Iterator[Text | Table]:
@@ -127,8 +145,6 @@ def runs_of(folders: list[Path], period: str) -> list[Path]:
     """Return the runs below folders that began in ``A..B``; B is a whole day, if it is a date.
 
     Raises UsageError for another period, or one without runs."""
-    from hpcbench.fleet.history.runs import read_runs, results_below
-
     first, dots, last = period.partition("..")
     begin_s, end_s = (moment(text) if text else end for text, end in (
         (first, -math.inf), (last, math.inf)))
@@ -136,9 +152,7 @@ def runs_of(folders: list[Path], period: str) -> list[Path]:
         raise UsageError(f"--baseline-range {period}: write FIRST..LAST, as "
                          "2026-01-01..2026-01-31")
     end_s += _DAY_S if len(last) == len("2026-01-31") else 0
-    stored = read_runs(results_below(folders))
-    for line in stored.left_out:
-        say(f"hpcbench: left out: {line}", sys.stderr)
+    stored = _stored(folders)
     if found := [Path(run.path) for run in stored.runs if begin_s <= run.began_s < end_s]:
         return found
     raise UsageError(f"--baseline-range {period}: none of {plural(len(stored.runs), 'run')} below "
