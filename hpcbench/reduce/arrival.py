@@ -49,11 +49,10 @@ def planned_ns(case: Case, samples: CaseSamples) -> Times:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entries:
-    """How ranks entered: (sample,) each. ``own_ns`` is the mean e_rk - s_rk of the punctual ranks,
-    ``lateness_ns`` the delay after the first rank of the one that was to be last, ``missed``
-    whether a rank was off by MOST_OFF of the planned delay. ``punctual`` is (rank, sample)."""
+    """How ranks entered: (sample,) each. ``lateness_ns`` is the delay after the first rank of the
+    one that was to be last, ``missed`` whether a rank was off by MOST_OFF of the planned delay.
+    ``punctual`` is (rank, sample)."""
 
-    own_ns: npt.NDArray[np.float64]
     lateness_ns: Times
     missed: npt.NDArray[np.bool_]
     punctual: npt.NDArray[np.bool_]
@@ -62,9 +61,7 @@ class Entries:
 def entries(samples: CaseSamples, planned: Times, late_ns: Times) -> Entries:
     """``planned`` and ``late_ns``, s_rk - min_r s_rk on the global clock, are (rank, sample)."""
     punctual, latest = planned == 0, planned.max(axis=0)
-    own_ns = np.where(punctual, samples.end_ns - samples.start_ns, 0)
     return Entries(
-        own_ns.sum(axis=0) / punctual.sum(axis=0),
         np.where(planned == latest, late_ns, 0).max(axis=0),
         (latest > 0) & (np.abs(late_ns - planned) > MOST_OFF * latest).any(axis=0), punctual)
 
@@ -106,13 +103,15 @@ def _is_late(case: Case, lateness_s: float | None) -> bool:
 def _with_share(late: LateArrivals, together: LateArrivals) -> LateArrivals:
     """Return ``late`` with the absorbed share; the ends of its interval take both intervals at
     their worst. Unchanged where no rank has punctual times in both cases."""
-    base_s = [base for own, base in zip(late.own_by_rank_s, together.own_by_rank_s, strict=True)
-              if own is not None and base is not None]
+    both_s = [(own, base) for own, base in zip(
+        late.own_by_rank_s, together.own_by_rank_s, strict=True)
+        if own is not None and base is not None]
     own_s, other_s, lateness_s = late.own_entry_s, together.own_entry_s, late.lateness_s
-    if not base_s or not lateness_s or own_s is None or other_s is None:
+    if not both_s or not lateness_s or own_s is None or other_s is None:
         return late
-    mean_s = sum(base_s) / len(base_s)
-    with_share = replace(late, absorbed_share=absorbed_share(own_s, mean_s, lateness_s))
+    mean_s = sum(base for _, base in both_s) / len(both_s)
+    with_share = replace(late, own_entry_together_s=mean_s,
+                         absorbed_share=absorbed_share(own_s, mean_s, lateness_s))
     low_s, high_s = late.own_entry_low_s, late.own_entry_high_s
     other_low_s, other_high_s = together.own_entry_low_s, together.own_entry_high_s
     if low_s is None or high_s is None or other_low_s is None or other_high_s is None:

@@ -340,8 +340,10 @@ class LateArrivals:
         float | None, "median time from own entry, mean of punctual ranks"] = None
     own_entry_low_s: Annotated[float | None, "ends of its interval"] = None
     own_entry_high_s: Annotated[float | None, "ends of its interval"] = None
+    own_entry_together_s: Annotated[
+        float | None, "own_entry_s of the same ranks where all enter together"] = None
     absorbed_share: Annotated[
-        float | None, "1 - (own_entry_s - that of the same ranks together) / lateness_s"] = None
+        float | None, "1 - (own_entry_s - own_entry_together_s) / lateness_s"] = None
     absorbed_low: Annotated[float | None, "ends of its interval"] = None
     absorbed_high: Annotated[float | None, "ends of its interval"] = None
     own_by_rank_s: tuple[float | None, ...] = ()

@@ -317,7 +317,7 @@ def _late_arrivals(
     is_late = case.arrival != TOGETHER
     _, last_low_s, last_high_s = _with_interval(
         fold.last_in_ns(common), samples, folded, planned)
-    own_s, low_s, high_s = _with_interval(entered.own_ns, samples, folded, planned)
+    own_s, low_s, high_s = _own_entry(samples, entered.punctual, folded, planned)
     return results.LateArrivals(
         lateness_s=_median_s(entered.lateness_ns, folded.counted) if is_late else None,
         missed_share=float(entered.missed[folded.counted].mean()) if is_late else None,
@@ -325,6 +325,24 @@ def _late_arrivals(
         own_entry_s=own_s, own_entry_low_s=low_s, own_entry_high_s=high_s,
         own_by_rank_s=arrival.by_rank_s(samples, entered.punctual & folded.counted),
         late_by_rank_s=arrival.by_rank_s(samples, ~entered.punctual & folded.counted))
+
+
+def _own_entry(
+    samples: results.CaseSamples, punctual: npt.NDArray[np.bool_], folded: fold.Folded,
+    planned: Planned,
+) -> tuple[float | None, float | None, float | None]:
+    """Return the mean over ranks of the median time from own entry in the samples that the rank
+    enters punctually, and the mean of the intervals' ends if all are reliable. Ranks are not
+    pooled: of a late broadcast the root waits for nobody, the others for all of the delay."""
+    of_ranks = [
+        _with_interval(times_ns, samples, replace(folded, use=np.where(
+            chosen, folded.use, Use.WARMUP)), planned)
+        for times_ns, chosen in zip(samples.end_ns - samples.start_ns, punctual, strict=True)
+        if (chosen & folded.counted).any()]
+    own_s, low_s, high_s = (
+        None if not ends or None in ends else sum(ends) / len(ends)
+        for ends in zip(*of_ranks, strict=True)) if of_ranks else (None, None, None)
+    return own_s, low_s, high_s
 
 
 def _with_interval(

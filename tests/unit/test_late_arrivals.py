@@ -189,7 +189,6 @@ def test_entries_follow_from_stamps() -> None:
     found = entries(samples, plan, samples.start_ns - samples.start_ns.min(axis=0))
     assert found.lateness_ns.tolist() == [100, 111, 90, 108]
     assert found.missed.tolist() == [False, True, False, False]
-    assert found.own_ns.tolist() == [25, 30, (29 + 60) / 2, 30]
     known = by_rank_s(samples, found.punctual & np.array([True, True, True, False]))
     assert known == (30e-9, 20e-9, None)
     rotating = planned_ns(replace(case, arrival=ArrivalPattern("rotating", 7)), samples)
@@ -282,6 +281,33 @@ def test_a_late_rank_is_recorded_and_is_no_straggler(tmp_path: Path, absorbed: f
         assert stored["cases/arrival"].asstr()[:].tolist() == ["together", "last:100us"]
         assert stored["cases/absorbed_share"][:].tolist() == [
             pytest.approx(np.nan, nan_ok=True), found.absorbed_share]
+
+
+@pytest.mark.parametrize("iterations", [7, 10])
+def test_ranks_that_are_late_in_turn_count_alike_whatever_the_number_of_samples(
+    tmp_path: Path, iterations: int,
+) -> None:
+    """A late rank 1 costs root 0 of a broadcast nothing, a late root costs rank 1 all of it."""
+    together = make_case(0, mode="isolated", collective="broadcast", op=None, root=0,
+                         iterations=iterations, min_iterations=iterations)
+    late = replace(together, case_id="b" * 12, index=1, arrival=ArrivalPattern("rotating", 100_000))
+
+    def change(rank: int, record: Record) -> tuple[Record]:
+        rows = record.samples.rows()
+        own = np.full(len(rows), (10_000, 12_000)[rank])
+        if record.case_id == late.case_id:
+            is_late = np.arange(len(rows)) % 2 == rank
+            rows[:, 0] += 100_000 * is_late
+            own += 100_000 * (rank == 1) * ~is_late
+        rows[:, 1] = rows[:, 0] + own
+        return (with_rows(record, rows),)
+
+    write_synthetic_run(tmp_path, plan_of([together, late], 2, passes=3), change=change)
+    arrivals = arrivals_of(reduce_folder(tmp_path).cases[1])
+    assert arrivals.own_by_rank_s == (pytest.approx(10e-6), pytest.approx(112e-6))
+    assert arrivals.own_entry_s == pytest.approx(61e-6)
+    assert arrivals.own_entry_together_s == pytest.approx(11e-6)
+    assert arrivals.absorbed_share == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("missed", "flagged"), [(4, False), (5, True), (11, True)])
