@@ -22,6 +22,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hpcbench.answers.compare_inputs import (
+    OPTION,
     UNSTATED,
     CaseOfSide,
     PhaseChange,
@@ -30,12 +31,14 @@ from hpcbench.answers.compare_inputs import (
     cases_of,
     differences,
     differs_from_nearest,
+    do_the_same,
     own_key,
     paired_keys,
     phase_changes,
     protocol_between,
     read_side,
     split_by,
+    told_key,
     unmatched,
 )
 from hpcbench.answers.tasks import FEWEST, LAUNCHES, Paired, compared_tasks, paired
@@ -159,7 +162,8 @@ class SideComparison:
 
     ``launches_needed``: the fewest launches a side with which a verdict is possible, if every case
     changed, and if only one did. ``nearest``: where there are no cases, what the first one and the
-    nearest of the other side differ in."""
+    nearest of the other side differ in. ``of_one_work``: both sides do the same, so that the faster
+    one is the better."""
 
     first: str
     second: str
@@ -168,6 +172,7 @@ class SideComparison:
     unmatched: tuple[tuple[str, str], ...]
     launches_needed: tuple[int, int] = (0, 0)
     nearest: tuple[SideDifference, ...] = ()
+    of_one_work: bool = True
 
     def having(self, verdict: str) -> list[CaseComparison]:
         """Return the cases with a verdict, the largest change first."""
@@ -220,7 +225,9 @@ def compare_each(
     return tuple(SideComparison(
         labels[0], labels[1 + at], smallest, tuple(judged.get(at, ())),
         tuple(unmatched(first, second, (labels[0], labels[1 + at]), in_launch=in_launch)),
-        (launches_needed(1), launches_needed(max(sizes[at], 1))))
+        (launches_needed(1), launches_needed(max(sizes[at], 1))),
+        of_one_work=not in_launch or all(
+            do_the_same(first[key].case, second[key].case) for key in first if key in second))
         for at, second in enumerate(others))
 
 
@@ -406,16 +413,18 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
     side = read_side(texts[0])
     key = own_key(side, key)
     values = split_by(side, key)
-    labels = tuple(f"{key}={value}" for value in values)
+    labels = tuple(f"{told_key(side, key)}={value}" for value in values)
     first, *others = values.values()
     of_tasks = {(task.ways[a].case_id, task.ways[b].case_id): pair
                 for task, pairs in compared_tasks(side.results, key)
                 for (a, b), pair in pairs.items()}
     results = compare_each(first, others, labels, smallest, in_launch=True, of_tasks=of_tasks)
     is_printed = any(one.run.imported for one in side.results)
-    results = _with_nearest(results, first, others, (key, *(UNSTATED if is_printed else ())))
+    results = _with_nearest(results, first, others, (
+        key, key.removeprefix(OPTION), *(UNSTATED if is_printed else ())))
     results = tuple(replace(one, unmatched=tuple(unmatched(
-        first, second, (one.first, one.second), in_launch=True, by=(key,)))) if one.cases else one
+        first, second, (one.first, one.second), in_launch=True,
+        by=(key, key.removeprefix(OPTION))))) if one.cases else one
         for one, second in zip(results, others, strict=True))
     if not any(one.cases for one in results):  # sides may differ in their own options alone
         results = tuple(sorted(results, key=lambda one: (

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
@@ -205,6 +206,18 @@ def differs_from_nearest(
     return min(every, key=len, default=())
 
 
+def _why_not_paired(case: CaseOfSide, others: Iterable[CaseOfSide], by: Collection[str]) -> str:
+    """Return why a case is not compared with one that does the same and differs in a key alone;
+    empty if there is none: another case of its own side is nearer to that one."""
+    for other in others:
+        if other.launch_s and {*other_parameters(case.case, other.case)} <= {*by}:
+            if case.is_imported != other.is_imported:
+                return "no pass has both: pairs of one run are compared"
+            names = [one.key for one in protocol_differences(case, other) if one.key not in by]
+            return f"measured with another {', '.join(names)}" if names else ""
+    return ""
+
+
 def _where_nearest(case: Case, others: Iterable[Case], may_differ: Collection[str]) -> str:
     """Return what the nearest case of its kind differs in, as the end of a sentence."""
     of_kind = [one for one in others if one.kind == case.kind]
@@ -281,8 +294,9 @@ def unmatched(
                 absent = why_absent(case, alike.get(label_of(case.case), ()))
                 beside = _where_nearest(case.case, (one.case for one in other.values()), by) if (
                     by and case.launch_s) else ""
-                yield case.case.label, (f"{absent} in {there}{beside}" if case.launch_s else
-                                        f"{case.problem} in {here}")
+                unlike = _why_not_paired(case, other.values(), by) if by else ""
+                yield case.case.label, (unlike or f"{absent} in {there}{beside}" if case.launch_s
+                                        else f"{case.problem} in {here}")
             elif not case.launch_s and other[key].problem != case.problem:
                 yield case.case.label, f"{case.problem} in {here}"
             elif not case.launch_s and mine is first:
@@ -312,22 +326,40 @@ def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
         offered = paired_keys(side)
         raise UsageError(
             f"--by {unknown_name(key, offered)}" if offered else
-            f"--by {key}: no two cases of {side.label} differ in one key alone, so there is "
-            "nothing to compare")
+            f"--by {key}: no two cases of {side.label} do the same in ways that differ in one key, "
+            "so there is nothing to compare")
     return _paired_first(_fastest_first(values) if key == IMPLEMENTATION else values)
 
 
 def own_key(side: Side, key: str) -> str:
     """Return the key of cases that ``key`` names: an option needs no ``options.`` before it."""
-    names = {name for found in cases_of(side).values() for name in parameters(found.case)}
+    names = {name for found in cases_of(side).values() for name in _of_work(found.case)}
     return f"{OPTION}{key}" if key not in names and f"{OPTION}{key}" in names else key
 
 
+def told_key(side: Side, key: str) -> str:
+    """Return the shortest text that `own_key` takes for a key."""
+    name = key.removeprefix(OPTION)
+    return name if own_key(side, name) == key else key
+
+
 def paired_keys(side: Side) -> list[str]:
-    """Return the keys by which `split_by` has times of one task on two sides or more."""
-    return [key for key in varying(side) if any(count > 1 for count in Counter(
-        rest for cases in _split(side, key).values() for rest, found in cases.items()
-        if found.launch_s).values())]
+    """Return the keys by which `split_by` has times of the same work on two sides or more."""
+    return [key for key in varying(side) if has_pairs(side, own_key(side, key))]
+
+
+def has_pairs(side: Side, key: str) -> bool:
+    """Return whether `split_by` has times of the same work on two sides or more."""
+    rows = grouped((rest, found.case) for cases in _split(side, key).values()
+                   for rest, found in cases.items() if found.launch_s)
+    return any(do_the_same(first, second) for cases in rows.values()
+               for first, second in pairwise(cases))
+
+
+def do_the_same(first: Case, second: Case) -> bool:
+    """Return whether two cases do the same work, so that the one of less time is the better."""
+    a, b = first.workload.choice(), second.workload.choice()
+    return a.task == b.task and (a.any_ranks or first.world_size == second.world_size)
 
 
 def _split(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:
@@ -392,11 +424,19 @@ def parameters(case: Case) -> dict[str, Any]:
             **{f"{ENV}{name}": value for name, value in case.env}}
 
 
+def _of_work(case: Case) -> dict[str, Any]:
+    """Return the parameters of a case, those that are options of its setting as ``options.NAME``.
+    """
+    setting = case.workload.choice().setting
+    return {option if (option := f"{OPTION}{name}") in setting else name: value
+            for name, value in parameters(case).items()}
+
+
 def _same_tasks(
     side: Side, key: str,
 ) -> dict[str, list[tuple[CaseOfSide, dict[str, Any]]]]:
     """Return the cases with a key, with their parameters, that differ in it and in options only."""
-    every = [(found, parameters(found.case)) for found in cases_of(side).values()]
+    every = [(found, _of_work(found.case)) for found in cases_of(side).values()]
     if any(found.is_imported for found, _ in every):  # programs call as often as they like
         every = [(found, {name: value for name, value in values.items()
                           if name not in {*UNSTATED} - {key}}) for found, values in every]

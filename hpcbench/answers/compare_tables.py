@@ -22,7 +22,7 @@ from hpcbench.answers.compare import (
     scope_of,
 )
 from hpcbench.answers.compare_inputs import TIMES_FROM, SideDifference, change_text
-from hpcbench.answers.tasks import LAUNCHES, PASSES
+from hpcbench.answers.tasks import LAUNCHES, PASSES, counted_as
 from hpcbench.reduce.results_file import FILE_NAME
 from hpcbench.statistics.hypothesis_tests import DECIDING_LAUNCHES
 from hpcbench.statistics.order import Interval
@@ -69,7 +69,7 @@ def comparison_table(result: SideComparison, *, full: bool = False) -> Table:
         Column("more", "launches needed", meaning="of each side, estimated, for a verdict",
                optional=True),
         Column("why", "why", optional=True))
-    winners = {FASTER: f": {second} wins", SLOWER: f": {first} wins"}
+    winners = {FASTER: f": {second} wins", SLOWER: f": {first} wins"} if result.of_one_work else {}
     groups = tuple(Group(
         f"{MEANINGS[verdict]} ({plural(len(result.having(verdict)), 'case')})"
         f"{winners.get(verdict, '')}",
@@ -240,6 +240,7 @@ def _row(
     return Row((
         case.label, *map(with_ends, (case.first_s, case.second_s), case.ends_s),
         change.value, range_of(change),
+        counted_as(n, case.unit) if is_paired and n == m else
         (f"{n}" if n == m else f"{n}, {m}") + f" {case.unit}" * is_paired,
         protocol_text(case, names) or None, wanted, "; ".join(why) or None))
 

@@ -29,7 +29,7 @@ from hpcbench.answers.answer import (
     with_ends,
 )
 from hpcbench.answers.compare import NEAR, SMALLEST
-from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET
+from hpcbench.answers.compare_inputs import ENV, OPTION, UNSET, Side, has_pairs, told_key
 from hpcbench.answers.compare_tables import DISAGREE
 from hpcbench.answers.tasks import (
     FEWEST,
@@ -38,6 +38,7 @@ from hpcbench.answers.tasks import (
     Task,
     TaskSetting,
     compared_tasks,
+    counted_as,
     short,
     time_of,
 )
@@ -177,8 +178,10 @@ def recommend_answers(picks: Sequence[Preference], runs: Sequence[Run]) -> Itera
         yield Answer(CANNOT_TELL, "fastest setting: nothing to compare; give a key that does "
                      "the same work in another way, such as backend or strategy, several values")
     subjects = _subjects(picks)
+    side = Side("", tuple(run.results for run in runs))
     for (_, key), of_key in grouped(((one.kind, one.key), one) for one in picks).items():
-        command = command_line("compare", ",".join(run.path for run in runs), "--by", key)
+        command = command_line("compare", ",".join(run.path for run in runs), "--by",
+                               told_key(side, key)) if has_pairs(side, key) else ""
         groups = grouped(((one.certainty, _alike_in(one)), one) for one in of_key)
         for certainty in (CLEAR, NONE, CANNOT_TELL):
             for (which, _), alike in groups.items():
@@ -358,7 +361,7 @@ def _rows(ranking: Ranking) -> Iterator[Row]:
             DISAGREE if is_shorter else VERDICTS[rival.is_clear])
         ratio = pair.ratio if round(pair.ratio, 2) >= 1 else None  # passes are missing
         yield Row((rival.name, with_ends(rival.time_s, rival.ends_s), ratio,
-                   range_of(pair.interval), f"{pair.n} {pair.unit}", verdict))
+                   range_of(pair.interval), counted_as(pair.n, pair.unit), verdict))
 
 
 def recommend_charts(ranked: Recommendations) -> Iterator[DotChart]:

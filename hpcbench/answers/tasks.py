@@ -19,7 +19,7 @@ from hpcbench.reduce.records import passes_by_launch
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.statistics.hypothesis_tests import benjamini_hochberg, shifts_in_launches
 from hpcbench.statistics.order import Interval
-from hpcbench.units import grouped
+from hpcbench.units import grouped, plural
 from hpcbench.views.labels import vary
 
 RANKS = "world_size"
@@ -137,6 +137,11 @@ def time_of(way: TaskSetting) -> float:
     logs = [math.log(item.statistics.median_s) for item in way.items.values()
             if item.statistics is not None]
     return math.exp(sum(logs) / len(logs))
+
+
+def counted_as(count: int, unit: str) -> str:
+    """Return ``1 pass``, ``9 passes``, ``2 launches`` of PASSES or LAUNCHES."""
+    return plural(count, unit.removesuffix("es"))
 
 
 def short(key: str) -> str:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -412,7 +413,7 @@ def test_a_case_without_a_partner_is_said_to_differ_from_the_nearest_beside_othe
     (found,) = compare_by(["A"], "backend", 0.03).comparisons
     assert len(found.cases) == 1
     assert [why.removeprefix("not in backend=mpi") for _, why in found.unmatched] == [
-        ", where the nearest differs in warmup, batch",
+        "no pass has both: pairs of one run are compared",
         ", where the nearest differs in requested_bytes", ", which has no case of its kind"]
 
 
@@ -614,6 +615,28 @@ def test_keys_are_offered_by_which_there_are_pairs(tmp_path: Path) -> None:
         compare_by([path], "world_size", 0.03)
     with pytest.raises(UsageError, match="allowed: options.over$"):
         compare_by([path], "bakend", 0.03)
+
+
+@pytest.mark.parametrize("is_log_first", [True, False])
+def test_a_log_beside_a_run_of_the_same_sizes_is_not_said_to_lack_a_partner(
+    monkeypatch: pytest.MonkeyPatch, *, is_log_first: bool,
+) -> None:
+    work, more = make_workload(), make_workload(size_bytes=2048)
+    own = make_results(tuple(
+        in_passes(make_case(size, backend=name, index=at), 1e-3, 2e-3, 1e-3)
+        for at, (name, size) in enumerate(product(("gloo", "mpi"), (work, more)))))
+    log = make_results((in_passes(make_case(work, backend="gloo", index=9, warmup=1), 1e-3),))
+    log = replace(log, run=replace(log.run, imported=("other",)))
+    side = Side("A", (log, own) if is_log_first else (own, log))
+    monkeypatch.setattr("hpcbench.answers.compare.read_side", lambda _: side)
+    (found,) = compare_by(["A"], "backend", 0.03).comparisons
+    assert len(found.cases) == 2 and all(case.in_launch for case in found.cases)
+    ((_, why),) = found.unmatched
+    assert why.startswith("no pass has both") and found.of_one_work
+    assert paired_keys(side) == ["backend"], "not by the size, which is other work"
+    (by_size,) = compare_by(["A"], "requested_bytes", 0.03).comparisons
+    assert by_size.cases and not by_size.of_one_work
+    assert " wins" not in str(comparison_table(by_size))
 
 
 def test_an_implementation_is_the_fastest_only_of_tasks_that_others_have() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from itertools import starmap
 
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from figure_texts import charts_of_kind, texts_of
-from hpcbench.answers.winners import FASTEST, with_winners
+from hpcbench.answers.recommend import Ranking, Rival
+from hpcbench.answers.tasks import Paired
+from hpcbench.answers.winners import FASTEST, winners_of, with_fastest, with_winners
 from hpcbench.errors import UsageError
 from hpcbench.report.charts import charts_of, named_case
 from hpcbench.report.plots import bare
@@ -18,8 +21,15 @@ from hpcbench.report.plots.lines import space_out
 from hpcbench.report.plots.style import our_look, plain_log_axis, with_light_ticks
 from hpcbench.views.chart import Axis, ChartPoint, Dot, DotChart, HeatMap, Level, LineChart, Scale
 from hpcbench.views.presenter import presenter_of
-from hpcbench.views.table import Show
+from hpcbench.views.table import Column, Group, Row, Show, Table
 from results_factory import MemorySamples, all_ok, make_case, not_ok, sweep
+
+
+def ranking(best: str, *rivals: str) -> Ranking:
+    """Of ids of cases; ! after that of a rival that is not clearly slower."""
+    return Ranking("", "", "", "", "", best, 1.0, tuple(
+        Rival("", "", one.rstrip("!"), 1.0, Paired(2.0), is_clear=one.isalpha() or " " in one)
+        for one in rivals))
 
 
 def rows(*ids: str) -> DotChart:
@@ -28,18 +38,33 @@ def rows(*ids: str) -> DotChart:
 
 
 def test_the_row_that_is_clearly_fastest_is_marked_and_named() -> None:
-    marked = with_winners(rows("a", "b"), {"a": frozenset({"b"})})
+    marked = with_winners(rows("a", "b"), winners_of([ranking("a", "b")]))
     assert isinstance(marked, DotChart)
     assert [row.mark for row in marked.rows] == [FASTEST, ""]
     assert len(marked.notes) == 2
     assert "a (fastest)" in texts_of(bare(marked))
 
 
-@pytest.mark.parametrize("winners", [
-    {}, {"a": frozenset({"elsewhere"})}, {"a": frozenset({"b"}), "b": frozenset({"a"})}])
-def test_no_row_is_marked_without_one_clear_winner(winners: dict[str, frozenset[str]]) -> None:
-    chart = rows("a", "b")
-    assert with_winners(chart, winners) is chart
+@pytest.mark.parametrize("rankings", [
+    (), (("a", "elsewhere"),), (("a", "b"), ("b", "a")), (("a", "b"), ("a", "b!")),
+    (("a", "b"), ("c", "b")), (("a", "b"), ("b", "c!"))])
+def test_no_row_is_marked_without_one_clear_winner(rankings: tuple[tuple[str, str], ...]) -> None:
+    chart = rows("a", "b", *("c" for one in rankings if "c" in "".join(one)))
+    assert with_winners(chart, winners_of(starmap(ranking, rankings))) is chart
+
+
+def test_the_fastest_of_a_setting_is_not_marked_beside_a_faster_row_of_the_same_work() -> None:
+    """The baseline is not compared with b by the setting; it is with the setting's best."""
+    found = winners_of([ranking("own a", "own b"), ranking("plain", "own a"),
+                        ranking("other", "unlike")])
+    marked = with_winners(rows("own a", "own b", "plain"), found)
+    assert isinstance(marked, DotChart)
+    assert [row.mark for row in marked.rows] == ["", "", FASTEST]
+    ids = ("own a", "own b", "plain", "other", "unlike")
+    table = Table("", (Column("time", "time"),), (
+        Group("", tuple(Row((1.0,), case_id=case_id) for case_id in ids)),))
+    assert [row.cells[-1] for row in with_fastest(table, found).rows] == [
+        "", "", FASTEST, FASTEST, ""]
 
 
 def test_what_links_allow_is_a_line_with_its_name() -> None:

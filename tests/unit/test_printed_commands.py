@@ -17,15 +17,22 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from golden import RESULTS
+from hpcbench.answers.answer import CLEAR, Run, TopicOptions
+from hpcbench.answers.recommend import recommend
 from hpcbench.cli import app
 from hpcbench.config.load import read_config
 from hpcbench.errors import FileError, UsageError
 from hpcbench.gen_config import generate
+from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.reduce.reduce import reduce_folder
-from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.results import Results
+from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.report.plots import plot_file
 from launcher import ROOT
 from package_source import Module, modules
+from results_factory import in_passes, make_results
+from results_factory import make_case as make_timed_case
 from synthetic import make_plan, plan_of, write_synthetic_run
 from unit.test_checks_training import CASE
 
@@ -37,19 +44,20 @@ HERE = "run as it is printed below"
 NAME = "names a command or an option, whose operands are the reader's"
 PRINTED = {
     **dict.fromkeys((
-        "answers/answer.py", "answers/recommend.py", "reduce/checks.py", "reduce/history.py",
+        "answers/answer.py", "reduce/checks.py", "reduce/history.py",
         "report/console.py", "report/report_file.py", "report/results_lines.py"), JOBS),
     **dict.fromkeys((
-        "config/load.py", "config/section.py", "gen_config.py", "kinds/training/derive/rates.py",
-        "reduce/results_file.py", "report/plots/__init__.py"), HERE),
+        "answers/recommend.py", "config/load.py", "config/section.py", "gen_config.py",
+        "kinds/training/derive/rates.py", "reduce/results_file.py",
+        "report/plots/__init__.py"), HERE),
     **dict.fromkeys((
         "interop/anonymize.py", "api/saved.py", "commands/generate.py", "commands/jobs.py",
         "interop/formats/reading/source.py", "kinds/function/present.py",
         "kinds/hardware/block.py",
         "kinds/primitive/block.py",
         "kinds/training/block.py", "reduce/suite_file.py", "report/charts.py",
-        "report/report_file.py", "validation/job.py", "validation/machine.py",
-        "answers/compare.py", "answers/compare_tables.py", "answers/recommend.py",
+        "validation/job.py", "validation/machine.py",
+        "answers/compare.py", "answers/compare_tables.py",
         "answers/check.py", "answers/winners.py", "fleet/history/runs.py",
         "answers/topics.py", "interop/answers/causes.py", "interop/answers/what_if.py",
         "operations/traffic.py", "commands/results.py",
@@ -162,3 +170,38 @@ def test_a_peak_that_cannot_be_is_corrected_where_it_is_read(tmp_path: Path) -> 
     assert obeyed(case.reason.replace("FOLDER", str(folder))).exit_code == 0
     with open_results(folder) as file:
         assert [item.status for item in file.results.cases] == ["ok"]
+
+
+def functions() -> Results:
+    """A baseline and a function with an option of its own, of the same sizes; an unlike third."""
+    own = [("plain", {}, 1e-3), ("own", {"variant": "a"}, 4e-3), ("own", {"variant": "b"}, 9e-3)]
+    works = [(FunctionCall("f.py", "", name, (("size", size), *more.items()), "fp32", "sleep",
+                           name == "plain", ("size",)), size * time_s)
+             for name, more, time_s in own for size in (1, 2)]
+    works.append((FunctionCall("f.py", "", "unlike", (("size", 1),), "fp32"), 1.0))
+    return make_results(tuple(
+        in_passes(make_timed_case(work, kind="function", index=at),
+                  *(time_s * (1 + step / 500) for step in range(9)))
+        for at, (work, time_s) in enumerate(works)))
+
+
+def test_every_command_of_an_answer_has_pairs_by_its_key(tmp_path: Path) -> None:
+    """Each kind names its keys in its own way; the same pairs have the same ratios."""
+    path = tmp_path / "results.h5"
+    with new_results(path) as writer:
+        writer.finish(functions())
+    told = {}
+    for file in (path, *RESULTS.values()):
+        with open_results(file) as opened:
+            found = recommend([Run(str(file), opened.results, opened)], TopicOptions())
+        for answer in found.answers:
+            done = CliRunner().invoke(app, [*shlex.split(answer.command)[1:], "--json"])
+            assert done.exit_code == 0, (answer.command, done)
+            sides = json.loads(done.stdout)["comparisons"]
+            assert any(one["cases"] for one in sides), answer.command
+            told[file, answer.command.split()[-1]] = {
+                round(case["ratio"], 6) for one in sides for case in one["cases"]}
+            if file == path:
+                assert answer.certainty == CLEAR
+    assert told[path, "function"] == {4.0, 9.0} and told[path, "variant"] == {2.25}
+    assert {key for _, key in told} >= {"backend", "implementation", "strategy", "bucket_mb"}
