@@ -519,7 +519,7 @@ def flag_cell(item: CaseResult, show: Show = Show.US) -> str:
         "two_modes": " ".join(f"{cell_text(mode.median_s, show)} {show.value} {mode.share:.0%}"
                               for mode in item.timing.modes),
         "fragile": "" if unflagged_s is None else (
-            f"{cell_text(unflagged_s, show)} {show.value} without late samples and outliers")}
+            f"{cell_text(unflagged_s, show)} {show.value} unflagged")}
     return ", ".join(f"{FLAGS[flag]}: {figures.get(flag, '')}".rstrip(": ")
                      for flag in item.timing.quality if flag in FLAGS)
 
