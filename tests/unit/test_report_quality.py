@@ -64,9 +64,9 @@ def test_flags_stand_in_their_row_with_figures_and_a_legend(
                     unflagged_median_s=0.9e-3)
     print_all(make_results((clean, noisy)), tmp_path, Verbosity.VERBOSE, explain=True)
     text = capsys.readouterr().out
-    assert text.count("late: 25%, fragile: 900 us without late samples and outliers, trend\n") == 1
+    assert text.count("late: 25%, fragile: 900 us unflagged, trend\n") == 1
     cell = cell_text(flag_cell(noisy, Show.MS), Show.TEXT)
-    assert cell.endswith("fragile: 0.900 ms without late samples and outliers, trend")
+    assert cell.endswith("fragile: 0.900 ms unflagged, trend")
     for word in ("late_starts", "fragile", "trend"):
         assert f"flag {FLAGS[word]}" in text and QUALITIES[word] in text
         assert f"\nflag {FLAGS[word]}: {QUALITIES[word]}" in text
