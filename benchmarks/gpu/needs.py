@@ -20,7 +20,7 @@ from pathlib import Path
 
 MODULES = {
     "numpy": "numpy", "h5py": "h5py", "yaml": "pyyaml", "pydantic": "pydantic", "typer": "typer",
-    "rich": "rich", "psutil": "psutil", "matplotlib": "matplotlib",
+    "rich": "rich", "psutil": "psutil", "jinja2": "jinja2", "matplotlib": "matplotlib",
     "mpi4py.MPI": "mpi4py", "torch": "torch"}
 """Module that every session imports -> what to install for it."""
 _IMPORTS = """
