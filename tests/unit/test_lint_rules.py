@@ -122,6 +122,15 @@ def test_a_rate_above_the_link() -> None:
     assert "427.06" in found[0].message
 
 
+def test_findings_of_both_halves_of_a_row_differ(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    path.write_text(written.nccl_text(written.Sweep(
+        "all_reduce", 8, "float", (2**20,), ((900.0, 900.0),))))
+    found = found_in(path, link=0.1)
+    assert len(found) == len({one.message for one in found}) == 2
+    assert ["in-place" in one.message for one in found] == [False, True]
+
+
 def test_the_implied_ranks_are_named(tmp_path: Path) -> None:
     path = tmp_path / TEXT
     path.write_text("".join(line for line in (FOREIGN / TEXT).read_text().splitlines(True)

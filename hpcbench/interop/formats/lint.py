@@ -56,6 +56,7 @@ RULES: Mapping[str, str] = {
     "link": "no rate is above the declared link",
 }
 """Rule -> what holds in a correct table."""
+_FORMS: Mapping[bool | None, str] = {None: "", False: "out-of-place ", True: "in-place "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,8 @@ def _lint_comm(table: CommTable, link_gbs: float | None) -> Iterator[BrokenRule]
         for row, half in _halves(table):
             rate = half.busbw or half.algbw
             if rate is not None and rate.low > link_gbs:
-                yield _of(table, "link", row.line, f"{rate} GB/s is above the declared "
-                                                   f"link of {digits(link_gbs, 6)} GB/s")
+                yield _of_half(table, "link", row, half, f"{rate} GB/s is above the declared "
+                                                         f"link of {digits(link_gbs, 6)} GB/s")
 
 
 def contradicting(table: CommTable, judged: ImpliedRanks) -> set[int]:
@@ -113,6 +114,12 @@ def _of(
     table: CommTable | ProductTable | MatrixTable, rule: str, line: int, message: str,
 ) -> BrokenRule:
     return BrokenRule(rule, table.path, line, message)
+
+
+def _of_half(
+    table: CommTable, rule: str, row: CommRow, half: PrintedForm, message: str,
+) -> BrokenRule:
+    return _of(table, rule, row.line, f"{_FORMS[half.in_place]}{message}")
 
 
 def _halves(table: CommTable) -> Iterator[tuple[CommRow, PrintedForm]]:
@@ -142,8 +149,8 @@ def _factors(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
         if span is None:  # algbw is 0 to its digits: busbw is at most the greatest factor times it
             if has_factor(table.collective) and half.busbw.low > half.algbw.high * factor_of(
                     table.collective)(MOST_RANKS):
-                yield _of(table, "factor", row.line, f"busbw {half.busbw} GB/s at algbw "
-                                                     f"{half.algbw} GB/s")
+                yield _of_half(table, "factor", row, half,
+                               f"busbw {half.busbw} GB/s at algbw {half.algbw} GB/s")
             continue
         least, most = span
         if least <= most and least <= high and low <= most:
@@ -154,8 +161,8 @@ def _factors(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
                     f"{half.algbw} x {digits(factor, 4)} = "
                     f"{digits(half.algbw.value * factor, 4)} GB/s for {table.collective} "
                     f"of n = {table.ranks}")
-        yield _of(table, "factor", row.line, f"busbw {half.busbw} GB/s at algbw "
-                                             f"{half.algbw} GB/s: {expected}")
+        yield _of_half(table, "factor", row, half,
+                       f"busbw {half.busbw} GB/s at algbw {half.algbw} GB/s: {expected}")
 
 
 def _sizes(table: CommTable, judged: ImpliedRanks) -> Iterator[BrokenRule]:
@@ -196,7 +203,7 @@ def _odd(table: CommTable) -> Iterator[BrokenRule]:
         odd = [*half.odd, *([f"time {half.time_us} us"]
                             if half.time_us is not None and half.time_us.value <= 0 else [])]
         for value in odd:
-            yield _of(table, "rate", row.line, f"{value} at size {row.size_bytes} B")
+            yield _of_half(table, "rate", row, half, f"{value} at size {row.size_bytes} B")
 
 
 def _rates(table: CommTable) -> Iterator[BrokenRule]:
@@ -209,14 +216,15 @@ def _rates(table: CommTable) -> Iterator[BrokenRule]:
                     "all_gather", "reduce_scatter"):
                 moved.append(row.size_bytes * (table.ranks or 1))
             if not any(rate.may_be(one / time.high / 1e3, one / time.low / 1e3) for one in moved):
-                yield _of(table, "rate", row.line,
-                          f"algbw {rate} GB/s, but {moved[-1]} B / {time} us = "
-                          f"{digits(moved[-1] / time.value / 1e3, 4)} GB/s")
+                yield _of_half(table, "rate", row, half,
+                               f"algbw {rate} GB/s, but {moved[-1]} B / {time} us = "
+                               f"{digits(moved[-1] / time.value / 1e3, 4)} GB/s")
         if rate and (messages := row.messages_per_s) and not rate.may_be(
                 messages.low * row.size_bytes / 1e9, messages.high * row.size_bytes / 1e9):
-            yield _of(table, "rate", row.line,
-                      f"{rate.scaled(1e3)} MB/s, but {messages} messages/s x {row.size_bytes} B = "
-                      f"{digits(messages.value * row.size_bytes / 1e6, 4)} MB/s")
+            yield _of_half(
+                table, "rate", row, half,
+                f"{rate.scaled(1e3)} MB/s, but {messages} messages/s x {row.size_bytes} B = "
+                f"{digits(messages.value * row.size_bytes / 1e6, 4)} MB/s")
 
 
 def _average(table: CommTable) -> Iterator[BrokenRule]:
@@ -279,8 +287,8 @@ def _spreads(table: CommTable) -> Iterator[BrokenRule]:
         for ordered in (chain, mean):
             printed = [one for one in ordered if one is not None]
             if any(one.low > other.high for one, other in zip(printed, printed[1:], strict=False)):
-                yield _of(table, "spread", row.line, "these do not rise: "
-                          + ", ".join(map(str, printed)) + " us")
+                yield _of_half(table, "spread", row, half, "these do not rise: "
+                               + ", ".join(map(str, printed)) + " us")
                 break
 
 
