@@ -27,8 +27,8 @@ from hpcbench.trace.schema import Flag
 
 _COLUMNS = {column.name: column for column in CASE_COLUMNS}
 _SAMPLE_COLUMNS: Mapping[str, type] = MappingProxyType({
-    "run": object, "case_id": object, "label": object, "rank": int, "iteration": int,
-    "launch": int, "pass": int, "counted": bool, "seconds": float})
+    "run_id": object, "run": object, "case_id": object, "label": object, "rank": int,
+    "iteration": int, "launch": int, "pass": int, "counted": bool, "seconds": float})
 """Columns of a row for each sample of a rank."""
 Seconds = npt.NDArray[np.float64]
 
@@ -68,7 +68,7 @@ class LoadedRun:
         own = self._results.kind_columns
         absent = {column.name: ABSENT[column.type] for column in own.columns}
         return {item.case.case_id: {
-            "run": self.run_id,
+            "run_id": self.run_id, "run": self.name,
             **{name: _COLUMNS[name].plain(value)
                for name, value in row_of(item).items()},
             **absent, **own.values.get(item.case.case_id, {})} for item in self._results.cases}
@@ -84,7 +84,7 @@ class LoadedRun:
     @property
     def metadata(self) -> dict[str, Any]:
         """Return the identity of the run, its hosts and versions, as JSON values."""
-        return {"run": self.run_id, "name": self.name, "started": self.started,
+        return {"run_id": self.run_id, "run": self.name, "started": self.started,
                 "hosts": list(self.hosts), "world_size": self.world_size,
                 "versions": dict(self.versions), "path": os.fspath(self.path)}
 
@@ -259,7 +259,8 @@ def _sample_columns(run: LoadedRun) -> Iterator[dict[str, Any]]:
                 continue
             ranks, count = samples.start_ns.shape
             each: dict[str, Any] = {
-                "run": np.full(ranks * count, run.run_id, dtype=object),
+                "run_id": np.full(ranks * count, run.run_id, dtype=object),
+                "run": np.full(ranks * count, run.name, dtype=object),
                 "case_id": np.full(ranks * count, item.case.case_id, dtype=object),
                 "label": np.full(ranks * count, item.case.label, dtype=object),
                 "rank": np.repeat(samples.ranks, count),

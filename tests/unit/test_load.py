@@ -41,7 +41,10 @@ def test_values_are_those_of_the_summary(name: str, tmp_path: Path) -> None:
         else:
             assert case.median_s is None and math.isnan(frame.loc[case.case_id, "median_s"])
         assert (case.interval is None) == (row["ci_reliable"] != "True")
-    assert frame.attrs["runs"][0]["run"] == runs.runs[0].run_id
+    (run,) = runs.runs
+    for rows in (frame, runs.to_pandas(samples=True)):
+        assert set(zip(rows["run_id"], rows["run"], strict=True)) <= {(run.run_id, run.name)}
+    assert frame.attrs["runs"][0]["run_id"] == run.run_id != run.name
 
 
 @pytest.mark.parametrize("name", RESULTS)
