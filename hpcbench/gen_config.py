@@ -22,6 +22,7 @@ from hpcbench.config.yaml_text import commented_yaml
 from hpcbench.errors import ConfigError, FileError, UsageError, command_line, job_command_line
 from hpcbench.measurement.process import own_cores
 from hpcbench.plan.expand import make_plan
+from hpcbench.plan.order import plan_estimate_s
 from hpcbench.texts import as_field, to_json
 from hpcbench.trace.container import whole_file
 from hpcbench.units import digits, plural, shortened
@@ -113,7 +114,7 @@ def sweep_here(machine: Mapping[str, Any], ranks: int | None) -> Sweep:
         "measure": {"budget_s": BUDGET_S},
         "benchmarks": _blocks_here(usable or ["gloo"], bool(gpus), memory)}
     plan = make_plan(check_config(content, "here"), ranks)
-    minutes = max(plan.passes * sum(case.estimate_s for case in plan.cases) / 60, 1)
+    minutes = max(plan_estimate_s(plan) / 60, 1)
     devices = (f"{len(gpus)} x {machine['device_names'][0]}" if gpus else
                f"{plural(len(own_cores()), 'core')}, no GPU")
     links = {link for row in machine["links"] for link in row if link}

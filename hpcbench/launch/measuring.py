@@ -45,7 +45,7 @@ from hpcbench.measurement.control import SharedProgress
 from hpcbench.measurement.environment import described_hardware, machine
 from hpcbench.measurement.noise import check_s, measure_noise
 from hpcbench.plan.case import Case, Plan, planned_canary
-from hpcbench.plan.order import INLINE_BACKENDS, Generation, History, generations, workers_s
+from hpcbench.plan.order import INLINE_BACKENDS, Generation, History, generations, pass_s
 from hpcbench.profiling import profiled_cases as nsys
 from hpcbench.profiling.profiled_cases import (
     PROFILE_FOLDER,
@@ -363,14 +363,12 @@ def _work_line(attempt: RunAttempt, todo: Sequence[Case], pace: Pace) -> str:
     left, every = len({case.case_id for case in todo}), len(attempt.plan.cases)
     able = every - len(attempt.resolution.skips)
     rest = f", {left} of them left" if left < able else ""
-    starts_s = (attempt.launches_left() * attempt.launch_s()
-                + sum(workers_s(cases) for _, cases in attempt.turns_left()))
-    planned_s = sum(case.estimate_s for case in todo)
-    about_s = planned_s * pace.factor + starts_s
-    why = (f"; cases take {digits(pace.factor, 2)} times the plan's {rough_time(planned_s)}: "
-           f"{pace.reason}" if pace.reason else "")
+    planned_s = (attempt.launches_left() * attempt.launch_s()
+                 + sum(pass_s(cases) for _, cases in attempt.turns_left()))
+    why = (f", {digits(pace.factor, 2)} times the plan's {rough_time(planned_s)}: {pace.reason}"
+           if pace.reason else "")
     return (f"{able} of {plural(every, 'case')} can run on {place}{rest}: "
-            f"about {rough_time(about_s)}{why}")
+            f"about {rough_time(planned_s * pace.factor)}{why}")
 
 
 def opening_lines(

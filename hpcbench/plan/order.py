@@ -23,7 +23,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.workload import Workload
 from hpcbench.records import dataclass
 from hpcbench.units import grouped, plural
@@ -82,6 +82,23 @@ def launch_s(cases: Iterable[Case], *, inline: bool) -> float:
     """Return the assumed seconds until a launch has workers; 0 if all cases run in the ranks' own
     processes."""
     return 0.0 if inline or all(case.backend in INLINE_BACKENDS for case in cases) else LAUNCH_S
+
+
+def pass_s(cases: Sequence[Case]) -> float:
+    """Return how long one pass over these cases may take: their estimates, and new workers."""
+    return sum(case.estimate_s for case in cases) + workers_s(cases)
+
+
+def starts_s(plan: Plan, cases: Iterable[Case]) -> float:
+    """Return the assumed seconds until all launches of a plan have workers for these cases."""
+    return plan.launches * launch_s(cases,
+                                    inline=plan.config.get("launch", {}).get("inline", False))
+
+
+def plan_estimate_s(plan: Plan) -> float:
+    """Return how long all passes and launches may take, with the start of each."""
+    runs = [case for case in plan.cases if case.skip is None]
+    return pass_s(runs) * plan.passes * plan.launches + starts_s(plan, runs)
 
 
 def device_kind(device: str) -> str:

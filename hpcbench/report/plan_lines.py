@@ -27,9 +27,10 @@ from hpcbench.plan.order import (
     MOST_OF_TIMEOUT,
     assumed_rates,
     case_budget_s,
-    launch_s,
+    pass_s,
+    plan_estimate_s,
+    starts_s,
     within_timeout_s,
-    workers_s,
 )
 from hpcbench.records import dataclass
 from hpcbench.reduce.results import fold_text
@@ -149,20 +150,6 @@ def _estimated(seconds: float) -> str:
     return rough_time(seconds) if seconds == 0 or seconds >= 120 else format_seconds(seconds)
 
 
-def plan_estimate_s(plan: Plan) -> float:
-    """Return how long all passes and launches may take: estimates of cases, and new workers."""
-    runs = [case for case in plan.cases if case.skip is None]
-    return _pass_s(runs) * plan.passes * plan.launches + _starts_s(plan, runs)
-
-
-def _starts_s(plan: Plan, runs: Sequence[Case]) -> float:
-    return plan.launches * launch_s(runs, inline=plan.config.get("launch", {}).get("inline", False))
-
-
-def _pass_s(cases: Sequence[Case]) -> float:
-    return sum(case.estimate_s for case in cases) + workers_s(cases)
-
-
 def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
     """Yield unusual modes, how many iterations a pass has and until when, and the order."""
     measure = plan.config.get("measure", {})
@@ -197,12 +184,12 @@ def _capped(plan: Plan, auto: Sequence[Case]) -> str:
 
 def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     repeats = plan.passes * plan.launches
-    depends = (_pass_s(runs) - _pass_s([case for case in runs if not case.needs])) * repeats
+    depends = (pass_s(runs) - pass_s([case for case in runs if not case.needs])) * repeats
     memory = max((case.memory_bytes + case.host_bytes for case in runs), default=0)
     text = _total_text(plan)
     text += f" ({_estimated(depends)} of that only if all needs are met)" if depends else ""
     most = f"; memory at most {round_bytes(memory)} per rank" if memory else ""
-    start = [f"{LAUNCH_S:g} s a launch to start workers"] * bool(_starts_s(plan, runs))
+    start = [f"{LAUNCH_S:g} s a launch to start workers"] * bool(starts_s(plan, runs))
     rates = "; ".join([*assumed_rates(runs, plan.config.get("hardware", {})), *start])
     return f"{text}{most}" + f"; assumed: {rates}" * bool(rates)
 

@@ -22,7 +22,7 @@ from hpcbench.__main__ import _with_resumed_folder
 from hpcbench.cli import COMMANDS, app, help_and_examples
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, case_from_json
-from hpcbench.plan.order import workers_s
+from hpcbench.plan.order import LAUNCH_S, workers_s
 from hpcbench.report.console import print_results, report_run
 from hpcbench.texts import Verbosity
 from hpcbench.validation.rank_report import fail, ok, show_problems, warn
@@ -201,9 +201,10 @@ def test_a_plan_as_json_has_every_case(sweep: str) -> None:
     cases, totals = plan["cases"], plan["totals"]
     assert len(cases) == totals["cases"] == totals["to_run"] + totals["skipped"] == 8
     assert sum(case["skip"] is None for case in cases) == totals["to_run"]
-    once = sum(case["estimate_s"] for case in cases if case["skip"] is None)
-    once += workers_s([case for case in map(stored, cases) if case.skip is None])
-    assert totals["estimate_s"] == pytest.approx(once * plan["passes"] * plan["launches"])
+    runs = [case for case in map(stored, cases) if case.skip is None]
+    once = sum(case.estimate_s for case in runs) + workers_s(runs)
+    assert totals["estimate_s"] == pytest.approx(
+        (once * plan["passes"] + LAUNCH_S) * plan["launches"])
     assert [stored(case).label for case in cases] == [case["label"] for case in cases]
 
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.plan.expand import make_plan
-from hpcbench.report.plan_lines import plan_estimate_s
+from hpcbench.plan.order import plan_estimate_s
 from kubernetes_operator import HOME, image_copies
 from kubernetes_schema import check, load
 from launcher import ROOT

@@ -7,6 +7,7 @@ import contextlib
 import io
 import math
 import os
+import re
 import resource
 import signal
 import socket
@@ -45,6 +46,8 @@ from hpcbench.launch.launcher import (
     world_size_fix,
 )
 from hpcbench.launch.measuring import (
+    Pace,
+    _work_line,
     load_inline,
     most_rows,
     pace_of,
@@ -84,7 +87,7 @@ from hpcbench.measurement.control import SharedProgress, WorkerPhase
 from hpcbench.measurement.environment import described_hardware, recorded_variables
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.order import History
+from hpcbench.plan.order import History, turns
 from hpcbench.resume import start_limit_s
 from hpcbench.template import _Forker
 from hpcbench.trace.clock import ClockModel
@@ -817,6 +820,16 @@ def test_estimates_grow_with_the_load_of_others_or_by_the_attempt_before() -> No
     assert pace_of(History(), 0.75, [free]).factor == 1
     assert pace_of(History(), 0.75, [fixed, free]).factor == 2.5
     assert pace_of(History(pace=2.5), 0.75, [free]).factor == 2.5
+
+
+def test_starts_of_launches_grow_with_the_load_as_cases_do() -> None:
+    (case,) = (replace(one, estimate_s=120.0) for one in sweep(sizes=(8,))[:1])
+    attempt = SimpleNamespace(
+        topology=SimpleNamespace(hostname="n1", nodes=("n1",)), plan=SimpleNamespace(cases=[case]),
+        resolution=SimpleNamespace(skips=()), launches_left=lambda: 2, launch_s=lambda: 90.0,
+        turns_left=lambda: [(turn, [case]) for turn in turns(2, 1)])
+    line = _work_line(cast(Any, attempt), [case], Pace(4.0, "load"))
+    assert re.findall(r"(\d+) min", line) == ["28", "7"]
 
 
 @pytest.mark.parametrize(("backends", "rank", "inline", "loads"), [

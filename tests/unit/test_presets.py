@@ -15,7 +15,7 @@ from hpcbench.config.presets.preset import Preset, load_preset
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.report.plan_lines import plan_estimate_s
+from hpcbench.plan.order import plan_estimate_s
 from launcher import ROOT
 
 RANKS = {"cpu": (2, 4), "v100-nvlink": (8,), "a100-nvlink": (8,), "h100-nvlink": (8,),

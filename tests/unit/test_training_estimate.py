@@ -14,8 +14,8 @@ from hpcbench.kinds.training.plan.step import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.order import LAUNCH_S, setup_s
-from hpcbench.report.plan_lines import case_tables, plan_document, plan_estimate_s, plan_header
+from hpcbench.plan.order import LAUNCH_S, plan_estimate_s, setup_s
+from hpcbench.report.plan_lines import case_tables, plan_document, plan_header
 
 GPT: dict[str, Any] = {"kind": "training", "model": "gpt2", "strategies": "data",
                        "iterations": 4, "warmup": 0, "backend": "gloo"}

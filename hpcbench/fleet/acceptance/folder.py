@@ -16,6 +16,7 @@ from hpcbench.config.presets.preset import Preset, load_preset
 from hpcbench.errors import FileError, UsageError, command_line, shell_line
 from hpcbench.gen_config import Sweep, as_yaml
 from hpcbench.plan.expand import make_plan
+from hpcbench.plan.order import plan_estimate_s
 from hpcbench.texts import as_field
 from hpcbench.trace.container import whole_file
 from hpcbench.units import plural, rough_time
@@ -57,10 +58,9 @@ def _files(preset: Preset) -> Iterator[tuple[str, str]]:
     for name, step in json.loads((folder / "steps.json").read_text(encoding="utf-8")).items():
         content = step_content(preset, name, step)
         plan = make_plan(check_config(content, name), _ranks(preset))
-        seconds = plan.passes * sum(case.estimate_s for case in plan.cases)
         able = sum(case.skip is None for case in plan.cases)
         cost = (f"{plural(able, 'case')} on {plural(_ranks(preset), 'rank')}, about "
-                f"{rough_time(seconds)}" + " a cycle" * (name == _SOAK))
+                f"{rough_time(plan_estimate_s(plan))}" + " a cycle" * (name == _SOAK))
         yield f"{name}.yaml", as_yaml(Sweep(content, (step["about"], f"{cost} by assumed rates.")))
         rows.append((name, step["about"], cost, [*_criteria(content)]))
     job = (folder / "job.sh").read_text(encoding="utf-8")
