@@ -471,8 +471,8 @@ def _of_links(item: CaseResult, pairs: PairRates, chance: float) -> _Checked:
     cells = cells_of(rates, across_hosts, numbers, passes, each_way=pairs.each_way)
     needed = _passes_needed(cells, chance)
     if item.case.world_size >= MIN_RANKS and needed > len(passes):
-        return _Checked(label, missing=f"{len(passes)} passes show no slow link for sure",
-                        remedy=f"use {needed}")
+        return _Checked(label, missing="no slow link shows for sure in "
+                        f"{plural(len(passes), 'pass')}", remedy=f"use {needed}")
     links = slow_links(cells, chance, each_way=pairs.each_way)
     parts = []
     for link in links.found:

@@ -112,7 +112,7 @@ def opening_line(profiling: Profiling) -> str:
     which = ("each case" if profiling.trigger == "always"
              else "each case whose ranks wait for each other")
     return (f"after the last pass {which} is profiled (tool {profiling.tool}): "
-            f"{profiling.samples} samples, in no statistic")
+            f"{plural(profiling.samples, 'sample')}, in no statistic")
 
 
 def _lacking(job: SupervisorContext) -> str:

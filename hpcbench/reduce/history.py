@@ -227,9 +227,9 @@ def _unknown_cases(sources: Iterable[TraceSource], plan: Plan) -> Iterator[Findi
     for source in sources:
         unknown = sorted(source.case_ids - planned)
         if unknown:
-            yield Finding("HB112", "note", f"{name_of(source)}: records of {len(unknown)} cases "
-                          f"that are not in the plan, first {unknown[0]}: ignored; is plan.json "
-                          "of this run?")
+            yield Finding("HB112", "note", f"{name_of(source)}: records of "
+                          f"{plural(len(unknown), 'case')} not in the plan, first {unknown[0]}: "
+                          "ignored; is plan.json of this run?")
 
 
 def as_notes(findings: Iterable[Finding]) -> list[Finding]:

@@ -240,8 +240,9 @@ def check_totals(plan: Plan, cases: Sequence[CaseResult]) -> Iterator[Finding]:
     lost = sorted((planned - reported) + (reported - planned))
     twice = sorted(case_id for case_id, count in planned.items() if count > 1)
     if lost or twice:
-        yield Finding("HB140", "run", f"{len(plan.cases)} cases planned, {len(cases)} accounted "
-                      f"for; lost or added: {lost}, planned twice: {twice}: plan.json was changed")
+        yield Finding("HB140", "run", f"{plural(len(plan.cases), 'case')} planned, {len(cases)} "
+                      f"accounted for; lost or added: {lost}, planned twice: {twice}: "
+                      "plan.json was changed")
 
 
 def sample_findings(

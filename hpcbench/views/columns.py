@@ -134,7 +134,8 @@ def telemetry_chart(results: Results, source: SampleSource) -> LineChart | None:
     most = max(len(lines) for *_, lines in panels)
     left_out = f" The first {MOST_LINES} of {most} lines." if most > MOST_LINES else ""
     return LineChart(
-        title="Power and use of cores during the run", subtitle=f"{len(spans)} runs of cases",
+        title="Power and use of cores during the run",
+        subtitle=f"{plural(len(spans), 'run')} of cases",
         file_stem="telemetry", case_ids=(),
         notes=("Shaded: a case runs, in two tones in turn. Line: mean of neighbouring readings; "
                f"band: the least and the greatest of them.{left_out} Counters of a node are of all "

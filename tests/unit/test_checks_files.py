@@ -238,7 +238,7 @@ def test_hb112_case_that_is_not_planned(tmp_path: Path) -> None:
     write_synthetic_run(tmp_path / "run", PLAN, change=lambda rank, record: (
         record, replace(make_record(other.cases[2], rank))))
     results = reduce_folder(tmp_path / "run")
-    assert ["1 cases that are not in the plan" in item.message
+    assert ["1 case not in the plan" in item.message
             for item in only(results, "HB112")] == [True] * 3
     assert [item.status for item in results.cases] == ["ok"] * 2
 

@@ -89,7 +89,7 @@ def test_equal_links_name_nothing_and_state_what_would_be(what: str) -> None:
 
 @pytest.mark.parametrize(("results", "why"), [
     (measured(ranks=2), "4 ranks or more"),
-    (measured(), "0 passes show no slow link for sure); use 3"),
+    (measured(), "no slow link shows for sure in 0 passes); use 3"),
     (measured(distance="same board"), "links of several distances are mixed (same board)"),
     (make_results((ok(make_case()),)), "not measured")])
 def test_what_data_cannot_carry_is_stated(results: Results, why: str) -> None:
