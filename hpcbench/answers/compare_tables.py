@@ -43,6 +43,7 @@ _OVER_LAUNCHES = ", medians over launches"
 _SHOWN = 20
 _PHASES_SHOWN = 2
 _DIFFERENCES_SHOWN = 8
+_REASONS_SHOWN = 4
 _LONG = 60
 _HEADING = 16
 
@@ -146,15 +147,22 @@ def difference_table(differences: Sequence[SideDifference], labels: Sequence[str
         notes=(Line(f"and {left} more: hpcbench compare -v shows all", "quiet"),) if left else ())
 
 
-def unmatched_table(result: SideComparison) -> Table | None:
-    """Return the reasons why cases were not compared, each with their number and the first case;
-    None where all were."""
+def unmatched_table(result: SideComparison, *, full: bool = False) -> Table | None:
+    """Return the reasons why cases were not compared, the most frequent first, each with their
+    number and the first case; None where all were."""
     if not result.unmatched:
         return None
-    reasons = grouped((why, label) for label, why in result.unmatched)
-    rows = tuple(Row((len(labels), why, labels[0])) for why, labels in reasons.items())
-    return Table("not compared", (Column("cases", "cases", Show.COUNT), Column("why", "why"),
-                                  Column("first", "such as")), (Group("", rows),))
+    reasons = sorted(grouped((why, label) for label, why in result.unmatched).items(),
+                     key=lambda item: -len(item[1]))
+    shown = reasons if full else reasons[:_REASONS_SHOWN]
+    n_cases = sum(len(labels) for _, labels in reasons[len(shown):])
+    more = plural(len(reasons) - len(shown), "further reason")
+    return Table(
+        "not compared", (Column("cases", "cases", Show.COUNT), Column("why", "why"),
+                         Column("first", "such as")),
+        (Group("", tuple(Row((len(labels), why, labels[0])) for why, labels in shown)),),
+        notes=(Line(f"and {plural(n_cases, 'case')} for {more}: hpcbench compare -v shows all",
+                    "quiet"),) if n_cases else ())
 
 
 def comparison_chart(result: SideComparison) -> DotChart | None:

@@ -218,7 +218,7 @@ def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text | Table]
         if not comparison.cases and not full:
             continue  # such as a backend that this machine lacks: the total states it
         yield comparison_table(comparison, full=True) if full else _short_table(comparison)
-        left_out = unmatched_table(comparison)
+        left_out = unmatched_table(comparison, full=full)
         if left_out:
             yield left_out
     other = difference_table(answer.differences, answer.sides, full=full)

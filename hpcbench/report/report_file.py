@@ -119,7 +119,7 @@ def _items(compared: Compared, runs: Sequence[Run], *, full: bool) -> Iterator[I
         if needed := needed_line(pair):
             yield Line(needed)
         yield comparison_table(pair, full=full)
-        if (unmatched := unmatched_table(pair)) is not None:
+        if (unmatched := unmatched_table(pair, full=full)) is not None:
             yield unmatched
         if (chart := comparison_chart(pair)) is not None:
             yield from finished([chart], [run.results for run in runs])

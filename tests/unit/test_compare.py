@@ -47,7 +47,13 @@ from hpcbench.answers.compare_inputs import (
     read_side,
     split_by,
 )
-from hpcbench.answers.compare_tables import DISAGREE, comparison_table, needed_line, totals_line
+from hpcbench.answers.compare_tables import (
+    DISAGREE,
+    comparison_table,
+    needed_line,
+    totals_line,
+    unmatched_table,
+)
 from hpcbench.answers.recommend import recommend
 from hpcbench.cli import app
 from hpcbench.config.axes import Checks
@@ -415,6 +421,17 @@ def test_a_case_without_a_partner_is_said_to_differ_from_the_nearest_beside_othe
     assert [why.removeprefix("not in backend=mpi") for _, why in found.unmatched] == [
         "no pass has both: pairs of one run are compared",
         ", where the nearest differs in requested_bytes", ", which has no case of its kind"]
+
+
+def test_the_most_frequent_reasons_are_shown_and_further_ones_counted() -> None:
+    pairs = [(f"case {at}", f"reason {at}") for at in range(20)] + [("last", "reason 19")] * 3
+    side = replace(compare({}, {}, ("A", "B")), unmatched=tuple(pairs))
+    short, full = (unmatched_table(side, full=full) for full in (False, True))
+    assert short and full and len(full.groups[0].rows) == 20 and not full.notes
+    rows = short.groups[0].rows
+    assert len(rows) <= 4 and rows[0].cells[0] == 4 and rows[0].cells[1] == "reason 19"
+    shown = sum(int(str(row.cells[0])) for row in rows)
+    assert len(short.notes) == 1 and f" {len(pairs) - shown} cases" in short.notes[0].text
 
 
 def test_single_launches_are_at_most_suspect() -> None:
