@@ -16,9 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
-from typing import Annotated, Any
-
-from pydantic import Field, ValidationError
+from typing import Any
 
 from hpcbench.answers.compare import (
     FASTER,
@@ -40,8 +38,8 @@ from hpcbench.answers.compare_inputs import (
 from hpcbench.answers.compare_tables import protocol_text
 from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.config.axes import nearest, quote
-from hpcbench.config.section import SCALES, Limit, Section, limit_below
-from hpcbench.errors import ConfigError, ExitCode, FileError, UsageError
+from hpcbench.config.section import SCALES, Limit, checked_limits, limit_below, read_limits
+from hpcbench.errors import ConfigError, ExitCode, UsageError
 from hpcbench.plan.case import Plan
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import (
@@ -408,52 +406,6 @@ def _ends_of_median(stats: Statistics | None) -> tuple[float, float] | None:
     if stats.launch_low_s is not None and stats.launch_high_s is not None:
         return stats.launch_low_s, stats.launch_high_s
     return None
-
-
-MOST_BYTES = 2**22
-class LimitsFile(Section):
-    """A whole file of limits."""
-
-    limits: Annotated[tuple[Limit, ...], Field(min_length=1)]
-
-
-def read_limits(path: Path) -> LimitsFile:
-    """Return the limits of a YAML or JSON file. Raises FileError or ConfigError, a line a problem.
-    """
-    from hpcbench.config.yaml_text import from_yaml
-
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise FileError(f"{path}: more than {MOST_BYTES:,} bytes is no file of limits")
-        raw = from_yaml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror}") from None
-    except RecursionError:
-        raise FileError(f"{path}: is no YAML that can be read: too deep") from None
-    except ValueError as error:  # an invalid date or number; no UTF-8
-        raise FileError(f"{path}: is no YAML: {str(error).splitlines()[0]}") from None
-    return checked_limits(raw, str(path))
-
-
-def checked_limits(raw: Any, name: str) -> LimitsFile:
-    """Return checked limits. Raises ConfigError with every problem, each with the file's name."""
-    if not isinstance(raw, Mapping) or set(raw) != {"limits"} or not isinstance(
-            raw["limits"], list):
-        raise ConfigError(f'{name}: must be a mapping with one key, "limits", which is a list')
-    try:
-        return LimitsFile(limits=tuple(_checked(item, at, name) for at, item in
-                                   enumerate(raw["limits"])))
-    except ValidationError:
-        raise ConfigError(f"{name}: limits is empty; give at least one") from None
-
-
-def _checked(item: Any, at: int, name: str) -> Limit:
-    try:
-        return Limit.model_validate(item)
-    except ValidationError as error:
-        raise ConfigError(*(
-            f"{name}: limits[{at}]{''.join(f'.{part}' for part in found['loc'])}: "
-            f"{found['msg']}" for found in error.errors(include_url=False))) from None
 
 
 STYLES: Mapping[str, Mapping[str, int]] = MappingProxyType({

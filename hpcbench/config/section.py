@@ -9,6 +9,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
@@ -38,7 +39,7 @@ from hpcbench.config.axes import (
     quote,
     values_of,
 )
-from hpcbench.errors import ConfigError
+from hpcbench.errors import ConfigError, FileError
 from hpcbench.kinds.registry import kind_aliases, kinds
 from hpcbench.operations.collectives import collective_names, collectives
 from hpcbench.units import parse_bytes
@@ -227,6 +228,54 @@ def _checked_limit(text: str) -> str:
 
 Below = Annotated[Text, AfterValidator(_checked_limit)]
 """Text that `limit_below` understands."""
+
+
+MOST_LIMITS_BYTES = 2**22
+
+
+class LimitsFile(Section):
+    """A whole file of limits."""
+
+    limits: Annotated[tuple[Limit, ...], Field(min_length=1)]
+
+
+def read_limits(path: Path) -> LimitsFile:
+    """Return the limits of a YAML or JSON file. Raises FileError or ConfigError, a line a problem.
+    """
+    from hpcbench.config.yaml_text import from_yaml
+
+    try:
+        if path.stat().st_size > MOST_LIMITS_BYTES:
+            raise FileError(f"{path}: more than {MOST_LIMITS_BYTES:,} bytes is no file of limits")
+        raw = from_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}") from None
+    except RecursionError:
+        raise FileError(f"{path}: is no YAML that can be read: too deep") from None
+    except ValueError as error:  # an invalid date or number; no UTF-8
+        raise FileError(f"{path}: is no YAML: {str(error).splitlines()[0]}") from None
+    return checked_limits(raw, str(path))
+
+
+def checked_limits(raw: Any, name: str) -> LimitsFile:
+    """Return checked limits. Raises ConfigError with every problem, each with the file's name."""
+    if not isinstance(raw, Mapping) or set(raw) != {"limits"} or not isinstance(
+            raw["limits"], list):
+        raise ConfigError(f'{name}: must be a mapping with one key, "limits", which is a list')
+    try:
+        return LimitsFile(limits=tuple(_limit_at(at, item, name) for at, item in
+                                       enumerate(raw["limits"])))
+    except ValidationError:
+        raise ConfigError(f"{name}: limits is empty; give at least one") from None
+
+
+def _limit_at(at: int, item: Any, name: str) -> Limit:
+    try:
+        return Limit.model_validate(item)
+    except ValidationError as error:
+        raise ConfigError(*(
+            f"{name}: limits[{at}]{''.join(f'.{part}' for part in found['loc'])}: "
+            f"{found['msg']}" for found in error.errors(include_url=False))) from None
 
 
 Extent = Annotated[int, Field(ge=1, le=2**31)]

@@ -24,7 +24,6 @@ from hpcbench.answers.check import (
     UNREADABLE,
     Reason,
     check_limits,
-    checked_limits,
     concluded,
     interval_of,
     launches_needed,
@@ -32,7 +31,7 @@ from hpcbench.answers.check import (
     learning_doubts,
 )
 from hpcbench.answers.compare_inputs import Side
-from hpcbench.config.section import Limit
+from hpcbench.config.section import Limit, checked_limits
 from hpcbench.errors import ConfigError, UsageError
 from hpcbench.plan.case import Case
 from hpcbench.reduce.kind_facts import CaseColumn

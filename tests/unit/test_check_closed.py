@@ -12,15 +12,9 @@ from pathlib import Path
 import pytest
 
 from golden import RESULTS
-from hpcbench.answers.check import (
-    Limit,
-    check_baseline,
-    check_file,
-    check_limits,
-    learned,
-    read_limits,
-)
+from hpcbench.answers.check import check_baseline, check_file, check_limits, learned
 from hpcbench.answers.compare_inputs import Side, read_side
+from hpcbench.config.section import Limit, read_limits
 from hpcbench.errors import ConfigError, FileError, UsageError
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, Results
