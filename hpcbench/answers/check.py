@@ -1,20 +1,13 @@
 """Do results hold their limits? Missing or unchecked results do not pass.
 
-Limits stand in a file, or in the sweep file, or are another run's times. They can be learned from
-clean runs: the slowest of n launches is below the quantile q of all launches only with a
-probability of q^n, however launches are distributed (Wilks, Annals of Mathematical Statistics 12,
-1941). So n launches give a limit that a share q of healthy launches holds, with the confidence
-1 - q^n, and fewer do not. The limit is of medians of launches (``of: launches``), so every run
-holds the limits that were learned from it."""
+Limits stand in a file, or in the sweep file, or are another run's times (`learned_limits`)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from statistics import median
 from types import MappingProxyType
 from typing import Any
 
@@ -27,19 +20,17 @@ from hpcbench.answers.compare import (
     scope_of,
 )
 from hpcbench.answers.compare_inputs import (
-    CaseOfSide,
-    Side,
     aligned,
     cases_of,
     change_text,
+    id_in_any_version,
     launch_times,
     side_of,
 )
 from hpcbench.answers.compare_tables import protocol_text
-from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.config.axes import nearest, quote
-from hpcbench.config.section import SCALES, Limit, checked_limits, limit_below, read_limits
-from hpcbench.errors import ConfigError, ExitCode, UsageError
+from hpcbench.config.section import SCALES, Limit, limit_below, read_limits
+from hpcbench.errors import ConfigError, ExitCode
 from hpcbench.plan.case import Plan
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import (
@@ -51,129 +42,17 @@ from hpcbench.reduce.kind_facts import (
 )
 from hpcbench.reduce.metric import ABSENT
 from hpcbench.reduce.reduce import exit_code
-from hpcbench.reduce.results import CaseResult, Results, Statistics
+from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import each_once
 from hpcbench.texts import valid
-from hpcbench.trace.container import whole_file
-from hpcbench.units import digits, plural, rank_list
-
-CONFIDENCE = 0.95
-MARGIN = 0.02
-"""Added to the slowest launch, as a share."""
-
-
-def launches_needed(share: float, confidence: float = CONFIDENCE) -> int:
-    """Return how many launches give a limit that this share of launches holds."""
-    return math.ceil(math.log(1 - confidence) / math.log(share))
-
-
-def write_limits(
-    results: Sequence[Path], output: Path | None, share: float,
-) -> tuple[Path, tuple[str, ...]]:
-    """Write a file of limits from clean runs; return its path, and why to doubt these limits.
-
-    Raises UsageError, FileError."""
-    from hpcbench.config.yaml_text import commented_yaml  # few commands need yaml
-
-    if output is None:
-        raise UsageError("--learn writes a file of limits: name it with -o")
-    if output.exists():
-        raise UsageError(f"{output} exists, and is not written over: name another file with -o")
-    side = side_of(results)
-    content = learned(side, share)
-    comments = [f"Learned by hpcbench check from {len(side.results)} results."]
-    if any(case.jobs < len(case.launch_s) for case in cases_of(side).values()):
-        comments.append("Launches of one job share its conditions: other jobs may differ by more. "
-                        "Add runs at other times.")
-    doubts = tuple(learning_doubts(side))
-    text = commented_yaml(content, [*comments, *doubts], {})
-    with whole_file(output) as part:
-        part.write_text(text, encoding="utf-8")
-    return output, doubts
-
-
-LOOSE = 0.1
-"""A limit that much above the median launch, as a share, lets clearly slower nodes pass."""
-
-
-def learning_doubts(side: Side) -> Iterator[str]:
-    """Yield which runs are not to be quoted, and how far the slowest launches are off."""
-    verdicts = [(results.run.run_id, verdict_of(results)) for results in side.results]
-    red = [f"{run}: {verdict.sentence}" for run, verdict in verdicts if verdict.state == RED]
-    if red:
-        yield f"{len(red)} of {plural(len(verdicts), 'run')} not to be quoted; first: {red[0]}"
-    timed = [case for case in cases_of(side).values() if case.launch_s]
-    above = [(max(case.launch_s) / median(case.launch_s) - 1, case.case.label) for case in timed]
-    loose = [one for one in above if one[0] > LOOSE]
-    if loose:
-        share, label = max(loose)
-        yield (f"in {len(loose)} of {plural(len(timed), 'case')} the slowest launch, which is the "
-               f"limit, is over {LOOSE:.0%} above the median launch, in {label} {share:.0%}: "
-               "nodes that slow pass; learn again when the node is quiet")
-
-
-def learned(side: Side, share: float, option: str = "--learn") -> dict[str, Any]:
-    """Return the content of a file of limits of the times of all cases, as plain values.
-
-    Raises UsageError if runs are not clean, or if there are too few launches."""
-    cases = cases_of(side)
-    _refuse_unclean(side, option)
-    least = launches_needed(share)
-    fewest = min((case for case in cases.values() if case.launch_s),
-                 key=lambda case: len(case.launch_s), default=None)
-    few = len(fewest.launch_s) if fewest else 0
-    if few < least:
-        why = " (in one process, backend mpi or --inline, they count as one)" if (
-            fewest and fewest.repeats) else ""
-        raise UsageError(
-            f"{option}: a limit that {share:.0%} of launches hold takes {least} launches of every "
-            f"case with {CONFIDENCE:.0%} confidence; there are {few}{why}: give more runs, or a "
-            "smaller --share")
-    return {"limits": list(_limits(cases, share))}
-
-
-def _limits(cases: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str, Any]]:
-    for case_id, case in cases.items():
-        if case.launch_s:
-            slowest, n = max(case.launch_s), len(case.launch_s)
-            scope = f" within {plural(case.jobs, 'job')}" if case.jobs < n else ""
-            yield {"metric": "median_s", "of": "launches", "select": {"case_id": case_id},
-                   "max": float(f"{slowest * (1 + MARGIN) * 1e6:.4g}"), "unit": "us",
-                   "why": f"{case.case.label}: slowest of {n} launches{scope} + {MARGIN:.0%} "
-                          f"({share:.0%} pass with {1 - share ** n:.1%} confidence)"}
-
-
-def _refuse_unclean(side: Side, option: str) -> None:
-    """Raise UsageError if a run would not hold the limits, or had injected faults.
-
-    It would not with wrong or failed cases, ranks without a trace, unchecked results, or cases
-    without a time that other runs timed."""
-    timed = {item.case.case_id: item.case.label for results in side.results
-             for item in results.cases if item.status == "ok"}
-    bad: Sequence[str] = [
-        f"{results.run.run_id}: {item.case.label} is {item.status}"
-        for results in side.results for item in results.cases
-        if item.status in ("wrong", "failed", "timeout", "not_run")]
-    bad = bad or [f"{results.run.run_id}: {timed[missing]} has no time, and has one in other runs"
-                  for results in side.results for missing in timed.keys() - {
-                      item.case.case_id for item in results.cases if item.status == "ok"}]
-    bad = bad or [f"{results.run.run_id}: {reason.what}: {reason.sentence}"
-                  for results in side.results for item in results.cases
-                  if item.status == "ok" for reason in unchecked(item)]
-    bad = bad or [f"{results.run.run_id}: ranks are missing" for results in side.results
-                  if len(results.run.ranks_present) < results.run.world_size]
-    bad = bad or [f"{results.run.run_id}: faults were injected" for results in side.results
-                  if results.run.faults]
-    if bad:
-        raise UsageError(f"{option}: these runs are not clean; first: {bad[0]}")
-
+from hpcbench.units import digits, rank_list
 
 GOOD, SLOW, WRONG, MISSING, CRASHED, CANNOT_TELL = (
     "good", "slow", "wrong", "missing", "crashed", "cannot_tell")
 SEVERITY = (CRASHED, WRONG, SLOW, MISSING, CANNOT_TELL, GOOD)
+"""The overall outcome is the first of these that occurs: missing results hide no proven failure."""
 FEWEST_BEYOND = 2
 """Launches, all beyond a limit, that make a case SLOW."""
-"""The overall outcome is the first of these that occurs: missing results hide no proven failure."""
 _OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": MISSING,
               "not_run": MISSING}
 
@@ -211,25 +90,61 @@ class CheckResult:
         return STYLES[style][self.outcome]
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A case of the results in ``file`` with its values by column; ``key`` is its id in any version
+    of the file that it runs."""
+
+    file: str
+    item: CaseResult
+    values: Mapping[str, Any]
+    key: str
+
+    def reason(self, outcome: str, text: str) -> Reason:
+        return Reason(outcome, self.item.case.label, text, self.item.case.case_id, file=self.file)
+
+
 def check_limits(results: Results, limits: Sequence[Limit]) -> CheckResult:
     """Return whether results hold their limits. Raises ConfigError for an unknown column or unit.
     """
-    own = results.kind_columns
-    columns = {column.name: column for column in (*CASE_COLUMNS, *own.columns)}
-    refuse_unknown(limits, columns)
-    rows = [(item, {**row_of(item), **own.values.get(item.case.case_id, {})})
-            for item in results.cases]
-    reasons = [*missing_ranks(results), *not_ok(results)]
-    looked_at: set[str] = set()
+    return check_together((results,), ("",), limits)
+
+
+def check_together(
+    results: Sequence[Results], files: Sequence[str], limits: Sequence[Limit],
+) -> CheckResult:
+    """Return whether each of the results, named ``files``, holds the limits; those of launches are
+    held by the launches of all. Raises ConfigError for an unknown column or unit."""
+    reasons: list[Reason] = []
+    looked_at: set[tuple[str, str]] = set()
+    tables = []
+    for one, file in zip(results, files, strict=True):
+        own = one.kind_columns
+        columns = {column.name: column for column in (*CASE_COLUMNS, *own.columns)}
+        refuse_unknown(limits, columns)
+        reasons += (replace(reason, file=file) for reason in (*missing_ranks(one), *not_ok(one)))
+        tables.append((columns, file, [_Row(file, item, {
+            **row_of(item), **own.values.get(item.case.case_id, {})}, id_in_any_version(item.case))
+            for item in one.cases]))
     for limit in limits:
-        chosen = [(item, row) for item, row in rows if _selected(limit, row)]
-        if not chosen:
-            wanted = " ".join(f"{name}={value}" for name, value in limit.select.items())
-            reasons.append(Reason(MISSING, f"{limit.metric} of {wanted or 'all cases'}",
-                                  "no case matches select"))
-        for item, row in chosen:
-            looked_at.add(item.case.case_id)
-            reasons += _of_case(limit, item, row, columns[limit.metric])
+        pools: dict[str, list[_Row]] = {}
+        for columns, file, rows in tables:
+            column = columns[limit.metric]
+            chosen = [row for row in rows if _selected(limit, row)]
+            if not chosen:
+                reasons.append(_selects_nothing(limit, file))
+            for row in chosen:
+                reasons += _flaws(row, column)
+                value = _value(row, column)
+                if limit.of == "launches" and value is not None:
+                    pools.setdefault(row.key, []).append(row)
+                    continue
+                looked_at.add((file, row.item.case.case_id))
+                if value is not None:
+                    reasons += _beyond(limit, row, value, column)
+        for pool in pools.values():
+            looked_at.add(("" if len(pool) > 1 else pool[0].file, pool[0].item.case.case_id))
+            reasons += _launches_beyond(limit, pool, column)
     return concluded(reasons, len(limits), len(looked_at))
 
 
@@ -295,9 +210,11 @@ def unchecked(item: CaseResult) -> Iterator[Reason]:
         yield Reason(CANNOT_TELL, item.case.label, "results were not checked", item.case.case_id)
 
 
-def _selected(limit: Limit, row: Mapping[str, Any]) -> bool:
-    return all(fnmatchcase(str(row.get(name)), str(value)) if name == "label"
-               else _same(row.get(name), value) for name, value in limit.select.items())
+def _selected(limit: Limit, row: _Row) -> bool:
+    return all(
+        fnmatchcase(str(row.values.get(name)), str(value)) if name == "label"
+        else _same(row.values.get(name), value) or (name == "case_id" and _same(row.key, value))
+        for name, value in limit.select.items())
 
 
 def _same(value: Any, wanted: Any) -> bool:
@@ -306,64 +223,99 @@ def _same(value: Any, wanted: Any) -> bool:
     return bool(value == wanted) or (not isinstance(value, bool) and str(value) == str(wanted))
 
 
-def _of_case(
-    limit: Limit, item: CaseResult, row: Mapping[str, Any], column: CaseColumn,
-) -> Iterator[Reason]:
-    case = item.case
-    if item.status != "ok":
-        yield _of_status(item)
-        return
-    yield from unchecked(item)
-    value = row.get(limit.metric)  # NaN or ABSENT, where a column of a kind is filled in
-    if value is None or value != value or (column.type is int and value == ABSENT[int]):
-        yield Reason(MISSING, case.label, f"has no {limit.metric}", case.case_id)
-        return
-    if limit.of == "launches":
-        yield from _launches_beyond(limit, item, column)
-    else:
-        yield from _beyond(limit, item, float(value), column)
+def _selects_nothing(limit: Limit, file: str) -> Reason:
+    wanted = " ".join(f"{name}={value}" for name, value in limit.select.items())
+    return Reason(MISSING, f"{limit.metric} of {wanted or 'all cases'}", "no case matches select",
+                  file=file)
 
 
-def _beyond(
-    limit: Limit, item: CaseResult, value: float, column: CaseColumn,
-) -> Iterator[Reason]:
+def _value(row: _Row, column: CaseColumn) -> float | None:
+    """Return the value of an ok case; None where it has none."""
+    value: Any = row.values.get(column.name)  # NaN or ABSENT, where a column of a kind is filled in
+    if row.item.status != "ok" or value is None or value != value or (
+            column.type is int and value == ABSENT[int]):
+        return None
+    return float(value)
+
+
+def _flaws(row: _Row, column: CaseColumn) -> Iterator[Reason]:
+    """Yield why a case does not pass whatever its limit is."""
+    if row.item.status != "ok":
+        yield replace(_of_status(row.item), file=row.file)
+        return
+    for reason in unchecked(row.item):
+        yield replace(reason, file=row.file)
+    if _value(row, column) is None:
+        yield row.reason(MISSING, f"has no {column.name}")
+
+
+def _beyond(limit: Limit, row: _Row, value: float, column: CaseColumn) -> Iterator[Reason]:
     """Yield a reason for each end of the limit: SLOW or CANNOT_TELL where the value, with its
     interval, exceeds it or may, else GOOD."""
     unit, scale = _unit(limit, column)
-    low, high = interval_of(item.statistics, column, value)
+    low, high = interval_of(row.item, column, value)
     shown = f"{limit.metric} {digits(value / scale, 4)} {unit}"
     if (low, high) != (value, value):
         shown += f" ({digits(low / scale, 4)}..{digits(high / scale, 4)})"
+    stats = row.item.statistics
+    is_single = (stats is not None and stats.n == 1 and not _is_printed(row.item)
+                 and _follows_median(column))
     for edge, sign, text in _edges(limit, column):
         # a minimum is a maximum of the negated value
         best, worst = min(sign * low, sign * high), max(sign * low, sign * high)
-        if best > edge:
-            yield Reason(SLOW, item.case.label, f"{shown}, {text}", item.case.case_id)
+        if is_single:
+            yield row.reason(CANNOT_TELL, f"{shown}, {text}; undecided: a single sample")
+        elif best > edge:
+            yield row.reason(SLOW, f"{shown}, {text}")
         elif worst > edge:
-            yield Reason(CANNOT_TELL, item.case.label,
-                         f"{shown}, {text}; undecided: the limit lies inside the interval",
-                         item.case.case_id)
+            yield row.reason(CANNOT_TELL,
+                             f"{shown}, {text}; undecided: the limit lies inside the interval")
         else:
-            yield Reason(GOOD, item.case.label, f"{shown}, {text}", item.case.case_id)
+            yield row.reason(GOOD, f"{shown}, {text}")
 
 
-def _launches_beyond(limit: Limit, item: CaseResult, column: CaseColumn) -> Iterator[Reason]:
+def _launches_beyond(
+    limit: Limit, rows: Sequence[_Row], column: CaseColumn,
+) -> Iterator[Reason]:
     """Yield SLOW where the medians of all launches are beyond the limit, CANNOT_TELL for some, or
     of a single launch, GOOD for none.
 
-    Of healthy launches a share 1 - q may be beyond a learned limit: n of n are by (1 - q)^n."""
-    unit, scale = _unit(limit, column)
-    times = launch_times(item)
-    for edge, sign, text in _edges(limit, column):
-        beyond = [time_s for time_s in times if sign * time_s > edge]
-        worst = max(times) if sign > 0 else min(times)
-        message = (f"{limit.metric} {digits(worst / scale, 4)} {unit} in the worst launch, "
-                   f"{len(beyond)} of {len(times)} beyond, {text}")
-        is_proven = len(beyond) == len(times) >= FEWEST_BEYOND
-        if beyond and len(times) < FEWEST_BEYOND:
-            message += "; one launch decides nothing: use --launches 5, or other jobs"
-        outcome = GOOD if not beyond else SLOW if is_proven else CANNOT_TELL
-        yield Reason(outcome, item.case.label, message, item.case.case_id)
+    Of healthy launches a share 1 - q may be beyond a learned limit: n of n are by (1 - q)^n. The
+    launches of all ``rows``, a case in several files, count together, but files may be of other
+    nodes: one that is proven slow by its own launches stays so beside others."""
+    launches = [(row, launch_times(row.item)) for row in rows]
+    for end in _edges(limit, column):
+        edge, sign, _ = end
+        n_within = [sum(sign * time_s <= edge for time_s in times) for _, times in launches]
+        is_slow = [not n and (not any(n_within) or len(times) >= FEWEST_BEYOND)
+                   for n, (_, times) in zip(n_within, launches, strict=True)]
+        for chosen in (True, False):
+            pool = [one for one, slow in zip(launches, is_slow, strict=True) if slow == chosen]
+            if pool:
+                yield _of_pool(limit, pool, column, end)
+
+
+def _of_pool(
+    limit: Limit, launches: Sequence[tuple[_Row, Sequence[float]]], column: CaseColumn,
+    end: tuple[float, int, str],
+) -> Reason:
+    """Return what the launches of a case in several files prove together, about one end; files
+    with a launch beyond are named, or all."""
+    (edge, sign, text), (unit, scale) = end, _unit(limit, column)
+    first = launches[0][0]
+    times = [sign * time_s for _, of_file in launches for time_s in of_file]
+    files = [row.file for row, of_file in launches if max(sign * one for one in of_file) > edge]
+    n_beyond = sum(time_s > edge for time_s in times)
+    message = (f"{limit.metric} {digits(abs(max(times)) / scale, 4)} {unit} in the worst launch, "
+               f"{n_beyond} of {len(times)} beyond, {text}")
+    if n_beyond and len(times) < FEWEST_BEYOND:
+        repeats = first.item.timing is not None and first.item.timing.repeats
+        message += ("; one launch decides nothing: "
+                    f"{'' if repeats else 'use --launches 5, or '}give other jobs, too")
+    outcome = GOOD if not n_beyond else (
+        SLOW if n_beyond == len(times) >= FEWEST_BEYOND else CANNOT_TELL)
+    return replace(first.reason(outcome, message), file=", ".join(
+        files or [row.file for row, _ in launches]))
 
 
 def _unit(limit: Limit, column: CaseColumn) -> tuple[str, float]:
@@ -381,31 +333,46 @@ def _edges(limit: Limit, column: CaseColumn) -> Iterator[tuple[float, int, str]]
             yield sign * end * scale, sign, f"limit {name} {digits(end, 6)} {unit}{why}"
 
 
-def interval_of(
-    stats: Statistics | None, column: CaseColumn, value: float,
-) -> tuple[float, float]:
+def interval_of(item: CaseResult, column: CaseColumn, value: float) -> tuple[float, float]:
     """Return the ends of the interval of a median time, or of a rate that follows from it.
 
-    Where the interval is unreliable the range of launches takes its place. Both ends are the value
-    itself where there is neither, or where the value does not follow from the median."""
-    ends = _ends_of_median(stats)
-    if stats is None or ends is None:
+    Both ends are the value itself where there is none, or where it does not follow from the
+    median."""
+    stats, ends = item.statistics, _ends_of_median(item)
+    if stats is None or ends is None or not _follows_median(column):
         return value, value
     if column.name == "median_s":
         return ends
-    if column.name.endswith("_per_s") and not column.apart:
-        return value * stats.median_s / ends[1], value * stats.median_s / ends[0]
-    return value, value
+    return value * stats.median_s / ends[1], value * stats.median_s / ends[0]
 
 
-def _ends_of_median(stats: Statistics | None) -> tuple[float, float] | None:
-    if stats is None:
+def _follows_median(column: CaseColumn) -> bool:
+    return column.name == "median_s" or (column.name.endswith("_per_s") and not column.apart)
+
+
+def _is_printed(item: CaseResult) -> bool:
+    return item.timing is not None and item.timing.is_imported
+
+
+def _ends_of_median(item: CaseResult) -> tuple[float, float] | None:
+    """Return the ends of the median's interval in seconds. Where it is unreliable, the range of
+    launches takes its place, or it is widened to the passes, of a single one to the middle half of
+    the samples; of fewer samples than an interval needs it is their range. A time that another
+    program printed has none."""
+    stats = item.statistics
+    if stats is None or _is_printed(item):
         return None
     if stats.reliable_interval is not None:
         return stats.reliable_interval
     if stats.launch_low_s is not None and stats.launch_high_s is not None:
         return stats.launch_low_s, stats.launch_high_s
-    return None
+    if stats.ci_low_s is None or stats.ci_high_s is None:
+        return stats.min_s, stats.max_s
+    passes_s = [time_s for time_s in (item.timing.pass_medians_s if item.timing else ())
+                if time_s is not None]
+    ends = (*(passes_s if len(passes_s) > 1 else (stats.p25_s, stats.p75_s)),
+            stats.ci_low_s, stats.ci_high_s)
+    return min(ends), max(ends)
 
 
 STYLES: Mapping[str, Mapping[str, int]] = MappingProxyType({
@@ -425,26 +392,17 @@ UNREADABLE: Mapping[str, int] = MappingProxyType(
 
 def check_file(results: Sequence[Path], limits: Path) -> CheckResult:
     """Return whether results hold the limits of a file. Raises FileError or ConfigError."""
-    return _checked_by(results, read_limits(limits).limits, str(limits))
+    return held_by(results, read_limits(limits).limits, str(limits))
 
 
-def check_runs(results: Sequence[Path], baseline: Sequence[Path], share: float) -> CheckResult:
-    """Return whether results hold the limits that are learned from runs of a baseline.
-
-    Raises FileError, and UsageError for too few launches or runs that are not clean."""
-    name = "--baseline-range"
-    content = learned(side_of(baseline), share, name)
-    return _checked_by(results, checked_limits(content, name).limits, name)
-
-
-def _checked_by(results: Sequence[Path], allowed: Sequence[Limit], name: str) -> CheckResult:
-    side = side_of(results)
+def held_by(results: Sequence[Path], allowed: Sequence[Limit], name: str) -> CheckResult:
+    """Return whether results hold limits from ``name``. Raises FileError or ConfigError."""
+    side, kept = side_of(results), each_once(results)
+    files = [valid(str(path)) if len(kept) > 1 else "" for path in kept]
     try:
-        checks = [check_limits(one, allowed) for one in side.results]
+        return check_together(side.results, files, allowed)
     except ConfigError as error:
         raise ConfigError(*(f"{name}: {line}" for line in error.args)) from None
-    reasons = _of_files(results, ((*one.reasons, *one.held) for one in checks))
-    return concluded(reasons, len(allowed), sum(one.n_cases for one in checks))
 
 
 def _of_files(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from hpcbench.answers.answer import ends_of
 from hpcbench.config.axes import CHECKED, unknown_name
 from hpcbench.errors import UsageError
-from hpcbench.plan.case import DEFAULT_MODE, Case
+from hpcbench.plan.case import DEFAULT_MODE, Case, case_id
 from hpcbench.records import dataclass
 from hpcbench.reduce.records import log_ratios, passes_by_launch
 from hpcbench.reduce.results import IMPORTED, PRINTED_FOLD, CaseResult, Results, RunInfo
@@ -103,10 +103,16 @@ def read_side(text: str) -> Side:
     first = text.split(",", maxsplit=1)[0]
     if not equals or not name or os.sep in name or os.path.lexists(first):
         name, files = "", text  # a path that exists has no name in front
-    paths = [Path(part) for part in files.split(",") if part]
+    paths = separate(files)
     if not paths:
         raise UsageError(f'"{text}" names no results file; write FILE, or NAME=FILE,FILE')
     return side_of(paths, valid(name or text))
+
+
+def separate(files: str) -> list[Path]:
+    """Return the paths that commas separate; one that exists with its commas is one path."""
+    whole = [files] if os.path.lexists(files) else files.split(",")
+    return [Path(part) for part in whole if part]
 
 
 def side_of(paths: Sequence[Path], label: str = "") -> Side:
@@ -308,9 +314,11 @@ def _stated(value: object) -> str:
 
 
 def id_in_any_version(case: Case) -> str:
-    """Return the case's id; for one that runs a file, whose content is in the id, its parameters.
-    """
-    return _text(sorted(parameters(case).items())) if case.workload.features.files else case.case_id
+    """Return the case's id; for one that runs a file, whose content is in the id, that of its
+    parameters."""
+    if not case.workload.features.files:
+        return case.case_id
+    return case_id({"parameters": _text(sorted(parameters(case).items()))})
 
 
 def split_by(side: Side, key: str) -> dict[str, dict[str, CaseOfSide]]:

@@ -155,7 +155,7 @@ _AGAINST, _LEARN = "Check against", "Learn limits"
 
 def check(
     results: Annotated[list[Path], typer.Argument(
-        metavar="RESULTS...", help="results.h5 or its folder; several launches of one job.")],
+        metavar="RESULTS...", help="results.h5 or its folder; several of equal jobs.")],
     limits: Annotated[Optional[Path], typer.Option(
         "--limits", metavar="FILE", rich_help_panel=_AGAINST,
         help="Limits in a YAML file (docs/compare.md).")] = None,
@@ -190,9 +190,13 @@ def check(
         hpcbench check new/results.h5 --baseline old1 --baseline old2 --exit-style slurm
         hpcbench check results/latest --baseline nights --baseline-range 2026-01-01..2026-01-31
         hpcbench check --learn run1 run2 run3 -o limits.yaml"""
-    from hpcbench.answers.check import STYLES, UNREADABLE, check_file, write_limits
+    from hpcbench.answers.check import STYLES, UNREADABLE, check_file
+    from hpcbench.answers.compare_inputs import separate
+    from hpcbench.answers.learned_limits import write_limits
     from hpcbench.report.answer_lines import print_checked, print_checked_json, print_unreadable
 
+    results, baseline = ([path for given in some or () for path in separate(str(given))]
+                         for some in (results, baseline))
     if style not in STYLES:
         raise UsageError(f"--exit-style {style}: allowed are {', '.join(STYLES)}")
     if learn and limits is None and not baseline:
@@ -202,7 +206,7 @@ def check(
         if learn or (limits is None) != bool(baseline) or (baseline_range and not baseline):
             raise UsageError("give one: --limits FILE, --baseline RESULTS or --learn")
         checked = (check_file(results, limits) if limits is not None else
-                   _against(results, baseline or [], baseline_range, smallest, share))
+                   _against(results, baseline, baseline_range, smallest, share))
     except Exception as error:  # an error of any kind is no evidence against a node
         if style == "ci" and not isinstance(error, UsageError):
             raise
@@ -221,7 +225,8 @@ def _against(
     """Return whether results are as fast as earlier ones, or as those of a period below folders.
 
     Raises UsageError without the part that finds these."""
-    from hpcbench.answers.check import check_baseline, check_runs
+    from hpcbench.answers.check import check_baseline
+    from hpcbench.answers.learned_limits import check_runs
 
     if period is None:
         return check_baseline(results, baseline, smallest)

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from hpcbench.answers.check import check_baseline, write_limits
+from hpcbench.answers.check import check_baseline
+from hpcbench.answers.learned_limits import write_limits
 from hpcbench.cli import app
 from hpcbench.errors import UsageError
 from hpcbench.reduce.reduce import reduce_folder

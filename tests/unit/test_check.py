@@ -24,21 +24,30 @@ from hpcbench.answers.check import (
     UNREADABLE,
     Reason,
     check_limits,
+    check_together,
     concluded,
     interval_of,
-    launches_needed,
-    learned,
-    learning_doubts,
 )
 from hpcbench.answers.compare_inputs import Side
+from hpcbench.answers.learned_limits import launches_needed, learned, learning_doubts
 from hpcbench.config.section import Limit, checked_limits
 from hpcbench.errors import ConfigError, UsageError
+from hpcbench.kinds.function.plan import FunctionCall
 from hpcbench.plan.case import Case
 from hpcbench.reduce.kind_facts import CaseColumn
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.answer_lines import reason_lines
-from results_factory import flagged, in_launches, make_case, make_results, not_ok, ok
+from results_factory import (
+    flagged,
+    in_launches,
+    in_passes,
+    make_case,
+    make_results,
+    make_statistics,
+    not_ok,
+    ok,
+)
 
 FILE = RESULTS["collective"]
 
@@ -106,6 +115,87 @@ def test_a_limit_of_launches_is_of_the_median_of_each() -> None:
     assert outcome(wide, **limit, max=1.1) == "cannot_tell", "one launch decides nothing"
 
 
+def pooled(limit: float, *jobs: list[list[float]]) -> list[tuple[str, str]]:
+    """Return outcome and files of jobs, each of some launches of some samples, held together."""
+    runs = [make_results((in_launches(make_case(), *launches),)) for launches in jobs]
+    found = check_together(runs, ["abcd"[at] for at in range(len(runs))], [
+        Limit(metric="median_s", of="launches", max=limit)])
+    return [(one.outcome, one.file) for one in (*found.reasons, *found.held)]
+
+
+def test_launches_of_several_results_are_judged_together() -> None:
+    """Backend mpi has one launch a job: two jobs beyond the limit are two of two launches."""
+    slow, well = [[3.0] * 9], [[1.0] * 9]
+    assert pooled(2.0, slow) == [("cannot_tell", "a")], "one launch decides nothing"
+    assert pooled(2.0, slow, slow) == [("slow", "a, b")]
+    assert pooled(2.0, slow, well, slow) == [("cannot_tell", "a, c")]
+    assert pooled(2.0, well) == pooled(2.0, [*well, *well]) == [("good", "a")]
+
+
+def test_other_results_hide_no_proven_slowness() -> None:
+    """They may be of another node."""
+    slow, well = [[3.0] * 9] * 5, [[1.0] * 9] * 5
+    assert pooled(2.0, well, slow) == [("slow", "b"), ("good", "a")]
+    assert pooled(2.0, slow, well, [[3.0] * 9]) == [("slow", "a"), ("cannot_tell", "c")]
+
+
+def test_a_result_that_lacks_a_case_is_missing_beside_others() -> None:
+    case = make_case()
+    runs = [make_results((ok(case),)), make_results((not_ok(case, "skipped", "no GPU"),)),
+            make_results(())]
+    found = check_together(runs, ["a", "b", "c"], [
+        Limit(metric="median_s", of="launches", max=9)])
+    assert [(one.outcome, one.file) for one in found.reasons] == [
+        ("missing", "b"), ("missing", "c")]
+
+
+@pytest.mark.parametrize("kind", sorted(RESULTS))
+def test_a_run_of_any_kind_holds_the_limits_that_it_taught(kind: str) -> None:
+    with open_results(RESULTS[kind]) as file:
+        results = file.results
+    run = replace(results, run=replace(results.run, faults=()), cases=tuple(
+        item for item in results.cases if item.status == "ok" and item.n_wrong is not None))
+    limits = [Limit.model_validate(raw) for raw in
+              learned(Side("runs", (run,)), 0.04)["limits"]]
+    assert limits and check_limits(run, limits).outcome == "good"
+
+
+def test_limits_of_a_function_hold_when_its_file_has_changed() -> None:
+    work = FunctionCall("ops.py", "0" * 64, "fast", (), "fp32")
+    before, after = (make_case(replace(work, sha256=digit * 64), kind="function", block=digit)
+                     for digit in "01")
+    assert before.case_id != after.case_id
+    (raw,) = learned(Side("runs", (make_results((ok(before, 1e-3),)),)), 0.04)["limits"]
+    for case in (before, after):
+        found = check_limits(make_results((ok(case, 1e-3),)), [Limit.model_validate(raw)])
+        assert found.outcome == "good", found
+
+
+@pytest.mark.parametrize(("passes", "limit", "word"), [
+    ((0.99, 1.01), 1.2, "good"), ((0.99, 1.01), 0.95, "slow"),
+    ((0.9, 1.3), 1.2, "cannot_tell"), ((0.9, 1.3), 0.95, "cannot_tell"),
+    ((1.0,), 1.2, "good"), ((1.0,), 1.05, "cannot_tell"), ((1.0,), 0.97, "cannot_tell")])
+def test_an_unreliable_interval_decides_only_with_passes_or_most_samples(
+    passes: tuple[float, ...], limit: float, word: str,
+) -> None:
+    """Its ends are 0.99 and 1.02; of a single pass the middle half of samples is 0.95..1.1."""
+    item = in_passes(make_case(), *passes)
+    assert item.statistics is not None
+    unreliable = replace(item, statistics=replace(
+        make_statistics(1.0), ci_reliable=False))
+    assert outcome(make_results((unreliable,)), metric="median_s", max=limit) == word
+
+
+def test_a_single_sample_decides_nothing() -> None:
+    single = replace(ok(make_case()), statistics=make_statistics(1.0, n=1, spread=0.0))
+    for limit in (0.5, 2.0):
+        assert outcome(make_results((single,)), metric="median_s", max=limit) == "cannot_tell"
+    few = replace(single, statistics=make_statistics(1.0, n=3))
+    words = [outcome(make_results((few,)), metric="median_s", max=limit)
+             for limit in (0.7, 1.5, 1.7)]
+    assert words == ["slow", "cannot_tell", "good"], "their range is 0.8..1.6"
+
+
 SAMPLES = st.lists(st.floats(1e-6, 1e-3), min_size=1, max_size=30)
 
 
@@ -164,9 +254,10 @@ def test_a_rate_is_least_where_the_time_is_most(results: Results) -> None:
 def test_a_rate_beside_the_median_has_no_interval_of_it(results: Results) -> None:
     """The rate of the worst link is of one pair: the median of all says nothing of it."""
     column = CaseColumn("least_link_bytes_per_s", "bytes/s", "", apart=True)
-    stats = next(item.statistics for item in results.cases if item.statistics)
-    wide = replace(stats, ci_low_s=0.5 * stats.median_s, ci_high_s=4 * stats.median_s,
-                   ci_reliable=True)
+    item = next(item for item in results.cases if item.statistics)
+    stats = item.statistics
+    wide = replace(item, statistics=replace(
+        stats, ci_low_s=0.5 * stats.median_s, ci_high_s=4 * stats.median_s, ci_reliable=True))
     assert interval_of(wide, column, 100.0) == (100.0, 100.0)
     assert interval_of(wide, replace(column, apart=False), 100.0) == pytest.approx((25.0, 200.0))
 

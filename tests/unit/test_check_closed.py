@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from golden import RESULTS
-from hpcbench.answers.check import check_baseline, check_file, check_limits, learned
+from hpcbench.answers.check import check_baseline, check_file, check_limits
 from hpcbench.answers.compare_inputs import Side, read_side
+from hpcbench.answers.learned_limits import learned
 from hpcbench.config.section import Limit, read_limits
 from hpcbench.errors import ConfigError, FileError, UsageError
 from hpcbench.reduce.reduce import reduce_folder
@@ -112,6 +113,12 @@ def test_a_comma_in_a_path_is_one_of_its_letters(tmp_path: Path) -> None:
     limits = tmp_path / "limits.yaml"
     limits.write_text("limits: [{metric: median_s, max: 1000}]")
     assert check_file([path], limits).n_cases
+    assert read_side(str(path)).results
+    other = tmp_path / "b.h5"
+    other.symlink_to(path)
+    (tmp_path / "a").symlink_to(path)
+    joined = hpcbench(f"{tmp_path / 'a'},{other}", "--limits", str(limits))
+    assert "is given twice" in joined.stderr, "the parts were read, each of them the same file"
 
 
 def test_runs_with_injected_faults_teach_nothing() -> None:

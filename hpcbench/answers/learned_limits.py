@@ -1,0 +1,142 @@
+"""Limits that are learned from clean runs.
+
+The slowest of n launches is below the quantile q of all launches only with a probability of q^n,
+however launches are distributed (Wilks, Annals of Mathematical Statistics 12, 1941). So n launches
+give a limit that a share q of healthy launches holds, with the confidence 1 - q^n, and fewer do
+not. The limit is of medians of launches (``of: launches``), so every run holds the limits that
+were learned from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from hpcbench.answers.check import CheckResult, held_by, unchecked
+from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, side_of
+from hpcbench.answers.verdict import RED, verdict_of
+from hpcbench.config.section import checked_limits
+from hpcbench.errors import UsageError
+from hpcbench.trace.container import whole_file
+from hpcbench.units import plural
+
+CONFIDENCE = 0.95
+MARGIN = 0.02
+"""Added to the slowest launch, as a share."""
+
+
+def launches_needed(share: float, confidence: float = CONFIDENCE) -> int:
+    """Return how many launches give a limit that this share of launches holds."""
+    return math.ceil(math.log(1 - confidence) / math.log(share))
+
+
+def write_limits(
+    results: Sequence[Path], output: Path | None, share: float,
+) -> tuple[Path, tuple[str, ...]]:
+    """Write a file of limits from clean runs; return its path, and why to doubt these limits.
+
+    Raises UsageError, FileError."""
+    from hpcbench.config.yaml_text import commented_yaml  # few commands need yaml
+
+    if output is None:
+        raise UsageError("--learn writes a file of limits: name it with -o")
+    if output.exists():
+        raise UsageError(f"{output} exists, and is not written over: name another file with -o")
+    side = side_of(results)
+    content = learned(side, share)
+    comments = [f"Learned by hpcbench check from {len(side.results)} results."]
+    if any(case.jobs < len(case.launch_s) for case in cases_of(side).values()):
+        comments.append("Launches of one job share its conditions: other jobs may differ by more. "
+                        "Add runs at other times.")
+    doubts = tuple(learning_doubts(side))
+    text = commented_yaml(content, [*comments, *doubts], {})
+    with whole_file(output) as part:
+        part.write_text(text, encoding="utf-8")
+    return output, doubts
+
+
+LOOSE = 0.1
+"""A limit that much above the median launch, as a share, lets clearly slower nodes pass."""
+
+
+def learning_doubts(side: Side) -> Iterator[str]:
+    """Yield which runs are not to be quoted, and how far the slowest launches are off."""
+    verdicts = [(results.run.run_id, verdict_of(results)) for results in side.results]
+    red = [f"{run}: {verdict.sentence}" for run, verdict in verdicts if verdict.state == RED]
+    if red:
+        yield f"{len(red)} of {plural(len(verdicts), 'run')} not to be quoted; first: {red[0]}"
+    timed = [case for case in cases_of(side).values() if case.launch_s]
+    above = [(max(case.launch_s) / median(case.launch_s) - 1, case.case.label) for case in timed]
+    loose = [one for one in above if one[0] > LOOSE]
+    if loose:
+        share, label = max(loose)
+        yield (f"in {len(loose)} of {plural(len(timed), 'case')} the slowest launch, which is the "
+               f"limit, is over {LOOSE:.0%} above the median launch, in {label} {share:.0%}: "
+               "nodes that slow pass; learn again when the node is quiet")
+
+
+def learned(side: Side, share: float, option: str = "--learn") -> dict[str, Any]:
+    """Return the content of a file of limits of the times of all cases, as plain values.
+
+    Raises UsageError if runs are not clean, or if there are too few launches."""
+    cases = cases_of(side)
+    _refuse_unclean(side, option)
+    least = launches_needed(share)
+    fewest = min((case for case in cases.values() if case.launch_s),
+                 key=lambda case: len(case.launch_s), default=None)
+    few = len(fewest.launch_s) if fewest else 0
+    if few < least:
+        why = " (in one process, backend mpi or --inline, they count as one)" if (
+            fewest and fewest.repeats) else ""
+        raise UsageError(
+            f"{option}: a limit that {share:.0%} of launches hold takes {least} launches of every "
+            f"case with {CONFIDENCE:.0%} confidence; there are {few}{why}: give more runs, or a "
+            "smaller --share")
+    return {"limits": list(_limits(cases, share))}
+
+
+def _limits(cases: Mapping[str, CaseOfSide], share: float) -> Iterator[dict[str, Any]]:
+    for case_id, case in cases.items():
+        if case.launch_s:
+            slowest, n = max(case.launch_s), len(case.launch_s)
+            scope = f" within {plural(case.jobs, 'job')}" if case.jobs < n else ""
+            yield {"metric": "median_s", "of": "launches", "select": {"case_id": case_id},
+                   "max": float(f"{slowest * (1 + MARGIN) * 1e6:.4g}"), "unit": "us",
+                   "why": f"{case.case.label}: slowest of {n} launches{scope} + {MARGIN:.0%} "
+                          f"({share:.0%} pass with {1 - share ** n:.1%} confidence)"}
+
+
+def _refuse_unclean(side: Side, option: str) -> None:
+    """Raise UsageError if a run would not hold the limits, or had injected faults.
+
+    It would not with wrong or failed cases, ranks without a trace, unchecked results, or cases
+    without a time that other runs timed."""
+    timed = {item.case.case_id: item.case.label for results in side.results
+             for item in results.cases if item.status == "ok"}
+    bad: Sequence[str] = [
+        f"{results.run.run_id}: {item.case.label} is {item.status}"
+        for results in side.results for item in results.cases
+        if item.status in ("wrong", "failed", "timeout", "not_run")]
+    bad = bad or [f"{results.run.run_id}: {timed[missing]} has no time, and has one in other runs"
+                  for results in side.results for missing in timed.keys() - {
+                      item.case.case_id for item in results.cases if item.status == "ok"}]
+    bad = bad or [f"{results.run.run_id}: {reason.what}: {reason.sentence}"
+                  for results in side.results for item in results.cases
+                  if item.status == "ok" for reason in unchecked(item)]
+    bad = bad or [f"{results.run.run_id}: ranks are missing" for results in side.results
+                  if len(results.run.ranks_present) < results.run.world_size]
+    bad = bad or [f"{results.run.run_id}: faults were injected" for results in side.results
+                  if results.run.faults]
+    if bad:
+        raise UsageError(f"{option}: these runs are not clean; first: {bad[0]}")
+
+
+def check_runs(results: Sequence[Path], baseline: Sequence[Path], share: float) -> CheckResult:
+    """Return whether results hold the limits that are learned from runs of a baseline.
+
+    Raises FileError, and UsageError for too few launches or runs that are not clean."""
+    name = "--baseline-range"
+    content = learned(side_of(baseline), share, name)
+    return held_by(results, checked_limits(content, name).limits, name)
