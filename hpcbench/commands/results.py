@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -180,8 +179,7 @@ def check(
     share: Annotated[float, typer.Option(
         "--share", min=0.1, max=0.999, metavar="SHARE", rich_help_panel=_LEARN,
         help="Share of launches that meet a limit; default: 0.75.")] = 0.75,
-    as_json: JsonOption = False,
-    verbose: VerboseOption = False, quiet: QuietOption = False,
+    as_json: JsonOption = False, verbose: VerboseOption = False, quiet: QuietOption = False,
 ) -> None:
     """Pass or fail stored results by limits or a baseline.
 
@@ -191,16 +189,13 @@ def check(
         hpcbench check results/latest --baseline nights --baseline-range 2026-01-01..2026-01-31
         hpcbench check --learn run1 run2 run3 -o limits.yaml"""
     from hpcbench.answers.check import STYLES, UNREADABLE, check_file
-    from hpcbench.answers.compare_inputs import separate
-    from hpcbench.answers.learned_limits import write_limits
     from hpcbench.report.answer_lines import print_checked, print_checked_json, print_unreadable
 
-    results, baseline = ([path for given in some or () for path in separate(str(given))]
-                         for some in (results, baseline))
+    results, baseline = _separated(results), _separated(baseline or [])
     if style not in STYLES:
         raise UsageError(f"--exit-style {style}: allowed are {', '.join(STYLES)}")
     if learn and limits is None and not baseline:
-        _say_learned(*write_limits(results, output, share))
+        _learn(results, output, share)
         return
     try:
         if learn or (limits is None) != bool(baseline) or (baseline_range and not baseline):
@@ -236,7 +231,17 @@ def _against(
     return check_runs(results, finder.load()(baseline, period), share)
 
 
-def _say_learned(path: Path, doubts: Iterable[str]) -> None:
+def _separated(given: list[Path]) -> list[Path]:
+    """Return files and folders that spaces or, as of `compare`, commas separate."""
+    from hpcbench.answers.compare_inputs import separate
+
+    return [path for text in given for path in separate(str(text))]
+
+
+def _learn(results: list[Path], output: Path | None, share: float) -> None:
+    from hpcbench.answers.learned_limits import write_limits
+
+    path, doubts = write_limits(results, output, share)
     say(path)
     for doubt in doubts:
         say(f"warning: {doubt}", sys.stderr)

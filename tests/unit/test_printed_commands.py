@@ -58,7 +58,7 @@ PRINTED = {
         "kinds/training/block.py", "reduce/suite_file.py", "report/charts.py",
         "validation/job.py", "validation/machine.py",
         "answers/compare.py", "answers/compare_tables.py",
-        "answers/check.py", "answers/winners.py", "fleet/history/runs.py",
+        "answers/learned_limits.py", "answers/winners.py", "fleet/history/runs.py",
         "answers/topics.py", "interop/answers/causes.py", "interop/answers/what_if.py",
         "operations/traffic.py", "commands/results.py",
         "interop/formats/export/tuner_tables.py"), NAME),
