@@ -29,7 +29,7 @@ from hpcbench.answers.compare_inputs import (
 )
 from hpcbench.answers.compare_tables import protocol_text
 from hpcbench.config.axes import nearest, quote
-from hpcbench.config.section import SCALES, Limit, limit_below, read_limits
+from hpcbench.config.section import RATE, SCALES, Limit, limit_below, read_limits
 from hpcbench.errors import ConfigError, ExitCode
 from hpcbench.plan.case import Plan
 from hpcbench.records import dataclass
@@ -334,7 +334,7 @@ def _edges(limit: Limit, column: CaseColumn) -> Iterator[tuple[float, int, str]]
 
 
 def interval_of(item: CaseResult, column: CaseColumn, value: float) -> tuple[float, float]:
-    """Return the ends of the interval of a median time, or of a rate that follows from it.
+    """Return the ends of the interval of a median time, or of a rate or share that follows from it.
 
     Both ends are the value itself where there is none, or where it does not follow from the
     median."""
@@ -347,7 +347,9 @@ def interval_of(item: CaseResult, column: CaseColumn, value: float) -> tuple[flo
 
 
 def _follows_median(column: CaseColumn) -> bool:
-    return column.name == "median_s" or (column.name.endswith("_per_s") and not column.apart)
+    """Return whether a value is the median time, or a rate of it or its share of another."""
+    return column.name == "median_s" or (
+        column.name.endswith(RATE) or column.name.startswith("of_")) and not column.apart
 
 
 def _is_printed(item: CaseResult) -> bool:

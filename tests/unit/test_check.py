@@ -260,6 +260,8 @@ def test_a_rate_beside_the_median_has_no_interval_of_it(results: Results) -> Non
         stats, ci_low_s=0.5 * stats.median_s, ci_high_s=4 * stats.median_s, ci_reliable=True))
     assert interval_of(wide, column, 100.0) == (100.0, 100.0)
     assert interval_of(wide, replace(column, apart=False), 100.0) == pytest.approx((25.0, 200.0))
+    of_link = CaseColumn("of_link", "1", "share of a rate, as acceptance limits it")
+    assert interval_of(wide, of_link, 0.5) == pytest.approx((0.125, 1.0))
 
 
 def test_the_worst_outcome_counts_and_every_reason_is_stated_once(results: Results) -> None:
