@@ -89,17 +89,26 @@ def _union(kind: Any, parts: tuple[Any, ...]) -> Codec:
     usual = next((codec for part, codec in codecs.items() if part is not NoneType), None)
 
     def read(plain: Any) -> Any:
-        for codec in codecs.values():
+        for part, codec in codecs.items():
             try:
                 return codec.read(plain)
-            except ValueError as error:
-                last = error
-        raise ValueError(f"no {kind}: {last}")
+            except ValueError:
+                if _is_meant(part, plain):
+                    raise
+        raise ValueError(f"{kind} expected, got {plain!r:.100}")
 
     def write(value: Any) -> Any:
         return (codecs.get(type(value)) or usual or codecs[NoneType]).write(value)
 
     return Codec(read, write)
+
+
+def _is_meant(part: Any, plain: Any) -> bool:
+    """Return whether a value has the ``Literal`` fields of a record."""
+    names = {name: get_args(hint) for name, hint in get_type_hints(part).items()
+             if get_origin(hint) is Literal} if is_dataclass(part) else {}
+    return bool(names) and isinstance(plain, dict) and all(
+        plain.get(name) in values for name, values in names.items())
 
 
 def _record(kind: Any) -> Codec:
@@ -108,9 +117,14 @@ def _record(kind: Any) -> Codec:
 
     def read(plain: Any) -> Any:
         _checked(plain, isinstance(plain, dict), kind)
+        values = {}
+        for name, codec in codecs.items():
+            try:
+                values.update({name: codec.read(plain[name])} if name in plain else {})
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
         try:
-            return kind(**{name: codec.read(plain[name])
-                           for name, codec in codecs.items() if name in plain})
+            return kind(**values)
         except TypeError as error:  # a field is missing
             raise ValueError(str(error)) from error
 

@@ -86,7 +86,8 @@ def complaint(code: int, err: str, out: str = "") -> str | None:
         return f"exit code {code}"
     if code == 2 and not (err + out).strip():
         return "exit code 2 without a word"
-    if code == 2 and err and not err.startswith("hpcbench: ") and " Error " not in err:
+    if code == 2 and err and " Error " not in err and not err.startswith(
+            ("hpcbench: ", "HPCBENCH_CHECK ")):
         return "does not say who complains"
     longest = max(map(len, err.splitlines()), default=0)
     if longest > LONGEST_LINE:

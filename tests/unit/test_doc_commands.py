@@ -61,6 +61,8 @@ RUN_BY = {
     "hpcbench suite":
         "mpi/test_suite.py::test_a_member_that_fails_or_cannot_run_does_not_stop_the_others",
     "mpirun soak": "mpi/test_soak.py::test_a_flipped_bit_is_named_and_the_soak_goes_on",
+    "hpcbench hunt": "mpi/test_hunt.py::test_ranks_of_mpirun_hunt_and_one_node_is_not_called_good",
+    "hpcbench history": "unit/test_history.py::test_a_report_has_a_chart_of_each_case",
     "hpcbench plot": "install/test_base_install.py::test_plot",
     "hpcbench run --dry-run":
         "workloads/test_dry_run.py::test_the_command_states_what_it_is_and_leaves_nothing_behind",
@@ -76,6 +78,7 @@ NOT_RUN = {
     "scripts/reference.py": "it would write the pages that test_reference.py compares",
     "tests/golden.py": "it would write the files that test_golden.py compares with today's",
     "srun torchrun run": "test_torchrun.py runs torchrun with the variables of a step of Slurm",
+    "srun hunt": "it is mpirun hunt; test_hunt_ranks.py gives it the variables of a step of Slurm",
     "torchrun record": "it is mpirun record, with ranks that torchrun numbers",
     "hpcbench plan --dry-run": "it is plan, then run --dry-run, and both are run",
     "job.sh": "gen-config acceptance writes it; test_acceptance.py runs it",

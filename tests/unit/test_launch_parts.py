@@ -613,12 +613,11 @@ def _a_case() -> Case:
     return make_plan(check_config({"benchmarks": [block]}, "test"), 2).cases[0]
 
 
-@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 def test_an_answer_of_a_wrong_type_is_a_problem_of_that_message() -> None:
     ours, theirs = socket_pair()
     one, other = supervisor_channel(ours), worker_channel(theirs)
     other.send(CaseAnswer(1, 2, "cpu", phases={"forward": [1.5]}))  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match="phases.forward.0"):
+    with pytest.raises(ValueError, match="^phases: .*1.5"):
         one.receive()
     other.send(DoneAnswer())
     assert one.receive() == DoneAnswer()
