@@ -67,9 +67,10 @@ class ExitCode(IntEnum):
 class HpcbenchError(Exception):
     """Base of every error this package raises on purpose.
 
-    ``to_see``: what is on disk of a measurement that it ended, and how to see it; else ""."""
+    ``exit_code``: an `ExitCode`, or that of the program that a command stands in for. ``to_see``:
+    what is on disk of a measurement that it ended, and how to see it; else ""."""
 
-    exit_code = ExitCode.INTERNAL
+    exit_code: int = ExitCode.INTERNAL
     to_see = ""
 
 

@@ -327,7 +327,7 @@ def as_job(
 
 
 def _end_alone(
-    comm: Communicator | None, message: str, code: ExitCode,
+    comm: Communicator | None, message: str, code: int,
     to_see: str = "To see what is recorded, run: hpcbench reduce FOLDER",
 ) -> int:
     """End after an error that the other ranks do not know of: end them too, if there are any."""

@@ -19,8 +19,8 @@ from hpcbench.measurement.process import own_cores
 _STANDARD = range(3)
 _COMPILER = "TORCHINDUCTOR"
 """What torch.compile sets has this in its name."""
-_OF_LIBRARIES = ("torch.", "concurrent.", "tqdm.")
-"""Modules whose threads wait for work, and are kept on purpose: those of torch.compile."""
+_OF_LIBRARIES = ("torch.", "concurrent.", "tqdm.", "hpcbench.")
+"""Modules whose threads are no case's: torch.compile's wait for work, ours watch the process."""
 _TASKS = Path("/proc/self/task")
 _FILES, _MANY = Path("/proc/self/fd"), 256
 """Fewer open files more are a library's own."""
@@ -79,9 +79,10 @@ def _children() -> list[str]:
 
 
 def _threads() -> set[int | None]:
-    return {thread.ident for thread in threading.enumerate() if not str(getattr(
-        getattr(thread, "_target", None) or type(thread), "__module__", "")
-    ).startswith(_OF_LIBRARIES)}
+    """Return the threads that a case may have left; one that is ending has no target any more."""
+    return {thread.ident for thread in threading.enumerate()
+            if hasattr(thread, "_target") and not str(getattr(
+                thread._target or type(thread), "__module__", "")).startswith(_OF_LIBRARIES)}
 
 
 def _umask() -> int:

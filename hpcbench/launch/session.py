@@ -65,7 +65,7 @@ class AgreedError(HpcbenchError):
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
-        self.exit_code = ExitCode(exit_code)
+        self.exit_code = exit_code
 
 
 def on_root(comm: Communicator, work: Callable[[], Any], pause_s: float = 2e-3) -> Any:

@@ -77,6 +77,11 @@ def test_the_exit_code_is_that_of_a_limit_that_is_missed(mpirun: MpiLauncher) ->
     assert not dcgm_passes(job.stdout)
 
 
+def test_an_option_that_is_refused_is_one_line_of_all_ranks(mpirun: MpiLauncher) -> None:
+    job = mpirun.run(2, command=words(mpirun, "all_reduce_perf", "--nosuch")).check(255)
+    assert job.stderr.count("nosuch") == 1 and "Traceback" not in job.stderr
+
+
 def test_a_wrong_result_is_no_success(mpirun: MpiLauncher) -> None:
     job = mpirun.run(1, command=(
         mpirun.program("python"), "-c", FAULTY, "-b", "1K", "-e", "4K", "-f", "2")).check(7)

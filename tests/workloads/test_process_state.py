@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.process_state import changed, process_state
+from hpcbench.launch.start import Watchdog
 
 
 def test_what_torch_puts_in_the_place_of_its_own_is_no_change(
@@ -28,3 +30,15 @@ def test_what_torch_puts_in_the_place_of_its_own_is_no_change(
 
     monkeypatch.setattr(dist, "all_reduce", own)
     assert changed(before, process_state()) == "torch.distributed.all_reduce"
+
+
+def test_threads_of_a_case_are_left_behind_and_those_of_ours_are_not() -> None:
+    before, over = process_state(), threading.Event()
+    with Watchdog(60.0, lambda late_s: None):
+        assert changed(before, process_state()) == ""
+    left = threading.Thread(target=over.wait)
+    left.start()
+    assert changed(before, process_state()) == "Python's threads"
+    over.set()
+    left.join()
+    assert changed(before, process_state()) == ""

@@ -532,8 +532,8 @@ def _untested(
         elif n - len({*bad} & {*chosen}) >= FEWEST_OF_LADDER and not times[LADDER]:
             why = "not measured in a group of the ladder"
         elif not has_peers and name not in compared:
-            why = (f"its speed was not compared: {plural(paired or n, 'node')} are too few to tell "
-                   "which is slow; give --reference FILE or --minimum FILE")
+            why = (f"its speed was not compared: to tell which of {plural(paired or n, 'node')} is "
+                   "slow takes --reference FILE or --minimum FILE")
         if why:
             yield NodeVerdict(name, NOT_TESTED, why)
 

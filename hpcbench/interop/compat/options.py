@@ -146,9 +146,9 @@ def _value(option: Option, text: str) -> int | str:
     if option.form == "SIZE":
         return _size(text)
     if option.letter == "d":
-        return _one_of(text, (*TYPES.values(), *_SAME_BYTES, *_NO_TYPES, ALL))
+        return _one_of(text, (*TYPES.values(), *_SAME_BYTES, ALL), _NO_TYPES)
     if option.letter == "o":
-        return _one_of(text, (*_OPERATORS, *_NO_OPERATORS, ALL))
+        return _one_of(text, (*_OPERATORS, ALL), _NO_OPERATORS)
     if option.form == "FILE":
         return text
     try:
@@ -167,8 +167,10 @@ def _size(text: str) -> int:
     return int(size)
 
 
-def _one_of(text: str, allowed: Sequence[str]) -> str:
-    if text not in allowed:
+def _one_of(text: str, allowed: Sequence[str], refused: Sequence[str]) -> str:
+    """Return one of the names; of ``refused`` ones it depends on the program whether they matter.
+    """
+    if text not in (*allowed, *refused):
         raise ValueError(f"allowed are {', '.join(allowed)}")
     return text
 
