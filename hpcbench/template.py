@@ -14,11 +14,8 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import Loader
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 from hpcbench.import_path import die_with_parent
 from hpcbench.launch.launcher import leave_requests_to_supervisor
@@ -51,7 +48,6 @@ def main() -> None:
     leave_requests_to_supervisor()
     control = socket.socket(fileno=control_fd)
     with no_collection_of_modules():
-        sys.meta_path.insert(0, _LaterLoader())
         import torch  # noqa: F401  (this process exists to have it imported)
 
         import hpcbench.profiling.flight
@@ -60,73 +56,24 @@ def main() -> None:
     _serve(control, socket.socket(fileno=listener_fd[0]) if listener_fd else None)
 
 
-_SHAPES_ALONE = "torch._meta_registrations"
-"""What torch imports last, and uses for tensors without values: on device meta, when compiled."""
-
-
-class _Later(ModuleType):
-    """A module that is executed when something asks for what it defines.
-
-    `importlib.util.LazyLoader` would do so for its ``__file__``, which `inspect` asks of all."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        execute = vars(self).pop(_EXECUTE)
-        self.__class__ = ModuleType  # type: ignore[assignment]  # it is one from now on
-        execute(self)
-        return getattr(self, name)
-
-
-_EXECUTE = "_execute_later"
-
-
-class _LaterLoader(Loader):
-    """Finds _SHAPES_ALONE, and loads it as a `_Later`."""
-
-    def __init__(self) -> None:
-        self._execute: Callable[[ModuleType], None] | None = None
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, _: object = None,
-    ) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path) if name == _SHAPES_ALONE else None
-        if spec is not None and spec.loader is not None:
-            self._execute, spec.loader = spec.loader.exec_module, self
-        return spec
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _Later(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        vars(module)[_EXECUTE] = self._execute
-
-
 def _serve(control: socket.socket, listener: socket.socket | None = None) -> None:
     """Import what the kinds need that the supervisor names, and serve it until it is gone."""
-    data = control.recv(_MESSAGE_BYTES)
-    if not data:
-        return
-    with no_collection_of_modules():
-        _import_for(decoded(LOAD_REQUESTS, data))
-    control.send(encoded(TEMPLATE_EVENTS, TemplateEvent("ready", os.getpid(), 0)))
-    _Forker(control, listener).serve()
-
-
-def _import_for(wanted: tuple[str, ...]) -> None:
-    """Import what cases of these kinds need; only of these: DTensor is half a torch more."""
     from hpcbench.errors import PluginError
     from hpcbench.kinds.registry import kinds
     from hpcbench.measurement.runner import runner_of
     from hpcbench.plan.case import planner_of
 
-    if not all(kind in kinds() and kinds()[kind].has_values for kind in wanted):
-        getattr(sys.modules.get(_SHAPES_ALONE), "torch", None)  # this executes it
-    for kind in wanted:
-        if kind in kinds():
-            with contextlib.suppress(PluginError):  # its cases are skips
-                runner_of(kind)
-            planner_of(kind)  # it rebuilds the workloads of cases
+    data = control.recv(_MESSAGE_BYTES)
+    if not data:
+        return
+    with no_collection_of_modules():
+        for kind in decoded(LOAD_REQUESTS, data):  # only these: DTensor is half a torch more
+            if kind in kinds():
+                with contextlib.suppress(PluginError):  # its cases are skips
+                    runner_of(kind)
+                planner_of(kind)  # it rebuilds the workloads of cases
+    control.send(encoded(TEMPLATE_EVENTS, TemplateEvent("ready", os.getpid(), 0)))
+    _Forker(control, listener).serve()
 
 
 class _Forker:

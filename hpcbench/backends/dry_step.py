@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import psutil
 import torch
-import torch._meta_registrations
 from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -39,8 +38,6 @@ from hpcbench.errors import CaseError
 from hpcbench.measurement.process import no_garbage_collection
 from hpcbench.operations.place import AnyOperation, Place, close
 from hpcbench.plan.case import Case
-
-getattr(torch._meta_registrations, "torch", None)  # a template may have left it to who needs it
 
 _CHUNK = "_chunk_with_empty"
 

@@ -184,8 +184,7 @@ def check(
     """Pass or fail stored results by limits or a baseline.
 
     Examples:
-        hpcbench check results/latest --limits limits.yaml
-        hpcbench check new/results.h5 --baseline old1 --baseline old2 --exit-style slurm
+        hpcbench check results/latest --limits limits.yaml --exit-style slurm
         hpcbench check results/latest --baseline nights --baseline-range 2026-01-01..2026-01-31
         hpcbench check --learn run1 run2 run3 -o limits.yaml"""
     from hpcbench.answers.check import STYLES, UNREADABLE, check_file

@@ -32,9 +32,8 @@ class KindSpec:
     one imports nothing. ``problem`` is why a plug-in's kind cannot be used; stand-ins then make its
     cases skips. ``catalogue_path``'s function gives group -> name -> facts, as JSON values.
     ``host_path``'s class takes functions of files as implementations (`kinds.function.plan`).
-    ``has_values``: each tensor of its cases has values, so torch need not load its rules for those
-    of a shape alone, a quarter of its import. ``in_every_summary``: whether a run without its cases
-    has the columns of summary.csv that only the kind has."""
+    ``in_every_summary``: whether a run without its cases has the columns of summary.csv that only
+    the kind has."""
 
     name: str
     block: str = ""
@@ -47,7 +46,6 @@ class KindSpec:
     problem: str = ""
     catalogue_path: str = ""
     host_path: str = ""
-    has_values: bool = False
     in_every_summary: bool = True
 
     @property

@@ -275,7 +275,9 @@ def mismatch(
 def _different_bits(got: torch.Tensor, expected: torch.Tensor) -> str:
     if got.dtype != expected.dtype:
         return ""
-    different = got.cpu().view(torch.uint8) ^ expected.cpu().view(torch.uint8)
+    different = torch.bitwise_xor(*(  # a view of each second element has a stride of 2
+        one.cpu().clone(memory_format=torch.contiguous_format).view(torch.uint8)
+        for one in (got, expected)))
     return f"0x{bytes(different.tolist()[::-1]).hex()}"
 
 

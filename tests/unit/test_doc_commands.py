@@ -60,7 +60,7 @@ RUN_BY = {
         "mpi/test_profile.py::test_the_slow_rank_is_named_and_no_rank_of_equal_ones",
     "hpcbench suite":
         "mpi/test_suite.py::test_a_member_that_fails_or_cannot_run_does_not_stop_the_others",
-    "mpirun soak": "mpi/test_soak.py::test_a_flipped_bit_is_named_and_the_soak_goes_on",
+    "mpirun soak": "mpi/test_soak_job.py::test_a_flipped_bit_is_named_and_the_soak_goes_on",
     "hpcbench hunt": "mpi/test_hunt.py::test_ranks_of_mpirun_hunt_and_one_node_is_not_called_good",
     "hpcbench history": "unit/test_history.py::test_a_report_has_a_chart_of_each_case",
     "hpcbench plot": "install/test_base_install.py::test_plot",

@@ -202,7 +202,7 @@ def test_clean_machines_with_noise_accuse_nobody() -> None:
 
 
 def test_a_large_hunt_is_cheap(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulated._scale(64, 2)
+    simulated._scale(64, 2)  # the process has the memory of other tests
     assert "bad: node0001, node0003, node0005, node0007; suspect: ;" in capsys.readouterr().out
 
 

@@ -67,7 +67,7 @@ PRINTED = {
     "report/summary.py": "tests/mpi/test_conveniences.py reduces such a folder",
     "run.py": "tests/mpi/test_storage.py reduces such a folder",
     "fleet/acceptance/folder.py": "tests/unit/test_acceptance.py plans the sweeps of such a folder",
-    "fleet/soak/job.py": "tests/mpi/test_soak.py goes on with such a folder",
+    "fleet/soak/job.py": "tests/mpi/test_soak_job.py goes on with such a folder",
     "suite.py": "the same as in report/report_file.py",
 }
 """Module -> why the commands in its texts are right."""

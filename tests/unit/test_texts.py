@@ -244,7 +244,8 @@ SPEAKING = {"hpcbench.texts", "hpcbench.backends.facts", "hpcbench.backends.mpi_
 """`say` itself, and programs of their own: they print JSON in ASCII, or what is in the source."""
 REVERSIBLE = {"hpcbench.backends.child", "hpcbench.launch.communicator",
               "hpcbench.launch.store_communicator", "hpcbench.launch.messages",
-              "hpcbench.launch.run_folder", "hpcbench.operations.functions"}
+              "hpcbench.launch.run_folder", "hpcbench.operations.functions",
+              "hpcbench.fleet.hunt.rendezvous"}
 """Messages between our processes: Python's JSON keeps every text, paths too, as Python has it."""
 NOT_WRITTEN = {"hpcbench.config.axes", "hpcbench.config.schema",
                "hpcbench.config.load", "hpcbench.plan.expand",

@@ -10,4 +10,4 @@ SPEC = KindSpec(
     deriver_path=f"{_ROOM}.derive:CollectiveDeriver",
     presenter_path=f"{_ROOM}.present:CollectivePresenter",
     catalogue_path=f"{_ROOM}.plan:catalogue",
-    aliases=("comm",), order=10, in_every_summary=False, has_values=True)
+    aliases=("comm",), order=10, in_every_summary=False)
