@@ -32,6 +32,7 @@ from hpcbench.config.axes import nearest, quote
 from hpcbench.config.section import RATE, SCALES, Limit, limit_below, read_limits
 from hpcbench.errors import ConfigError, ExitCode
 from hpcbench.plan.case import Plan
+from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import (
     CASE_COLUMNS,
@@ -136,14 +137,13 @@ def check_together(
             for row in chosen:
                 reasons += _flaws(row, column)
                 value = _value(row, column)
-                if limit.of == "launches" and value is not None:
+                is_pooled = limit.of == "launches"
+                looked_at.add(("" if is_pooled and len(tables) > 1 else file, row.key))
+                if value is not None and is_pooled:
                     pools.setdefault(row.key, []).append(row)
-                    continue
-                looked_at.add((file, row.item.case.case_id))
-                if value is not None:
+                elif value is not None:
                     reasons += _beyond(limit, row, value, column)
         for pool in pools.values():
-            looked_at.add(("" if len(pool) > 1 else pool[0].file, pool[0].item.case.case_id))
             reasons += _launches_beyond(limit, pool, column)
     return concluded(reasons, len(limits), len(looked_at))
 
@@ -225,8 +225,10 @@ def _same(value: Any, wanted: Any) -> bool:
 
 def _selects_nothing(limit: Limit, file: str) -> Reason:
     wanted = " ".join(f"{name}={value}" for name, value in limit.select.items())
-    return Reason(MISSING, f"{limit.metric} of {wanted or 'all cases'}", "no case matches select",
-                  file=file)
+    text = "no case matches select" + (
+        ": a case_id has all settings, iterations too" if "case_id" in limit.select else "")
+    return Reason(MISSING, f"{limit.metric} of {wanted or 'all cases'}",
+                  f"{text}; {limit.why}" if limit.why else text, file=file)
 
 
 def _value(row: _Row, column: CaseColumn) -> float | None:
@@ -309,9 +311,10 @@ def _of_pool(
     message = (f"{limit.metric} {digits(abs(max(times)) / scale, 4)} {unit} in the worst launch, "
                f"{n_beyond} of {len(times)} beyond, {text}")
     if n_beyond and len(times) < FEWEST_BEYOND:
-        repeats = first.item.timing is not None and first.item.timing.repeats
+        counts_once = first.item.case.backend in INLINE_BACKENDS or (
+            first.item.timing is not None and first.item.timing.repeats)
         message += ("; one launch decides nothing: "
-                    f"{'' if repeats else 'use --launches 5, or '}give other jobs, too")
+                    f"{'' if counts_once else 'use --launches 5, or '}give other jobs, too")
     outcome = GOOD if not n_beyond else (
         SLOW if n_beyond == len(times) >= FEWEST_BEYOND else CANNOT_TELL)
     return replace(first.reason(outcome, message), file=", ".join(

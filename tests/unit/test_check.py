@@ -147,6 +147,22 @@ def test_a_result_that_lacks_a_case_is_missing_beside_others() -> None:
         Limit(metric="median_s", of="launches", max=9)])
     assert [(one.outcome, one.file) for one in found.reasons] == [
         ("missing", "b"), ("missing", "c")]
+    assert found.n_cases == 1
+
+
+def test_the_remedy_for_one_launch_is_one_that_helps() -> None:
+    """Launches of backend mpi, all in one process, count as one."""
+    limit = Limit(metric="median_s", of="launches", max=2.0)
+    for backend, helps in (("gloo", True), ("mpi", False)):
+        run = make_results((in_launches(make_case(backend=backend), [3.0] * 9),))
+        (reason,) = check_limits(run, [limit]).reasons
+        assert ("--launches" in reason.sentence) is helps, backend
+
+
+def test_a_limit_that_selects_nothing_says_of_what_it_was() -> None:
+    limit = Limit(metric="median_s", select={"case_id": "f" * 12}, max=2.0, why="all_reduce 8B")
+    (reason,) = check_limits(make_results((ok(make_case()),)), [limit]).reasons
+    assert reason.outcome == "missing" and "all_reduce 8B" in reason.sentence
 
 
 @pytest.mark.parametrize("kind", sorted(RESULTS))
