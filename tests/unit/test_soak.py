@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from golden import unpacked
 from hpcbench.errors import ExitCode, FileError, UsageError
 from hpcbench.fleet.soak.job import SoakRequest, begin, is_due
 from hpcbench.fleet.soak.judge import exit_code, judged
@@ -29,7 +29,6 @@ from hpcbench.fleet.soak.record import (
 from hpcbench.texts import Verbosity
 from statistics_series import autoregressive
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 A_DAY_S, CYCLE_S = 86_400.0, 20.0
 NEW = Soak("s", "id", 2, "2026-11-30T00:00:00+0000", A_DAY_S, None)
 
@@ -150,9 +149,7 @@ def test_it_begins_goes_on_and_takes_in_what_a_kill_left(
     assert json.loads((folder / "sweep.json").read_text())["measure"]["validate"] == "every"
     left = folder / "cycle"
     left.mkdir()
-    with tarfile.open(GOLDEN / "interrupted" / "collective.tar.gz") as packed:
-        packed.extractall(left, filter="data")
-    next(path for path in left.iterdir() if path.is_dir()).rename(left / "000001")
+    unpacked("collective", left).rename(left / "000001")
     assert begin(request(resume=folder, planned_s=None), 2) == folder
     soak = read_soak(folder)
     assert soak.cycles == 1 and soak.planned_s == 60.0 and not (folder / "cycle").exists()
