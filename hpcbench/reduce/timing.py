@@ -33,6 +33,7 @@ from hpcbench.statistics.order import (
     t_quantile,
 )
 from hpcbench.trace.schema import ARRIVAL, Flag
+from hpcbench.units import grouped
 
 CI_LEVEL = 0.95
 SAMPLES, PASSES, LAUNCHES = "samples", "passes", "launches"
@@ -317,32 +318,41 @@ def _late_arrivals(
     is_late = case.arrival != TOGETHER
     _, last_low_s, last_high_s = _with_interval(
         fold.last_in_ns(common), samples, folded, planned)
-    own_s, low_s, high_s = _own_entry(samples, entered.punctual, folded, planned)
+    own_by_rank_s = arrival.by_rank_s(samples, entered.punctual & folded.counted)
+    own_s, low_s, high_s = _own_entry(samples, entered.punctual, own_by_rank_s, folded, planned)
     return results.LateArrivals(
         lateness_s=_median_s(entered.lateness_ns, folded.counted) if is_late else None,
         missed_share=float(entered.missed[folded.counted].mean()) if is_late else None,
         last_in_low_s=last_low_s, last_in_high_s=last_high_s,
         own_entry_s=own_s, own_entry_low_s=low_s, own_entry_high_s=high_s,
-        own_by_rank_s=arrival.by_rank_s(samples, entered.punctual & folded.counted),
+        own_by_rank_s=own_by_rank_s,
         late_by_rank_s=arrival.by_rank_s(samples, ~entered.punctual & folded.counted))
 
 
 def _own_entry(
-    samples: results.CaseSamples, punctual: npt.NDArray[np.bool_], folded: fold.Folded,
-    planned: Planned,
+    samples: results.CaseSamples, punctual: npt.NDArray[np.bool_],
+    by_rank_s: Sequence[float | None], folded: fold.Folded, planned: Planned,
 ) -> tuple[float | None, float | None, float | None]:
-    """Return the mean over ranks of the median time from own entry in the samples that the rank
-    enters punctually, and the mean of the intervals' ends if all are reliable. Ranks are not
-    pooled: of a late broadcast the root waits for nobody, the others for all of the delay."""
-    of_ranks = [
-        _with_interval(times_ns, samples, replace(folded, use=np.where(
-            chosen, folded.use, Use.WARMUP)), planned)
-        for times_ns, chosen in zip(samples.end_ns - samples.start_ns, punctual, strict=True)
-        if (chosen & folded.counted).any()]
-    own_s, low_s, high_s = (
-        None if not ends or None in ends else sum(ends) / len(ends)
-        for ends in zip(*of_ranks, strict=True)) if of_ranks else (None, None, None)
-    return own_s, low_s, high_s
+    """Return the mean over ranks of ``by_rank_s``, and ends as far from it as those of the median
+    over samples; none if one is unreliable. Only ranks that are punctual in the same samples share
+    an interval: of a late broadcast the root waits for nobody, the others for all of the delay."""
+    medians_s = [time_s for time_s in by_rank_s if time_s is not None]
+    if not medians_s:
+        return None, None, None
+    own_s = sum(medians_s) / len(medians_s)
+    rows = grouped((punctual[row].tobytes(), row) for row, time_s in enumerate(by_rank_s)
+                   if time_s is not None)
+    below_s = above_s = 0.0
+    for some in rows.values():
+        use = np.where(punctual[some[0]], folded.use, Use.WARMUP)
+        own_ns = (samples.end_ns - samples.start_ns)[some].mean(axis=0)
+        middle_s, low_s, high_s = _with_interval(
+            own_ns, samples, replace(folded, use=use), planned)
+        if low_s is None or high_s is None:
+            return own_s, None, None
+        below_s += len(some) / len(medians_s) * (middle_s - low_s)
+        above_s += len(some) / len(medians_s) * (high_s - middle_s)
+    return own_s, own_s - below_s, own_s + above_s
 
 
 def _with_interval(
