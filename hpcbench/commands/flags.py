@@ -241,3 +241,12 @@ def verbosity_of(verbose: bool, quiet: bool) -> Verbosity:
     if verbose and announced_rank(os.environ) == 0:
         return Verbosity.VERBOSE
     return Verbosity.QUIET if quiet else Verbosity.NORMAL
+
+
+def free_target(path: Path, *, force: bool) -> Path:
+    """Return the path of the file to write. Raises FileError if it is there, or is a folder."""
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder; give -o a file in it")
+    if path.exists() and not force:
+        raise FileError(f"{path}: is there already; give --force to replace it, or -o FILE")
+    return path

@@ -16,9 +16,10 @@ from hpcbench.commands.flags import (
     JsonOption,
     QuietOption,
     VerboseOption,
+    free_target,
     verbosity_of,
 )
-from hpcbench.errors import FileError, UsageError
+from hpcbench.errors import UsageError
 from hpcbench.measurement.process import rare_collection
 from hpcbench.registry import CommandSpec, offered
 from hpcbench.texts import Lines, as_field, say, say_all
@@ -416,9 +417,7 @@ def report(
         raise UsageError("give FILE or --source DIR, not both")
     chosen = chosen_format(file_format, output)
     paths = files or (runs_below(source) if source is not None else [LATEST])
-    target = output_path(paths, output, chosen)
-    if target.exists() and not force:
-        raise FileError(f"{target}: is there already; give --force to replace it, or -o FILE")
+    target = free_target(output_path(paths, output, chosen), force=force)
     verbosity = verbosity_of(verbose, quiet)
     verbosity.details([f"reads {path.absolute()}" for path in paths])
     with open_runs(paths) as runs, verbosity.stage("report"):

@@ -13,7 +13,7 @@ from hpcbench.plain import Plain
 from hpcbench.plan.case import STATUSES
 from hpcbench.records import dataclass
 from hpcbench.texts import from_json, to_json
-from hpcbench.trace.container import SUITE_FILE, whole_file
+from hpcbench.trace.container import SUITE_FILE, read_document, whole_file
 from hpcbench.trace.container import is_suite as is_suite
 
 SCHEMA = "hpcbench.suite"
@@ -106,18 +106,9 @@ def read_suite(folder: Path) -> Suite:
 
 
 def read_suite_file(path: Path) -> Suite:
-    try:
-        document = from_json(path.read_bytes())
-        if (document.pop("schema"), document.pop("schema_version")) != (SCHEMA, SCHEMA_VERSION):
-            raise FileError(f"{path}: is of another schema than {SCHEMA} {SCHEMA_VERSION}; read it "
-                            "with the hpcbench that wrote it")
-        return _SUITE.read(document)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror}; give the folder that `hpcbench "
-                        "suite` wrote") from error
-    except (ValueError, TypeError, AttributeError, KeyError):
-        raise FileError(f"{path}: is not a file that `hpcbench suite` wrote, or is damaged; "
-                        "the folders beside it can be read one by one") from None
+    return read_document(
+        path, (SCHEMA, SCHEMA_VERSION), _SUITE.read,
+        ("hpcbench suite", "the folders beside it can be read one by one"))
 
 
 def refuse_suite(folder: Path) -> None:

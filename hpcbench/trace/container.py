@@ -14,9 +14,9 @@ import re
 import secrets
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import h5py
 import numpy as np
@@ -26,6 +26,7 @@ from hpcbench.errors import NOT_AS_WRITTEN, FileError
 from hpcbench.texts import from_json
 from hpcbench.trace.source import UnreadableTrace, check_version
 
+Value = TypeVar("Value")
 _PREFIX = "attempt"
 
 
@@ -110,6 +111,28 @@ def whole_file(path: Path, *, make_folder: bool = False) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def read_document(
+    path: Path, schema: tuple[str, int], read: Callable[[Any], Value], told: tuple[str, str],
+) -> Value:
+    """Return what ``read`` makes of a JSON document of this schema and version.
+
+    ``told``: the command that writes it, and what to do about a damaged one. Raises FileError for
+    none, a damaged one, or another schema."""
+    command, remedy = told
+    try:
+        document = from_json(path.read_bytes())
+        if (document.pop("schema"), document.pop("schema_version")) != schema:
+            raise FileError(f"{path}: is of another schema than {schema[0]} {schema[1]}; read it "
+                            "with the hpcbench that wrote it")
+        return read(document)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}; give the folder that "
+                        f"`{command}` wrote") from error
+    except NOT_AS_WRITTEN:
+        raise FileError(f"{path}: is not a file that `{command}` wrote, or is damaged; {remedy}"
+                        ) from None
 
 
 def sync_folder(folder: Path) -> bool:

@@ -17,6 +17,7 @@ from hpcbench.commands.flags import (
     JsonOption,
     QuietOption,
     VerboseOption,
+    free_target,
     verbosity_of,
 )
 from hpcbench.errors import FileError, UsageError
@@ -99,9 +100,7 @@ def _form(output: Path | None, *, force: bool) -> str:
     """Return the format of a report. Raises FileError for a file that is there, UsageError."""
     from hpcbench.report.report_file import chosen_format
 
-    if output is not None and output.exists() and not force:
-        raise FileError(f"{output}: is there already; give --force to replace it, or -o FILE")
-    return chosen_format(None, output)
+    return chosen_format(None, free_target(output, force=force) if output else None)
 
 
 def _index(path: Path | None, metrics: Sequence[str]) -> HistoryIndex | None:

@@ -12,12 +12,11 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from hpcbench.errors import FileError
 from hpcbench.records import dataclass
-from hpcbench.texts import from_json, to_json
-from hpcbench.trace.container import whole_file
+from hpcbench.texts import to_json
+from hpcbench.trace.container import read_document, whole_file
 
 SCHEMA, SCHEMA_VERSION = "hpcbench.soak", 1
 RECORD_FILE = "soak.json"
@@ -295,16 +294,5 @@ def write_json(path: Path, document: Mapping[str, Any], **options: Any) -> None:
 def read_soak(folder: Path) -> Soak:
     """Return the record in a folder. Raises FileError for none, a damaged one, or another schema.
     """
-    path = folder / RECORD_FILE
-    try:
-        document = from_json(path.read_bytes())
-        if (document.pop("schema"), document.pop("schema_version")) != (SCHEMA, SCHEMA_VERSION):
-            raise FileError(f"{path}: is of another schema than {SCHEMA} {SCHEMA_VERSION}; read it "
-                            "with the hpcbench that wrote it")
-        return _SOAK.validate_python(document)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror}; give the folder that `hpcbench "
-                        "soak` wrote") from error
-    except (ValueError, TypeError, AttributeError, KeyError, ValidationError):
-        raise FileError(f"{path}: is not a file that `hpcbench soak` wrote, or is damaged; begin a "
-                        "new soak") from None
+    return read_document(folder / RECORD_FILE, (SCHEMA, SCHEMA_VERSION), _SOAK.validate_python,
+                         ("hpcbench soak", "begin a new soak"))

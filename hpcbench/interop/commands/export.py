@@ -9,7 +9,14 @@ from typing import Annotated, Optional
 import typer
 
 from hpcbench.commands import flags as completion
-from hpcbench.commands.flags import CASES, FILES, QuietOption, VerboseOption, verbosity_of
+from hpcbench.commands.flags import (
+    CASES,
+    FILES,
+    QuietOption,
+    VerboseOption,
+    free_target,
+    verbosity_of,
+)
 from hpcbench.errors import FileError, UsageError
 from hpcbench.measurement.process import rare_collection
 from hpcbench.texts import say, say_all
@@ -53,7 +60,6 @@ def export(
     from hpcbench.interop.formats.export.write import (
         chosen_export,
         export_files,
-        free_target,
         write_target,
     )
     from hpcbench.reduce.results_file import each_once
@@ -79,7 +85,7 @@ def export(
 
 def write_tuner(runs: list[Path], to: str, output: Path | None, *, force: bool) -> None:
     from hpcbench.interop.formats.export.tuner_tables import dialect_of, tuner_file
-    from hpcbench.interop.formats.export.write import free_target, write_target
+    from hpcbench.interop.formats.export.write import write_target
 
     dialect_of(to)
     target = free_target(output, force=force) if output is not None else None

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 
-from hpcbench.errors import FileError, UsageError
+from hpcbench.errors import UsageError
 from hpcbench.interop.formats.export.cases import (
     Exported,
     ExportedRun,
@@ -104,15 +104,6 @@ def _warnings(runs: Sequence[ExportedRun]) -> Iterator[str]:
             yield f"{about}: imported: times that {' and '.join(programs)} printed"
         yield from (f"{about}: {finding.code}: {finding.message}"
                     for finding in run.results.findings if finding.scope == "run")
-
-
-def free_target(path: Path, *, force: bool) -> Path:
-    """Return the path of the file to write. Raises FileError if it is there, or is a folder."""
-    if path.is_dir():
-        raise FileError(f"{path}: is a folder; give -o a file in it")
-    if path.exists() and not force:
-        raise FileError(f"{path}: is there already; give --force to replace it, or -o FILE")
-    return path
 
 
 def write_target(path: Path, exported: Exported) -> None:
