@@ -172,8 +172,14 @@ def label_of(case: Case) -> str:
 
 def other_parameters(first: Case, second: Case) -> list[str]:
     """Return the names of the parameters that differ, but for those of the protocol."""
-    a, b = parameters(first), parameters(second)
-    return [name for name in {**a, **b} if name not in PROTOCOL and a.get(name) != b.get(name)]
+    return _differing(parameters(first), parameters(second), PROTOCOL)
+
+
+def _differing(
+    first: Mapping[str, Any], second: Mapping[str, Any], may_differ: Collection[str],
+) -> list[str]:
+    return [name for name in {**first, **second}
+            if name not in may_differ and first.get(name) != second.get(name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,18 +211,22 @@ def differs_from_nearest(
 
     Those that ``may_differ`` do not count."""
     mine = parameters(case)
-    every = (tuple(SideDifference(name, (_stated(mine.get(name)), _stated(own.get(name))))
-              for name in {**mine, **own}
-              if name not in may_differ and mine.get(name) != own.get(name))
-             for own in map(parameters, others))
-    return min(every, key=len, default=())
+    names, own = min(((_differing(mine, own, may_differ), own) for own in map(parameters, others)),
+                     key=lambda one: len(one[0]), default=([], mine))
+    return tuple(SideDifference(name, (_stated(mine.get(name)), _stated(own.get(name))))
+                 for name in names)
 
 
-def _why_not_paired(case: CaseOfSide, others: Iterable[CaseOfSide], by: Collection[str]) -> str:
+Described = Sequence[tuple[CaseOfSide, Mapping[str, Any]]]
+"""Cases with their parameters, which are asked for each case of the other side."""
+
+
+def _why_not_paired(case: CaseOfSide, others: Described, by: Collection[str]) -> str:
     """Return why a case is not compared with one that does the same and differs in a key alone;
     empty if there is none: another case of its own side is nearer to that one."""
-    for other in others:
-        if other.launch_s and {*other_parameters(case.case, other.case)} <= {*by}:
+    mine, may_differ = parameters(case.case), {*by, *PROTOCOL}
+    for other, own in others:
+        if other.launch_s and not _differing(mine, own, may_differ):
             if case.is_imported != other.is_imported:
                 return "no pass has both: pairs of one run are compared"
             names = [one.key for one in protocol_differences(case, other) if one.key not in by]
@@ -224,12 +234,14 @@ def _why_not_paired(case: CaseOfSide, others: Iterable[CaseOfSide], by: Collecti
     return ""
 
 
-def _where_nearest(case: Case, others: Iterable[Case], may_differ: Collection[str]) -> str:
+def _where_nearest(case: Case, others: Described, may_differ: Collection[str]) -> str:
     """Return what the nearest case of its kind differs in, as the end of a sentence."""
-    of_kind = [one for one in others if one.kind == case.kind]
-    names = [one.key for one in (
-        differs_from_nearest(case, of_kind, (*may_differ, *UNSTATED))
-        or differs_from_nearest(case, of_kind, may_differ))]
+    mine = parameters(case)
+    of_kind = [own for one, own in others if one.case.kind == case.kind]
+    names: list[str] = []
+    for allowed in ({*may_differ, *UNSTATED}, {*may_differ}):
+        names = names or min((_differing(mine, own, allowed) for own in of_kind), key=len,
+                             default=[])
     return f", where the nearest differs in {', '.join(names)}" if names else (
         "" if of_kind else ", which has no case of its kind")
 
@@ -295,12 +307,13 @@ def unmatched(
                                      (second, first, labels[1], labels[0])):
         alike = {} if in_launch or mine.keys() <= other.keys() else grouped(
             (label_of(one.case), one) for one in other.values())
+        described = [(one, parameters(one.case)) for one in other.values()] if by else []
         for key, case in mine.items():
             if key not in other:
                 absent = why_absent(case, alike.get(label_of(case.case), ()))
-                beside = _where_nearest(case.case, (one.case for one in other.values()), by) if (
-                    by and case.launch_s) else ""
-                unlike = _why_not_paired(case, other.values(), by) if by else ""
+                unlike = _why_not_paired(case, described, by) if by else ""
+                beside = _where_nearest(case.case, described, by) if (
+                    by and case.launch_s and not unlike) else ""
                 yield case.case.label, (unlike or f"{absent} in {there}{beside}" if case.launch_s
                                         else f"{case.problem} in {here}")
             elif not case.launch_s and other[key].problem != case.problem:
