@@ -14,7 +14,8 @@ import re
 import secrets
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -225,6 +226,13 @@ def verify(path: Path, file_format: str, known_version: int, remedy: str = "") -
     """Read a whole sealed file and raise UnreadableTrace unless it is as it was written.
 
     ``remedy`` says what can be done with a file of another format."""
+    check_seal(path, file_format, known_version, remedy)
+    with open_container(path) as file, expected_content(path):
+        check_content(file, path)
+
+
+def check_seal(path: Path, file_format: str, known_version: int, remedy: str = "") -> None:
+    """As `verify`, of a file's bytes alone: what it holds is for `check_content`."""
     with open_regular(path) as descriptor:
         size, first = os.fstat(descriptor).st_size, os.pread(descriptor, _FIRST_BYTES, 0)
         first_line = f"format {file_format}\n".encode()
@@ -243,22 +251,19 @@ def verify(path: Path, file_format: str, known_version: int, remedy: str = "") -
             raise UnreadableTrace("HB111", f"{path}: CRC mismatch, it was changed after it was "
                                   "written: copy it again, or run again")
     check_version(int(match[2]), known_version, path)
-    with open_container(path) as file, expected_content(path):
-        refusal = _why_unread(file.id, path.stat().st_size)
-    if refusal is not None:
-        raise UnreadableTrace("HB103", f"{path}: {refusal}")
 
 
-def _why_unread(file: h5py.h5f.FileID, file_bytes: int) -> str | None:
-    """Return why no data of a file are read: of links and data in other files (external storage,
-    virtual), which are not followed, of types that hpcbench does not write, and of data that
-    unpack to more than the limits; else None."""
+def check_content(file: h5py.File, path: Path, names: Collection[str] = ()) -> None:
+    """Raise UnreadableTrace for a file with links and data in other files (external storage,
+    virtual), which are not followed, types that hpcbench does not write, or data that unpack to
+    more than the limits. ``names``: datasets, if no others are read; what lacks one is for the
+    reader."""
     n_bytes = {"data": 0, "texts": 0}
 
     def refused(name: bytes, info: h5py.h5l.LinkInfo) -> tuple[bytes, str] | None:
         if info.type != h5py.h5l.TYPE_HARD:
             return name, _ELSEWHERE
-        item = h5py.h5o.open(file, name)
+        item = h5py.h5o.open(file.id, name)
         if isinstance(item, h5py.h5d.DatasetID):
             layout, kind = item.get_create_plist(), item.get_type()
             if layout.get_layout() == h5py.h5d.VIRTUAL or layout.get_external_count():
@@ -271,14 +276,22 @@ def _why_unread(file: h5py.h5f.FileID, file_bytes: int) -> str | None:
             n_bytes["texts"] += size if is_text else 0
         return None
 
-    refusal: tuple[bytes, str] | None = file.links.visit(refused, info=True)
+    links = file.id.links
+    parts = dict.fromkeys(part.encode() for name in names
+                          for part in accumulate(name.split("/"), "{}/{}".format))
+    refusal = next(filter(None, (refused(part, links.get_info(part)) for part in parts
+                                 if links.exists(part))), None) if names else (
+        links.visit(refused, info=True))
     if refusal is not None:
-        return refusal[0].decode("utf-8", "replace") + refusal[1]
-    for what, most in ("data", limits.unpacked(file_bytes)), ("texts", limits.raised(MOST_TEXT)):
+        raise UnreadableTrace(
+            "HB103", f"{path}: {refusal[0].decode('utf-8', 'replace')}{refusal[1]}")
+    for what, most in (("data", limits.unpacked(path.stat().st_size)),
+                       ("texts", limits.raised(MOST_TEXT))):
         if n_bytes[what] > most:
-            return (f"its {what} unpack to {n_bytes[what]:,} bytes, of {most:,} at most: "
-                    f"{limits.remedy()}")
-    return None
+            raise UnreadableTrace("HB103", f"{path}: its {what} unpack to {n_bytes[what]:,} "
+                                  f"bytes, of {most:,} at most: {limits.remedy()}")
+
+
 
 
 def _claimed_bytes(first: bytes) -> int:

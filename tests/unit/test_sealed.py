@@ -244,6 +244,10 @@ def test_data_that_lie_elsewhere_are_refused_before_they_are_read(
     with pytest.raises(UnreadableTrace, match="cases") as caught:
         open_trace(tmp_path / "forged.h5")
     assert caught.value.code == "HB103"
+    with container.open_container(tmp_path / "forged.h5") as file:
+        container.check_content(file, tmp_path / "forged.h5", ["header", "samples/start_ns"])
+        with pytest.raises(UnreadableTrace, match="cases"):
+            container.check_content(file, tmp_path / "forged.h5", ["header", "cases/case_id"])
 
 
 def test_ranks_share_what_they_have_in_common(tmp_path: Path) -> None:

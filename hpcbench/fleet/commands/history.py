@@ -69,12 +69,11 @@ def history(
     from hpcbench.fleet.history.runs import TIME
     from hpcbench.fleet.history.series import history_of
     from hpcbench.fleet.history.views import document, plain
-    from hpcbench.report.report_file import write_document
     from hpcbench.report.terminal import print_document, print_lines
     from hpcbench.statistics.change_points import steps
 
     verbosity = verbosity_of(verbose, quiet)
-    form = _form(output, force=force)
+    form = _form(output, force=force) if output is not None else ""
     verbosity.details([f"reads all runs below {folder.absolute()}" for folder in folders])
     kept = _index(index, metrics or (TIME,))
     with verbosity.stage("reading"):
@@ -86,6 +85,8 @@ def history(
     if kept and not only and kept.is_stale(stored):
         kept.save(stored)
     if output is not None:
+        from hpcbench.report.report_file import write_document
+
         with verbosity.stage("report"):
             write_document(document(found, ", ".join(map(str, folders))), form, output)
     if as_json:
@@ -96,11 +97,11 @@ def history(
         say(str(output))
 
 
-def _form(output: Path | None, *, force: bool) -> str:
+def _form(output: Path, *, force: bool) -> str:
     """Return the format of a report. Raises FileError for a file that is there, UsageError."""
     from hpcbench.report.report_file import chosen_format
 
-    return chosen_format(None, free_target(output, force=force) if output else None)
+    return chosen_format(None, free_target(output, force=force))
 
 
 def _index(path: Path | None, metrics: Sequence[str]) -> HistoryIndex | None:

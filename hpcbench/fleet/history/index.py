@@ -23,6 +23,8 @@ _META, _STEPS, _METRICS, _LABELS = (
     f"hpcbench.history.{name}".encode() for name in ("version", "steps", "metrics", "labels"))
 _RUN = ("stamp", "path", "run_id", "began_s", "facts", "unmeasured")
 _COLUMNS = (*_RUN, "case", "metric", "value")
+_NUMBERS = ("began_s", "value")
+_TEXTS = tuple(name for name in _COLUMNS if name not in _NUMBERS)
 
 
 def _parquet() -> Any:
@@ -31,6 +33,12 @@ def _parquet() -> Any:
     except ImportError:
         raise UsageError(f"--index needs pyarrow: {how_to_install('parquet')}") from None
     return parquet
+
+
+def _texts(chunks: Sequence[Any]) -> list[Any]:
+    """Return the texts of a column with a dictionary, equal ones as the same object; or None."""
+    return [None if at is None else words[at] for chunk in chunks
+            for words in [chunk.dictionary.to_pylist()] for at in chunk.indices.to_pylist()]
 
 
 class HistoryIndex:
@@ -45,7 +53,8 @@ class HistoryIndex:
         parquet = _parquet()
         if path.exists():
             try:
-                table = parquet.read_table(path)
+                # `read_table` imports pandas
+                table = parquet.ParquetFile(path, read_dictionary=[*_TEXTS]).read()
                 meta = table.schema.metadata or {}
                 is_ours = _META in meta
                 if is_ours and meta[_META].decode() == VERSION and json.loads(
@@ -60,16 +69,18 @@ class HistoryIndex:
                                 "another file")
 
     def _take(self, table: Any, meta: dict[bytes, bytes]) -> None:
-        columns = {name: table.column(name).to_pylist() for name in _COLUMNS}
+        columns = {name: table.column(name).to_pylist() for name in _NUMBERS} | {
+            name: _texts(table.column(name).chunks) for name in _TEXTS}
         runs: dict[str, StoredRun] = {}
         values: dict[str, dict[str, dict[str, float]]] = {}
+        parsed = {text: json.loads(text) for text in {*columns["facts"], *columns["unmeasured"]}}
         for at, stamp in enumerate(columns["stamp"]):
             if stamp not in runs:
                 values[stamp] = {}
                 runs[stamp] = StoredRun(
                     columns["path"][at], columns["run_id"][at], columns["began_s"][at],
-                    json.loads(columns["facts"][at]), values[stamp],
-                    json.loads(columns["unmeasured"][at]))
+                    parsed[columns["facts"][at]], values[stamp],
+                    parsed[columns["unmeasured"][at]])
             if columns["case"][at] is not None:
                 values[stamp].setdefault(columns["case"][at], {})[columns["metric"][at]] = (
                     columns["value"][at])
@@ -101,9 +112,8 @@ class HistoryIndex:
                     rows[name].append(cell)
         kept = {"version": VERSION, "steps": to_json(self._used), "metrics": to_json(
             [*self.metrics]), "labels": to_json(dict(stored.labels))}
-        numbers = ("began_s", "value")
         schema = pyarrow.schema(
-            [(name, pyarrow.float64() if name in numbers else pyarrow.string())
+            [(name, pyarrow.float64() if name in _NUMBERS else pyarrow.string())
              for name in _COLUMNS],
             metadata={f"hpcbench.history.{name}": text for name, text in kept.items()})
         with whole_file(self.path) as part:

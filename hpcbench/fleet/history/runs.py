@@ -6,6 +6,8 @@ one sweep have one plan, which is parsed once."""
 from __future__ import annotations
 
 import math
+import os
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -21,7 +23,13 @@ from hpcbench.reduce.results import SCHEMA_VERSION, RunInfo
 from hpcbench.reduce.results_file import FORMAT
 from hpcbench.trace import columns as stored
 from hpcbench.trace import schema
-from hpcbench.trace.container import LATEST, expected_content, open_container, verify
+from hpcbench.trace.container import (
+    LATEST,
+    check_content,
+    check_seal,
+    expected_content,
+    open_container,
+)
 from hpcbench.trace.source import plan_from_text
 from hpcbench.units import moment
 
@@ -66,11 +74,18 @@ def results_below(folders: Sequence[Path]) -> Iterator[Path]:
     for folder in folders:
         if not folder.is_dir():
             raise FileError(f"{folder}: is no folder; give folders with runs in them")
-        for path in sorted(folder.rglob("*.h5")):
-            is_trace = _TRACES in path.parts[len(folder.parts):-1]
-            if not is_trace and path.is_file() and (real := path.resolve()) not in seen:
-                seen.add(real)
-                yield path if LATEST not in path.parts else real
+        for place, below, names in os.walk(folder):
+            below[:] = sorted(name for name in below if name != _TRACES)
+            for path in (Path(place, name) for name in sorted(names) if name.endswith(".h5")):
+                try:
+                    facts = path.stat()
+                except OSError:
+                    yield path  # for who reads it to say why
+                    continue
+                if stat.S_ISREG(facts.st_mode) and (
+                        which := (facts.st_dev, facts.st_ino)) not in seen:
+                    seen.add(which)
+                    yield path if LATEST not in path.parts else path.resolve()
 
 
 class RunReader:
@@ -81,36 +96,40 @@ class RunReader:
         self.labels: dict[str, str] = {}
         self.offered: list[str] = []
         """All metrics of a file that lacks some of these."""
-        self._plans: dict[str, tuple[tuple[Case, ...], tuple[str, ...]]] = {}
+        self._plans: dict[str, tuple[tuple[str, ...], tuple[Case, ...]]] = {}
+        self._read = ("run", "plan", "cases/status", *(f"cases/{name}" for name in metrics))
 
     def read(self, path: Path) -> StoredRun:
         """Return the run in a file. Raises TraceError for a file that is none or is damaged, and
         FileError for one that does not state when it began."""
-        verify(path, FORMAT, SCHEMA_VERSION)
+        check_seal(path, FORMAT, SCHEMA_VERSION)
         with open_container(path) as file, expected_content(path):
+            check_content(file, path, self._read)
             run = schema.from_text(RunInfo, stored.read_text(file, "run"))
             began_s = moment(run.started_at)
             if began_s is None:
                 how = command_line("import", "LOG", "--started", "TIME")
                 raise FileError(f"{path}: states no start time"
                                 + f" (give it to {how})" * bool(run.imported))
-            cases, keys = self._plan(stored.read_text(file, "plan"), path)
+            keys, with_files = self._plan(stored.read_text(file, "plan"), path)
             statuses = stored.texts_of(stored.read_column(file, "cases/status"))
-            values = self._values(file, keys, statuses)
-            facts = dict(facts_of(run, cases))
+            values = self._values(file, path, keys, statuses)
+            facts = dict(facts_of(run, with_files))
         return StoredRun(str(path), run.run_id, began_s, facts, values,
                          Counter(status for status in statuses if status != "ok"))
 
-    def _plan(self, text: str, path: Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
+    def _plan(self, text: str, path: Path) -> tuple[tuple[str, ...], tuple[Case, ...]]:
+        """Return the keys of all cases, and the cases that run a file's content."""
         if text not in self._plans:
             cases = plan_from_text(text, path).cases
             keys = tuple(map(id_in_any_version, cases))
-            self._plans[text] = cases, keys
+            self._plans[text] = keys, tuple(
+                case for case in cases if case.workload.features.files)
             self.labels |= zip(keys, (case.label for case in cases), strict=True)
         return self._plans[text]
 
     def _values(
-        self, file: h5py.File, keys: Sequence[str], statuses: Sequence[str],
+        self, file: h5py.File, path: Path, keys: Sequence[str], statuses: Sequence[str],
     ) -> dict[str, dict[str, float]]:
         chosen = {}
         for name in self.metrics:
@@ -118,6 +137,7 @@ class RunReader:
             if column is not None and column.dtype.kind == "f":
                 chosen[name] = column[:].tolist()
             elif not self.offered:
+                check_content(file, path)  # before columns that are not read are opened
                 self.offered = [key for key, one in file["cases"].items()
                                 if isinstance(one, h5py.Dataset) and one.dtype.kind == "f"]
         return {key: of_case for at, (key, status) in enumerate(zip(keys, statuses, strict=True))

@@ -123,7 +123,9 @@ def history_of(
     prints = _fingerprints(stored.runs)
     all_series = tuple(one for one in _series(stored, prints)
                        if not only or any(text in one.label for text in only))
-    tested = [[*_changes(one, prints, find)] for one in all_series]
+    places = [_by_print(one) for one in all_series]
+    tested = [[*_changes(one, by_print, prints, find)]
+              for one, by_print in zip(all_series, places, strict=True)]
     # a series in which nothing was found counts as one test, too
     chances = [[change.chance for change in found] or [1.0] for found in tested]
     adjusted = iter(benjamini_hochberg([chance for group in chances for chance in group]))
@@ -133,7 +135,7 @@ def history_of(
         kept += [replace(change, chance=chance) for change, chance in zip(
             found, of_series, strict=False)
             if chance <= FALSE_SHARE and abs(change.size.value) >= smallest]
-    short = sum(max(map(len, _by_print(one).values())) < FEWEST for one in all_series)
+    short = sum(max(map(len, by_print.values())) < FEWEST for by_print in places)
     return RunHistory(stored, prints, all_series, tuple(sorted(
         kept, key=lambda one: (one.first.began_s, one.series.label))), short)
 
@@ -152,12 +154,11 @@ def _compared(facts: Mapping[str, str]) -> dict[str, str]:
 
 def _series(stored: StoredRuns, prints: Sequence[Fingerprint]) -> Iterator[Series]:
     number_of = {run.run_id: one.number for one in prints for run in one.runs}
-    points = grouped(((key, metric), (run, value)) for run in stored.runs
+    points = grouped(((key, metric), (run, value, number)) for run in stored.runs
+                     for number in [number_of[run.run_id]]
                      for key, values in run.values.items() for metric, value in values.items())
     for (key, metric), found in points.items():
-        yield Series(key, stored.labels[key], metric, tuple(run for run, _ in found),
-                     tuple(value for _, value in found),
-                     tuple(number_of[run.run_id] for run, _ in found))
+        yield Series(key, stored.labels[key], metric, *zip(*found, strict=True))
 
 
 def _by_print(series: Series) -> dict[int, list[int]]:
@@ -166,13 +167,14 @@ def _by_print(series: Series) -> dict[int, list[int]]:
 
 
 def _changes(
-    series: Series, prints: Sequence[Fingerprint], find: Callable[[Values], list[LevelStep]],
+    series: Series, by_print: Mapping[int, Sequence[int]], prints: Sequence[Fingerprint],
+    find: Callable[[Values], list[LevelStep]],
 ) -> Iterator[SeriesChange]:
     """Yield the changes among the runs of each fingerprint, and from each to the next."""
     values = np.array(series.values)
     before: tuple[int, Values] | None = None
-    for number, places in _by_print(series).items():
-        own = values[places]
+    for number, places in by_print.items():
+        own = values[[*places]]
         found = find(own)
         if before is not None and min(before[1].size, own.size) >= SHORTEST:
             first = own[:found[0].index] if found else own
