@@ -56,6 +56,8 @@ FEWEST_BEYOND = 2
 """Launches, all beyond a limit, that make a case SLOW."""
 _OF_STATUS = {"wrong": WRONG, "failed": CRASHED, "timeout": CRASHED, "skipped": MISSING,
               "not_run": MISSING}
+_OF_FINDING = {"HB126": WRONG, "HB160": CRASHED}
+"""Findings of scope ``run`` that are evidence against the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,8 @@ def check_together(
         own = one.kind_columns
         columns = {column.name: column for column in (*CASE_COLUMNS, *own.columns)}
         refuse_unknown(limits, columns)
-        reasons += (replace(reason, file=file) for reason in (*missing_ranks(one), *not_ok(one)))
+        reasons += (replace(reason, file=file) for reason in (
+            *missing_ranks(one), *not_sound(one), *not_ok(one)))
         tables.append((columns, file, [_Row(file, item, {
             **row_of(item), **own.values.get(item.case.case_id, {})}, id_in_any_version(item.case))
             for item in one.cases]))
@@ -188,6 +191,12 @@ def missing_ranks(results: Results) -> Iterator[Reason]:
     if gone:
         yield Reason(MISSING, "ranks", f"no trace of rank {rank_list(gone)} of "
                      f"{results.run.world_size}")
+
+
+def not_sound(results: Results) -> Iterator[Reason]:
+    """Yield a reason for each finding by which the results are not one sound run."""
+    yield from (Reason(_OF_FINDING.get(one.code, CANNOT_TELL), "run", f"{one.code}: {one.message}")
+                for one in results.findings if one.scope == "run")
 
 
 def not_ok(results: Results) -> Iterator[Reason]:
@@ -460,6 +469,7 @@ def check_baseline(results: Sequence[Path], baseline: Sequence[Path],
 def _of_run(results: Results) -> Iterator[Reason]:
     """Yield the reasons that need no baseline; a skipped case may be skipped there, too."""
     yield from missing_ranks(results)
+    yield from not_sound(results)
     yield from not_ok(results)
     for item in results.cases:
         if item.status == "ok":

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
 from pathlib import Path
@@ -26,6 +26,7 @@ from hpcbench.answers.compare_inputs import (
     UNSTATED,
     CaseOfSide,
     PhaseChange,
+    Side,
     SideDifference,
     aligned,
     cases_of,
@@ -42,6 +43,7 @@ from hpcbench.answers.compare_inputs import (
     unmatched,
 )
 from hpcbench.answers.tasks import FEWEST, LAUNCHES, Paired, compared_tasks, paired
+from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.errors import UsageError, command_line
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
@@ -378,12 +380,21 @@ def _of_single(first: CaseOfSide, second: CaseOfSide, *, several: bool) -> str:
 class Compared:
     """Each other side beside the first, and their other differences.
 
-    ``sides`` are their labels; ``in_launch``: cases of the same results were compared."""
+    ``sides`` are their labels; ``in_launch``: cases of the same results were compared;
+    ``doubts``: why runs of a side are not to be quoted."""
 
     sides: tuple[str, ...]
     comparisons: tuple[SideComparison, ...]
     differences: tuple[SideDifference, ...]
     in_launch: bool = False
+    doubts: tuple[str, ...] = ()
+
+
+def _doubts(side: Side) -> Iterator[str]:
+    """Yield the verdict on each run of a side that is not to be quoted."""
+    verdicts = ((results.run.run_id, verdict_of(results)) for results in side.results)
+    yield from (f"{side.label}{f' ({run})' if len(side.results) > 1 else ''}: {verdict.sentence}"
+                for run, verdict in verdicts if verdict.state == RED)
 
 
 def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
@@ -402,7 +413,8 @@ def compare_sides(texts: Sequence[str], smallest: float) -> Compared:
     is_printed = any(one.run.imported for side in sides for one in side.results)
     results = _with_nearest(results, first, others, UNSTATED if is_printed else ())
     _refuse_nothing(results, texts)
-    return Compared(labels, results, tuple(differences(sides)))
+    return Compared(labels, results, tuple(differences(sides)),
+                    doubts=tuple(doubt for side in sides for doubt in _doubts(side)))
 
 
 def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
@@ -430,7 +442,7 @@ def compare_by(texts: Sequence[str], key: str, smallest: float) -> Compared:
         results = tuple(sorted(results, key=lambda one: (
             one.first.split()[0] == one.second.split()[0])))
         _refuse_nothing(results, offered=paired_keys(side))
-    return Compared(labels, results, (), in_launch=True)
+    return Compared(labels, results, (), in_launch=True, doubts=tuple(_doubts(side)))
 
 
 def _with_nearest(

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hpcbench.answers.check import CheckResult, held_by, unchecked
+from hpcbench.answers.check import CheckResult, held_by, not_sound, unchecked
 from hpcbench.answers.compare_inputs import CaseOfSide, Side, cases_of, side_of
 from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.config.section import checked_limits
@@ -125,6 +125,8 @@ def _refuse_unclean(side: Side, option: str) -> None:
     bad = bad or [f"{results.run.run_id}: {reason.what}: {reason.sentence}"
                   for results in side.results for item in results.cases
                   if item.status == "ok" for reason in unchecked(item)]
+    bad = bad or [f"{results.run.run_id}: {reason.text}" for results in side.results
+                  for reason in not_sound(results)]
     bad = bad or [f"{results.run.run_id}: ranks are missing" for results in side.results
                   if len(results.run.ranks_present) < results.run.world_size]
     bad = bad or [f"{results.run.run_id}: faults were injected" for results in side.results

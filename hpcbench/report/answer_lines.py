@@ -212,6 +212,8 @@ def print_comparisons_json(answer: Compared) -> None:
 
 
 def _comparison_lines(answer: Compared, *, full: bool) -> Iterator[Text | Table]:
+    for doubt in answer.doubts:
+        yield Sentence(doubt, 2)
     for text in dict.fromkeys(filter(None, map(needed_line, answer.comparisons))):
         yield Sentence(text, 2)
     for comparison in answer.comparisons:

@@ -114,6 +114,8 @@ def differences_section(runs: Sequence[Run], *, full: bool) -> ReportSection:
 
 
 def _items(compared: Compared, runs: Sequence[Run], *, full: bool) -> Iterator[Item]:
+    for doubt in compared.doubts:
+        yield Line(doubt, "warning")
     for pair in compared.comparisons:
         yield Line(f"{pair.second} against {pair.first}: {totals_line(pair)}", "title")
         if needed := needed_line(pair):

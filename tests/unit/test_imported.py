@@ -10,12 +10,21 @@ import pytest
 import foreign_tables as written
 from bad_input_process import hpcbench
 from golden import RESULTS
-from hpcbench.answers.check import CANNOT_TELL, GOOD, SLOW, check_baseline, check_file
+from hpcbench.answers.check import (
+    CANNOT_TELL,
+    CRASHED,
+    GOOD,
+    MISSING,
+    SLOW,
+    WRONG,
+    check_baseline,
+    check_file,
+)
 from hpcbench.answers.compare import INCONCLUSIVE, SLOWER, compare_by, compare_sides
+from hpcbench.answers.verdict import RED, verdict_of
 from hpcbench.errors import FileError, HpcbenchError, UsageError
 from hpcbench.interop.formats.imported import import_files
 from hpcbench.interop.formats.imported_rows import UserFacts
-from hpcbench.interop.formats.lint import RULES
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
@@ -268,7 +277,45 @@ def test_an_average_that_contradicts_its_rows_is_counted_and_named(tmp_path: Pat
             r"(Avg bus bandwidth\s*: )\S+", r"\g<1>1.5", text))):
         (tmp_path / name).write_text(there)
     lines = import_files([tmp_path / "whole.txt"], tmp_path / "whole.h5", UserFacts())
-    assert not [line for line in lines if "does not hold" in line]
+    assert len(lines) == 1
     (said,) = (line for line in import_files(
-        [tmp_path / "other.txt"], tmp_path / "other.h5", UserFacts()) if "does not hold" in line)
-    assert "in 1 place" in said and RULES["average"] in said
+        [tmp_path / "other.txt"], tmp_path / "other.h5", UserFacts()) if "on average" in line)
+    assert said.startswith(f"{tmp_path / 'other.txt'}:24: ") and " 1.5 GB/s" in said
+
+
+STATED: dict[str, tuple[str, str, str, str, str, int]] = {
+    "wrong row": ("56.90       0", "56.90      12", "HB126", "note", WRONG, 21),
+    "footer": ("values : 0 OK", "values : 3 FAILED", "HB126", "run", WRONG, 23),
+    "wrong row that is cut": ("426.13       0  1100.00  244.03  427.06       0", "426.13       0",
+                              "HB160", "note", CANNOT_TELL, 24),
+    "failure": ("# Out of", "n: Test NCCL failure x.cu:1 'remote'\n# Out of", "HB160", "run",
+                CRASHED, 23),
+    "least": ("121.163", "121.163 FAILED", "HB160", "note", CANNOT_TELL, 24),
+    "warning": ("# Out of", "n:1:2 [0] x.cc:2 NCCL WARN timed out\n# Out of", "HB160", "note",
+                CANNOT_TELL, 23),
+    "impossible average": ("121.163", "3.5", "HB160", "note", CANNOT_TELL, 24),
+}
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_what_a_log_states_against_itself_reaches_the_results_and_check(
+    name: str, tmp_path: Path,
+) -> None:
+    """Only lint said that values were out of bounds, a test had failed or NCCL had warned."""
+    old, new, code, scope, outcome, line = STATED[name]
+    text, path = NCCL.read_text(), tmp_path / "nccl.log"
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    lines = import_files([path], tmp_path / "nccl.h5", UserFacts())
+    assert [one for one in lines if one.startswith(f"{path}:{line}: ")]
+    with open_results(tmp_path / "nccl.h5") as file:
+        findings = file.results.findings
+        assert (code, scope) in {(one.code, one.scope) for one in findings}
+        assert [one for one in findings if f"nccl.log:{line}" in one.message]
+        assert (scope == "run") == (verdict_of(file.results).state == RED and name != "wrong row")
+    baseline = tmp_path / "good.h5"
+    import_files([NCCL], baseline, UserFacts())
+    found = check_baseline([tmp_path / "nccl.h5"], [baseline], 0.03)
+    assert found.outcome == (MISSING if name == "wrong row that is cut" else outcome)
+    doubts = compare_sides([str(baseline), str(tmp_path / "nccl.h5")], 0.03).doubts
+    assert len(doubts) == (outcome in (WRONG, CRASHED))

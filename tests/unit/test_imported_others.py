@@ -179,7 +179,7 @@ def test_products_of_ddlb_are_cases_of_its_primitive(tmp_path: Path) -> None:
                 ("jax", 2.0, "", "False"))
     results, lines = imported(tmp_path, path, primitive="tp_columnwise")
     torch, fuser, jax = results.cases
-    assert (len(lines), results.run.imported) == (1, ("DDLB",))
+    assert (len(lines), results.run.imported) == (2, ("DDLB",))
     for item, (name, backend, order, time_s, n_wrong) in zip((torch, fuser), (
             ("torch", "ucc/tl/nccl", "AG_after", 0.5e-3, 0),
             ("fuser", "nccl", "AG_before", 0.25e-3, None)), strict=True):

@@ -12,8 +12,9 @@ import pytest
 
 import foreign_tables as written
 from bad_input_process import hpcbench
-from hpcbench.interop.formats.lint import RULES, BrokenRule, Linting, lint
+from hpcbench.interop.formats.lint import RULES, BrokenRule, Linting, failures_of, lint
 from hpcbench.interop.formats.reading.detect import tables_of
+from hpcbench.interop.formats.reading.source import Unread
 from launcher import ROOT
 
 FOREIGN = ROOT / "tests" / "data" / "foreign"
@@ -38,7 +39,9 @@ def without(pattern: str) -> Change:
 
 
 def found_in(path: Path, link: float | None = None) -> list[BrokenRule]:
-    return [one for table in tables_of(path) for one in lint(table, link)]
+    left_out = Unread()
+    return [*(one for table in tables_of(path, left_out=left_out) for one in lint(table, link)),
+            *failures_of(str(path), left_out)]
 
 
 MUTATIONS: dict[str, tuple[str, Change, set[str], int]] = {
@@ -59,6 +62,13 @@ MUTATIONS: dict[str, tuple[str, Change, set[str], int]] = {
     "below the least": (TEXT, replaced("121.163", "121.163 FAILED"), {"failed"}, 24),
     "test failure": (TEXT, replaced("# Out", "node1: Test NCCL failure common.cu:958\n# Out"),
                      {"failed"}, 23),
+    "failure of rccl-tests": (TEXT, replaced("# Out", "n: Test HIP failure common.cu:9\n# Out"),
+                              {"failed"}, 23),
+    "a killed process": (TEXT, replaced("# Out", "mpirun noticed that process rank 3 with PID 1 on "
+                                        "node n exited on signal 9 (Killed).\n# Out"),
+                         {"failed"}, 23),
+    "OSU: a failed check": ("osu_bw_checked.txt", lambda text: f"{text}DATA VALIDATION ERROR: "
+                            "osu_bw exited with status 1 on message size 8.\n", {"failed"}, 5),
     "cut": (TEXT, lambda text: text[:text.index("# Out of")], {"cut"}, 1),
     "cut in a row": (TEXT, lambda text: text[:text.index("  427.06")], {"cut", "columns"}, 22),
     "columns of before 2.13": (TEXT, lambda text: text.replace(

@@ -18,6 +18,7 @@ from hpcbench.interop.formats.imported_collectives import (
 )
 from hpcbench.interop.formats.imported_products import take_products
 from hpcbench.interop.formats.imported_rows import DTYPES, Gathered, UserFacts
+from hpcbench.interop.formats.lint import failed_codes, failures_of
 from hpcbench.interop.formats.reading.detect import tables_of
 from hpcbench.interop.formats.reading.source import Unread
 from hpcbench.interop.formats.reading.superbench import comm_tables, other_metrics
@@ -26,7 +27,7 @@ from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.plan.case import Plan, case_id
 from hpcbench.plan.support import BACKEND_TRAITS
 from hpcbench.reduce.records import with_records
-from hpcbench.reduce.results import Results, RunInfo
+from hpcbench.reduce.results import Finding, Results, RunInfo
 from hpcbench.reduce.results_file import new_results
 from hpcbench.units import moment, plural
 
@@ -49,10 +50,16 @@ def import_files(paths: Sequence[Path], output: Path, given: UserFacts) -> list[
         for table in tables_of(path, given.collective, left_out):
             _take(table, given, gathered, operations)
         unread += left_out.lines(str(path))
+        gathered.findings.update((Finding("HB160", "note", line), None)
+                                 for line in left_out.lines(path.name))
+        for broken in failures_of(str(path), left_out):
+            gathered.doubt(broken, "run")
     add_operations(operations, gathered)
     if not gathered.items:
         why = "; ".join([*gathered.left_out_lines(), *unread]) or "no rows"
         raise FileError(f"{paths[0]}: nothing to import ({why})")
+    gathered.findings.update((Finding("HB160", "note", line), None)
+                             for line in gathered.left_out_lines())
     started = given.started or min(gathered.started, default="")
     results = _results(gathered, [path.name for path in paths], started)
     with new_results(output) as writer:
@@ -83,8 +90,12 @@ def _take(
     elif isinstance(table, ProductTable):
         take_products(table, given, gathered)
     elif isinstance(table, NodeTable):
-        for comm_table in comm_tables(table):
+        of_node = [*comm_tables(table)]
+        for comm_table in of_node:
             take_collectives(comm_table, given, gathered, operations)
+        for benchmark, broken in failed_codes(table):
+            is_taken = any(one.label.startswith(benchmark) for one in of_node)
+            gathered.doubt(broken, "run" if is_taken else "note")
         if others := other_metrics(table):
             gathered.left_out["a metric of SuperBench that is none of a collective"] += others
     else:

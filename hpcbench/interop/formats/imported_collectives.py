@@ -26,7 +26,7 @@ from hpcbench.interop.formats.imported_rows import (
     mean_of,
     needed,
 )
-from hpcbench.interop.formats.lint import contradicting, doubted
+from hpcbench.interop.formats.lint import BrokenRule, contradicting, doubted, stated, wrong_rows
 from hpcbench.interop.formats.reading.names import PARTS_IN_OSU
 from hpcbench.interop.formats.tables import PROGRAM as OWN
 from hpcbench.interop.formats.tables import CommRow, CommTable, PrintedForm, row_key
@@ -68,10 +68,9 @@ def take_collectives(
         gathered.faults.update(dict.fromkeys(table.own.faults))
         gathered.findings.update((Finding(**one.model_dump()), None) for one in table.own.findings)
     gathered.nodes.update(dict.fromkeys(one.host for one in table.devices))
-    wrong = contradicting(table, judged)
-    gathered.doubts.update(() if wrong else doubted(table))
+    torn, wrong_kept = contradicting(table, judged), set[int]()
     for row in table.rows:
-        if row.line in wrong:
+        if row.line in torn:
             gathered.left_out["it contradicts itself: hpcbench lint tells how"] += 1
             continue
         dtype = _dtype(table, row, given)
@@ -80,8 +79,26 @@ def take_collectives(
                 gathered.left_out["no time"] += 1
             elif table.program == INSPECTOR:
                 operations.take(table, replace(place, dtype=dtype), row, half.time_us.value)
-            else:
-                _add_mean(replace(place, dtype=dtype), row, half, gathered)
+            elif _add_mean(replace(place, dtype=dtype), row, half, gathered) and (
+                    half.wrong or row.passed is False):
+                wrong_kept.add(row.line)
+    _doubt(table, gathered, torn, wrong_kept)
+
+
+def _doubt(
+    table: CommTable, gathered: Gathered, torn: set[int], wrong_kept: set[int],
+) -> None:
+    """Keep what a table states as wrong or failed, and where it contradicts itself.
+
+    Wrong results count against all rows if no row that is kept has them: lines ``wrong_kept``."""
+    for broken in wrong_rows(table):
+        is_kept = broken.line in wrong_kept
+        gathered.doubt(broken, "note" if is_kept else "run",
+                       ": imported as wrong" if is_kept else ": the row is not imported")
+    for broken in stated(table):
+        gathered.doubt(broken, "note" if broken.rule == "wrong" and wrong_kept else "run")
+    for broken in doubted(table, torn):
+        gathered.doubt(broken, "note")
 
 
 def _printed_by(table: CommTable) -> str:
@@ -102,7 +119,8 @@ def _note_damage(table: CommTable, gathered: Gathered) -> None:
         reason = "cut, mixed with other output, or of another version"
         gathered.left_out[reason] += len(table.damaged)
     if table.is_cut:
-        gathered.notes[f"{table.path}: cut off: a table without its end"] = None
+        gathered.doubt(BrokenRule("cut", table.path, table.line, "cut off: a table without its "
+                                  "end"), "note")
 
 
 def add_operations(operations: Operations, gathered: Gathered) -> None:
@@ -159,18 +177,19 @@ def _dtype(table: CommTable, row: CommRow, given: UserFacts) -> str:
     return dtype
 
 
-def _add_mean(place: RowPlace, row: CommRow, half: PrintedForm, gathered: Gathered) -> None:
+def _add_mean(place: RowPlace, row: CommRow, half: PrintedForm, gathered: Gathered) -> bool:
+    """Add a row, or count why it is left out; return whether it was added."""
     assert half.time_us is not None
     work = _workload(place, row, half)
     if isinstance(work, str):
         gathered.left_out[work] += 1
-        return
+        return False
     n_wrong = half.wrong if row.passed is None else int(not row.passed)
     own, calls = place.own, row.iterations or 1
     measured = mean_of(half.time_us.value * 1e-6, row.line, own.batch if own else calls, n_wrong)
     if own and not own.is_mean:
         measured = replace(measured, fold=PRINTED_MEDIAN_FOLD)
-    gathered.add(replace(place, form=_FORMS[half.in_place]), work, measured)
+    return gathered.add(replace(place, form=_FORMS[half.in_place]), work, measured)
 
 
 def _workload(place: RowPlace, row: CommRow, half: PrintedForm) -> Collective | str:

@@ -17,6 +17,7 @@ from hpcbench.interop.formats.imported_rows import (
     mean_of,
     needed,
 )
+from hpcbench.interop.formats.lint import BrokenRule
 from hpcbench.interop.formats.tables import ProductRow, ProductTable
 from hpcbench.kinds.primitive.plan.implementations import (
     ALIASES,
@@ -53,6 +54,9 @@ def take_products(table: ProductTable, given: UserFacts, gathered: Gathered) -> 
         ranks = given.ranks or row.ranks
         if not ranks:
             raise needed(f"{table.path}:{row.line}", "how many ranks", "--ranks N")
+        if row.passed is False:
+            gathered.doubt(BrokenRule("wrong", table.path, row.line, f"{row.implementation}: "
+                                      "validation failed"), "note")
         _take_row(row, given, ranks, gathered)
 
 

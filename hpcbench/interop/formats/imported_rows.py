@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from hpcbench.config.axes import DTYPE_ALIASES, Checks
 from hpcbench.errors import FileError, UsageError
-from hpcbench.interop.formats.lint import RULES
+from hpcbench.interop.formats.lint import BrokenRule
 from hpcbench.interop.formats.tables import OwnTable
 from hpcbench.operations.collectives import DTYPE_BYTES
 from hpcbench.plan.case import Case, case_id, planned_canary
@@ -108,8 +109,8 @@ def mean_of(time_s: float, line: int, calls: int = 1, n_wrong: int | None = None
 class Gathered:
     """Results of cases by id, programs, nodes, how many rows were left out and why, and notes;
     ``started``: when programs began, as they state it;
-    ``doubts``: in how many places which rule of lint does not hold for rows kept; ``faults`` and
-    ``findings`` of runs of hpcbench."""
+    ``doubts``: lines on what does not hold for the rows kept; ``faults`` of runs of hpcbench;
+    ``findings`` of them, or on what programs state."""
 
     items: dict[str, CaseResult] = field(default_factory=dict)
     programs: dict[str, None] = field(default_factory=dict)
@@ -117,23 +118,33 @@ class Gathered:
     left_out: Counter[str] = field(default_factory=Counter)
     notes: dict[str, None] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
-    doubts: Counter[str] = field(default_factory=Counter)
+    doubts: dict[str, None] = field(default_factory=dict)
     faults: dict[str, None] = field(default_factory=dict)
     findings: dict[Finding, None] = field(default_factory=dict)
     _seen: set[tuple[RowPlace, Workload]] = field(default_factory=set)
 
-    def add(self, place: RowPlace, work: Workload, measured: PrintedTimes) -> None:
-        """Add a row, unless its case is there. Raises FileError for more than MOST_CASES."""
+    def add(self, place: RowPlace, work: Workload, measured: PrintedTimes) -> bool:
+        """Add a row, unless its case is there; return whether it was added. Raises FileError for
+        more than MOST_CASES."""
         is_again = (place, work) in self._seen  # most of a long log are: no case is made of them
         case = None if is_again else _case(place, work, measured)
         if case is None or case.case_id in self.items:
             self.left_out["the same case again; import it to a file of its own"] += 1
-            return
+            return False
         self._seen.add((place, work))
         if len(self.items) == MOST_CASES:
             raise FileError(f"more than {MOST_CASES:,} rows: import fewer files at a time")
         case = replace(case, index=len(self.items))
         self.items[case.case_id] = _result(case, measured)
+        return True
+
+    def doubt(self, broken: BrokenRule, scope: str, what: str = "") -> None:
+        """Keep what is wrong with a file, as a line and as a finding: of scope ``run`` if nothing
+        of the file is to be quoted. ``what`` is the end of the line."""
+        message, place = broken.message, Path(broken.path).name
+        code = "HB126" if broken.rule == "wrong" else "HB160"
+        self.doubts[f"{broken.path}:{broken.line}: {message}{what}"] = None
+        self.findings[Finding(code, scope, f"{message} ({place}:{broken.line})")] = None
 
     def left_out_lines(self) -> list[str]:
         """Return a line for each reason why rows were left out, the most frequent first."""
@@ -143,9 +154,10 @@ class Gathered:
         return [*lines, *([f"left out: {plural(rest, 'row')} for other reasons"] if rest else [])]
 
     def doubt_lines(self) -> list[str]:
-        return [f"kept all rows, though in {plural(count, 'place')} this does not hold: "
-                f"{RULES[rule]} (hpcbench lint says where)"
-                for rule, count in self.doubts.items()]
+        """Return the first MOST_REASONS lines on what does not hold, and how many more there are.
+        """
+        shown, more = [*self.doubts][:MOST_REASONS], len(self.doubts) - MOST_REASONS
+        return [*shown, *([f"and {more} more, which hpcbench lint lists"] if more > 0 else [])]
 
 
 def _case(place: RowPlace, work: Workload, measured: PrintedTimes) -> Case:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -105,9 +105,24 @@ def contradicting(table: CommTable, judged: ImpliedRanks) -> set[int]:
     return {one.line for check in checks for one in check}
 
 
-def doubted(table: CommTable) -> Iterator[str]:
-    """Yield a rule for each place that contradicts rows of which none contradicts itself."""
-    yield from (one.rule for check in (_average, _spreads) for one in check(table))
+def doubted(table: CommTable, without: Collection[int]) -> Iterator[BrokenRule]:
+    """Yield each rule that the rest of a table breaks, when the rows of some lines are left out."""
+    yield from (one for check in (_average, _spreads) for one in check(table, without))
+    yield from _too_slow(table)
+    if broken := unproven_average(table, without):
+        yield broken
+
+
+def stated(table: CommTable) -> Iterator[BrokenRule]:
+    """Yield what a table itself states as wrong in no row of its own, or as failed."""
+    yield from _outside(table)
+    yield from _failures(table)
+
+
+def failures_of(path: str, left_out: Unread) -> Iterator[BrokenRule]:
+    """Yield what a log states as failed outside of its tables."""
+    yield from (BrokenRule("failed", path, line or 1, f"the log states {count} {what}")
+                for what, count, line in left_out.failures())
 
 
 def _of(
@@ -227,16 +242,55 @@ def _rates(table: CommTable) -> Iterator[BrokenRule]:
                 f"{digits(messages.value * row.size_bytes / 1e6, 4)} MB/s")
 
 
-def _average(table: CommTable) -> Iterator[BrokenRule]:
-    rates = [half.busbw for _, half in _halves(table)]
-    printed = [one for one in rates if one is not None]
-    if table.average is None or len(printed) < len(rates) or table.damaged or not printed:
+def _average(table: CommTable, without: Collection[int] = ()) -> Iterator[BrokenRule]:
+    """Yield an average that is not that of the rows, whatever those are that were not read."""
+    printed, n_missing = _busbws(table, without)
+    average = table.average
+    if average is None or not printed or _fits_as_printed(table):
         return
+    if not n_missing or _needed(average, printed, n_missing).high < 0:
+        more = f", and {n_missing} more are not read" if n_missing else ""
+        yield _of_average(table, f"its {len(printed)} busbw have a mean of {_mean(printed)} "
+                                 f"GB/s{more}")
+
+
+def unproven_average(table: CommTable, without: Collection[int] = ()) -> BrokenRule | None:
+    """Return an average that other rows than those read would have to explain, with their mean."""
+    printed, n_missing = _busbws(table, without)
+    average = table.average
+    if average is None or not printed or not n_missing or _fits_as_printed(table):
+        return None
+    needed = _needed(average, printed, n_missing)
+    return None if needed.high < 0 else _of_average(
+        table, f"the {len(printed)} busbw that are read have a mean of {_mean(printed)} GB/s: not "
+               f"checked, as {n_missing} are left out, which would have a mean of {needed} GB/s")
+
+
+def _of_average(table: CommTable, message: str) -> BrokenRule:
+    line = table.lines.get("average", table.rows[-1].line)
+    return _of(table, "average", line, f"the table says {table.average} GB/s on average; {message}")
+
+
+def _busbws(table: CommTable, without: Collection[int]) -> tuple[list[Printed], int]:
+    """Return the bus bandwidths that are read but for the lines ``without``, and how many are not.
+    """
+    halves = [(row.line, half.busbw) for row, half in _halves(table)]
+    printed = [rate for line, rate in halves if rate is not None and line not in without]
+    per_row = max((len(row.halves) for row in table.rows), default=0)
+    return printed, len(halves) - len(printed) + per_row * len(table.damaged)
+
+
+def _fits_as_printed(table: CommTable) -> bool:
+    """Return whether the average is that of all rows, those that contradict themselves, too."""
+    printed, n_missing = _busbws(table, ())
     mean = _mean(printed)
-    if not table.average.may_be(mean.low, mean.high):
-        yield _of(table, "average", table.lines.get("average", table.rows[-1].line),
-                  f"the table says {table.average} GB/s on average; its {len(printed)} "
-                  f"busbw have a mean of {mean} GB/s")
+    return not n_missing and table.average is not None and table.average.may_be(mean.low, mean.high)
+
+
+def _needed(average: Printed, printed: Sequence[Printed], n_missing: int) -> Printed:
+    """Return the mean that so many further numbers need for this average of all."""
+    total, read = average.scaled(len(printed) + n_missing), _sum(printed)
+    return Printed((total.value - read.value) / n_missing, (total.half + read.half) / n_missing)
 
 
 def _mean(numbers: Sequence[Printed]) -> Printed:
@@ -277,8 +331,10 @@ def _is_cycle(table: CommTable) -> bool:
         keys[length:] == keys[:len(keys) - length])
 
 
-def _spreads(table: CommTable) -> Iterator[BrokenRule]:
+def _spreads(table: CommTable, without: Collection[int] = ()) -> Iterator[BrokenRule]:
     for row, half in _halves(table):
+        if row.line in without:
+            continue
         is_mean = table.program != "nccl-tests"  # its iterations are timed apart from their mean
         low, high = half.low_us, half.high_us
         shares = half.percentiles_us
@@ -301,22 +357,40 @@ def _columns(table: CommTable) -> Iterator[BrokenRule]:
 
 
 def _wrongs(table: CommTable) -> Iterator[BrokenRule]:
+    yield from wrong_rows(table)
+    yield from _outside(table)
+
+
+def wrong_rows(table: CommTable) -> Iterator[BrokenRule]:
+    """Yield each row of which the program found wrong results."""
     for row in table.rows:
         wrong = [half.wrong for half in row.halves if half.wrong]
         if wrong or row.passed is False:
             what = f"{sum(wrong)} wrong elements" if wrong else "validation failed"
             yield _of(table, "wrong", row.line, f"{what} at size {row.size_bytes} B")
+
+
+def _outside(table: CommTable) -> Iterator[BrokenRule]:
     if table.out_of_bounds:
         yield _of(table, "wrong", table.lines.get("out_of_bounds", table.line),
                   f"{table.out_of_bounds} values are out of bounds")
 
 
 def _ends(table: CommTable) -> Iterator[BrokenRule]:
-    yield from (_of(table, "failed", table.lines.get(one, table.line), one)
-                for one in table.failures)
+    yield from (*_failures(table), *_too_slow(table))
     if table.is_cut:
         yield _of(table, "cut", table.line, f"no final lines after {len(table.rows)} rows: the "
                                             "output was cut off or the program ended early")
+
+
+def _failures(table: CommTable) -> Iterator[BrokenRule]:
+    yield from (_of(table, "failed", table.line, one) for one in table.failures)
+
+
+def _too_slow(table: CommTable) -> Iterator[BrokenRule]:
+    if table.is_too_slow:
+        yield _of(table, "failed", table.lines.get("average", table.line),
+                  f"the average {table.average} GB/s is below NCCL_TESTS_MIN_BW")
 
 
 def _lint_matrix(table: MatrixTable, link_gbs: float | None) -> Iterator[BrokenRule]:
@@ -353,12 +427,18 @@ def _lint_products(table: ProductTable) -> Iterator[BrokenRule]:
 
 
 def _lint_node(node: NodeTable, link_gbs: float | None) -> Iterator[BrokenRule]:
-    for name, value in node.metrics.items():
-        if is_code(name) and value.value:
-            yield BrokenRule("failed", node.path, node.line, f"{node.node}: a benchmark ended with "
-                                                            f"return code {value}")
+    yield from (broken for _, broken in failed_codes(node))
     for table in comm_tables(node):
         yield from _lint_comm(table, link_gbs)
+
+
+def failed_codes(node: NodeTable) -> Iterator[tuple[str, BrokenRule]]:
+    """Yield each benchmark of a node that ended with another return code than 0."""
+    for name, value in node.metrics.items():
+        if is_code(name) and value.value:
+            yield name.rpartition("/")[0], BrokenRule(
+                "failed", node.path, node.line,
+                f"{node.node}: a benchmark ended with return code {value}")
 
 
 SCHEMA, SCHEMA_VERSION = "hpcbench.lint", 1
@@ -374,6 +454,7 @@ class Linting:
         self._tables, self._unchecked = Counter[str](), Counter[str]()
         self._rows = self._files = self._no_factor = self.count = 0
         self._listed: list[BrokenRule] = []
+        self._unproven: list[BrokenRule] = []
         self._left_out: list[dict[str, Any]] = []
 
     def read(self, path: Path) -> None:
@@ -381,21 +462,33 @@ class Linting:
         before = self.count
         self._files += 1
         left_out = Unread()
-        for table in tables_of(path, self._collective, left_out):
-            self._tables[table.program] += 1
-            self._rows += rows_of(table)
-            self._unchecked += unchecked(table)
-            self._no_factor += without_factor(table)
-            for broken in lint(table, self._link_gbs):
-                self.count += 1
-                if self.count - before <= MOST_SHOWN:
-                    self._list(broken)
+        for broken in self._broken(path, left_out):
+            self.count += 1
+            if self.count - before <= MOST_SHOWN:
+                self._list(broken)
         if (more := self.count - before - MOST_SHOWN) > 0 and not self._as_json:
             say(f"{path}: and {plural(more, 'finding')} more")
         self._left_out += ({"path": str(path), "line": line, "what": what, "count": count}
                            for what, count, line in left_out.entries())
         for text in left_out.lines(str(path)):
             say(f"hpcbench: {text}", sys.stderr)
+        for one in self._unproven:
+            self._left_out.append({"path": one.path, "line": one.line, "what": one.message,
+                                   "count": 1})
+            say(f"hpcbench: {one.path}:{one.line}: {one.message}", sys.stderr)
+        self._unproven.clear()
+
+    def _broken(self, path: Path, left_out: Unread) -> Iterator[BrokenRule]:
+        """Yield what a file breaks, and count its tables."""
+        for table in tables_of(path, self._collective, left_out):
+            self._tables[table.program] += 1
+            self._rows += rows_of(table)
+            self._unchecked += unchecked(table)
+            self._no_factor += without_factor(table)
+            yield from lint(table, self._link_gbs)
+            if isinstance(table, CommTable) and (unproven := unproven_average(table)):
+                self._unproven.append(unproven)
+        yield from failures_of(str(path), left_out)
 
     def _list(self, broken: BrokenRule) -> None:
         if self._as_json:

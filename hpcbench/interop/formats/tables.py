@@ -99,6 +99,7 @@ class CommTable:
         step_bytes: difference of neighbouring sizes, None where they grow by a factor.
         average: the mean bus bandwidth that the table ends with.
         failures: what the program itself calls failed, in words of ours.
+        is_too_slow: whether it says that the average is below NCCL_TESTS_MIN_BW.
         out_of_bounds: wrong values of the whole table, None where not stated.
         old_columns: in which way its columns are those of another version; "" if they are not.
         damaged: lines that begin like a row and are none, with the count of their fields.
@@ -115,7 +116,7 @@ class CommTable:
         communicator: the id of the communicator whose single operations these are, "" of means.
         rank: the rank that reports them, None where not stated.
         started: when the program began, as it states it; "" where it does not.
-        lines: of ``average``, ``out_of_bounds`` and each of ``failures``, where they have one."""
+        lines: of ``average`` and ``out_of_bounds``, where they have one."""
 
     program: str
     path: str
@@ -130,6 +131,7 @@ class CommTable:
     step_bytes: int | None = None
     average: Printed | None = None
     failures: tuple[str, ...] = ()
+    is_too_slow: bool = False
     out_of_bounds: int | None = None
     old_columns: str = ""
     damaged: tuple[tuple[int, int], ...] = ()

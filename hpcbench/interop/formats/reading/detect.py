@@ -35,6 +35,9 @@ def tables_of(
     first = next(tables, None)
     if first is None:
         why = next(file.left_out.lines(file.name), "")
+        what, count, line = next(file.left_out.failures(), ("", 0, None))
+        if what:
+            why = f"{file.name}:{line}: no row of a table; the log states {count} {what}"
         raise FileError(why or f"{file.name}: no row of a table of {', '.join(KNOWN)}")
     yield first
     yield from tables
@@ -77,6 +80,8 @@ def _of_text(file: ForeignFile, collective: str) -> Iterator[ForeignTable]:
             if (tables := reader.take(number, text)) is not None:
                 yield from tables
                 break
+        else:
+            _note_failure(file, number, text)
         if tables is None or reader is not osu_tables:
             osu_tables.close(text)
     for reader in readers:
@@ -88,7 +93,7 @@ def _may_be_of_tables(block: bytes) -> tuple[int, list[tuple[int, bytes]]]:
 
     One of NCCL is only chosen where a row or a heading may have been torn by it."""
     chosen = set()
-    for mark in (b"#", b"     ", b"ailure"):
+    for mark in (b"#", b"     ", b"ailure", b" NCCL WARN "):
         at = block.find(mark)
         while at >= 0:
             start, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
@@ -101,4 +106,28 @@ def _may_be_of_tables(block: bytes) -> tuple[int, list[tuple[int, bytes]]]:
     return len(lines), [(at, lines[at].encode("latin-1")) for at in sorted(chosen)]
 
 
-_OF_OTHERS = re.compile(r"#|\d[ \t]+-?\d|COMMS-RES|nThread|Rank|Out of|Avg bus|ailure").search
+_FAILURES: Mapping[str, str] = {
+    "failures of tests (Test failure)": r"\bTest (?:\w+ )?(?:failure|timeout)\b|\bNCCL failure\b",
+    "failed checks of OSU (DATA VALIDATION ERROR)": r"DATA VALIDATION ERROR",
+    "errors of a process": (
+        r"\bexited on signal \d|\bBAD TERMINATION OF ONE OF\b|MPI_ABORT was invoked"
+        r"|\bnon-zero (?:exit )?(?:code|status)\b|\bFatal error in P?MPI_"
+        r"|\bsrun: error: .*(?:[Ee]xited|[Kk]illed|[Aa]borted|[Tt]erminated|fault)"
+        r"|\bslurmstepd: error: \*\*\*|\bChildFailedError\b|\bDistBackendError\b"
+        r"|Traceback \(most recent call last\)|\bSegmentation fault\b")}
+"""What a log states beside its tables, by nccl-tests, OSU, MPI, Slurm and torch -> its lines."""
+_FAILURE = re.compile("|".join(f"({text})" for text in _FAILURES.values()))
+_WARNINGS = "warnings of NCCL (NCCL WARN): read them in the log"
+
+
+def _note_failure(file: ForeignFile, number: int, text: str) -> None:
+    if match := _FAILURE.search(text):
+        file.left_out.add_failure([*_FAILURES][(match.lastindex or 1) - 1], number)
+    elif " NCCL WARN " in text:
+        file.left_out.add(_WARNINGS, number)
+
+
+_OF_OTHERS = re.compile(
+    r"#|\d[ \t]+-?\d|COMMS-RES|nThread|Rank|Out of|Avg bus|ailure|Test timeout|DATA VALID"
+    r"|exited on|BAD TERM|MPI_ABORT|non-zero|Fatal error|srun: error|slurmstepd: error|FailedError"
+    r"|BackendError|Traceback|Segmentation").search

@@ -25,7 +25,7 @@ from hpcbench.interop.formats.tables import (
     own_facts,
 )
 from hpcbench.texts import to_json
-from hpcbench.units import moment
+from hpcbench.units import moment, plural
 
 VERSION = 3
 
@@ -67,7 +67,8 @@ def _table(file: ForeignFile, data: Mapping[str, Any], collective: str) -> CommT
         warmup=whole_or_none(config.get("warmup_iters")) or 0,
         step_bytes=whole_or_none(config.get("step_bytes")),
         average=number_of(average.get("bandwidth")),
-        failures=_failures(data, average), out_of_bounds=whole_or_none(outside.get("count")),
+        failures=_failures(data), is_too_slow=average.get("okay") in ("false", False),
+        out_of_bounds=whole_or_none(outside.get("count")),
         is_cut=not average or not outside,
         timed_rates=not any(half and "cpu_time" in half for half in halves)
         and program != "hypercube", is_uneven=program == "alltoallv")
@@ -84,14 +85,10 @@ def _program(data: Mapping[str, Any]) -> str:
     return program_name(str(next(iter(data.get("args") or ()), "")))
 
 
-def _failures(data: Mapping[str, Any], average: Mapping[str, Any]) -> tuple[str, ...]:
+def _failures(data: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the failures that it reports; errors' texts may hold anything, so only their count."""
-    failures = []
-    if errors := data.get("errors"):
-        failures.append(f"it reports {len(errors)} errors")
-    if average.get("okay") == "false":
-        failures.append("the average is below NCCL_TESTS_MIN_BW")
-    return tuple(failures)
+    errors = data.get("errors")
+    return (f"it reports {plural(len(errors), 'error')}",) if errors else ()
 
 
 def _row(number: int, row: Mapping[str, Any], iterations: int | None) -> CommRow:

@@ -40,10 +40,9 @@ _HEADING = re.compile(
     r"|(?P<options>nThreads?:?\s+\d+\s+nGpus:?\s+\d+\s.*)"
     r"|(?P<device>Rank\s+\d{1,9}\s.*?\bdevice\s+\d+\s+\[.*)"
     r"|Out of bounds values\s*:\s*(?P<outside>\d{1,18}\b)"
-    r"|Avg bus bandwidth\s*:\s*(?P<average>\S.*)"
-    r"|(?P<failure>Test (?:NCCL |CUDA )?failure))")
+    r"|Avg bus bandwidth\s*:\s*(?P<average>\S.*))")
 _HINTS = re.compile(
-    "hpcbench|size|bytes|nccl-tests|Collective|nThread|device|Out of|Avg bus|ailure")
+    "hpcbench|size|bytes|nccl-tests|Collective|nThread|device|Out of|Avg bus")
 _DEVICE = re.compile(r"Rank\s+(\d{1,9})\s+(?:Group\s+(\d{1,9})\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)"
                      r"\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
 _STEP = re.compile(r"step:\s*(\d{1,18})\((bytes|factor)\)")
@@ -97,32 +96,21 @@ class NcclTables:
         ended: Iterable[CommTable] = ()
         source = source_of(match.string[:match.start()])
         if source not in self._open and kind not in _BEGINS:
-            source = self._nearest(source, kind)
+            table = nearest(source, self._open)
+            source = source if table is None else table
         builder = self._open.get(source)
-        if builder is None and kind == "failure":
-            return ended
         if builder is None and len(self._open) == MOST_TABLES:
             raise self._file.error(number, f"more than {MOST_TABLES} processes print tables")
-        failures: dict[str, int] = {}
         if builder is not None and builder.begins_another(kind):
-            failures = {} if builder.has_rows else builder.failures
             ended, builder = builder.finished(), None
         if builder is None:
             builder = self._open[source] = _NcclTable(self._file, CommTable(
-                PROGRAM, self._file.name, number, self._collective, ()), failures=failures)
+                PROGRAM, self._file.name, number, self._collective, ()))
         if kind == "row":
             builder.add_row(number, match.string[match.start():])
         else:
             builder.add_heading(number, kind, match[kind])
         return ended
-
-    def _nearest(self, source: str, kind: str) -> str:
-        """Return the table that a line between other output belongs to; a new one if none does."""
-        if kind == "failure":
-            fitting = [one for one in self._open if source.startswith(one)]
-            return max(fitting, key=len, default=next(reversed(self._open), source))
-        table = nearest(source, self._open)
-        return source if table is None else table
 
     def finished(self) -> Iterator[CommTable]:
         """Yield the tables that are still open at the end of the file."""
@@ -146,7 +134,6 @@ class _NcclTable:
     rows: list[CommRow] = field(default_factory=list)
     n_refused: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
-    failures: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -198,10 +185,8 @@ class _NcclTable:
         elif kind == "outside":
             self.stated = replace(self.stated, out_of_bounds=int(text))
             self.lines["out_of_bounds"] = number
-        elif kind == "average":
-            self._take_average(number, text.split())
         else:
-            self.failures["the log has a line of a test failure"] = number
+            self._take_average(number, text.split())
 
     def _take_average(self, number: int, words: Sequence[str]) -> None:
         try:
@@ -210,7 +195,7 @@ class _NcclTable:
             return
         self.lines["average"] = number
         if words[1:2] == ["FAILED"]:
-            self.failures[f"the average {words[0]} GB/s is below NCCL_TESTS_MIN_BW"] = number
+            self.stated = replace(self.stated, is_too_slow=True)
 
     def _take_names(self, text: str) -> None:
         self.layout = layout_of([word for word in text.split()
@@ -251,8 +236,7 @@ class _NcclTable:
         yield replace(
             stated, collective=our_name(self.program) or stated.collective, rows=tuple(self.rows),
             ranks=len(self.devices) // len(groups) if groups else None,
-            devices=tuple(self.devices), failures=tuple(self.failures),
-            damaged=tuple(self.damaged), lines={**self.lines, **self.failures},
+            devices=tuple(self.devices), damaged=tuple(self.damaged), lines=self.lines,
             is_cut=self.has_heading and None in (stated.average, stated.out_of_bounds),
             timed_rates="cputime" not in half and self.program != "hypercube",
             is_uneven=self.program == "alltoallv")

@@ -41,10 +41,13 @@ how many are before it, and the line, in order."""
 
 
 class Unread:
-    """What a reader of a file does not understand, counted by kind: one frame for all readers."""
+    """What a reader of a file does not understand, counted by kind: one frame for all readers.
+
+    Failures that a log states outside of its tables are counted apart."""
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, int | None]] = {}
+        self._failures: dict[str, tuple[int, int | None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._counts)
@@ -53,8 +56,15 @@ class Unread:
         """Count ``count`` more of ``what``, a plural such as "rows without a size"."""
         if what not in self._counts and len(self._counts) >= MOST_KINDS:
             what = "lines of other kinds"
-        before, first = self._counts.get(what, (0, line))
-        self._counts[what] = before + count, first
+        _count(self._counts, what, line, count)
+
+    def add_failure(self, what: str, line: int) -> None:
+        """Count one more line that states a failure, ``what`` as in `add`."""
+        _count(self._failures, what, line)
+
+    def failures(self) -> Iterator[tuple[str, int, int | None]]:
+        """Yield each kind of stated failures as `entries` does."""
+        yield from ((what, count, first) for what, (count, first) in self._failures.items())
 
     def counts(self) -> dict[str, int]:
         """Return each kind that was left out -> how many."""
@@ -69,6 +79,13 @@ class Unread:
         for what, count, first in self.entries():
             place = f"{name}:{first}" if first is not None else name
             yield f"{place}: left out {count} {what}"
+
+
+def _count(
+    counts: dict[str, tuple[int, int | None]], what: str, line: int | None, count: int = 1,
+) -> None:
+    before, first = counts.get(what, (0, line))
+    counts[what] = before + count, first
 
 
 class ForeignFile:
