@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.analysis.conditions import Conditions, conditions
+from hpcbench.analysis.waits import COMPUTE, LINK, WORK, causes_of, settled_causes
 from hpcbench.answers.answer import Run, TopicOptions
-from hpcbench.answers.conditions import Conditions, conditions
-from hpcbench.answers.waits import COMPUTE, LINK, WORK, causes_of, settled_causes
 from hpcbench.config.load import check_config
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan

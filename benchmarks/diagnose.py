@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.analysis.diagnose import RankComparison, diagnose
 from hpcbench.answers.answer import Run, TopicOptions
-from hpcbench.answers.diagnose import RankComparison, diagnose
 from hpcbench.config.load import check_config
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan

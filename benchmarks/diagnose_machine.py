@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.answers.machine import (
+from hpcbench.analysis.machine import (
     HOST,
     HOSTS,
     LINK,

@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hpcbench.analysis.diagnose import Diagnosis, diagnose
 from hpcbench.answers.answer import Run, TopicOptions
-from hpcbench.answers.diagnose import Diagnosis, diagnose
 from hpcbench.reduce.results_file import open_results
 from launching import fail, run_sweep
 

@@ -36,10 +36,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.analysis.machine import cells_of, slow_links, slow_ranks
 from hpcbench.answers.answer import CLEAR, Run, TopicOptions
 from hpcbench.answers.compare import FASTER, SLOWER, compare
 from hpcbench.answers.compare_inputs import CaseOfSide
-from hpcbench.answers.machine import cells_of, slow_links, slow_ranks
 from hpcbench.answers.recommend import recommend
 from hpcbench.interop.answers.causes import INCONCLUSIVE, TRANSFER, CallCause, CallTimes, judged
 from hpcbench.kinds.hardware.plan.pairs import rounds

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.analysis.scaling_series import EXCELLENT, GOOD, verdict
 from hpcbench.answers.compare import compare
 from hpcbench.answers.compare_inputs import CaseOfSide
-from hpcbench.answers.scaling_series import EXCELLENT, GOOD, verdict
 from hpcbench.plan.case import planned_canary
 from hpcbench.statistics.scaling_laws import Law, amdahl, universal
 

@@ -23,25 +23,23 @@ if TYPE_CHECKING:
                "load", "measure"]
 
 __version__ = "0.1.0"
-_PUBLIC: Mapping[str, tuple[str, str]] = MappingProxyType({
-    "benchmark": ("hpcbench.operations.functions", "benchmark"),
-    "Case": ("hpcbench.operations.functions", "TimedCall"),
-    "Context": ("hpcbench.operations.context", "Context"),
-    "load": ("hpcbench.api.load", "load"),
-    "Runs": ("hpcbench.api.load", "Runs"),
-    "measure": ("hpcbench.api.measure", "measure"),
-    "Measurement": ("hpcbench.api.measurement", "Measurement"),
-    "MeasureError": ("hpcbench.errors", "MeasureError"),
-    "Skip": ("hpcbench.errors", "Skip"),
+_PUBLIC: Mapping[str, str] = MappingProxyType({
+    "benchmark": "hpcbench.operations.functions:benchmark",
+    "Case": "hpcbench.operations.functions:TimedCall",
+    "Context": "hpcbench.operations.context:Context",
+    "MeasureError": "hpcbench.errors:MeasureError",
+    "Skip": "hpcbench.errors:Skip",
 })
-"""Public name -> its module, and its name there."""
+"""Public name -> its place; parts offer others, by entry points of the group ``hpcbench.names``."""
 
 
 def __getattr__(name: str) -> Any:
     """Return a public name. Raises AttributeError for others."""
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module, own = _PUBLIC[name]
-    return getattr(import_module(module), own)
+    registry = import_module("hpcbench.registry")
+    offers = () if name in _PUBLIC else registry.entry_points("hpcbench.names")
+    path = _PUBLIC.get(name) or next((one.value for one in offers if one.name == name), None)
+    if path is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return registry.load(path)

@@ -81,7 +81,7 @@ def _outlasting(stream: TextIO) -> TextIO:
         line_buffering=stream.line_buffering, write_through=stream.write_through)
 
 
-_JOBS = ("run", "suite", "profile", "validate")
+_JOBS = ("run", "suite", "profile")
 _ALONE = frozenset({"--dry-run", "--help"})
 
 

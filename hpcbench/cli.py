@@ -21,9 +21,9 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from hpcbench import __version__
-from hpcbench.commands.flags import PRINTED, TOPICS, verbosity_of
+from hpcbench.commands.flags import PRINTED, RECOMMEND, verbosity_of
 from hpcbench.commands.generate import gen_config, gen_data, list_, schema
-from hpcbench.commands.jobs import plan, profile, run, suite, validate
+from hpcbench.commands.jobs import plan, profile, run, suite
 from hpcbench.commands.results import (
     advise,
     check,
@@ -38,8 +38,7 @@ from hpcbench.registry import CommandSpec, TopicSpec, offered
 from hpcbench.units import grouped
 
 _OWN: Mapping[str, Mapping[str, Callable[..., None]]] = {
-    "Measure": {"validate": validate, "plan": plan, "run": run, "suite": suite,
-                "profile": profile},
+    "Measure": {"plan": plan, "run": run, "suite": suite, "profile": profile},
     "Read results": {"show": show, "report": report, "plot": plot, "compare": compare,
                      "check": check, "advise": advise, "reduce": reduce},
     "Other tools": {},
@@ -78,8 +77,12 @@ def _offered() -> Mapping[str, CommandSpec]:
 def _headings() -> Mapping[str, Sequence[str]]:
     """Return the headings of the program's help, each with the commands below it."""
     others = grouped((spec.heading, name) for name, spec in _offered().items())
-    return {heading: [*_OWN.get(heading, ()), *others.get(heading, ())]
+    return {heading: sorted((*_OWN.get(heading, ()), *others.get(heading, ())), key=_is_later)
             for heading in (*_OWN, *(others.keys() - _OWN.keys()))}
+
+
+def _is_later(name: str) -> bool:
+    return name in _Commands.own or not _offered()[name].is_first
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = _Commands()
@@ -133,7 +136,7 @@ def _refuse(word: str) -> None:
     """Raise UsageError for a word that is a topic of ``advise``, or an offer that cannot be used.
     """
     topic, offers = offered(TopicSpec).get(word), offered(CommandSpec)
-    if word in TOPICS or topic:
+    if word == RECOMMEND or topic:
         traffic = "--traffic FILE " if topic and topic.is_recorded else ""
         raise UsageError(f"{word} is a topic: hpcbench advise RESULTS {traffic}--only {word}")
     if word in offers.broken:

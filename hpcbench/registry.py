@@ -219,7 +219,7 @@ class CommandSpec(Deferred):
 
     ``heading`` is the one of `hpcbench --help` below which it stands; without one it is no word of
     the command line, but what an option of another command needs. ``is_job``: it is started on all
-    ranks, which meet in MPI."""
+    ranks, which meet in MPI. ``is_first``: it stands there above ours."""
 
     group: ClassVar[str] = "hpcbench.commands"
     title: ClassVar[str] = "command {}"
@@ -227,6 +227,7 @@ class CommandSpec(Deferred):
     path: str
     heading: str = "Other tools"
     is_job: bool = False
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,13 +246,15 @@ class DialectSpec(Deferred):
 class TopicSpec(Deferred):
     """A topic of ``advise``: an `answers.answer.Topic`.
 
-    ``is_recorded``: it is about a job's recorded calls."""
+    ``is_recorded``: it is about a job's recorded calls. ``in_summary``, of our parts: its answers
+    stand, in short, in the summary and at the end of a run and of ``show``."""
 
     group: ClassVar[str] = "hpcbench.topics"
     title: ClassVar[str] = "topic {}"
     name: str
     path: str
     is_recorded: bool = False
+    in_summary: bool = False
 
 
 D = TypeVar("D", bound=Deferred)

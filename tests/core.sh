@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # bash tests/core.sh [ARGUMENTS OF pytest]
 #
-# Shows that the core does without the parts behind its walls: in a copy without interop/, fleet/ and
-# the kinds below, it runs the unit tests that need none of these, not even as data: tests/core.txt.
+# Shows that the core does without the parts behind its walls: in a copy without the folders below it
+# runs the unit tests that need none of these, not even as data: tests/core.txt.
 # It takes a minute on 2 cores. The pytest is that of .venv, or of $HPCBENCH_VENV.
 set -eu
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,6 +14,7 @@ trap 'rm -rf "$copy"' EXIT
 git ls-files -z --cached --others --exclude-standard | tar --null -T - --ignore-failed-read -c |
     tar -x -C "$copy"
 cd "$copy"
-rm -r hpcbench/{interop,compat,fleet} hpcbench/kinds/{primitive,training,memory,replay}
+rm -r hpcbench/{analysis,validation,api,interop,compat,fleet} \
+    hpcbench/kinds/{primitive,training,memory,replay,hardware}
 export PATH=$venv/bin:$PATH PYTHONPATH=$copy OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-python -m pytest -q -n 2 --dist loadfile -p no:cacheprovider @tests/core.txt "$@"
+python -m pytest -q -n 2 --dist loadfile -p no:cacheprovider -p no:hpcbench @tests/core.txt "$@"

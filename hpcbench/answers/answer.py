@@ -1,6 +1,6 @@
 """A topic of answers: from the record of an analysis to sentences, tables and charts.
 
-Each topic is a module beside this one: its function takes runs and options, and returns a
+Each topic is a module: its function takes runs and options, and returns a
 frozen record of JSON values in SI units that has a tuple ``answers``. Sentences, tables and charts
 follow from that record, so that every renderer shows the same."""
 
@@ -25,6 +25,8 @@ from hpcbench.views.table import Cell, Column, Group, Range, Row, Table, WithInt
 CLEAR, NONE, CANNOT_TELL = "clear", "none", "cannot tell"
 CERTAINTIES = (CLEAR, NONE, CANNOT_TELL)
 """The outcomes of an answer: found; searched for and absent; undecidable from the data."""
+CANARY = "canary"
+"""The subject of an answer that rests on the canary alone."""
 MOST_UNSEEN = 0.2
 """A negative answer that may have missed more than this share is ``cannot tell``."""
 EXPLAINS = 0.8
@@ -116,16 +118,14 @@ class TopicRecord(Protocol):
 class Topic:
     """One topic: ``analysis`` makes the record that ``tables`` and ``charts`` show.
 
-    ``in_summary``: its answers stand, in short, in the summary and at the end of a run and of
-    ``show``; ``is_quiet``: only findings (CLEAR) stand there. ``proof`` makes the sweep that proves
-    the best alternative of a record, or raises UsageError if none may be faster."""
+    ``is_quiet``: of its answers only findings (CLEAR) stand in a summary. ``proof`` makes the sweep
+    that proves the best alternative of a record, or raises UsageError if none may be faster."""
 
     name: str
     question: str
     analysis: Callable[[Sequence[Run], TopicOptions], TopicRecord]
     tables: Callable[[Any], Iterable[Table]]
     charts: Callable[[Any], Iterable[Chart]]
-    in_summary: bool = False
     is_quiet: bool = False
     proof: Callable[[TrafficRecord, Any], Proof] | None = None
 

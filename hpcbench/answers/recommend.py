@@ -395,4 +395,4 @@ def _way(ranking: Ranking, name: str) -> str:
 
 
 TOPIC = Topic("recommend", "fastest settings", recommend,
-              recommend_tables, recommend_charts, in_summary=True)
+              recommend_tables, recommend_charts)

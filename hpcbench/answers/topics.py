@@ -1,4 +1,4 @@
-"""All topics of answers, and the summary of a run: their answers in short, flags and warnings."""
+"""The topics of a run, and its summary: their answers in short, flags and warnings."""
 
 from __future__ import annotations
 
@@ -6,32 +6,27 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
-from hpcbench.answers import (
-    bandwidth,
-    conditions,
-    cost,
-    diagnose,
-    machine,
-    recommend,
-    scaling,
-    waits,
+from hpcbench.answers import recommend
+from hpcbench.answers.answer import (
+    CANARY,
+    CERTAINTIES,
+    CLEAR,
+    Run,
+    Topic,
+    TopicOptions,
+    TopicRecord,
 )
-from hpcbench.answers.answer import CERTAINTIES, CLEAR, Run, Topic, TopicOptions, TopicRecord
-from hpcbench.answers.conditions import CANARY
 from hpcbench.answers.verdict import AMBER, GREEN, RED, verdict_of
 from hpcbench.records import dataclass
 from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results
 from hpcbench.reduce.spread import launch_spreads
+from hpcbench.registry import TopicSpec, in_this_package, offered
 from hpcbench.units import grouped, plural, with_sizes
 from hpcbench.views.columns import TABLED
 from hpcbench.views.labels import short_labels, shortened
 from hpcbench.views.presenter import presenter_of
 from hpcbench.views.table import FLAGS, Line
 
-TOPICS: tuple[Topic, ...] = (
-    recommend.TOPIC, diagnose.TOPIC, waits.TOPIC, conditions.TOPIC, machine.TOPIC, scaling.TOPIC,
-    cost.TOPIC, bandwidth.TOPIC)
-"""In the order in which they are shown."""
 MOST_ANSWERS = 3
 MOST_FLAGGED = 2
 """Rows of a flag that the summary names."""
@@ -52,10 +47,19 @@ class TopicResult:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
+def topics(*, of_summary: bool = False) -> list[Topic]:
+    """Return the topics of a report, or of a summary: the settings, and what our parts offer.
+
+    What another package offers is left to ``advise``: its failure must not cost a run."""
+    return [recommend.TOPIC, *(
+        spec.load() for spec in offered(TopicSpec).values()
+        if in_this_package(spec.path) and not spec.is_recorded and spec.in_summary >= of_summary)]
+
+
 def topic_results(run: Run) -> tuple[TopicResult, ...]:
     """Return the results of the topics that stand at the end of a run and in its summary."""
-    return tuple(TopicResult(topic, topic.analysis([run], TopicOptions())) for topic in TOPICS
-                 if topic.in_summary)
+    return tuple(TopicResult(topic, topic.analysis([run], TopicOptions()))
+                 for topic in topics(of_summary=True))
 
 
 def summary_lines(results: Results, advice: Sequence[TopicResult] = ()) -> Iterator[Line]:

@@ -82,17 +82,17 @@ report_formats = one_of("html", "pdf", "md")
 tuners = one_of("nccl", "rccl", "ncclx")
 exit_styles = one_of("ci", "slurm", "nagios", "npd", "gpud")
 dtypes = named_in(_AXES, "DTYPES")
-TOPICS = ("recommend", "diagnose", "waits", "conditions", "machine", "scaling", "cost", "bandwidth")
-"""Topics of ``advise`` in the order in which they are shown; parts and packages offer others."""
+RECOMMEND = "recommend"
+"""The first topic of ``advise``; parts and packages offer others."""
 
 
 def topics(incomplete: str) -> list[str]:
-    return _beginning((*TOPICS, *offered(TopicSpec)), incomplete)
+    return _beginning((RECOMMEND, *offered(TopicSpec)), incomplete)
 
 
 def about_topics() -> str:
     others = offered(TopicSpec).values()
-    names = [*TOPICS, *(one.name for one in others if not one.is_recorded)]
+    names = [RECOMMEND, *(one.name for one in others if not one.is_recorded)]
     recorded = [one.name for one in others if one.is_recorded]
     return f"Only {', '.join(names)}" + f"; with --traffic {', '.join(recorded)}" * bool(
         recorded) + "."

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.text import Text
 
+from hpcbench.answers import recommend
 from hpcbench.answers.answer import (
     CANNOT_TELL,
     CLEAR,
@@ -37,7 +38,7 @@ from hpcbench.answers.compare_tables import (
     totals_line,
     unmatched_table,
 )
-from hpcbench.answers.topics import TOPICS, TopicResult, case_names, topic_results
+from hpcbench.answers.topics import TopicResult, case_names, topic_results
 from hpcbench.config.axes import unknown_name
 from hpcbench.errors import UsageError
 from hpcbench.operations.traffic import read_traffic
@@ -69,7 +70,7 @@ def advice(
 
     Topics about recorded calls are among them where those are given; ``prove``: only those whose
     best alternative a sweep can prove, and the named ones."""
-    by_name = {topic.name: topic for topic in (*_offered_topics(options), *TOPICS)}
+    by_name = {topic.name: topic for topic in _topics(options)}
     wanted = [*only, *(name for name, topic in by_name.items() if prove and topic.proof)]
     if prove and len(wanted) == len(only):
         raise UsageError("--prove: no topic that proves its answer is installed")
@@ -84,13 +85,16 @@ def advice(
         return [TopicResult(topic, topic.analysis(runs, options), names) for topic in topics]
 
 
-def _offered_topics(options: TopicOptions) -> list[Topic]:
-    """Return the topics of parts and packages that concern these options. Raises UsageError for
-    recorded calls that none asks about."""
+def _topics(options: TopicOptions) -> list[Topic]:
+    """Return the topics that concern these options, those about recorded calls first.
+
+    Raises UsageError for recorded calls that none asks about."""
     specs = list(offered(TopicSpec).values())
-    if options.traffic is not None and not any(spec.is_recorded for spec in specs):
+    recorded = [spec for spec in specs if spec.is_recorded and options.traffic is not None]
+    if options.traffic is not None and not recorded:
         raise UsageError("--traffic: no topic about recorded calls is installed")
-    return [spec.load() for spec in specs if options.traffic is not None or not spec.is_recorded]
+    return [*(spec.load() for spec in recorded), recommend.TOPIC,
+            *(spec.load() for spec in specs if not spec.is_recorded)]
 
 
 def proof(options: TopicOptions, results: Sequence[TopicResult]) -> Proof:

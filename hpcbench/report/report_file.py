@@ -30,11 +30,11 @@ from hpcbench.answers.compare_tables import (
     unmatched_table,
 )
 from hpcbench.answers.topics import (
-    TOPICS,
     TopicResult,
     best_lines,
     problem_lines,
     topic_results,
+    topics,
     verdict_line,
 )
 from hpcbench.answers.winners import Winners, winners_among, with_fastest
@@ -274,7 +274,7 @@ def _answers(runs: Sequence[Run], advice: Sequence[TopicResult] = ()) -> Iterato
     Topics that can tell nothing, of no data, and have nothing to show share a line."""
     records, without = {one.topic.name: one.record for one in advice}, list[str]()
     several = [run.results for run in runs]
-    for topic in TOPICS:
+    for topic in topics():
         record = records.get(topic.name) or topic.analysis(runs, TopicOptions())
         shown: tuple[Item, ...] = (*(in_fields(table, with_sizes)
                                      for table in topic.tables(record)),

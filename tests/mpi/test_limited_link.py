@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 import virtual_hosts
+from hpcbench.analysis.machine import machine
 from hpcbench.answers.answer import Run, TopicOptions
-from hpcbench.answers.machine import machine
 from hpcbench.kinds.collective.derive import bandwidth
 from hpcbench.kinds.collective.plan import collective_of
 from hpcbench.reduce.kind_facts import PairRates

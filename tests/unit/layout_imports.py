@@ -9,8 +9,11 @@ from fnmatch import fnmatchcase
 
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
-PARTS = ("interop", "fleet")
-"""Folders behind a wall."""
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "analysis": (), "validation": (), "api": (), "interop": (), "fleet": ("analysis",)}
+"""Folders behind a wall, each with those of the others that it needs."""
+IN_FOLDERS = ("interop", "fleet")
+"""Those with a row for each of their folders."""
 BASE = ("hpcbench", "registry", "errors", "import_path", "limits", "plain", "records", "texts",
         "units")
 INTERFACES = ("kinds", "kinds.registry")
@@ -49,7 +52,6 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     # processes and commands stand above all folders
     "worker": (*MACHINE, "launch", "profiling"),
     "template": (*MACHINE, "launch", "profiling", "worker"),
-    "validation": (*MACHINE, "launch", "views", "report"),
     "resume": (*READING, "launch"),
     "gen_config": (*MACHINE, "launch"),
     "gen_data": READING,
@@ -58,12 +60,14 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measurement", "reduce", "answers",
                  "report", "run", "dry_run", "gen_config", "gen_data", "profiling", "resume",
-                 "suite", "validation"),
+                 "suite"),
     "cli": (*BASE, "commands"),
     "__main__": (*BASE, "cli", "launch"),
+    # behind walls: nothing of the core imports them, also not inside a function or for their types
+    "analysis": (*READING, "answers", "views"),
+    "validation": (*MACHINE, "commands", "launch", "views", "report"),
     # what programs of others call: `hpcbench.measure`, `hpcbench.load`
     "api": (*MACHINE, "reduce", "answers", "launch"),
-    # behind a wall: nothing of the core imports it, also not inside a function or for its types
     "interop": (), "interop.offers": ("registry",),
     "interop.answers": (*READING, "reduce", "answers", "views", "interop.dialects"),
     "interop.commands": (*BASE, *INTERFACES, "config", "commands", "measurement", "reduce",
@@ -87,8 +91,8 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "fleet.commands": (*MACHINE, "commands", "reduce", "answers", "views", "report", "gen_config",
                        "fleet.*"),
     "fleet.history": (*READING, "reduce", "answers", "views", "report"),
-    "fleet.hunt": (*MACHINE, "launch", "telemetry", "reduce", "answers", "views", "report",
-                   "validation"),
+    "fleet.hunt": (*MACHINE, "launch", "telemetry", "reduce", "answers", "analysis", "views",
+                   "report"),
     "fleet.acceptance": (*PLANNING, "plan", "trace", "gen_config"),
     "fleet.soak": (*MACHINE, "launch", "reduce", "answers", "resume", "run"),
     # the public door for packages of others: it may show anything, and nothing here uses it
@@ -108,7 +112,7 @@ def unit_of(name: str) -> str:
     parts = name.split(".")[1:]
     if not parts:
         return PACKAGE
-    if parts[0] in PARTS:
+    if parts[0] in IN_FOLDERS:
         return ".".join(parts[:2])
     if parts[0] != "kinds":
         return parts[0]
@@ -138,8 +142,10 @@ def walls_broken() -> Iterator[tuple[str, str]]:
     """Yield what names, as an import or as the text of one, a part that it can be without."""
     for module in modules().values():
         own = f"{module.name}.".replace("hpcbench.compat.", "hpcbench.interop.")
-        walled = [part for part in PARTS if not own.startswith(f"{PACKAGE}.{part}.")]
-        names = [(one.target, one.line) for one in module.imports]
+        room = own.split(".")[1]
+        walled = [part for part in PARTS if part not in (room, *PARTS.get(room, ()))]
+        names = [(one.target, one.line) for one in module.imports
+                 if not (one.typing and module.name == PACKAGE)]  # its face, for type checkers
         names += [(node.value, node.lineno) for node in module.nodes
                   if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         yield from ((f"{module.file}: {name}", f"line {line}") for name, line in names

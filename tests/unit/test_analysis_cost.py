@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from figure_texts import figure_of, texts_of
+from hpcbench.analysis.cost import Costs, TrainingTask, arithmetic, cost, cost_charts, cost_tables
 from hpcbench.answers.answer import (
     CANNOT_TELL,
     CLEAR,
@@ -18,7 +19,6 @@ from hpcbench.answers.answer import (
     TopicOptions,
     by_subject,
 )
-from hpcbench.answers.cost import Costs, TrainingTask, arithmetic, cost, cost_charts, cost_tables
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.reduce.results import CaseResult, RankTelemetry, Usage

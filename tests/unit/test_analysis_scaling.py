@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from figure_texts import figure_of, texts_of
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
-from hpcbench.answers.scaling import Scaling, scaling, scaling_charts, scaling_tables
-from hpcbench.answers.scaling_series import (
+from hpcbench.analysis.scaling import Scaling, scaling, scaling_charts, scaling_tables
+from hpcbench.analysis.scaling_series import (
     MOVED,
     NEITHER,
     STRONG,
@@ -18,6 +17,7 @@ from hpcbench.answers.scaling_series import (
     nodes_of,
     shares_cores,
 )
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, Answer, Run, TopicOptions
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.answer_lines import plain_record
 from results_factory import (

@@ -6,8 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from hpcbench.analysis.bandwidth import (
+    BandwidthTruth,
+    bandwidth,
+    bandwidth_charts,
+    bandwidth_tables,
+)
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
-from hpcbench.answers.bandwidth import BandwidthTruth, bandwidth, bandwidth_charts, bandwidth_tables
 from hpcbench.kinds.collective.derive import issue_s, sent_bytes
 from hpcbench.kinds.collective.plan import ISSUE
 from hpcbench.reduce.records import with_records

@@ -58,7 +58,6 @@ from hpcbench.answers.recommend import recommend
 from hpcbench.cli import app
 from hpcbench.config.axes import Checks
 from hpcbench.errors import UsageError
-from hpcbench.kinds.hardware.plan.test import Stream
 from hpcbench.plan.case import Case, planned_canary
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import each_once, new_results
@@ -367,6 +366,8 @@ def test_advise_and_compare_have_one_interval_and_verdict_of_a_pair(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of a run that varies two keys, of which the passes of one depend on one another."""
+    from hpcbench.kinds.hardware.plan.test import Stream  # not in the core
+
     random = np.random.default_rng(5)
 
     def series(correlation: float, factor: float) -> CaseResult:
@@ -407,6 +408,8 @@ def test_advise_and_compare_have_one_interval_and_verdict_of_a_pair(
 def test_a_case_without_a_partner_is_said_to_differ_from_the_nearest_beside_others_that_have_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from hpcbench.kinds.hardware.plan.test import Stream  # not in the core
+
     own, log = (make_results(tuple(in_passes(case, 1e-3, 1e-3, 1e-3) for case in cases))
                 for cases in ([*(make_case(backend=name, warmup=5, batch=20, index=at)
                                  for at, name in enumerate(("gloo", "mpi"))),

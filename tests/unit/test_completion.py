@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from hpcbench.answers.topics import TOPICS
+from hpcbench.answers.topics import topics
 from hpcbench.cli import COMMANDS, app
 from hpcbench.commands import flags as completion
 from hpcbench.config.axes import MODES, REQUIRABLE
@@ -85,8 +85,9 @@ def test_every_list_of_values_is_that_of_the_program() -> None:
     assert completion.strategies("f") == ["fsdp"]
     assert completion.benchmarks("tr") == ["training", "train"]
     assert "resnet50" not in completion.models_with_vocabulary("")
-    assert tuple(one.name for one in TOPICS) == completion.TOPICS
-    assert completion.topics("") == [*completion.TOPICS, *offered(TopicSpec)]
+    assert [one.name for one in topics()] == [completion.RECOMMEND, *(
+        name for name, spec in offered(TopicSpec).items() if not spec.is_recorded)]
+    assert completion.topics("") == [completion.RECOMMEND, *offered(TopicSpec)]
     assert completion.tuners("") == list(DIALECTS)
     for spec in offered(TopicSpec).values():
         assert spec.load().name == spec.name

@@ -9,10 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from hpcbench.analysis.conditions import (
+    Conditions,
+    conditions,
+    conditions_charts,
+    conditions_tables,
+)
+from hpcbench.analysis.disturbances import PassReadings, shares_of_nodes
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Answer, Run, TopicOptions
-from hpcbench.answers.conditions import Conditions, conditions, conditions_charts, conditions_tables
-from hpcbench.answers.disturbances import PassReadings, shares_of_nodes
-from hpcbench.answers.topics import TOPICS, TopicResult, summary_lines
+from hpcbench.answers.topics import TopicResult, summary_lines, topics
 from hpcbench.reduce.results import Canary, CaseResult, Finding, RankTelemetry, TimeSeries, Usage
 from hpcbench.reduce.topology import RankPlace, Topology
 from hpcbench.statistics.hypothesis_tests import explained_rise
@@ -162,7 +167,7 @@ def test_a_canary_that_drifts_is_reported_once_at_the_end_of_a_run() -> None:
     drifting = replace(make_canary(*np.linspace(1e-3, 2e-3, 9), quality=("drifting",)), tau=1.0)
     item = timed(STEADY[:3])
     results = replace(make_results((item,)), canary=drifting)
-    topic = next(topic for topic in TOPICS if topic.name == "conditions")
+    topic = next(one for one in topics() if one.name == "conditions")
     told = TopicResult(topic, asked(item, canary=drifting))
     lines = summary_lines(results, [told])
     assert sum("drift" in f"{line.topic} {line.text}" for line in lines) == 1
@@ -313,7 +318,7 @@ def test_readings_that_are_not_of_the_passes_are_not_used() -> None:
 
 
 def test_a_run_ends_with_it_only_if_something_was_found() -> None:
-    (topic,) = (one for one in TOPICS if one.name == "conditions")
+    (topic,) = (one for one in topics(of_summary=True) if one.name == "conditions")
     results = make_results(())
     (_,) = summary_lines(results, [TopicResult(topic, asked(timed(STEADY)))])
     drifting = asked(timed(np.linspace(1, 1.3, PASSES)))

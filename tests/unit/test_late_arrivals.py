@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 import pytest
 
+from hpcbench.analysis.diagnose import diagnose
 from hpcbench.answers.answer import Run, TopicOptions
 from hpcbench.answers.check import refuse_limits
-from hpcbench.answers.diagnose import diagnose
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.measurement.loop import LATE_NS, AgreedStart, entering_late, last_to_last

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpcbench.analysis.machine import Machine, machine, machine_charts, machine_tables
 from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
-from hpcbench.answers.machine import Machine, machine, machine_charts, machine_tables
 from hpcbench.kinds.hardware.derive import Distance, PairsRecord
 from hpcbench.kinds.hardware.plan.pairs import Pairs
 from hpcbench.reduce.kind_facts import F, PairRates, RankRates, ReadSamples

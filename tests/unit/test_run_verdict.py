@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 
 from golden import RESULTS
-from hpcbench.answers import diagnose
 from hpcbench.answers.answer import CANNOT_TELL, Answer, Run
-from hpcbench.answers.diagnose import Diagnosis
 from hpcbench.answers.topics import TopicResult, summary_lines
 from hpcbench.answers.verdict import AMBER, GREEN, RED, checked_text, verdict_of
 from hpcbench.config.axes import UNCHECKED
@@ -151,11 +149,13 @@ def test_topics_without_data_share_one_line() -> None:
 
 
 def test_a_topic_that_can_tell_nothing_of_its_data_is_not_without_data() -> None:
+    from hpcbench.analysis import diagnose  # not in the core
+
     results = make_results((ok(make_case()),))
     run = Run("run", results, MemorySamples(results))
     unsure = Answer(CANNOT_TELL, "stragglers: cannot tell", ("their intervals are wide",))
     for answer, key in ((unsure, "answer-diagnose"), (replace(unsure, evidence=()), "no-data")):
-        advice = [TopicResult(diagnose.TOPIC, Diagnosis((), (), (answer,)))]
+        advice = [TopicResult(diagnose.TOPIC, diagnose.Diagnosis((), (), (answer,)))]
         shown = {one.key: one for one in _answers([run], advice)}
         text = diagnose.TOPIC.question
         assert ("answer-diagnose" in shown) == (key == "answer-diagnose")

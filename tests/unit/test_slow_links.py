@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hpcbench.answers.machine import (
+from hpcbench.analysis.machine import (
     HOST,
     LINK,
     ONE_WAY,

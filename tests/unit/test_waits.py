@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
-from hpcbench.answers.topics import TOPICS
-from hpcbench.answers.waits import (
+from hpcbench.analysis.waits import (
     COMPUTE,
     LINK,
     WORK,
@@ -24,6 +22,8 @@ from hpcbench.answers.waits import (
     waits_charts,
     waits_tables,
 )
+from hpcbench.answers.answer import CANNOT_TELL, CLEAR, NONE, Run, TopicOptions
+from hpcbench.answers.topics import topics
 from hpcbench.kinds.training.derive.deriver import rank_work, waiting
 from hpcbench.reduce.kind_facts import EXCHANGE, OWN_WORK, RankWork, Variation
 from hpcbench.reduce.results import CaseResult, CaseSamples, Steps
@@ -219,5 +219,5 @@ def test_kinds_that_know_nothing_of_it_are_left_alone() -> None:
 
 
 def test_it_is_a_topic_that_ends_a_run_only_if_something_was_found() -> None:
-    (topic,) = (one for one in TOPICS if one.name == "waits")
-    assert topic.in_summary and topic.is_quiet and topic.analysis is waits
+    (topic,) = (one for one in topics(of_summary=True) if one.name == "waits")
+    assert topic.is_quiet and topic.analysis is waits

@@ -13,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 
-from hpcbench.answers.machine import MIN_RANKS
+from hpcbench.analysis.machine import MIN_RANKS
 from hpcbench.errors import ExitCode
 from hpcbench.fleet.hunt.blame import (
     USUAL_PERCENT,

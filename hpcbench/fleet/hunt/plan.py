@@ -14,7 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 
-from hpcbench.answers.machine import MIN_RANKS
+from hpcbench.analysis.machine import MIN_RANKS
 from hpcbench.fleet.hunt.blame import (
     Meeting,
     accused,

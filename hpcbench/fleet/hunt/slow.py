@@ -1,7 +1,7 @@
 """Which of many nodes, ranks, links or switches are slow: a test without a distribution.
 
 Columns are compared in passes, each of which measured all of them. Equal columns are the slowest of
-n in a pass by chance 1/n; one that is so in nearly all passes is slow (`answers.machine`, with its
+n in a pass by chance 1/n; one that is so in nearly all passes is slow (`analysis.machine`, with its
 correction for passes that depend on one another). Persistent differences of good columns look the
 same to this test: so the column has to be away from the others by a multiple of their own spread,
 too, which needs no distribution either. The slowest is tested against all others, then the next
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.answers.machine import (
+from hpcbench.analysis.machine import (
     CHANCE,
     MIN_RANKS,
     MOST_SHARE,

@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.analysis.diagnose import RankComparison, diagnose
 from hpcbench.answers.answer import (
     CANNOT_TELL,
     CLEAR,
@@ -33,7 +34,6 @@ from hpcbench.answers.answer import (
     seconds_text,
     with_command,
 )
-from hpcbench.answers.diagnose import RankComparison, diagnose
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.kind_facts import EXCHANGE, RankWork, Variation, Waiting
@@ -390,4 +390,4 @@ def _range(one: Stalled) -> Range:
 
 
 TOPIC = Topic("waits", "waiting for other ranks, and its cause", waits,
-              waits_tables, waits_charts, in_summary=True, is_quiet=True)
+              waits_tables, waits_charts, is_quiet=True)

@@ -9,25 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hpcbench.answers.answer import (
-    CANNOT_TELL,
-    CLEAR,
-    EXPLAINS,
-    MOST_NAMED,
-    MOST_ROWS,
-    MOST_UNSEEN,
-    NONE,
-    Answer,
-    Run,
-    Topic,
-    TopicOptions,
-    cannot_tell,
-    left_out,
-    percent_text,
-    plain_table,
-    with_command,
-)
-from hpcbench.answers.disturbances import (
+from hpcbench.analysis.disturbances import (
     CLOCKS,
     LEAST_EFFECT,
     LEAST_SHARE,
@@ -45,6 +27,25 @@ from hpcbench.answers.disturbances import (
     shares_of_nodes,
     waiting_rank,
 )
+from hpcbench.answers.answer import (
+    CANARY,
+    CANNOT_TELL,
+    CLEAR,
+    EXPLAINS,
+    MOST_NAMED,
+    MOST_ROWS,
+    MOST_UNSEEN,
+    NONE,
+    Answer,
+    Run,
+    Topic,
+    TopicOptions,
+    cannot_tell,
+    left_out,
+    percent_text,
+    plain_table,
+    with_command,
+)
 from hpcbench.records import dataclass
 from hpcbench.reduce.comparison import FALSE_ALARMS
 from hpcbench.reduce.results import Canary
@@ -56,8 +57,6 @@ from hpcbench.views.table import Column, Range, Row, Show, Table
 
 PRECISE = 0.1
 """A series whose interval reaches further cannot exclude drift."""
-CANARY = "canary"
-"""The subject of an answer that rests on the canary alone."""
 _DRIFT_TO_DO = (
     "fix: see what changed on the machine (clocks, other jobs) and run again; cases of the same "
     "pass still compare")
@@ -409,4 +408,4 @@ def conditions_charts(record: Conditions) -> Iterator[DotChart]:
 
 
 TOPIC = Topic("conditions", "drift, throttling and other processes",
-              conditions, conditions_tables, conditions_charts, in_summary=True, is_quiet=True)
+              conditions, conditions_tables, conditions_charts, is_quiet=True)

@@ -261,4 +261,4 @@ def diagnose_charts(record: Diagnosis) -> Iterator[DotChart]:
 
 
 TOPIC = Topic("diagnose", "stragglers", diagnose,
-              diagnose_tables, diagnose_charts, in_summary=True)
+              diagnose_tables, diagnose_charts)

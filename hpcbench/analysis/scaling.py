@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hpcbench.answers.answer import (
-    CANNOT_TELL,
-    CLEAR,
-    Answer,
-    Run,
-    Topic,
-    TopicOptions,
-    cannot_tell,
-    interval_text,
-    range_of,
-    with_command,
-)
-from hpcbench.answers.scaling_series import (
+from hpcbench.analysis.scaling_series import (
     BY_PAIRS,
     EXCELLENT,
     GOOD,
@@ -31,6 +19,18 @@ from hpcbench.answers.scaling_series import (
     caveats,
     series_of,
     worked,
+)
+from hpcbench.answers.answer import (
+    CANNOT_TELL,
+    CLEAR,
+    Answer,
+    Run,
+    Topic,
+    TopicOptions,
+    cannot_tell,
+    interval_text,
+    range_of,
+    with_command,
 )
 from hpcbench.records import dataclass
 from hpcbench.statistics.order import Interval

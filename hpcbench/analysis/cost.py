@@ -9,6 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hpcbench.analysis.scaling_series import (
+    BY_PAIRS,
+    Worked,
+    caveats,
+    compared,
+    scaled,
+    short_ways,
+    worked,
+)
 from hpcbench.answers.answer import (
     CANNOT_TELL,
     CLEAR,
@@ -23,15 +32,6 @@ from hpcbench.answers.answer import (
     with_command,
 )
 from hpcbench.answers.compare import FASTER, SAME, SLOWER, CaseComparison
-from hpcbench.answers.scaling_series import (
-    BY_PAIRS,
-    Worked,
-    caveats,
-    compared,
-    scaled,
-    short_ways,
-    worked,
-)
 from hpcbench.records import dataclass
 from hpcbench.reduce.kind_facts import SAMPLES
 from hpcbench.statistics.order import Interval
